@@ -1,0 +1,114 @@
+// `stagecraft doctor`: what was compiled in, what this machine has, what a run here would use.
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "engine/device/accelerators.h"
+#include "schedules/base/json.h"
+#include "schedules/base/table.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <mpi.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <sched.h>
+#include <thread>
+
+namespace stagecraft::cli {
+namespace {
+
+/// The cores this process may run on: fewer than the machine has in a container or under a launcher that
+/// binds.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                     : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);  // allowed before MPI_Init
+  std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find(','));
+}
+
+Json report() {
+  const AcceleratorReport found = accelerators();
+  Json json;
+  json["stagecraft"] = STAGECRAFT_VERSION;
+  json["compiler"] = fmt::format("g++ {}", __VERSION__);
+  json["libtorch"] = TORCH_VERSION;
+  json["cpu_capability"] = at::get_cpu_capability();
+  json["cores"] = std::thread::hardware_concurrency();
+  json["usable_cores"] = usable_cores();
+  json["threads_a_rank_alone"] = at::get_num_threads();
+  json["mpi"] = mpi_library();
+  json["transports"] = Json::array({"local", "mpi"});
+  Json& cuda = json["cuda"];
+  cuda["compiled_in"] = found.compiled_in;
+  cuda["runtime"] = found.cuda_runtime;
+  cuda["driver"] = found.cuda_driver;
+  cuda["nccl_header"] = found.nccl_header;
+  cuda["nccl_runtime"] = found.nccl_runtime;
+  cuda["remark"] = found.remark;
+  cuda["devices"] = Json::array();
+  for (const Accelerator& device : found.devices) {
+    cuda["devices"].push_back({{"name", device.name},
+                               {"memory_bytes", device.memory.value},
+                               {"compute_capability", device.compute_capability}});
+  }
+  return json;
+}
+
+std::string people(const Json& json) {
+  std::string out;
+  const auto line = [&](const char* name, const std::string& value) {
+    out += fmt::format("  {:<12} {}\n", name, value);
+  };
+  const auto text = [&](const Json& value) { return value.get<std::string>(); };
+  line("stagecraft", text(json["stagecraft"]));
+  line("compiler", text(json["compiler"]));
+  line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
+  line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
+  line("MPI", text(json["mpi"]));
+  line("transports", "local (ranks are threads), mpi (ranks are processes)");
+  const Json& cuda = json["cuda"];
+  if (!cuda["compiled_in"].get<bool>()) {
+    line("CUDA", text(cuda["remark"]));
+    return out;
+  }
+  line("CUDA", fmt::format("runtime {}, driver for {}", text(cuda["runtime"]),
+                           text(cuda["driver"]).empty() ? "none" : text(cuda["driver"])));
+  line("NCCL", fmt::format("header {}, loaded {}", text(cuda["nccl_header"]), text(cuda["nccl_runtime"])));
+  for (const Json& device : cuda["devices"]) {
+    line("GPU", fmt::format("{}, {}, compute capability {}", text(device["name"]),
+                            format_bytes(Bytes{device["memory_bytes"].get<std::int64_t>()}),
+                            text(device["compute_capability"])));
+  }
+  if (cuda["devices"].empty()) line("GPU", "none: " + text(cuda["remark"]));
+  return out;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("doctor", "versions, cores, transports and devices, as this build sees them");
+  const auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "one JSON document");
+  command->callback([as_json] {
+    const Json json = report();
+    if (*as_json) {
+      print_json(json);
+    } else {
+      print(people(json));
+    }
+  });
+}
+
+}  // namespace stagecraft::cli

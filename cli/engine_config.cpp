@@ -1,0 +1,58 @@
+// `plan` and `check` of a run configuration: its plan, as `train` would make or find it.
+
+#include "cli/plan.h"
+#include "cli/subject.h"
+#include "engine/run/launcher.h"
+#include "engine/run/plan_source.h"
+#include "schedules/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecraft::cli {
+namespace {
+
+/// The keys of one model's layers must be the ones that were measured.
+void check_profile(const Profile& profile, const std::string& profile_path, const RunConfig& config,
+                   const Model& model) {
+  if (!profile.model_fingerprint.empty() && profile.model_fingerprint != model.fingerprint) {
+    throw InputError({profile_path, "/model_fingerprint"},
+                     fmt::format("the profile is of another model ({}) than the config's ({})", profile.model,
+                                 model.name));
+  }
+  if (profile.dtype != enum_name(config.dtype)) {
+    throw InputError({profile_path, "/dtype"}, fmt::format("the profile is of {}, the config says {}",
+                                                           profile.dtype, enum_name(config.dtype)));
+  }
+}
+
+}  // namespace
+
+Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
+  const RunConfig config = read_run_config(path);
+  const Materials materials = open_materials(config, path);
+  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt).plan, request);
+}
+
+PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
+                              const std::string& cluster_path) {
+  const RunConfig config = read_run_config(config_path);
+  const Materials materials = open_materials(config, config_path);
+  PlanInputs inputs;
+  inputs.request = plan_request(config, std::nullopt);
+  check_schedule(config, inputs.request.schedule.name, config_path);
+  if (profile_path.empty()) {
+    const int ranks =
+        std::max(inputs.request.stages.value_or(1), static_cast<int>(inputs.request.cuts.size()) + 1);
+    inputs.profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+  } else {
+    inputs.profile = read_profile(profile_path);
+    check_profile(inputs.profile, profile_path, config, materials.model);
+  }
+  inputs.cluster =
+      cluster_path.empty() ? plan_cluster(config, inputs.profile, std::nullopt) : read_cluster(cluster_path);
+  return inputs;
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,100 @@
+#include "cli/errors.h"
+
+#include "schedules/base/error.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace stagecraft::cli {
+namespace {
+
+constexpr int kDefect = 1;
+constexpr int kInput = 2;
+constexpr int kRefused = 3;
+constexpr int kPeer = 4;
+constexpr int kStopped = 75;
+
+int fail(int code, const std::string& message) {
+  if (message.empty()) return code;  // another process of the run says it
+  std::fflush(stdout);               // so that the two streams come out in order on a terminal
+  fmt::print(stderr, "stagecraft: {}\n", message);
+  return code;
+}
+
+/// The verb that was being parsed when the error came, or the app itself.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : *chosen.back();
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string describe_extras(const CLI::App& verb, const CLI::ParseError& error) {
+  const std::vector<std::string> extras = verb.remaining();
+  if (extras.empty()) return error.what();
+  const std::string word = extras.front().substr(0, extras.front().find('='));
+  if (!word.starts_with("-")) return fmt::format("\"{}\" was not expected here", extras.front());
+  return fmt::format("unknown option {}{}", word, did_you_mean(word, option_names(verb)));
+}
+
+}  // namespace
+
+void check_verb(const CLI::App& app, int argc, const char* const* argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string word = argv[1];
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_name() == word) return;
+    verbs.push_back(verb->get_name());
+  }
+  throw InputError(
+      fmt::format("\"{}\" is not one of {}{}", word, fmt::join(verbs, ", "), did_you_mean(word, verbs)));
+}
+
+int report_usage(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    app.exit(error);  // prints the help or the version
+    return std::cout.flush() ? 0 : fail(kDefect, "cannot write to standard output");
+  }
+  const CLI::App& verb = innermost(app);
+  const bool no_verb = &verb == &app;
+  const std::string name = no_verb ? "stagecraft" : "stagecraft " + verb.get_name();
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  std::string what = extras ? describe_extras(verb, error) : std::string(error.what());
+  if (!no_verb) what = verb.get_name() + ": " + what;
+  return fail(kInput, fmt::format("{}\nSee `{} --help`.", what, name));
+}
+
+int report_exception() {
+  try {
+    throw;
+  } catch (const InputError& error) {
+    return fail(kInput, error.what());
+  } catch (const RefusedError& error) {
+    return fail(kRefused, error.what());
+  } catch (const PeerError& error) {
+    return fail(kPeer, error.what());
+  } catch (const StoppedError& error) {
+    return fail(kStopped, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kDefect, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(kDefect, error.what());
+  } catch (...) {
+    return fail(kDefect, "an exception of unknown type; this is a defect in Stagecraft");
+  }
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+// Where every throw ends: a message on stderr, `stagecraft: <message>`, and the exit code that
+// schedules/base/error.h gives its type. Nothing else in the program calls exit or prints an error.
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace stagecraft::cli {
+
+/// Throws InputError when the first argument is a word but no verb of `app`, naming the nearest; CLI11 would
+/// only say that a subcommand is required.
+void check_verb(const CLI::App& app, int argc, const char* const* argv);
+
+/// CLI11's way out: prints help or version and returns 0, or prints what was wrong with the options, with
+/// the nearest option and where the help is, and returns 2.
+int report_usage(const CLI::App& app, const CLI::ParseError& error);
+
+/// Prints the exception in flight and returns its exit code. Call from a catch block.
+int report_exception();
+
+}  // namespace stagecraft::cli

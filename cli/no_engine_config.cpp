@@ -1,0 +1,24 @@
+// Run configurations in a build without the engine: their models and data need LibTorch.
+
+#include "cli/plan.h"
+#include "cli/subject.h"
+#include "schedules/base/error.h"
+
+namespace stagecraft::cli {
+
+Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& /*request*/) {
+  throw InputError(
+      {path, ""},
+      "is a run configuration, and this build has no engine to build its model with; make a plan of "
+      "it on a machine with the engine: `stagecraft plan CONFIG -o plan.json`");
+}
+
+PlanInputs config_plan_inputs(const std::string& config, const std::string& /*profile_path*/,
+                              const std::string& /*cluster_path*/) {
+  throw InputError(
+      {config, ""},
+      "is a run configuration, and this build has no engine to build its model with; give --profile "
+      "and --cluster instead");
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,38 @@
+#pragma once
+
+// What `plan` does once it has its inputs, for those who find them elsewhere (a run config names a profile
+// and a cluster too).
+
+#include "partitioner/planner.h"
+
+#include <string>
+
+namespace stagecraft::cli {
+
+struct PlanOutput {
+  std::string path;      ///< where plan.json goes; empty: nowhere
+  bool as_json = false;  ///< one JSON document to stdout instead of tables
+};
+
+/// What a plan is made from.
+struct PlanInputs {
+  Profile profile;
+  Cluster cluster;
+  PlanRequest request;
+};
+
+/// A run configuration's: the profile in `profile_path`, checked against the config's model, or measured now
+/// when it is empty; the cluster in `cluster_path`, or the config's own. With the engine only; without it
+/// throws InputError.
+[[nodiscard]] PlanInputs config_plan_inputs(const std::string& config, const std::string& profile_path,
+                                            const std::string& cluster_path);
+
+/// Plans, writes the plan and prints it with the runners-up. Throws what make_plan throws.
+Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+               const PlanOutput& output);
+
+/// The tables: stages with their costs, the prediction, and the best of every other stage count.
+[[nodiscard]] std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster);
+[[nodiscard]] Json plan_json(const PlanResult& result);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,115 @@
+// How a plan looks to people and to programs.
+
+#include "cli/plan.h"
+#include "schedules/base/table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace stagecraft::cli {
+namespace {
+
+std::string plural(std::int64_t n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+std::vector<int> cuts_of(const Plan& plan) {
+  std::vector<int> cuts;
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
+  return cuts;
+}
+
+std::string stage_table(const Plan& plan, const Measurement& measurement) {
+  Table table(
+      {"stage", "rank", "<layers", "<", "F ms", "B ms", "of busiest", "parameters", "kept / mb", "memory"});
+  const auto name = [&](int layer) { return measurement.layers[static_cast<std::size_t>(layer)].name; };
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    const StageCosts& costs = plan.costs->stages[s];
+    const double speed = plan.costs->speed_of(stage.ranks.front());
+    const Seconds backward = (costs.backward_input + costs.backward_weight) / speed;
+    const Seconds compute = costs.forward / speed + backward;
+    const bool several = stage.last_layer - stage.first_layer > 1;
+    const Bytes kept = costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{});
+    table.row(
+        {fmt::format("{}", s), fmt::format("{}", stage.ranks.front().value),
+         several ? fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1)
+                 : fmt::format("{}", stage.first_layer),
+         several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
+         format_ms(costs.forward / speed), format_ms(backward),
+         format_percent(plan.predicted->bottleneck > Seconds{} ? compute / plan.predicted->bottleneck : 0),
+         format_bytes(costs.parameters), format_bytes(kept), format_bytes(plan.predicted->memory[s])});
+  }
+  return table.text();
+}
+
+std::string candidates_table(const PlanResult& result) {
+  Table table({"<", "stages", "step ms", "bubble", "most memory", "<bound by", "<cuts"});
+  const auto row = [&](const PlanCandidate& candidate, const char* mark) {
+    const Prediction& predicted = *candidate.plan.predicted;
+    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), format_ms(predicted.step),
+               format_percent(predicted.bubble),
+               format_bytes(*std::max_element(predicted.memory.begin(), predicted.memory.end())),
+               candidate.bound_by, fmt::format("{}", fmt::join(cuts_of(candidate.plan), ","))});
+  };
+  row(result.best, "*");
+  for (const PlanCandidate& other : result.others) row(other, "");
+  return table.text();
+}
+
+}  // namespace
+
+std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster) {
+  const Plan& plan = result.best.plan;
+  const Prediction& predicted = *plan.predicted;
+  const Measurement& measurement = profile.at(plan.micro_batch_size);
+  std::string out = fmt::format(
+      "{} on {}: {}, {}{}, {} of {} a step\n\n", profile.model.empty() ? "the model" : profile.model,
+      cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
+      plural(static_cast<int>(plan.stages.size()), "stage"), plan.schedule.name,
+      plan.schedule.vertical_sync ? " with vertical sync" : "",
+      plan.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", plan.micro_batches),
+      plural(plan.micro_batch_size, "sample"));
+  out += stage_table(plan, measurement);
+  const auto line = [&](const char* key, const std::string& value) {
+    out += fmt::format("  {:<9} {}\n", key, value);
+  };
+  out += "\n";
+  const double samples = static_cast<double>(plan.micro_batches) * static_cast<double>(plan.micro_batch_size);
+  line("step", fmt::format("{} predicted, {} samples/s ({} if transfers took no time)",
+                           format_duration(predicted.step),
+                           predicted.step > Seconds{} ? format_count(samples / predicted.step.value) : "-",
+                           format_duration(predicted.step_ideal)));
+  line("bubble", format_percent(predicted.bubble) + " of the ranks' time is idle");
+  line("bound by", result.best.bound_by);
+  if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " a device, reserve taken off");
+  if (!result.others.empty() || !result.infeasible.empty()) {
+    out += fmt::format("\n{}", candidates_table(result));
+    for (const std::string& reason : result.infeasible) {
+      out += fmt::format("  does not fit: {}\n", reason);
+    }
+  }
+  return out;
+}
+
+Json plan_json(const PlanResult& result) {
+  const auto brief = [](const PlanCandidate& candidate) {
+    Json json;
+    json["stages"] = candidate.plan.stages.size();
+    json["cuts"] = cuts_of(candidate.plan);
+    json["bound_by"] = candidate.bound_by;
+    json["predicted"] = json::write(*candidate.plan.predicted);
+    return json;
+  };
+  Json json;
+  json["plan"] = json::write(result.best.plan);
+  json["bound_by"] = result.best.bound_by;
+  json["others"] = Json::array();
+  for (const PlanCandidate& other : result.others) json["others"].push_back(brief(other));
+  json["infeasible"] = result.infeasible;
+  return json;
+}
+
+}  // namespace stagecraft::cli

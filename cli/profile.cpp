@@ -1,0 +1,244 @@
+// `stagecraft profile CONFIG`: what each layer costs here, alone or with all ranks busy under mpirun.
+
+#include "cli/commands.h"
+#include "cli/errors.h"
+#include "cli/output.h"
+#include "engine/link_probe.h"
+#include "engine/run/failure.h"
+#include "engine/run/launcher.h"
+#include "engine/run/plan_source.h"
+#include "engine/transport/factory.h"
+#include "schedules/base/files.h"
+#include "schedules/base/table.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <unistd.h>
+
+namespace stagecraft::cli {
+namespace {
+
+struct ProfileArguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string output;
+  std::vector<std::int64_t> micro_batch_sizes;
+  std::optional<int> repeats;
+  bool links = false;
+  bool json = false;
+};
+
+/// The interquartile range as a share of the median.
+std::string spread(const Timing& timing) {
+  return timing.median > Seconds{} ? fmt::format("{:.0f} %", timing.spread / timing.median * 100) : "";
+}
+
+std::string measurement_table(const Measurement& measurement) {
+  Table table({"", "<layer", "F ms", "iqr", "I ms", "iqr", "W ms", "iqr", "step ms", "parameters", "output",
+               "kept", "transient"});
+  LayerProfile total;
+  for (std::size_t i = 0; i < measurement.layers.size(); ++i) {
+    const LayerProfile& layer = measurement.layers[i];
+    table.row({fmt::format("{}", i), layer.name, format_ms(layer.forward.median), spread(layer.forward),
+               format_ms(layer.backward_input.median), spread(layer.backward_input),
+               format_ms(layer.backward_weight.median), spread(layer.backward_weight),
+               format_ms(layer.step.median), format_bytes(layer.parameters), format_bytes(layer.output),
+               format_bytes(layer.kept_for_input),
+               format_bytes(std::max({Bytes{}, layer.forward_transient, layer.backward_transient}))});
+    total.forward.median += layer.forward.median;
+    total.backward_input.median += layer.backward_input.median;
+    total.backward_weight.median += layer.backward_weight.median;
+    total.step.median += layer.step.median;
+    total.parameters += layer.parameters;
+  }
+  table.rule();
+  table.row({"", "all", format_ms(total.forward.median), "", format_ms(total.backward_input.median), "",
+             format_ms(total.backward_weight.median), "", format_ms(total.step.median),
+             format_bytes(total.parameters), "", "", ""});
+  return table.text();
+}
+
+std::string profile_text(const Profile& profile) {
+  std::string out =
+      fmt::format("{} on {}, {}, {} thread{} a rank, {} rank{} busy, {} repeats\n", profile.model,
+                  profile.device, profile.dtype, profile.threads, profile.threads == 1 ? "" : "s",
+                  profile.busy_ranks, profile.busy_ranks == 1 ? "" : "s", profile.repeats);
+  for (const Measurement& measurement : profile.measurements) {
+    out += fmt::format("\nmicro-batches of {} sample{}\n{}", measurement.micro_batch,
+                       measurement.micro_batch == 1 ? "" : "s", measurement_table(measurement));
+  }
+  out +=
+      "\nF forward, I gradient of the input, W gradient of the weights: medians, with the interquartile "
+      "range\n"
+      "of the repeats. kept: from forward to backward, without the layer's input and output. transient: the\n"
+      "worst moment of forward or backward, above what stays.\n";
+  if (profile.link) {
+    out += fmt::format("Link over {}: latency {:.2f} us, {}/s a direction.\n", profile.link->transport,
+                       profile.link->link.latency.value * 1e6,
+                       format_bytes(Bytes{static_cast<std::int64_t>(profile.link->link.bytes_per_second)}));
+  }
+  return out;
+}
+
+/// Interquartile ranges as a share of the medians, over all layers by their time.
+double unrest(const Profile& profile) {
+  Seconds medians;
+  Seconds spreads;
+  for (const Measurement& measurement : profile.measurements) {
+    for (const LayerProfile& layer : measurement.layers) {
+      for (const Timing& timing : {layer.forward, layer.backward_input, layer.backward_weight}) {
+        medians += timing.median;
+        spreads += timing.spread;
+      }
+    }
+  }
+  return medians > Seconds{} ? spreads / medians : 0;
+}
+
+void show(const Profile& profile, const ProfileArguments& arguments) {
+  constexpr double kUneasy = 0.3;
+  if (const double share = unrest(profile); share > kUneasy) {
+    note(fmt::format(
+        "the repeats of a layer differ by {} of their median: something else uses this machine. Plans "
+        "made from this profile will be as uneven; measure again, or with more --repeats",
+        format_percent(share)));
+  }
+  if (!arguments.output.empty()) write_json_file(arguments.output, json::write(profile));
+  if (arguments.json) {
+    print_json(json::write(profile));
+    return;
+  }
+  print(profile_text(profile));
+  print(arguments.output.empty()
+            ? "\nnot written anywhere: give -o profile.json\n"
+            : fmt::format("\nwritten to {}; plan with `stagecraft plan --profile {} ...`\n", arguments.output,
+                          arguments.output));
+}
+
+/// Better now than after a minute of measuring.
+void check_output(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
+    throw InputError({path, ""}, fmt::format("cannot be written: {}", std::strerror(errno)));
+  }
+}
+
+RunConfig config_of(const ProfileArguments& arguments) {
+  check_output(arguments.output);
+  RunConfig config = read_run_config(arguments.config, arguments.overrides);
+  if (!arguments.micro_batch_sizes.empty()) config.profiler.micro_batch_sizes = arguments.micro_batch_sizes;
+  if (arguments.repeats) config.profiler.repeats = *arguments.repeats;
+  return config;
+}
+
+void profile_alone(const ProfileArguments& arguments) {
+  const RunConfig config = config_of(arguments);
+  const Materials materials = open_materials(config, arguments.config);
+  // As many ranks as the config's pipeline has would share the cores.
+  const int ranks =
+      std::max(config.pipeline.stages.value_or(1), static_cast<int>(config.pipeline.cuts.size()) + 1);
+  Profile profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+  if (arguments.links) profile.link = {"local", probe_local_link()};
+  show(profile, arguments);
+}
+
+/// What every rank reads for itself: each machine needs the config and the data.
+struct Inputs {
+  std::optional<RunConfig> config;
+  std::optional<Materials> materials;
+  std::string problem;  ///< the first rank's that has one, the same everywhere; "" for none
+};
+
+Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
+  Inputs inputs;
+  std::string problem;
+  try {
+    inputs.config = config_of(arguments);
+    inputs.materials.emplace(open_materials(*inputs.config, arguments.config));
+  } catch (const InputError& error) {
+    problem = error.what();
+  }
+  const std::vector<std::string> all = transport.all_gather_text(problem);
+  for (std::size_t r = 0; r < all.size() && inputs.problem.empty(); ++r) {
+    if (!all[r].empty()) inputs.problem = r == 0 ? all[r] : fmt::format("rank {}: {}", r, all[r]);
+  }
+  return inputs;
+}
+
+/// Measures while the others do, so that shared caches and memory are as busy as in a run; rank 0's figures
+/// are kept. Returns what was wrong with the input.
+std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
+  const Inputs inputs = open_inputs(arguments, transport);
+  if (!inputs.problem.empty()) return inputs.problem;
+  const int threads = resolve_threads(inputs.config->threads_per_rank, 1, launch.machine_world);
+  transport.barrier();
+  Profile profile = quick_profile(*inputs.config, *inputs.materials, threads);
+  profile.busy_ranks = transport.world();
+  transport.barrier();
+  if (arguments.links) profile.link = {transport.name(), probe_link(transport)};
+  if (transport.rank() == Rank{0}) show(profile, arguments);
+  transport.barrier();  // nobody leaves before rank 0 has written
+  return "";
+}
+
+void profile_with_others(const ProfileArguments& arguments, const Launch& launch) {
+  std::string problem;
+  {
+    MpiSession session;
+    check_world(launch, session.world());
+    const auto transport = make_mpi_transport(session, TransportOptions{});
+    try {
+      problem = profile_rank(arguments, launch, *transport);
+    } catch (...) {
+      const Failure failure = failure_of(std::current_exception());
+      if (session.rank() == Rank{0} || !failure.secondary) (void)report_exception();
+      transport->fail(failure.message);
+      session.abort(failure.code);
+    }
+  }
+  // All ranks know; one says it.
+  if (!problem.empty()) throw InputError(launch.rank == 0 ? problem : "");
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "profile", "measures every layer of a run's model; under mpirun all ranks measure at once");
+  const auto arguments = std::make_shared<ProfileArguments>();
+  command->add_option("config", arguments->config, "run.json")->required()->type_name("CONFIG");
+  command->add_option("-o,--output", arguments->output, "where the profile goes")->type_name("FILE");
+  command
+      ->add_option("--micro-batch-sizes", arguments->micro_batch_sizes,
+                   "samples; the run's own is always measured too")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N,N,...");
+  command->add_option("--repeats", arguments->repeats, "behind each median")
+      ->check(CLI::Range(1, 100'000))
+      ->type_name("N");
+  command->add_flag("--links", arguments->links, "measure the transport between two ranks too");
+  command
+      ->add_option("--set", arguments->overrides,
+                   "a value in the config, as in --set threads_per_rank=1; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile");
+  command->callback([arguments] {
+    const Launch launch = detect_launch();
+    if (launch.world > 1) {
+      profile_with_others(*arguments, launch);
+    } else {
+      profile_alone(*arguments);
+    }
+  });
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,51 @@
+// `stagecraft report RUN_DIR`: what a run measured beside what its plan predicted.
+
+#include "engine/report/report.h"
+
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "schedules/base/files.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace stagecraft::cli {
+namespace {
+
+struct ReportOptions {
+  std::string run_dir;
+  std::string html;
+  bool json = false;
+};
+
+void run(const ReportOptions& options) {
+  const RunFiles files = read_run(options.run_dir);
+  const RunReport report = make_report(files);
+  if (!options.html.empty()) write_file_atomically(options.html, report_html(report, files));
+  if (options.json) {
+    print_json(json::write(report));
+  } else {
+    print(report_text(report));
+    if (!options.html.empty())
+      print(fmt::format("\n{} has the same with the timeline drawn.\n", options.html));
+  }
+}
+
+}  // namespace
+
+void add_report(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("report", "where a run's time went, stage by stage, beside what was predicted");
+  const auto options = std::make_shared<ReportOptions>();
+  command->add_option("run_dir", options->run_dir, "directory of a run that has ended")
+      ->type_name("RUN_DIR")
+      ->required();
+  command->add_option("--html", options->html, "also write a page of its own, with the timeline drawn")
+      ->type_name("PATH");
+  command->add_flag("--json", options->json, "one JSON document instead of text");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,119 @@
+#include "cli/subject.h"
+
+#include "schedules/base/error.h"
+#include "schedules/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+namespace stagecraft::cli {
+namespace {
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw InputError({path, ""}, "is a folder, not a file");
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw InputError({path, ""}, fmt::format("cannot be read: {}", std::strerror(errno)));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool has_any(const Json& json, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (json.contains(key)) return true;
+  }
+  return false;
+}
+
+Subject schedule_subject(const std::string& path, ScheduleProgram program, const SubjectRequest& request) {
+  if (request.micro_batches || request.steps) {
+    throw InputError({path, ""},
+                     "a schedule file has its micro-batches and steps written out; "
+                     "--micro-batches and --steps are for plans");
+  }
+  Subject subject;
+  subject.path = path;
+  subject.synchronous = program.groups() == 1;
+  subject.program = std::move(program);
+  return subject;
+}
+
+Subject json_subject(const std::string& path, const Json& json, const SubjectRequest& request) {
+  const InputPlace place{path, ""};
+  if (!json.is_object()) throw InputError(place, "expected a plan or a schedule: a JSON object");
+  if (has_any(json, {"ranks", "group_sizes"}))
+    return schedule_subject(path, program_from_json(json, path), request);
+  if (has_any(json, {"measurements"}))
+    throw InputError(place, "is a profile; make a plan of it with `stagecraft plan --profile`");
+  if (has_any(json, {"levels"})) throw InputError(place, "is a cluster; a plan or a schedule is needed here");
+  if (has_any(json, {"traceEvents"}))
+    throw InputError(place, "is a trace, drawn already; open it in ui.perfetto.dev");
+  if (has_any(json, {"data", "optimizer", "train_batch_size", "train_micro_batch_size_per_gpu"}))
+    return config_subject(path, json, request);
+  if (!has_any(json, {"stages", "schedule", "micro_batches", "costs"}))
+    throw InputError(place,
+                     "is neither a plan (stages, schedule, micro_batches, ...) nor a schedule "
+                     "(stages, group_sizes, ranks)");
+  auto plan = json::read<Plan>(json, place);
+  validate(plan, path);
+  return plan_subject(path, std::move(plan), request);
+}
+
+}  // namespace
+
+Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request) {
+  plan.micro_batches = request.micro_batches.value_or(plan.micro_batches);
+  const Schedule& schedule = find_schedule(plan.schedule.name, {path, "/schedule/name"});
+  Subject subject;
+  subject.path = path;
+  subject.synchronous = schedule.synchronous;
+  std::vector<int> groups =
+      segment_groups(schedule, static_cast<int>(plan.stages.size()), plan.micro_batches);
+  if (request.steps && !schedule.synchronous)
+    groups.assign(static_cast<std::size_t>(*request.steps), plan.micro_batches);
+  subject.program = plan_program(plan, std::move(groups), false);
+  subject.plan = std::move(plan);
+  return subject;
+}
+
+Subject read_subject(const std::string& path, const SubjectRequest& request) {
+  const std::string text = read_text(path);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) throw InputError({path, ""}, "is empty; expected a plan or a schedule");
+  // JSON begins with a brace, or a comment; a schedule's text form with its first line, or a comment.
+  if (text[first] == '{' || text[first] == '[' || text[first] == '/')
+    return json_subject(path, json::parse_text(text, path), request);
+  if (text[first] != '#' && !std::string_view(text).substr(first).starts_with("stagecraft"))
+    throw InputError({path, ""},
+                     "is neither a plan (JSON) nor a schedule (JSON, or text that begins with the "
+                     "line \"stagecraft program 1\")");
+  return schedule_subject(path, program_from_text(text, path), request);
+}
+
+std::string headline(const Subject& subject) {
+  const auto count = [](int n, const char* one, const char* many) {
+    return fmt::format("{} {}", n, n == 1 ? one : many);
+  };
+  const ScheduleProgram& program = subject.program;
+  const int steps = program.groups();
+  const int first = program.group_sizes.front();
+  const bool even = std::all_of(program.group_sizes.begin(), program.group_sizes.end(),
+                                [first](int size) { return size == first; });
+  const std::string work = count(even ? first : program.micro_batches(), "micro-batch", "micro-batches");
+  return fmt::format("{}: {}, {} on {}, {} {}", subject.path, program.schedule,
+                     count(program.placement.stages(), "stage", "stages"),
+                     count(program.placement.world(), "rank", "ranks"), work,
+                     steps == 1 ? "a step"
+                     : even     ? fmt::format("a step, {} steps", steps)
+                                : fmt::format("in {} steps", steps));
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,42 @@
+#pragma once
+
+// What `check` and `simulate` are asked about: a file that may be a plan, a schedule or a run configuration,
+// told apart by its content.
+
+#include "partitioner/plan.h"
+#include "schedules/program.h"
+
+#include <optional>
+#include <string>
+
+namespace stagecraft::cli {
+
+/// What the user wants otherwise than the file says.
+struct SubjectRequest {
+  std::optional<int> micro_batches;  ///< of a step; plans and configurations only
+  std::optional<int> steps;          ///< groups of an asynchronous segment; absent: until it is steady
+};
+
+struct Subject {
+  std::string path;
+  std::optional<Plan> plan;  ///< absent for a schedule file; its micro_batches are those asked for
+  ScheduleProgram program;   ///< of one step, or of an asynchronous segment of several
+  bool synchronous = true;   ///< steps follow each other with nothing in flight between
+
+  [[nodiscard]] const CostTable* costs() const { return plan && plan->costs ? &*plan->costs : nullptr; }
+  [[nodiscard]] std::optional<Bytes> capacity() const { return plan ? plan->capacity : std::nullopt; }
+};
+
+/// Throws InputError for a file that is none of these, saying what it looks like.
+[[nodiscard]] Subject read_subject(const std::string& path, const SubjectRequest& request);
+[[nodiscard]] Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
+
+/// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches a step".
+[[nodiscard]] std::string headline(const Subject& subject);
+
+/// A run configuration as a subject: its plan, as `train` would use it. With the engine only; without it
+/// throws InputError. `json` is the parsed file.
+[[nodiscard]] Subject config_subject(const std::string& path, const Json& json,
+                                     const SubjectRequest& request);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,99 @@
+// `stagecraft train CONFIG`: alone, with ranks as threads, or as one of many under mpirun or srun.
+
+#include "engine/run/train.h"
+
+#include "cli/commands.h"
+#include "cli/errors.h"
+#include "cli/output.h"
+#include "models/counting_allocator.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+namespace stagecraft::cli {
+namespace {
+
+struct TrainOptions {
+  TrainRequest request;
+  bool json = false;
+  bool schema = false;
+};
+
+void print_now(const std::string& text) {
+  print(text);
+  std::fflush(stdout);  // step lines are read while the run goes on, through pipes too
+}
+
+void show(const TrainResult& result, const TrainOptions& options) {
+  const std::string stopped =
+      result.outcome.stopped_by == 0
+          ? ""
+          : fmt::format("stopped by {} after step {}; {} has everything, go on with --resume",
+                        sigabbrev_np(result.outcome.stopped_by), result.outcome.steps,
+                        result.outcome.last_checkpoint);
+  if (!result.speaks) {
+    if (!stopped.empty()) throw StoppedError("");
+    return;
+  }
+  if (options.request.print_config || (options.json && !result.trained)) {
+    print_json(result.effective_config);
+  } else if (options.json) {
+    print_json(result.outcome.summary);
+  } else if (!result.trained) {
+    print("All programs are proved; this was a dry run.\n");
+  } else if (stopped.empty()) {
+    const Json& summary = result.outcome.summary;
+    print(fmt::format(
+        "Done: {} steps, {:.2f} ms a step (median). `stagecraft report {}` compares with the plan.\n",
+        result.outcome.steps, summary["step_ms"]["median"].get<double>(), result.run_dir));
+  }
+  if (!stopped.empty()) throw StoppedError(stopped);
+}
+
+void run(const TrainOptions& options) {
+  if (options.schema) {
+    print_json(run_config_schema());
+    return;
+  }
+  if (options.request.config.empty()) throw InputError("train: CONFIG is required: the path of a run.json");
+  install_counting_allocator();
+  TrainVoice voice;
+  if (!options.json) voice.print = print_now;
+  voice.note = [](const std::string& text) { note(text); };
+  voice.report_exception = [] { (void)report_exception(); };
+  show(train(options.request, voice), options);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "train", "proves a run's programs, then trains; alone (ranks are threads) or under mpirun or srun");
+  const auto options = std::make_shared<TrainOptions>();
+  TrainRequest& request = options->request;
+  command->add_option("config", request.config, "run.json; configs/ has some that work as they stand")
+      ->type_name("CONFIG");
+  command
+      ->add_option("--plan", request.plan,
+                   "plan.json to run; without one the model is profiled and planned now")
+      ->type_name("PLAN");
+  command
+      ->add_option("--set", request.overrides,
+                   "a value in the config, as in --set optimizer.params.lr=0.01; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--resume", request.resume,
+                    "go on from the newest checkpoint in run_dir; an empty one starts fresh");
+  command->add_flag("--dry-run", request.dry_run, "stop when everything is proved and shown");
+  command->add_flag("--print-config", request.print_config,
+                    "print the config with every default and inferred value, and stop");
+  command->add_flag("--schema", options->schema, "print the JSON Schema of run.json, and stop");
+  command->add_flag("--json", options->json, "one JSON document instead of text: the summary");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace stagecraft::cli

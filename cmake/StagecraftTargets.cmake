@@ -1,0 +1,58 @@
+# The rules every target follows: C++20, warnings as errors, includes from the root of the tree.
+
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(STAGECRAFT_CCACHE ccache)
+if(STAGECRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers are found by content, as ccache asks for (its manual, "Precompiled headers").
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${STAGECRAFT_CCACHE})
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()
+
+set(STAGECRAFT_SANITIZE "" CACHE STRING "Sanitizers for everything, as -fsanitize= takes them: address,undefined or thread")
+if(STAGECRAFT_SANITIZE)
+  # The one flag that must be global: all objects of a program have to agree on it.
+  add_compile_options(-fsanitize=${STAGECRAFT_SANITIZE} -fno-omit-frame-pointer -g -O1)
+  add_link_options(-fsanitize=${STAGECRAFT_SANITIZE})
+endif()
+
+function(stagecraft_rules target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+endfunction()
+
+# What nearly every source includes, parsed once: one set for sources without LibTorch, one for those with it. A target joins a set by
+# what it links; the sets change nothing but build time.
+function(stagecraft_precompiled set)
+  cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp CONTENT "// holds the precompiled headers of the set ${set}\n")
+  add_library(stagecraft_precompiled_${set} OBJECT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp)
+  target_link_libraries(stagecraft_precompiled_${set} PRIVATE ${ARG_LINK})
+  target_precompile_headers(stagecraft_precompiled_${set} PRIVATE ${ARG_HEADERS})
+  stagecraft_rules(stagecraft_precompiled_${set})
+endfunction()
+
+function(stagecraft_use_precompiled target)
+  set(links ${ARGN})
+  list(TRANSFORM links REPLACE "^LibTorch::cpu$|^stagecraft::(models|data|transport|engine|profiler|config|run)$|^stagecraft_pipeline_case$" "torch")
+  if("torch" IN_LIST links)
+    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_torch)
+  else()
+    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_plain)
+  endif()
+endfunction()
+
+# stagecraft_library(NAME SOURCES a.cpp ... PUBLIC targets... PRIVATE targets...): one target a folder, alias stagecraft::NAME.
+function(stagecraft_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(stagecraft_${name} STATIC ${ARG_SOURCES})
+  add_library(stagecraft::${name} ALIAS stagecraft_${name})
+  target_include_directories(stagecraft_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(stagecraft_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  stagecraft_rules(stagecraft_${name})
+  stagecraft_use_precompiled(stagecraft_${name} ${ARG_PUBLIC} ${ARG_PRIVATE})
+endfunction()

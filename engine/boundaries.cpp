@@ -1,0 +1,128 @@
+#include "engine/boundaries.h"
+
+#include "schedules/base/error.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace stagecraft {
+
+Tag activation_tag(StageId from, MicroBatch micro_batch) {
+  return {.payload = Payload::activation,
+          .from = from,
+          .to = StageId{from.value + 1},
+          .micro_batch = micro_batch};
+}
+
+Tag gradient_tag(StageId from, MicroBatch micro_batch) {
+  return {
+      .payload = Payload::gradient, .from = from, .to = StageId{from.value - 1}, .micro_batch = micro_batch};
+}
+
+Tag loss_tag(StageId last, Group group) {
+  return {.payload = Payload::loss, .from = last, .to = StageId{0}, .micro_batch = MicroBatch{group.value}};
+}
+
+Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
+                       const Placement& placement, std::int64_t micro_batch_size, Transport& transport,
+                       bool poison_released)
+    : placement_(placement), transport_(transport), poison_(poison_released) {
+  const std::vector<BoundarySpec> all = boundaries(model, micro_batch_size);
+  for (const auto& [first, last] : stage_layers) inputs_.push_back(all.at(static_cast<std::size_t>(first)));
+}
+
+at::Tensor Boundaries::allocate(const SlotInfo& info) const {
+  if (info.payload == Payload::loss) return at::empty({2}, at::kDouble);
+  // An activation is the input of the stage it goes to, a gradient that of the stage it comes from.
+  const StageId stage = info.payload == Payload::activation ? info.to : info.from;
+  const BoundarySpec& spec = inputs_[stage.index()];
+  return at::empty(spec.shape, spec.dtype);
+}
+
+void Boundaries::begin(const std::vector<SlotInfo>& slots) {
+  check_empty();
+  slots_.clear();
+  std::map<SlotKind, std::size_t> used;
+  for (const SlotInfo& info : slots) {
+    const SlotKind kind{info.payload, info.from, info.to, info.index};
+    Tensors& memory = memory_[kind];
+    const std::size_t number = used[kind]++;
+    if (number == memory.size()) memory.push_back(allocate(info));
+    slots_.push_back({memory[number], {}, false});
+  }
+}
+
+Rank Boundaries::sender(const Tag& tag) const {
+  if (tag.payload != Payload::loss) return placement_.rank_of(tag.from, tag.micro_batch);
+  return placement_.ranks[tag.from.index()][static_cast<std::size_t>(tag.index)];
+}
+
+Rank Boundaries::receiver(const Tag& tag) const {
+  return tag.payload == Payload::loss ? placement_.ranks[0][0] : placement_.rank_of(tag.to, tag.micro_batch);
+}
+
+void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
+  SlotState& state = slots_.at(slot.index());
+  STAGECRAFT_CHECK(!state.used, fmt::format("{} is posted into slot {}, which holds {}", describe_tag(tag),
+                                            slot.value, describe_tag(state.holds)));
+  state.holds = tag;
+  state.used = true;
+  const at::Tensor into = tag.payload == Payload::loss ? state.memory : state.memory.narrow(0, 0, samples);
+  receives_[tag] = {into, transport_.post_receive(sender(tag), tag, into)};
+}
+
+void Boundaries::finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag) {
+  const auto found = transfers.find(tag);
+  STAGECRAFT_CHECK(found != transfers.end(), describe_tag(tag) + " is waited for but not under way");
+  transport_.wait(*found->second.request);
+}
+
+void Boundaries::wait_receive(const Tag& tag) {
+  finish(receives_, tag);
+  ready_[tag] = {std::move(receives_.at(tag).tensor), true};
+  receives_.erase(tag);
+}
+
+void Boundaries::start_send(const Tag& tag) {
+  const auto found = ready_.find(tag);
+  STAGECRAFT_CHECK(found != ready_.end(), describe_tag(tag) + " is sent but not there");
+  const at::Tensor tensor = std::move(found->second.first);
+  ready_.erase(found);
+  sends_[tag] = {tensor, transport_.start_send(receiver(tag), tag, tensor)};
+}
+
+void Boundaries::wait_send(const Tag& tag) {
+  finish(sends_, tag);
+  sends_.erase(tag);
+}
+
+void Boundaries::release(Slot slot) {
+  SlotState& state = slots_.at(slot.index());
+  ready_.erase(state.holds);
+  state.used = false;
+  if (poison_ && state.memory.is_floating_point()) {
+    state.memory.fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+void Boundaries::put(const Tag& tag, at::Tensor tensor) { ready_[tag] = {std::move(tensor), false}; }
+
+at::Tensor Boundaries::take(const Tag& tag) {
+  const auto found = ready_.find(tag);
+  STAGECRAFT_CHECK(found != ready_.end(), describe_tag(tag) + " is read but not there");
+  auto& [tensor, in_slot] = found->second;
+  if (in_slot) return tensor;
+  at::Tensor taken = std::move(tensor);
+  ready_.erase(found);
+  return taken;
+}
+
+void Boundaries::check_empty() const {
+  STAGECRAFT_CHECK(receives_.empty() && sends_.empty() && ready_.empty(),
+                   fmt::format("a segment left {} receives, {} sends and {} tensors behind", receives_.size(),
+                               sends_.size(), ready_.size()));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,77 @@
+#pragma once
+
+// The tensors between stages on one rank: receive slots, sends under way, and hand-offs between stages of the
+// same rank. Everything goes by its tag, wherever it comes from.
+
+#include "engine/transport/transport.h"
+#include "models/model.h"
+#include "schedules/program.h"
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace stagecraft {
+
+class Boundaries {
+ public:
+  /// `stage_layers[s]` = [first, last) of stage s; `micro_batch_size`: samples of a full one.
+  Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
+             const Placement& placement, std::int64_t micro_batch_size, Transport& transport,
+             bool poison_released);
+
+  /// Starts a segment with these slots of this rank. Slots of one kind share their memory over all segments.
+  void begin(const std::vector<SlotInfo>& slots);
+
+  // Transfers. `samples`: of the micro-batch; a short one uses the first rows of its slot.
+  void post_receive(const Tag& tag, Slot slot, std::int64_t samples);
+  void wait_receive(const Tag& tag);
+  void start_send(const Tag& tag);
+  void wait_send(const Tag& tag);
+  void release(Slot slot);
+
+  /// A tensor made on this rank: to be sent, or taken by another of its stages.
+  void put(const Tag& tag, at::Tensor tensor);
+  [[nodiscard]] bool has(const Tag& tag) const { return ready_.contains(tag); }
+  /// The tensor of `tag`. One that was handed over leaves; one that was received stays in its slot.
+  [[nodiscard]] at::Tensor take(const Tag& tag);
+
+  /// Throws InternalError when a segment has left something behind.
+  void check_empty() const;
+
+ private:
+  using SlotKind = std::tuple<Payload, StageId, StageId, std::int32_t>;
+  struct Transfer {
+    at::Tensor tensor;  ///< stays until the transfer is over
+    RequestPtr request;
+  };
+  struct SlotState {
+    at::Tensor memory;
+    Tag holds;
+    bool used = false;
+  };
+  [[nodiscard]] at::Tensor allocate(const SlotInfo& info) const;
+  [[nodiscard]] Rank sender(const Tag& tag) const;
+  [[nodiscard]] Rank receiver(const Tag& tag) const;
+  void finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag);
+
+  Placement placement_;
+  Transport& transport_;
+  bool poison_;
+  std::vector<BoundarySpec> inputs_;  ///< of each stage
+
+  std::map<SlotKind, Tensors> memory_;  ///< of all segments so far
+  std::vector<SlotState> slots_;
+  std::unordered_map<Tag, Transfer> receives_, sends_;
+  std::unordered_map<Tag, std::pair<at::Tensor, bool>> ready_;  ///< and whether it lies in a slot
+};
+
+/// Tags of what stage `stage` reads and makes.
+[[nodiscard]] Tag activation_tag(StageId from, MicroBatch micro_batch);
+[[nodiscard]] Tag gradient_tag(StageId from, MicroBatch micro_batch);
+[[nodiscard]] Tag loss_tag(StageId last, Group group);
+
+}  // namespace stagecraft

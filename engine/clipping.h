@@ -1,0 +1,17 @@
+#pragma once
+
+// Clipping by global norm. The norm of all stages' gradients is the root of per-parameter sums of squares,
+// added in layer order: the same bits wherever the cuts are.
+
+#include <ATen/core/Tensor.h>
+
+namespace stagecraft {
+
+/// In double precision, whatever the gradient's own.
+[[nodiscard]] double sum_of_squares(const at::Tensor& gradient);
+
+/// What gradients of global norm `norm` are multiplied by to have at most `max_norm`: PyTorch's
+/// clip_grad_norm_, max_norm / (norm + 1e-6) and at most 1.
+[[nodiscard]] double clip_factor(double norm, double max_norm);
+
+}  // namespace stagecraft

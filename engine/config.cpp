@@ -1,0 +1,121 @@
+#include "engine/config.h"
+
+#include "schedules/schedule.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft {
+namespace {
+
+/// What a value on the command line means: JSON where it parses, else the text itself.
+Json override_value(const std::string& text) {
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return value.is_discarded() ? Json(text) : value;
+}
+
+Json& element(Json& array, const std::string& index, const std::string& text) {
+  const bool digits = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
+  const std::size_t at = digits && index.size() < 10 ? std::stoul(index) : array.size();
+  if (at >= array.size()) {
+    throw InputError({"--set " + text, ""},
+                     fmt::format("expected an index below {}, found \"{}\"", array.size(), index));
+  }
+  return array[at];
+}
+
+}  // namespace
+
+void apply_override(Json& json, const std::string& override_text) {
+  const std::size_t equals = override_text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw InputError({"--set " + override_text, ""}, "expected KEY=VALUE, as in optimizer.params.lr=0.01");
+  }
+  const std::string path = override_text.substr(0, equals);
+  Json* at = &json;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string key = path.substr(begin, end - begin);
+    if (at->is_array()) {
+      at = &element(*at, key, override_text);
+    } else if (at->is_object() || at->is_null()) {
+      at = &(*at)[key];
+    } else {
+      throw InputError({"--set " + override_text, ""},
+                       fmt::format("\"{}\" is {}, it has no key \"{}\"",
+                                   path.substr(0, begin == 0 ? 0 : begin - 1), json::brief(*at), key));
+    }
+    begin = end + 1;
+  }
+  *at = override_value(override_text.substr(equals + 1));
+}
+
+RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+  Json json = json::parse_file(path);
+  if (!json.is_object()) json::detail::wrong({path, ""}, json, "an object");
+  for (const std::string& text : overrides) {
+    // One of the two says how long a run is; the one on the command line takes the other's place.
+    if (text.starts_with("train_steps=")) json.erase("epochs");
+    if (text.starts_with("epochs=")) json.erase("train_steps");
+    apply_override(json, text);
+  }
+  // A slip in an override shows as an unknown key; the message should not send people to the file for it.
+  const std::string file = overrides.empty() ? path : fmt::format("{} with --set", path);
+  auto config = json::read<RunConfig>(json, {file, ""});
+  if (config.pipeline.schedule) {
+    (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
+    check_schedule(config, *config.pipeline.schedule, file);
+  }
+  return config;
+}
+
+void check_schedule(const RunConfig& config, const std::string& schedule, const std::string& file) {
+  const int m = config.micro_batches();
+  if (find_schedule(schedule).synchronous) {
+    if (config.pipeline.vertical_sync.value_or(false)) {
+      throw InputError(
+          {file, "/pipeline/vertical_sync"},
+          fmt::format("{} reads one version of the weights anyway; it is for pipedream", schedule));
+    }
+    if (config.pipeline.update_interval.value_or(m) != m) {
+      throw InputError({file, "/pipeline/update_interval"},
+                       fmt::format("{} updates once a step, every {} micro-batches; found {}", schedule, m,
+                                   *config.pipeline.update_interval));
+    }
+    return;
+  }
+  if (config.gradient_clipping > 0) {
+    throw InputError(
+        {file, "/gradient_clipping"},
+        fmt::format("{} cannot clip by the global norm: its stages update at different times, so "
+                    "there is no moment at which all of a step's gradients exist. Use fill_drain or "
+                    "1f1b, or gradient_clipping 0",
+                    schedule));
+  }
+  if (config.pipeline.update_interval.value_or(m) != m) {
+    throw InputError(
+        {file, "/pipeline/update_interval"},
+        fmt::format("train_batch_size {} in micro-batches of {} makes an update every {} "
+                    "micro-batches, found {}; change train_batch_size or leave this out",
+                    config.train_batch_size, config.micro_batch_size, m, *config.pipeline.update_interval));
+  }
+}
+
+Json run_config_schema() {
+  Json schema;
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = "Stagecraft run configuration";
+  schema.update(json::schema_of<RunConfig>());
+  return schema;
+}
+
+Json training_identity(const RunConfig& config) {
+  const Json all = json::write(config);
+  Json identity;
+  for (const char* key : {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping",
+                          "train_batch_size", "train_micro_batch_size_per_gpu", "seed", "dtype"}) {
+    identity[key] = all.at(key);
+  }
+  return identity;
+}
+
+}  // namespace stagecraft

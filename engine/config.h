@@ -1,0 +1,251 @@
+#pragma once
+
+// run.json: everything a training run is told. Keys have DeepSpeed's names where the concept exists there;
+// docs/formats.md has a worked example and configs/run.schema.json the schema, generated from the
+// descriptions below. Reading is strict: unknown keys, wrong types and numbers that do not add up throw
+// InputError.
+
+#include "engine/optimizer.h"
+#include "models/data/data_config.h"
+#include "models/loss.h"
+#include "models/model_config.h"
+#include "schedules/base/json.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+enum class DType : std::uint8_t { float32, float64 };
+template <>
+struct EnumNames<DType> {
+  static constexpr std::array values{std::pair{DType::float32, "float32"},
+                                     std::pair{DType::float64, "float64"}};
+};
+
+/// What ranks are: threads of one process (local), processes under a launcher (mpi), or whichever of the two
+/// the process was started for.
+enum class Backend : std::uint8_t { automatic, local, mpi };
+template <>
+struct EnumNames<Backend> {
+  static constexpr std::array values{std::pair{Backend::automatic, "auto"},
+                                     std::pair{Backend::local, "local"}, std::pair{Backend::mpi, "mpi"}};
+};
+
+enum class LogLevel : std::uint8_t { debug, info, warning, error };
+template <>
+struct EnumNames<LogLevel> {
+  static constexpr std::array values{std::pair{LogLevel::debug, "debug"}, std::pair{LogLevel::info, "info"},
+                                     std::pair{LogLevel::warning, "warning"},
+                                     std::pair{LogLevel::error, "error"}};
+};
+
+/// How the model becomes a pipeline. With a plan (here or --plan) the plan decides; keys given beside it must
+/// agree with it.
+struct PipelineConfig {
+  std::optional<std::string> schedule;  ///< absent: the plan's, or 1f1b
+  std::optional<int> stages;            ///< absent: one a launched rank, or what the planner finds best
+  std::vector<int> cuts;                ///< first layers of stages 1, 2, ...; empty: the planner's
+  std::optional<bool> vertical_sync;
+  std::optional<int> update_interval;  ///< asynchronous: micro-batches an update; equal to the step's
+  std::optional<std::string> plan;     ///< path of a plan.json
+};
+template <class V>
+void describe(V& v, PipelineConfig& c) {
+  v.optional("schedule", c.schedule, "fill_drain, 1f1b or pipedream; absent: the plan's, or 1f1b");
+  v.optional("stages", c.stages, "absent: one a launched rank, or what the planner finds best",
+             json::at_least(1));
+  v.optional("cuts", c.cuts, "index of the first layer of stages 1, 2, ...; empty: the planner's");
+  v.optional("vertical_sync", c.vertical_sync, "pipedream: one weight version a micro-batch on all stages");
+  v.optional("update_interval", c.update_interval,
+             "pipedream: micro-batches an update; must be those of one train_batch_size", json::at_least(1));
+  v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
+}
+
+/// The measurement behind a plan, where no plan is given.
+struct ProfilerConfig {
+  int repeats = 10;
+  int warmup = 3;
+  std::vector<std::int64_t> micro_batch_sizes;  ///< empty: the run's own
+};
+template <class V>
+void describe(V& v, ProfilerConfig& c) {
+  v.optional("repeats", c.repeats, "measurements behind each median", json::at_least(1));
+  v.optional("warmup", c.warmup, "measurements thrown away first", json::at_least(0));
+  v.optional("micro_batch_sizes", c.micro_batch_sizes, "samples; empty: the run's micro-batch size");
+}
+
+struct ValidationConfig {
+  std::int64_t every_steps = 0;
+};
+template <class V>
+void describe(V& v, ValidationConfig& c) {
+  v.optional("every_steps", c.every_steps, "0: only after the last step, where there is validation data",
+             json::at_least(0));
+}
+
+struct CheckpointConfig {
+  std::int64_t every_steps = 0;
+  std::int64_t keep = 2;
+  bool at_start = false;
+};
+template <class V>
+void describe(V& v, CheckpointConfig& c) {
+  v.optional("every_steps", c.every_steps, "0: only after the last step", json::at_least(0));
+  v.optional("keep", c.keep, "the newest so many are kept; 0: all", json::at_least(0));
+  v.optional("at_start", c.at_start, "one before the first step: the initial weights, for another framework");
+}
+
+struct CommsConfig {
+  Backend backend = Backend::automatic;
+  double timeout_s = 300;
+  bool synchronous_sends = false;
+  bool poison_released_slots = false;
+  int slots_per_channel = 0;
+};
+template <class V>
+void describe(V& v, CommsConfig& c) {
+  v.optional("backend", c.backend, "auto: mpi under mpirun or srun, else local (ranks are threads)");
+  v.optional("timeout_s", c.timeout_s, "longest wait for another rank, seconds", json::above(0));
+  v.optional("synchronous_sends", c.synchronous_sends,
+             "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");
+  v.optional("poison_released_slots", c.poison_released_slots,
+             "fill receive buffers with NaN when they are released: shows a late reader");
+  v.optional("slots_per_channel", c.slots_per_channel, "receive buffers; 0: the least that works, plus one",
+             json::at_least(0));
+}
+
+struct LogConfig {
+  LogLevel level = LogLevel::info;
+  int timeline_steps = 8;
+};
+template <class V>
+void describe(V& v, LogConfig& c) {
+  v.optional("level", c.level, "of the ranks' log files");
+  v.optional("timeline_steps", c.timeline_steps, "last steps kept in timeline.json; 0: none",
+             json::at_least(0));
+}
+
+/// A feature of DeepSpeed's configs that is recognised but not there yet: saying so beats "unknown key".
+struct NotYetConfig {
+  bool enabled = false;
+};
+template <class V>
+void describe(V& v, NotYetConfig& c) {
+  v.optional("enabled", c.enabled, "not available yet: must be false");
+  v.require(!c.enabled, "enabled", "not available yet; leave it out or set it to false");
+}
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  LossConfig loss;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  double gradient_clipping = 0;
+  bool gradient_norm = true;
+  std::int64_t train_batch_size = 1;
+  std::int64_t micro_batch_size = 1;
+  std::optional<std::int64_t> gradient_accumulation_steps;
+  std::optional<std::int64_t> train_steps;
+  std::optional<std::int64_t> epochs;
+  std::int64_t seed = 0;
+  DType dtype = DType::float32;
+  NotYetConfig bf16, fp16, activation_checkpointing;
+  std::int64_t steps_per_print = 10;
+  PipelineConfig pipeline;
+  ProfilerConfig profiler;
+  ValidationConfig validation;
+  CheckpointConfig checkpoint;
+  CommsConfig comms;
+  int threads_per_rank = 0;
+  std::optional<std::string> cluster;
+  std::optional<std::string> initial_checkpoint;
+  std::string run_dir = "runs/run";
+  LogConfig log;
+
+  /// Micro-batches of one step: ceil(train_batch_size / micro_batch_size).
+  [[nodiscard]] int micro_batches() const {
+    return static_cast<int>((train_batch_size + micro_batch_size - 1) / micro_batch_size);
+  }
+};
+template <class V>
+void describe(V& v, RunConfig& c) {
+  v.required("model", c.model, "what is trained");
+  v.required("data", c.data, "what it is trained on");
+  v.required("loss", c.loss, "what is made small");
+  v.optional("optimizer", c.optimizer, "how");
+  v.optional("scheduler", c.scheduler, "learning rate over steps");
+  v.optional("gradient_clipping", c.gradient_clipping,
+             "largest global norm of a step's gradient; 0: none. Synchronous schedules only",
+             json::at_least(0));
+  v.optional("gradient_norm", c.gradient_norm,
+             "synchronous schedules: report the global norm even where nothing is clipped");
+  v.required("train_batch_size", c.train_batch_size, "samples of one optimizer step", json::at_least(1));
+  v.required("train_micro_batch_size_per_gpu", c.micro_batch_size,
+             "samples that go through the pipeline at once", json::at_least(1));
+  v.optional("gradient_accumulation_steps", c.gradient_accumulation_steps,
+             "micro-batches of one step; follows from the two sizes and must agree with them",
+             json::at_least(1));
+  v.optional("train_steps", c.train_steps, "optimizer steps; this or epochs", json::at_least(1));
+  v.optional("epochs", c.epochs, "passes over the data; this or train_steps", json::at_least(1));
+  v.optional("seed", c.seed, "of initial weights, shuffling and dropout", json::at_least(0));
+  v.optional("dtype", c.dtype, "of weights and activations");
+  v.optional("bf16", c.bf16, "mixed precision with bfloat16");
+  v.optional("fp16", c.fp16, "mixed precision with float16");
+  v.optional("activation_checkpointing", c.activation_checkpointing, "recomputation of activations");
+  v.optional("steps_per_print", c.steps_per_print, "steps between two lines; 0: none", json::at_least(0));
+  v.optional("pipeline", c.pipeline, "stages and schedule");
+  v.optional("profiler", c.profiler, "the measurement behind a plan");
+  v.optional("validation", c.validation, "on the data's validation part");
+  v.optional("checkpoint", c.checkpoint, "saved state");
+  v.optional("comms", c.comms, "transfers between ranks");
+  v.optional("threads_per_rank", c.threads_per_rank, "of LibTorch's operators; 0: cores over ranks",
+             json::at_least(0));
+  v.optional("cluster", c.cluster, "path of a cluster.json to plan for; absent: this machine",
+             json::non_empty());
+  v.optional("initial_checkpoint", c.initial_checkpoint,
+             "folder of a checkpoint whose weights (not its optimizer state) the run starts from",
+             json::non_empty());
+  v.optional("run_dir", c.run_dir, "where the run keeps its files", json::non_empty());
+  v.optional("log", c.log, "log files and timeline");
+  const long long m = c.micro_batches();
+  v.require(c.micro_batch_size <= c.train_batch_size, "train_micro_batch_size_per_gpu",
+            "a micro-batch of " + std::to_string(c.micro_batch_size) +
+                " samples does not fit into train_batch_size " + std::to_string(c.train_batch_size));
+  v.require(c.gradient_accumulation_steps.value_or(m) == m, "gradient_accumulation_steps",
+            "train_batch_size " + std::to_string(c.train_batch_size) + ", train_micro_batch_size_per_gpu " +
+                std::to_string(c.micro_batch_size) + " and gradient_accumulation_steps " +
+                std::to_string(c.gradient_accumulation_steps.value_or(m)) +
+                " do not add up: " + std::to_string(c.train_batch_size) + " samples in micro-batches of " +
+                std::to_string(c.micro_batch_size) + " are " + std::to_string(m) +
+                "; leave it out or set it to " + std::to_string(m));
+  v.require(c.train_steps.has_value() != c.epochs.has_value(), "",
+            "expected either \"train_steps\" or \"epochs\"");
+  v.require(c.gradient_clipping == 0 || c.gradient_norm, "gradient_norm",
+            "gradient_clipping needs the norm; leave gradient_norm out or set it to true");
+}
+
+/// `path` with `overrides` ("a.b=v", the value JSON or a bare string) put into it. Throws InputError.
+[[nodiscard]] RunConfig read_run_config(const std::string& path,
+                                        const std::vector<std::string>& overrides = {});
+
+/// Puts "a.b=v" into `json`: objects on the way are made, list elements go by index. Whether the path exists
+/// is for the strict reader to say.
+void apply_override(Json& json, const std::string& override_text);
+
+/// Throws InputError where the config asks for what the schedule cannot do: clipping or another update
+/// interval without a flush. `file` names the config.
+void check_schedule(const RunConfig& config, const std::string& schedule, const std::string& file);
+
+/// The JSON Schema of run.json.
+[[nodiscard]] Json run_config_schema();
+
+/// What decides a run's numbers, for comparing the runs behind a checkpoint and its resume: model, data,
+/// loss, optimizer, scheduler, batch, seed and precision. Not the pipeline: a synchronous run may go on with
+/// another.
+[[nodiscard]] Json training_identity(const RunConfig& config);
+
+}  // namespace stagecraft

@@ -1,0 +1,32 @@
+#pragma once
+
+// What accelerators this build and this machine have. One header, two back ends (cuda/, none/), chosen by
+// CMake.
+
+#include "schedules/base/ids.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct Accelerator {
+  std::string name;
+  Bytes memory;
+  std::string compute_capability;  ///< "9.0"
+};
+
+struct AcceleratorReport {
+  bool compiled_in = false;
+  std::string cuda_runtime;  ///< "13.0", empty without CUDA
+  std::string cuda_driver;   ///< the newest CUDA the installed driver can run; empty: no driver
+  std::string nccl_header;   ///< compiled against
+  std::string nccl_runtime;  ///< loaded
+  std::vector<Accelerator> devices;
+  std::string remark;  ///< why there are no devices, for people; empty when there are
+};
+
+/// Never throws: a machine without a driver is an answer, not an error.
+[[nodiscard]] AcceleratorReport accelerators();
+
+}  // namespace stagecraft

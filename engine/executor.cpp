@@ -1,0 +1,285 @@
+#include "engine/executor.h"
+
+#include "engine/clipping.h"
+#include "schedules/base/error.h"
+
+#include <ATen/ops/tensor.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace stagecraft {
+
+Executor::Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
+                   const std::function<void(const StepReport&)>& report)
+    : equipment_(equipment),
+      program_(program),
+      segment_(segment),
+      report_(report),
+      list_(program.ranks.at(me().index())),
+      group_of_(program.groups_by_micro_batch()) {
+  STAGECRAFT_CHECK(program.kind == segment.kind && program.group_sizes == segment.group_sizes &&
+                       group_of_.size() == segment.micro_batches.size(),
+                   "the program was made for another segment");
+  int first = 0;
+  for (const int size : program.group_sizes) {
+    GroupState group;
+    group.first_micro_batch = first;
+    for (int k = 0; k < size; ++k) group.samples += segment.micro_batches[first + k].count;
+    first += size;
+    groups_.push_back(group);
+  }
+  std::vector<MicroBatch> wanted;
+  for (const Action& action : list_) {
+    if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
+    if (action.op == Op::load) wanted.push_back(action.micro_batch);
+  }
+  if (equipment_.loader != nullptr) equipment_.loader->start(segment.micro_batches, wanted);
+  equipment_.boundaries.begin(program.slots.at(me().index()));
+  for (Stage& stage : equipment_.stages) stage.begin(list_);
+}
+
+const std::array<Executor::Handler, 15>& Executor::handlers() {
+  static const std::array<Handler, 15> table = [] {
+    std::array<Handler, 15> by_op{};
+    const auto set = [&](Op op, Handler handler) { by_op[static_cast<std::size_t>(op)] = handler; };
+    set(Op::load, &Executor::load);
+    set(Op::forward, &Executor::forward);
+    set(Op::backward_input, &Executor::backward_input);
+    set(Op::backward_weight, &Executor::backward_weight);
+    set(Op::backward, &Executor::backward);
+    set(Op::recompute, &Executor::recompute);
+    set(Op::reduce, &Executor::reduce);
+    set(Op::agree_norm, &Executor::agree_norm);
+    set(Op::step, &Executor::step);
+    set(Op::report_loss, &Executor::report_loss);
+    set(Op::post_receive, &Executor::post_receive);
+    set(Op::wait_receive, &Executor::wait_receive);
+    set(Op::start_send, &Executor::start_send);
+    set(Op::wait_send, &Executor::wait_send);
+    set(Op::release, &Executor::release);
+    return by_op;
+  }();
+  return table;
+}
+
+void Executor::run() {
+  Recorder& recorder = equipment_.recorder;
+  try {
+    for (at_ = 0; at_ < list_.size(); ++at_) {
+      const Action& action = list_[at_];
+      const Handler handler = handlers()[static_cast<std::size_t>(action.op)];
+      if (!recorder.on() || !training()) {  // a timeline is of training steps
+        (this->*handler)(action);
+        continue;
+      }
+      const Seconds begin = recorder.now();
+      (this->*handler)(action);
+      recorder.record(action, step_of(action), begin, recorder.now());
+    }
+    equipment_.boundaries.check_empty();
+  } catch (const PeerError&) {
+    throw;
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    throw InternalError(
+        fmt::format("rank {} at step {}, action {} ({}): {}", me().value,
+                    at_ < list_.size() ? step_of(list_[at_]) : segment_.first_step, at_,
+                    at_ < list_.size() ? describe_action(list_[at_]) : "the segment's end",
+                    torch_error != nullptr ? torch_error->what_without_backtrace() : error.what()));
+  }
+}
+
+Stage& Executor::stage(StageId id) {
+  for (Stage& stage : equipment_.stages) {
+    if (stage.id() == id) return stage;
+  }
+  STAGECRAFT_CHECK(false, fmt::format("rank {} does not hold stage {}", me().value, id.value));
+  return equipment_.stages.front();
+}
+
+bool Executor::last(StageId id) const { return id.value + 1 == program_.placement.stages(); }
+
+Executor::GroupState& Executor::group_of(MicroBatch micro_batch) {
+  return groups_[group_of_[micro_batch.index()].index()];
+}
+
+std::int64_t Executor::step_of(const Action& action) const {
+  if (!training()) return segment_.first_step;
+  Group group = action.group;
+  const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch : action.micro_batch;
+  if (is_transfer(action.op) && action.tag.payload == Payload::loss) {
+    group = Group{micro_batch.value};
+  } else if (!group.valid() && micro_batch.valid()) {
+    group = group_of_[micro_batch.index()];
+  }
+  // A release belongs to whatever stands before it.
+  if (!group.valid()) {
+    const std::size_t here = static_cast<std::size_t>(&action - list_.data());
+    return here > 0 ? step_of(list_[here - 1]) : segment_.first_step;
+  }
+  return segment_.first_step + group.value;
+}
+
+ForwardTask Executor::forward_task(const Action& action) {
+  const MicroBatch mb = action.micro_batch;
+  ForwardTask task;
+  task.micro_batch = mb;
+  task.version = action.version;
+  task.mode = training() ? Mode::train : Mode::evaluate;
+  task.key = {.seed = equipment_.options.seed,
+              .layer = 0,
+              .step = static_cast<std::uint64_t>(segment_.first_step + group_of_[mb.index()].value),
+              .micro_batch = static_cast<std::uint64_t>(mb.value - group_of(mb).first_micro_batch)};
+  task.recomputed_later = recomputed_.contains({action.stage, mb});
+  return task;
+}
+
+at::Tensor Executor::stage_input(const Action& action) {
+  if (action.stage.value > 0) {
+    return equipment_.boundaries.take(activation_tag(StageId{action.stage.value - 1}, action.micro_batch));
+  }
+  const auto found = loaded_.find(action.micro_batch);
+  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
+  at::Tensor inputs = std::move(found->second.inputs);
+  if (!found->second.targets.defined()) loaded_.erase(found);
+  return inputs.is_floating_point() ? inputs.to(equipment_.dtype) : inputs;
+}
+
+void Executor::load(const Action& action) {
+  // The first and the last stage share one where they are on one rank.
+  if (loaded_.contains(action.micro_batch)) return;
+  STAGECRAFT_CHECK(equipment_.loader != nullptr, "a rank without the first or last stage loads nothing");
+  loaded_.emplace(action.micro_batch, equipment_.loader->take(action.micro_batch));
+}
+
+void Executor::forward(const Action& action) {
+  const MicroBatch mb = action.micro_batch;
+  const ForwardTask task = forward_task(action);
+  at::Tensor input = stage_input(action);
+  if (!last(action.stage)) {
+    at::Tensor output = stage(action.stage).forward(std::move(input), task);
+    equipment_.boundaries.put(activation_tag(action.stage, mb), std::move(output));
+    return;
+  }
+  GroupState& group = group_of(mb);
+  const auto found = loaded_.find(mb);
+  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch's targets were not loaded");
+  LossTask loss;
+  loss.targets = std::move(found->second.targets);
+  loaded_.erase(found);
+  if (equipment_.loss.config().reduction == Reduction::mean) {
+    // Units a sample are the same for all samples, so they cancel out of the share.
+    loss.share =
+        static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
+  }
+  const LossValue value = stage(action.stage).forward_loss(std::move(input), task, std::move(loss));
+  group.loss.loss += value.loss;
+  group.loss.correct += value.correct;
+}
+
+void Executor::recompute(const Action& action) { stage(action.stage).recompute(forward_task(action)); }
+
+at::Tensor Executor::output_gradient(const Action& action) {
+  if (last(action.stage)) return {};
+  return equipment_.boundaries.take(gradient_tag(StageId{action.stage.value + 1}, action.micro_batch));
+}
+
+void Executor::hand_on(const Action& action, at::Tensor input_gradient) {
+  if (action.stage.value == 0) return;
+  equipment_.boundaries.put(gradient_tag(action.stage, action.micro_batch), std::move(input_gradient));
+}
+
+void Executor::backward_input(const Action& action) {
+  hand_on(action,
+          stage(action.stage).backward_input(action.micro_batch, action.version, output_gradient(action)));
+}
+
+void Executor::backward_weight(const Action& action) {
+  stage(action.stage).backward_weight(action.micro_batch, group_of_[action.micro_batch.index()]);
+}
+
+void Executor::backward(const Action& action) {
+  hand_on(action, stage(action.stage)
+                      .backward(action.micro_batch, action.version, group_of_[action.micro_batch.index()],
+                                output_gradient(action)));
+}
+
+void Executor::reduce(const Action&) { STAGECRAFT_CHECK(false, "stages with replicas are not executed"); }
+
+void Executor::agree_norm(const Action& action) {
+  std::vector<double> mine;
+  for (Stage& stage : equipment_.stages) {
+    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+      for (const at::Tensor& gradient : stage.gradients(action.group, layer)) {
+        mine.push_back(sum_of_squares(gradient));
+      }
+    }
+  }
+  // Every rank has its stages in ascending order, each with its own number of parameters in front.
+  const std::vector<std::vector<double>> all = equipment_.transport.all_gather(mine);
+  double total = 0;
+  std::vector<std::size_t> next(all.size(), 0);
+  for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {
+    const std::size_t rank = program_.placement.ranks[s].front().index();
+    for (int k = 0; k < equipment_.parameter_counts[s]; ++k) total += all[rank].at(next[rank]++);
+  }
+  GroupState& group = groups_[action.group.index()];
+  group.norm = std::sqrt(total);
+  const double limit = equipment_.options.gradient_clipping;
+  const double factor = limit > 0 ? clip_factor(group.norm, limit) : 1;
+  if (!(factor < 1)) return;
+  for (Stage& stage : equipment_.stages) {
+    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+      for (const at::Tensor& gradient : stage.gradients(action.group, layer)) gradient.mul_(factor);
+    }
+  }
+}
+
+void Executor::step(const Action& action) {
+  const WorkerOptions& options = equipment_.options;
+  const std::int64_t number = step_of(action);
+  Stage& stepped = stage(action.stage);
+  if (options.on_gradients) {
+    for (int layer = stepped.first_layer(); layer < stepped.last_layer(); ++layer) {
+      options.on_gradients(number, layer, stepped.gradients(action.group, layer));
+    }
+  }
+  const double rate = learning_rate(options.scheduler, options.optimizer, number, options.total_steps);
+  groups_[action.group.index()].learning_rate = rate;
+  stepped.step(action.group, action.version, at_, options.optimizer, rate);
+}
+
+void Executor::report_loss(const Action& action) {
+  GroupState& group = groups_[action.group.index()];
+  const StageId last_stage{program_.placement.stages() - 1};
+  const Tag tag = loss_tag(last_stage, action.group);
+  if (me() != program_.placement.ranks[0].front()) {
+    equipment_.boundaries.put(tag, at::tensor({group.loss.loss, group.loss.correct}, at::kDouble));
+    return;
+  }
+  LossValue loss = group.loss;
+  if (equipment_.boundaries.has(tag)) {
+    const at::Tensor received = equipment_.boundaries.take(tag);
+    const double* values = received.const_data_ptr<double>();
+    loss = {.loss = values[0], .correct = values[1]};
+  }
+  if (!report_) return;
+  report_({.step = segment_.first_step + (training() ? action.group.value : 0),
+           .loss = loss.loss,
+           .correct = loss.correct,
+           .gradient_norm = group.norm,
+           .learning_rate = group.learning_rate,
+           .samples = group.samples});
+}
+
+void Executor::post_receive(const Action& action) {
+  const bool whole = action.tag.payload == Payload::loss;
+  equipment_.boundaries.post_receive(
+      action.tag, action.slot, whole ? 0 : segment_.micro_batches[action.tag.micro_batch.index()].count);
+}
+
+}  // namespace stagecraft

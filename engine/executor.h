@@ -1,0 +1,99 @@
+#pragma once
+
+// Carries out one rank's list of a lowered program, action by action, in the order it stands. One handler an
+// op and nothing about any schedule: what a schedule is lies in the list alone.
+
+#include "engine/boundaries.h"
+#include "engine/recorder.h"
+#include "engine/stage.h"
+#include "engine/worker.h"
+#include "models/data/loader.h"
+#include "schedules/program.h"
+#include "schedules/segments.h"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace stagecraft {
+
+/// What an executor works on; all of it is the worker's and outlives it.
+struct Equipment {
+  const Loss& loss;
+  const std::vector<int>& parameter_counts;  ///< parameter tensors of every stage of the model
+  std::vector<Stage>& stages;                ///< of this rank, ascending
+  Boundaries& boundaries;
+  Loader* loader;  ///< of the segment's split; null where the rank loads nothing
+  Recorder& recorder;
+  Transport& transport;
+  const WorkerOptions& options;
+  at::ScalarType dtype;  ///< of the model
+};
+
+/// One segment's run on one rank.
+class Executor {
+ public:
+  Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
+           const std::function<void(const StepReport&)>& report);
+
+  /// Throws PeerError, and InternalError that names the action for what goes wrong inside one.
+  void run();
+
+ private:
+  using Handler = void (Executor::*)(const Action&);
+  [[nodiscard]] static const std::array<Handler, 15>& handlers();
+
+  void load(const Action& action);
+  void forward(const Action& action);
+  void backward_input(const Action& action);
+  void backward_weight(const Action& action);
+  void backward(const Action& action);
+  void recompute(const Action& action);
+  void reduce(const Action& action);
+  void agree_norm(const Action& action);
+  void step(const Action& action);
+  void report_loss(const Action& action);
+  void post_receive(const Action& action);
+  void wait_receive(const Action& action) { equipment_.boundaries.wait_receive(action.tag); }
+  void start_send(const Action& action) { equipment_.boundaries.start_send(action.tag); }
+  void wait_send(const Action& action) { equipment_.boundaries.wait_send(action.tag); }
+  void release(const Action& action) { equipment_.boundaries.release(action.slot); }
+
+  /// What is known of a group before and while it runs.
+  struct GroupState {
+    int first_micro_batch = 0;
+    std::int64_t samples = 0;
+    LossValue loss;  ///< of its micro-batches so far, on the last stage
+    double norm = -1;
+    double learning_rate = 0;
+  };
+
+  [[nodiscard]] Rank me() const { return equipment_.transport.rank(); }
+  [[nodiscard]] Stage& stage(StageId id);
+  [[nodiscard]] bool last(StageId id) const;
+  [[nodiscard]] bool training() const { return program_.kind == SegmentKind::train; }
+  [[nodiscard]] GroupState& group_of(MicroBatch micro_batch);
+  /// Optimizer step of the run that an action belongs to.
+  [[nodiscard]] std::int64_t step_of(const Action& action) const;
+  [[nodiscard]] ForwardTask forward_task(const Action& action);
+  [[nodiscard]] at::Tensor stage_input(const Action& action);
+  [[nodiscard]] at::Tensor output_gradient(const Action& action);
+  void hand_on(const Action& action, at::Tensor input_gradient);
+
+  Equipment equipment_;
+  const LoweredProgram& program_;
+  const Segment& segment_;
+  const std::function<void(const StepReport&)>& report_;
+  const std::vector<Action>& list_;
+  std::size_t at_ = 0;  ///< position in the list
+  std::vector<Group> group_of_;
+  std::vector<GroupState> groups_;
+  std::set<std::pair<StageId, MicroBatch>> recomputed_;
+  std::unordered_map<MicroBatch, Batch> loaded_;
+};
+
+}  // namespace stagecraft

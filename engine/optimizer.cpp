@@ -1,0 +1,91 @@
+#include "engine/optimizer.h"
+
+#include "schedules/base/error.h"
+
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace stagecraft {
+namespace {
+
+/// The parameters of one fused call: those that share a weight decay.
+struct Batch {
+  Tensors parameters;
+  Tensors gradients;
+  std::vector<std::size_t> indices;
+};
+
+Batch select(const Tensors& parameters, const Tensors& gradients, const std::vector<bool>& decays,
+             bool decay) {
+  Batch batch;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (decays[i] != decay) continue;
+    batch.parameters.push_back(parameters[i]);
+    batch.gradients.push_back(gradients[i]);
+    batch.indices.push_back(i);
+  }
+  return batch;
+}
+
+/// The batch's state tensors of one name, made as zeros where they do not exist yet.
+Tensors state_tensors(const Batch& batch, const char* name, OptimizerState& state) {
+  Tensors tensors;
+  for (std::size_t k = 0; k < batch.indices.size(); ++k) {
+    at::Tensor& tensor = state.tensors[batch.indices[k]][name];
+    if (!tensor.defined()) tensor = at::zeros_like(batch.parameters[k]);
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+void update(const SgdConfig& c, double lr, double decay, const Batch& batch, OptimizerState& state) {
+  const bool first = state.steps == 0;  // the momentum buffer starts as the gradient, undampened
+  const Tensors momentum = c.momentum == 0 ? Tensors{} : state_tensors(batch, "momentum_buffer", state);
+  at::_fused_sgd_(batch.parameters, batch.gradients, momentum, decay, c.momentum, lr, c.dampening, c.nesterov,
+                  /*maximize=*/false, first);
+}
+
+template <class AdamLike>
+void update(const AdamLike& c, double lr, double decay, const Batch& batch, OptimizerState& state) {
+  const Tensors first_moments = state_tensors(batch, "exp_avg", state);
+  const Tensors second_moments = state_tensors(batch, "exp_avg_sq", state);
+  // The kernels read the update's number, from 1, out of one tensor a parameter; all may be the same one.
+  const at::Tensor number = at::full({}, static_cast<double>(state.steps + 1), at::kFloat);
+  const Tensors numbers(batch.parameters.size(), number);
+  constexpr auto fused = [](auto&&... arguments) {
+    if constexpr (std::is_same_v<AdamLike, AdamConfig>) {
+      at::_fused_adam_(arguments...);
+    } else {
+      at::_fused_adamw_(arguments...);
+    }
+  };
+  fused(batch.parameters, batch.gradients, first_moments, second_moments, Tensors{}, numbers, lr, c.betas[0],
+        c.betas[1], decay, c.eps, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+}  // namespace
+
+void optimizer_step(const OptimizerConfig& config, double learning_rate, const Tensors& parameters,
+                    const Tensors& gradients, const std::vector<bool>& decays, OptimizerState& state) {
+  STAGECRAFT_CHECK(parameters.size() == gradients.size() && parameters.size() == decays.size(),
+                   "one gradient and one decay flag a parameter");
+  state.tensors.resize(parameters.size());
+  for (const bool decay : {true, false}) {
+    const Batch batch = select(parameters, gradients, decays, decay);
+    if (batch.parameters.empty()) continue;
+    std::visit(
+        [&](const auto& type) { update(type, learning_rate, decay ? type.weight_decay : 0, batch, state); },
+        config.type);
+  }
+  ++state.steps;
+}
+
+double optimizer_bytes_per_parameter_byte(const OptimizerConfig& config) {
+  if (const auto* sgd = std::get_if<SgdConfig>(&config.type)) return sgd->momentum == 0 ? 0 : 1;
+  return 2;
+}
+
+}  // namespace stagecraft

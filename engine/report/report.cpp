@@ -1,0 +1,304 @@
+#include "engine/report/report.h"
+
+#include "schedules/simulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace stagecraft {
+namespace {
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  return std::lerp(values[below], values[std::min(below + 1, values.size() - 1)], at - std::floor(at));
+}
+
+/// The stage an event's time counts for: its own, or of a transfer the one at this end.
+StageId stage_of(const Event& event) {
+  const Action& action = event.action;
+  if (!is_transfer(action.op)) return action.stage;
+  const bool sends = action.op == Op::start_send || action.op == Op::wait_send;
+  return sends ? action.tag.from : action.tag.to;
+}
+
+/// What a figure is called in the action table.
+std::string kind_of(const Event& event) {
+  switch (event.action.op) {
+    case Op::forward:
+      return "forward";
+    case Op::recompute:
+      return "recompute";
+    case Op::backward:
+      return "backward";
+    case Op::backward_input:
+      return "backward input";
+    case Op::backward_weight:
+      return "backward weight";
+    case Op::step:
+      return "optimizer";
+    case Op::agree_norm:
+      return "agree on norm";
+    case Op::reduce:
+      return "reduce";
+    case Op::load:
+      return "load";
+    case Op::start_send:
+      return "send " + enum_name(event.action.tag.payload);
+    case Op::wait_send:
+      return "wait sent " + enum_name(event.action.tag.payload);
+    case Op::wait_receive:
+      return "wait " + enum_name(event.action.tag.payload);
+    case Op::post_receive:
+    case Op::release:
+    case Op::report_loss:
+      return "";
+  }
+  return "";
+}
+
+Seconds& part_of(StageRow& row, const Event& event) {
+  const Action& action = event.action;
+  switch (action.op) {
+    case Op::forward:
+    case Op::recompute:
+      return row.forward.measured;
+    case Op::backward:
+    case Op::backward_input:
+    case Op::backward_weight:
+      return row.backward.measured;
+    case Op::step:
+      return row.optimizer.measured;
+    case Op::agree_norm:
+    case Op::reduce:
+      return row.collective;
+    case Op::start_send:
+    case Op::wait_send:
+      return row.send.measured;
+    case Op::post_receive:
+      return row.receive;
+    case Op::wait_receive:
+      if (action.tag.payload == Payload::activation) return row.wait_activation.measured;
+      if (action.tag.payload == Payload::gradient) return row.wait_gradient.measured;
+      return row.wait_loss;
+    case Op::load:
+    case Op::report_loss:
+    case Op::release:
+      return row.other;
+  }
+  return row.other;
+}
+
+bool works(const Event& event) { return is_compute(event.action.op) || event.action.op == Op::step; }
+
+/// The stretches of a timeline in which its steps are made. Between two steps a checkpoint or a validation
+/// may lie; a rank may wait for the end of it inside the next step. Neither is the step's time.
+class Windows {
+ public:
+  explicit Windows(const Timeline& timeline) {
+    std::map<int, std::pair<Seconds, Seconds>> steps;
+    for (const Event& event : timeline.events) {
+      if (!works(event) && event.action.op != Op::load) continue;
+      const auto [found, fresh] = steps.try_emplace(event.step, event.begin, event.end);
+      if (fresh) continue;
+      found->second.first = std::min(found->second.first, event.begin);
+      found->second.second = std::max(found->second.second, event.end);
+    }
+    std::vector<double> lengths;
+    for (const auto& [step, window] : steps) lengths.push_back((window.second - window.first).value);
+    // What lies between two ordinary steps (agreeing to go on) is far shorter than a step, and is their time.
+    const Seconds most_between{lengths.empty() ? 0 : quantile(lengths, 0.5) / 2};
+    for (const auto& [step, window] : steps) {
+      if (!windows_.empty() && window.first - windows_.back().second <= most_between) {
+        windows_.back().second = std::max(windows_.back().second, window.second);
+      } else {
+        windows_.push_back(window);
+      }
+    }
+  }
+  [[nodiscard]] Seconds length() const {
+    Seconds total;
+    for (const auto& [begin, end] : windows_) total += end - begin;
+    return total;
+  }
+  /// The part of the event that lies in a window.
+  [[nodiscard]] Seconds inside(const Event& event) const {
+    Seconds total;
+    for (const auto& [begin, end] : windows_) {
+      const Seconds part = std::min(end, event.end) - std::max(begin, event.begin);
+      if (part.value > 0) total += part;
+    }
+    return total;
+  }
+
+ private:
+  std::vector<std::pair<Seconds, Seconds>> windows_;  // in order, apart
+};
+
+class Reporter {
+ public:
+  explicit Reporter(const RunFiles& run) : run_(run), plan_(run.plan) {}
+
+  RunReport make() {
+    describe_run();
+    place_stages();
+    add_up_events();
+    if (plan_.costs) predict_parts();
+    memory();
+    return std::move(report_);
+  }
+
+ private:
+  void describe_run();
+  void place_stages();
+  void add_up_events();
+  void predict_parts();
+  void memory();
+  /// An event without a stage (a collective, a norm) counts for the rank's first.
+  StageRow& row_of(const Event& event);
+  [[nodiscard]] std::optional<Seconds> predicted_action(StageId stage, const std::string& kind) const;
+
+  const RunFiles& run_;
+  const Plan& plan_;
+  RunReport report_;
+};
+
+void Reporter::describe_run() {
+  report_.model = plan_.model;
+  report_.schedule = plan_.schedule.name;
+  report_.stages = static_cast<int>(plan_.stages.size());
+  report_.micro_batches = plan_.micro_batches;
+  report_.steps = run_.summary.value("steps", std::int64_t{0});
+  const Json& times = run_.summary.at("step_ms");
+  report_.step.measured = Seconds{times.at("median").get<double>() / 1e3};
+  report_.step_p99 = Seconds{times.at("p99").get<double>() / 1e3};
+  if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
+  report_.samples_per_second = run_.summary.value("samples_per_second", 0.0);
+}
+
+void Reporter::place_stages() {
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+    StageRow row;
+    row.stage = StageId{s};
+    row.rank = plan_.stages[s].ranks.front();
+    report_.stage_rows.push_back(row);
+  }
+}
+
+StageRow& Reporter::row_of(const Event& event) {
+  const StageId stage = stage_of(event);
+  if (stage.valid() && stage.index() < report_.stage_rows.size()) return report_.stage_rows[stage.index()];
+  return *std::find_if(report_.stage_rows.begin(), report_.stage_rows.end(),
+                       [&](const StageRow& row) { return row.rank == event.rank; });
+}
+
+void Reporter::add_up_events() {
+  std::set<int> steps;
+  std::map<Rank, Seconds> accounted;
+  std::map<std::pair<StageId, std::string>, std::vector<double>> singles;
+  const Windows windows(run_.timeline);
+  Seconds busy;
+  for (const Event& event : run_.timeline.events) {
+    if (event.lane != Event::Lane::compute || event.rank.value >= plan_.placement().world()) continue;
+    const Seconds time = windows.inside(event);
+    steps.insert(event.step);
+    StageRow& row = row_of(event);
+    part_of(row, event) += time;
+    accounted[event.rank] += time;
+    if (works(event)) busy += time;
+    if (const std::string kind = kind_of(event); !kind.empty())
+      singles[{row.stage, kind}].push_back(time.value);
+  }
+  report_.timeline_steps = static_cast<int>(steps.size());
+  if (steps.empty()) return;
+  const Seconds window = windows.length();
+  const double each = 1.0 / static_cast<double>(steps.size());
+  if (window.value > 0) report_.bubble = 1 - busy / window / static_cast<double>(plan_.placement().world());
+  for (StageRow& row : report_.stage_rows) {
+    for (Seconds* part : {&row.forward.measured, &row.backward.measured, &row.optimizer.measured,
+                          &row.send.measured, &row.receive, &row.wait_activation.measured,
+                          &row.wait_gradient.measured, &row.wait_loss, &row.collective, &row.other}) {
+      *part = *part * each;
+    }
+    // A rank with several stages is idle once: it counts for the first of them.
+    if (accounted.contains(row.rank)) row.idle.measured = (window - accounted[row.rank]) * each;
+    accounted.erase(row.rank);
+  }
+  for (auto& [key, times] : singles) {
+    ActionRow row{key.first,
+                  key.second,
+                  static_cast<int>(times.size()),
+                  Seconds{quantile(times, 0.5)},
+                  Seconds{quantile(times, 0.99)},
+                  predicted_action(key.first, key.second)};
+    report_.actions.push_back(std::move(row));
+  }
+}
+
+std::optional<Seconds> Reporter::predicted_action(StageId stage, const std::string& kind) const {
+  if (!plan_.costs) return std::nullopt;
+  const StageCosts& costs = plan_.costs->stages[stage.index()];
+  const double speed = plan_.costs->speed_of(plan_.stages[stage.index()].ranks.front());
+  if (kind == "forward") return costs.forward / speed;
+  if (kind == "backward") return (costs.backward_input + costs.backward_weight) / speed;
+  if (kind == "backward input") return costs.backward_input / speed;
+  if (kind == "backward weight") return costs.backward_weight / speed;
+  if (kind == "optimizer") return costs.step / speed;
+  return std::nullopt;
+}
+
+void Reporter::predict_parts() {
+  const std::vector<int> groups =
+      segment_groups(find_schedule(plan_.schedule.name), report_.stages, plan_.micro_batches);
+  const LoweredProgram program = lower(plan_program(plan_, groups, run_.gradient_norm));
+  const Simulation simulation = simulate(program, *plan_.costs);
+  const double each = 1.0 / static_cast<double>(groups.size());
+  report_.bubble_predicted = simulation.bubble;
+  report_.bubble_bound = simulate_free_links(program, *plan_.costs).bubble;
+  std::set<Rank> seen;
+  for (StageRow& row : report_.stage_rows) {
+    const StageCosts& costs = plan_.costs->stages[row.stage.index()];
+    const double speed = plan_.costs->speed_of(row.rank);
+    const double m = plan_.micro_batches;
+    row.forward.predicted = costs.forward * (m / speed);
+    row.backward.predicted = (costs.backward_input + costs.backward_weight) * (m / speed);
+    row.optimizer.predicted = costs.step / speed;
+    if (!seen.insert(row.rank).second) continue;
+    const RankTimes& times = simulation.ranks[row.rank.index()];
+    row.wait_activation.predicted = times.wait_activation * each;
+    row.wait_gradient.predicted = times.wait_gradient * each;
+    row.send.predicted = times.wait_send * each;
+    row.idle.predicted = times.idle_end * each;
+  }
+}
+
+void Reporter::memory() {
+  const auto bytes = [&](const char* key) {
+    return run_.summary.contains(key)
+               ? json::read<std::vector<Bytes>>(run_.summary.at(key), {"summary.json", ""})
+               : std::vector<Bytes>{};
+  };
+  const std::vector<Bytes> measured = bytes("peak_bytes");
+  const std::vector<Bytes> proved = bytes("proved_peak_bytes");
+  for (std::size_t r = 0; r < measured.size(); ++r) {
+    MemoryRow row{Rank{r}, measured[r], std::nullopt};
+    if (r < proved.size()) row.proved = proved[r];
+    report_.memory.push_back(row);
+  }
+}
+
+}  // namespace
+
+std::optional<double> Compared::error() const {
+  if (!predicted || predicted->value <= 0) return std::nullopt;
+  return measured / *predicted - 1;
+}
+
+RunReport make_report(const RunFiles& run) { return Reporter(run).make(); }
+
+}  // namespace stagecraft

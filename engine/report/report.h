@@ -1,0 +1,149 @@
+#pragma once
+
+// What a finished run says about its plan: where every stage's time went, and how far each figure is from
+// what was predicted. Reads a run directory; needs no LibTorch, no MPI and no model.
+//
+// Measured figures are of the steps in timeline.json (the last log.timeline_steps of the run), a step, except
+// the step time, which is the median over all steps of the run's last session (summary.json).
+
+#include "engine/run/metrics.h"
+#include "partitioner/plan.h"
+#include "schedules/timeline.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// A measured time beside its prediction.
+struct Compared {
+  Seconds measured;
+  std::optional<Seconds> predicted;  ///< absent where the plan has no costs
+  /// measured / predicted - 1; absent without a prediction or with one of 0.
+  [[nodiscard]] std::optional<double> error() const;
+};
+template <class V>
+void describe(V& v, Compared& c) {
+  v.required("measured_ms", c.measured, "of the run");
+  v.optional("predicted_ms", c.predicted, "by the plan's costs and the simulator");
+}
+
+/// Where a stage's time went, a step. The parts add up to the step's share of the window.
+struct StageRow {
+  StageId stage;
+  Rank rank;
+  Compared forward, backward, optimizer;
+  Compared send;             ///< handing tensors over, and waiting until they may be overwritten
+  Seconds receive;           ///< posting receives
+  Compared wait_activation;  ///< for the previous stage
+  Compared wait_gradient;    ///< for the next stage
+  Seconds wait_loss;         ///< for the loss to arrive at stage 0
+  Seconds collective;        ///< agreeing on the norm, the others' lateness included
+  Seconds other;             ///< loading, reporting
+  Compared idle;             ///< nothing at all: after the last action of a step, between steps
+};
+template <class V>
+void describe(V& v, StageRow& s) {
+  v.required("stage", s.stage, "stage");
+  v.required("rank", s.rank, "its rank");
+  v.required("forward", s.forward, "a step");
+  v.required("backward", s.backward, "a step");
+  v.required("optimizer", s.optimizer, "a step");
+  v.required("send", s.send, "handing tensors over");
+  v.required("receive_ms", s.receive, "posting receives");
+  v.required("wait_activation", s.wait_activation, "for the previous stage");
+  v.required("wait_gradient", s.wait_gradient, "for the next stage");
+  v.required("wait_loss_ms", s.wait_loss, "for the loss");
+  v.required("collective_ms", s.collective, "agreeing on the norm");
+  v.required("other_ms", s.other, "loading, reporting");
+  v.required("idle", s.idle, "nothing at all");
+}
+
+/// One kind of action of one stage, by its single times.
+struct ActionRow {
+  StageId stage;
+  std::string kind;  ///< "forward", "wait activation"
+  int count = 0;
+  Seconds p50, p99;
+  std::optional<Seconds> predicted;
+};
+template <class V>
+void describe(V& v, ActionRow& a) {
+  v.required("stage", a.stage, "stage");
+  v.required("kind", a.kind, "of action");
+  v.required("count", a.count, "in the timeline");
+  v.required("p50_ms", a.p50, "median");
+  v.required("p99_ms", a.p99, "99 of 100 are shorter");
+  v.optional("predicted_ms", a.predicted, "by the plan's costs");
+}
+
+struct MemoryRow {
+  Rank rank;
+  Bytes measured;
+  std::optional<Bytes> proved;
+};
+template <class V>
+void describe(V& v, MemoryRow& m) {
+  v.required("rank", m.rank, "rank");
+  v.required("measured_bytes", m.measured, "peak of requested tensor bytes");
+  v.optional("proved_bytes", m.proved, "what the checker proved to be enough");
+}
+
+struct RunReport {
+  std::string model;
+  std::string schedule;
+  int stages = 0;
+  int micro_batches = 0;
+  std::int64_t steps = 0;  ///< of the run
+  int timeline_steps = 0;  ///< behind the stage table
+  Compared step;           ///< median
+  Seconds step_p99;
+  double bubble = 0;  ///< 1 - mean busy share of the ranks in the timeline
+  std::optional<double> bubble_predicted;
+  std::optional<double> bubble_bound;  ///< with transfers that take no time: the best this order allows
+  double samples_per_second = 0;
+  std::vector<StageRow> stage_rows;
+  std::vector<ActionRow> actions;
+  std::vector<MemoryRow> memory;
+};
+template <class V>
+void describe(V& v, RunReport& r) {
+  v.required("model", r.model, "name");
+  v.required("schedule", r.schedule, "name");
+  v.required("stages", r.stages, "number");
+  v.required("micro_batches", r.micro_batches, "a step");
+  v.required("steps", r.steps, "of the run");
+  v.required("timeline_steps", r.timeline_steps, "behind the stage table");
+  v.required("step", r.step, "median of the run's steps");
+  v.required("step_p99_ms", r.step_p99, "99 of 100 are shorter");
+  v.required("bubble", r.bubble, "idle share of the mean rank");
+  v.optional("bubble_predicted", r.bubble_predicted, "by the simulator");
+  v.optional("bubble_bound", r.bubble_bound, "with free transfers");
+  v.required("samples_per_second", r.samples_per_second, "at the median step");
+  v.required("stage_times", r.stage_rows, "a step");
+  v.required("actions", r.actions, "single times");
+  v.required("memory", r.memory, "a rank");
+}
+
+/// What a run directory holds of this. Throws InputError naming the file that is missing or broken.
+struct RunFiles {
+  Plan plan;
+  Timeline timeline;
+  std::vector<MetricsRecord> metrics;
+  Json summary;
+  bool gradient_norm = true;  ///< its programs agree on the norm
+};
+[[nodiscard]] RunFiles read_run(const std::string& run_dir);
+
+[[nodiscard]] RunReport make_report(const RunFiles& run);
+
+/// Aligned tables, for a terminal.
+[[nodiscard]] std::string report_text(const RunReport& report);
+/// One page without references to anything outside: tables, the loss over steps, the last steps' timeline.
+[[nodiscard]] std::string report_html(const RunReport& report, const RunFiles& run);
+
+/// `error` as people read it: "+3.2 %".
+[[nodiscard]] std::string signed_percent(double fraction);
+
+}  // namespace stagecraft

@@ -1,0 +1,204 @@
+#include "engine/report/report.h"
+#include "schedules/base/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace stagecraft {
+namespace {
+
+/// Steps drawn: more would be too narrow to read.
+constexpr int kDrawnSteps = 2;
+
+constexpr const char* kStyle = R"(
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; color: #1b1f24; }
+h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.15em; margin-top: 2em; } p.sub { color: #57606a; margin-top: .2em; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; }
+th, td { padding: .25em .7em; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap; }
+th { color: #57606a; font-weight: 600; } th:first-child, td:first-child, td.l, th.l { text-align: left; }
+td small { color: #57606a; } svg { max-width: 100%; height: auto; }
+@media (prefers-color-scheme: dark) { body { background: #fff; } }
+)";
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string row_of(const std::vector<std::string>& cells, const char* tag = "td") {
+  std::string row = "<tr>";
+  for (const std::string& cell : cells) row += fmt::format("<{0}>{1}</{0}>", tag, cell);
+  return row + "</tr>\n";
+}
+
+std::string table_of(const std::vector<std::string>& header, const std::string& rows) {
+  return fmt::format("<div class=\"wide\"><table>\n{}{}</table></div>\n", row_of(header, "th"), rows);
+}
+
+/// Measured, and below it the prediction with its error.
+std::string both(const Compared& figure) {
+  if (!figure.predicted) return format_ms(figure.measured);
+  const auto error = figure.error();
+  return fmt::format("{}<br><small>{}{}</small>", format_ms(figure.measured), format_ms(*figure.predicted),
+                     error ? ", " + signed_percent(*error) : "");
+}
+
+std::string step_table(const RunReport& report) {
+  const auto percent = [](const std::optional<double>& share) {
+    return share ? format_percent(*share) : std::string("-");
+  };
+  const auto error = report.step.error();
+  return table_of(
+      {"", "measured", "predicted", "error"},
+      row_of({"step, median ms", format_ms(report.step.measured),
+              report.step.predicted ? format_ms(*report.step.predicted) : "-",
+              error ? signed_percent(*error) : ""}) +
+          row_of({"step, p99 ms", format_ms(report.step_p99), "", ""}) +
+          row_of({"bubble", format_percent(report.bubble), percent(report.bubble_predicted), ""}) +
+          row_of({"bubble with free transfers", "", percent(report.bubble_bound), ""}));
+}
+
+std::string stage_table(const RunReport& report) {
+  std::string rows;
+  for (const StageRow& row : report.stage_rows) {
+    rows +=
+        row_of({fmt::format("stage {} <small>rank {}</small>", row.stage.value, row.rank.value),
+                both(row.forward), both(row.backward), both(row.optimizer), both(row.send),
+                format_ms(row.receive), both(row.wait_activation), both(row.wait_gradient),
+                format_ms(row.wait_loss), format_ms(row.collective), format_ms(row.other), both(row.idle)});
+  }
+  return table_of({"", "forward", "backward", "optimizer", "send", "receive", "wait activation",
+                   "wait gradient", "wait loss", "collective", "other", "idle"},
+                  rows);
+}
+
+std::string action_table(const RunReport& report) {
+  std::string rows;
+  for (const ActionRow& row : report.actions) {
+    const auto error = Compared{row.p50, row.predicted}.error();
+    rows += row_of({fmt::format("stage {} {}", row.stage.value, row.kind), fmt::format("{}", row.count),
+                    format_ms(row.p50), format_ms(row.p99), row.predicted ? format_ms(*row.predicted) : "",
+                    error ? signed_percent(*error) : ""});
+  }
+  return table_of({"", "count", "p50 ms", "p99 ms", "predicted ms", "error"}, rows);
+}
+
+std::string memory_table(const RunReport& report) {
+  std::string rows;
+  for (const MemoryRow& row : report.memory) {
+    rows += row_of({fmt::format("rank {}", row.rank.value), format_bytes(row.measured),
+                    row.proved ? format_bytes(*row.proved) : "-"});
+  }
+  return table_of({"", "measured peak", "proved"}, rows);
+}
+
+/// The loss over steps: training as a line, validation as dots. Losses that are no numbers are left out.
+std::string loss_curve(const std::vector<MetricsRecord>& metrics) {
+  constexpr double kWidth = 1100, kHeight = 260, kLeft = 60, kBottom = 30;
+  double low = std::numeric_limits<double>::infinity();
+  double high = -low;
+  std::int64_t last = 1;
+  for (const MetricsRecord& record : metrics) {
+    if (!std::isfinite(record.loss)) continue;
+    low = std::min(low, record.loss);
+    high = std::max(high, record.loss);
+    last = std::max(last, record.step);
+  }
+  if (!(low <= high)) return "<p>No losses.</p>";
+  if (low == high) high = low + 1;
+  const auto x = [&](std::int64_t step) {
+    return kLeft + (kWidth - kLeft - 10) * static_cast<double>(step) / static_cast<double>(last);
+  };
+  const auto y = [&](double loss) { return 10 + (kHeight - kBottom - 10) * (high - loss) / (high - low); };
+  std::string line;
+  std::string dots;
+  for (const MetricsRecord& record : metrics) {
+    if (!std::isfinite(record.loss)) continue;
+    if (record.validation) {
+      dots += fmt::format(
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"#bc4c00\"><title>validation after step {}: "
+          "{:.5g}</title></circle>\n",
+          x(record.step), y(record.loss), record.step, record.loss);
+    } else {
+      line += fmt::format("{:.1f},{:.1f} ", x(record.step), y(record.loss));
+    }
+  }
+  std::string svg = fmt::format(
+      "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n",
+      kWidth, kHeight);
+  for (int i = 0; i <= 4; ++i) {
+    const double loss = low + (high - low) * i / 4;
+    svg += fmt::format(
+        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#d8dee4\"/><text x=\"{3}\" "
+        "y=\"{4:.1f}\" "
+        "text-anchor=\"end\" fill=\"#57606a\">{5:.4g}</text>\n",
+        kLeft, kWidth - 10, y(loss), kLeft - 6, y(loss) + 4, loss);
+  }
+  return svg + fmt::format(
+                   "<polyline fill=\"none\" stroke=\"#0969da\" stroke-width=\"1.3\" points=\"{}\"/>\n{}<text "
+                   "x=\"{}\" "
+                   "y=\"{}\" text-anchor=\"end\" fill=\"#57606a\">step {}; line: training, dots: "
+                   "validation</text></svg>\n",
+                   line, dots, kWidth - 10, kHeight - 8, last);
+}
+
+/// The last steps only, from 0.
+std::string drawn_timeline(const Timeline& timeline) {
+  int newest = 0;
+  for (const Event& event : timeline.events) newest = std::max(newest, event.step);
+  Timeline part{"", timeline.rank_names, {}};
+  Seconds first{std::numeric_limits<double>::infinity()};
+  for (const Event& event : timeline.events) {
+    if (event.step + kDrawnSteps <= newest) continue;
+    part.events.push_back(event);
+    first = std::min(first, event.begin);
+  }
+  if (part.events.empty()) return "<p>No timeline: log.timeline_steps was 0.</p>";
+  for (Event& event : part.events) {
+    event.begin -= first;
+    event.end -= first;
+  }
+  return to_svg(part);
+}
+
+}  // namespace
+
+std::string report_html(const RunReport& report, const RunFiles& run) {
+  const std::string title = fmt::format("{}, {}", report.model, report.schedule);
+  std::string html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta "
+      "charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
+      "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches a step, {4} steps, {5:.1f} "
+      "samples/s</p>\n",
+      escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second);
+  html += "<h2>Step</h2>\n" + step_table(report);
+  html += fmt::format(
+              "<h2>Where the time went</h2>\n<p class=\"sub\">ms a step, over the last {} steps; below, what "
+              "was predicted</p>\n",
+              report.timeline_steps) +
+          stage_table(report);
+  html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) + drawn_timeline(run.timeline);
+  html += "<h2>Loss</h2>\n" + loss_curve(run.metrics);
+  html += "<h2>Single actions</h2>\n" + action_table(report);
+  html += "<h2>Memory</h2>\n<p class=\"sub\">Peak of requested tensor bytes</p>\n" + memory_table(report);
+  return html + "</body></html>\n";
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,105 @@
+#include "engine/run/launcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <sched.h>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+/// The variable's number, or `absent` where it is not set.
+int number(const Environment& environment, const char* name, int absent) {
+  const char* text = environment(name);
+  if (text == nullptr || *text == '\0') return absent;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < 0) {
+    throw InputError({"environment variable " + std::string(name), ""},
+                     fmt::format("expected a number, found \"{}\"", text));
+  }
+  return value;
+}
+
+struct Source {
+  const char* size;
+  const char* rank;
+  const char* machine_size;
+};
+
+constexpr Source kSources[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
+    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE"},
+};
+
+}  // namespace
+
+Launch detect_launch(const Environment& given) {
+  const Environment environment =
+      given ? given : [](const char* name) -> const char* { return std::getenv(name); };
+  Launch launch;
+  for (const Source& source : kSources) {
+    const int world = number(environment, source.size, 0);
+    // A batch script of Slurm has SLURM_NTASKS before anything was launched; srun adds the task's number.
+    const bool is_slurm = std::strcmp(source.rank, "SLURM_PROCID") == 0;
+    if (world == 0 || (is_slurm && environment(source.rank) == nullptr)) continue;
+    if (launch.launched() && world <= launch.world) continue;
+    launch.world = world;
+    launch.rank = number(environment, source.rank, 0);
+    launch.machine_world = number(environment, source.machine_size, world);
+    launch.variable = fmt::format("{}={}", source.size, world);
+    launch.connectable = !is_slurm || environment("PMIX_RANK") != nullptr;
+  }
+  return launch;
+}
+
+Backend choose_backend(Backend configured, const Launch& launch) {
+  if (configured == Backend::local && launch.world > 1) {
+    throw InputError(
+        fmt::format("comms.backend is local, where all ranks are threads of one process, but {} processes "
+                    "were launched ({}): "
+                    "they would be {} copies of the run. Use comms.backend mpi or auto, or start one process",
+                    launch.world, launch.variable, launch.world));
+  }
+  if (configured != Backend::automatic) return configured;
+  return launch.launched() ? Backend::mpi : Backend::local;
+}
+
+void check_world(const Launch& launch, int mpi_world) {
+  if (!launch.launched() || launch.world == mpi_world) return;
+  if (mpi_world == 1) {
+    throw InputError(
+        fmt::format("{} processes were launched ({}), but MPI connects none of them: each would train a copy "
+                    "of its own. Start "
+                    "with the mpirun of the MPI that Stagecraft was built with, or with srun --mpi=pmix or "
+                    "--mpi=pmi2 (`srun "
+                    "--mpi=list` shows what there is); to run one process alone inside a batch script, start "
+                    "it as `env -u {} "
+                    "stagecraft ...`",
+                    launch.world, launch.variable, launch.variable.substr(0, launch.variable.find('='))));
+  }
+  throw InputError(
+      fmt::format("{} processes were launched ({}), but MPI connects {}; start them all with one "
+                  "launcher",
+                  launch.world, launch.variable, mpi_world));
+}
+
+int resolve_threads(int configured, int ranks_here, int processes) {
+  if (configured > 0) return configured;
+  const auto machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t bound;
+  CPU_ZERO(&bound);
+  const int usable = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : machine;
+  // A launcher that binds has divided the cores already; one that does not leaves all of them to every
+  // process.
+  const bool divided = usable * processes <= machine;
+  return std::max(1, usable / (divided ? ranks_here : ranks_here * processes));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,35 @@
+#pragma once
+
+// What a run works on: the data set, the model and the loss, made from its config and checked against each
+// other. The same on every rank; read-only afterwards, so ranks that are threads share one.
+
+#include "engine/config.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/segments.h"
+
+#include <memory>
+#include <string>
+
+namespace stagecraft {
+
+struct Materials {
+  std::unique_ptr<Dataset> data;
+  Model model;
+  Loss loss;
+};
+
+/// Throws InputError (`file` names the config): missing or broken data, impossible sizes, a loss that does
+/// not fit the data, a batch larger than the data.
+[[nodiscard]] Materials open_materials(const RunConfig& config, const std::string& file);
+
+/// The arithmetic of the run: its steps follow from the data's length where the config says epochs.
+[[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous);
+
+/// Tokens of one sample for text, 0 for anything else: what tokens/s counts.
+[[nodiscard]] std::int64_t tokens_per_sample(const Materials& materials);
+
+[[nodiscard]] at::ScalarType scalar_type(DType dtype);
+
+}  // namespace stagecraft

@@ -1,0 +1,62 @@
+#pragma once
+
+// metrics.jsonl: one JSON object a line, written as soon as a step or a validation is over.
+
+#include "schedules/base/json.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// One line. Times are the machine's; all else is a fact of the run, the same to the bit wherever it ran.
+struct MetricsRecord {
+  std::int64_t step = 0;    ///< optimizer steps made when this was so
+  bool validation = false;  ///< of the validation data after that step, instead of the step's own
+  double loss = 0;
+  std::optional<double> accuracy;       ///< validation of classes or tokens
+  std::optional<double> gradient_norm;  ///< before clipping
+  std::optional<double> learning_rate;
+  double ms = 0;  ///< of the step, or of the whole validation
+  double samples_per_second = 0;
+  std::optional<double> tokens_per_second;
+};
+template <class V>
+void describe(V& v, MetricsRecord& r) {
+  v.required("step", r.step, "optimizer steps made", json::at_least(0));
+  v.optional("validation", r.validation, "on the validation data");
+  v.required("loss", r.loss, "of the mini-batch, or the mean over the validation data");
+  v.optional("accuracy", r.accuracy, "share of right predictions");
+  v.optional("gradient_norm", r.gradient_norm, "before clipping");
+  v.optional("learning_rate", r.learning_rate, "of the step");
+  v.required("ms", r.ms, "wall time");
+  v.required("samples_per_second", r.samples_per_second, "throughput");
+  v.optional("tokens_per_second", r.tokens_per_second, "throughput, text");
+}
+
+/// Appends lines. Each is one write, so a killed run leaves at most one broken line, the last.
+class MetricsWriter {
+ public:
+  /// Throws InputError when the file cannot be opened.
+  explicit MetricsWriter(std::string path);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  void append(const MetricsRecord& record);
+
+ private:
+  std::string path_;
+  int file_ = -1;
+};
+
+/// All lines; none where the file is missing. A broken last line is left out; any other throws InputError
+/// with its number.
+[[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path);
+
+/// Keeps the lines of the first `step` steps, in place and atomically: what a resumed run will write again
+/// goes. `validation_owed`: so does the validation after `step`.
+void cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed);
+
+}  // namespace stagecraft

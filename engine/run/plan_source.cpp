@@ -1,0 +1,176 @@
+#include "engine/run/plan_source.h"
+
+#include "engine/run/launcher.h"
+#include "partitioner/cluster.h"
+#include "partitioner/planner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+/// Between threads or processes of one machine, where nothing was measured: memory copies with a wake-up.
+constexpr Link kLocalLink{Seconds{20e-6}, 4e9};
+
+void refuse_key(const std::string& file, const char* key, const std::string& config, const std::string& plan,
+                const std::string& plan_file) {
+  throw InputError(
+      {file, fmt::format("/pipeline/{}", key)},
+      fmt::format("{}, but the plan {} has {}; leave it out, or make another plan", config, plan_file, plan));
+}
+
+/// Keys beside a plan must not ask for something else.
+void check_agreement(const Plan& plan, const std::string& plan_file, const RunConfig& config,
+                     const std::string& file) {
+  const PipelineConfig& asked = config.pipeline;
+  const int stages = static_cast<int>(plan.stages.size());
+  if (asked.schedule && *asked.schedule != plan.schedule.name) {
+    refuse_key(file, "schedule", *asked.schedule, plan.schedule.name, plan_file);
+  }
+  if (asked.stages && *asked.stages != stages) {
+    refuse_key(file, "stages", fmt::format("{}", *asked.stages), fmt::format("{}", stages), plan_file);
+  }
+  if (asked.vertical_sync && *asked.vertical_sync != plan.schedule.vertical_sync) {
+    refuse_key(file, "vertical_sync", fmt::format("{}", *asked.vertical_sync),
+               fmt::format("{}", plan.schedule.vertical_sync), plan_file);
+  }
+  std::vector<int> cuts;
+  for (int s = 1; s < stages; ++s) cuts.push_back(plan.stages[static_cast<std::size_t>(s)].first_layer);
+  if (!asked.cuts.empty() && asked.cuts != cuts) {
+    refuse_key(file, "cuts", fmt::format("{}", asked.cuts), fmt::format("{}", cuts), plan_file);
+  }
+}
+
+}  // namespace
+
+void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
+                const std::string& file, const Model& model, std::optional<int> world) {
+  const auto refuse = [&](const char* pointer, const std::string& why) {
+    throw InputError({plan_file, pointer}, why);
+  };
+  if (!plan.model_fingerprint.empty() && plan.model_fingerprint != model.fingerprint) {
+    refuse("/model_fingerprint",
+           fmt::format("the plan is for another model ({}) than the run's ({}); make one "
+                       "with `stagecraft plan {} -o plan.json`",
+                       plan.model, model.name, file));
+  }
+  const int layers = static_cast<int>(model.layers.size());
+  if (plan.layers() != layers && plan.layers() != layers + 1) {
+    refuse("/stages", fmt::format("the plan has {} layers, but {} has {} (and the loss)", plan.layers(),
+                                  model.name, layers));
+  }
+  if (plan.stages.back().first_layer >= layers) {
+    refuse("/stages", "the last stage has no layer but the loss; give it one of the model's");
+  }
+  if (plan.dtype != enum_name(config.dtype)) {
+    refuse("/dtype", fmt::format("the plan is for {}, the run for {}", plan.dtype, enum_name(config.dtype)));
+  }
+  if (plan.micro_batch_size != config.micro_batch_size) {
+    refuse("/micro_batch_size",
+           fmt::format(
+               "the plan is for micro-batches of {} samples, but {} has train_micro_batch_size_per_gpu {}",
+               plan.micro_batch_size, file, config.micro_batch_size));
+  }
+  for (const StagePlan& stage : plan.stages) {
+    if (stage.ranks.size() > 1)
+      refuse("/stages", "stages on several ranks are not available yet; give each one");
+  }
+  const int ranks = plan.placement().world();
+  if (world && *world != ranks) {
+    refuse("/stages", fmt::format("the plan needs {} ranks, but {} {} launched", ranks, *world,
+                                  *world == 1 ? "was" : "were"));
+  }
+  check_agreement(plan, plan_file, config, file);
+}
+
+PlanRequest plan_request(const RunConfig& config, std::optional<int> world) {
+  const PipelineConfig& asked = config.pipeline;
+  PlanRequest request;
+  request.micro_batch_size = config.micro_batch_size;
+  request.micro_batches = config.micro_batches();
+  request.schedule = {asked.schedule.value_or("1f1b"), asked.vertical_sync.value_or(false)};
+  request.cuts = asked.cuts;
+  request.stages = asked.stages || !asked.cuts.empty() ? asked.stages : world;
+  request.clip = find_schedule(request.schedule.name).synchronous && config.gradient_norm;
+  return request;
+}
+
+Cluster plan_cluster(const RunConfig& config, const Profile& profile, std::optional<int> world) {
+  if (config.cluster) return read_cluster(*config.cluster);
+  const Link link = profile.link ? profile.link->link : kLocalLink;
+  const int devices = std::max({world.value_or(resolve_threads(0, 1, 1)), config.pipeline.stages.value_or(1),
+                                static_cast<int>(config.pipeline.cuts.size()) + 1});
+  return flat_cluster("this machine", devices, link);
+}
+
+namespace {
+
+/// `world` ranks were launched: the stages the config asks for must be as many.
+void check_stages(const PlanRequest& request, const std::string& file, std::optional<int> world) {
+  if (!world) return;
+  const int stages =
+      request.cuts.empty() ? request.stages.value_or(*world) : static_cast<int>(request.cuts.size()) + 1;
+  if (stages == *world) return;
+  throw InputError({file, request.cuts.empty() ? "/pipeline/stages" : "/pipeline/cuts"},
+                   fmt::format("{} stages need {} ranks, but {} {} launched", stages, stages, *world,
+                               *world == 1 ? "was" : "were"));
+}
+
+/// Measures, then plans.
+ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Materials& materials,
+                      std::optional<int> world) {
+  const PlanRequest request = plan_request(config, world);
+  check_stages(request, file, world);
+  const int ranks = world.value_or(request.stages.value_or(static_cast<int>(request.cuts.size()) + 1));
+  ResolvedPlan resolved;
+  resolved.profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+  try {
+    resolved.plan =
+        make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;
+  } catch (const InputError& error) {
+    throw InputError({file, "/pipeline"}, error.what());
+  }
+  return resolved;
+}
+
+}  // namespace
+
+ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const Materials& materials,
+                          const std::string& plan_path, std::optional<int> world) {
+  const std::string source = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
+  ResolvedPlan resolved;
+  if (source.empty()) {
+    resolved = plan_now(config, file, materials, world);
+  } else {
+    resolved.plan = read_plan(source);
+  }
+  check_plan(resolved.plan, source.empty() ? "the plan made now" : source, config, file, materials.model,
+             world);
+  check_schedule(config, resolved.plan.schedule.name, file);
+  if (resolved.plan.micro_batches != config.micro_batches()) {
+    resolved.note =
+        fmt::format("{} was made for {} micro-batches a step, this run has {}; it is priced again", source,
+                    resolved.plan.micro_batches, config.micro_batches());
+    resolved.plan.micro_batches = config.micro_batches();
+    resolved.plan.predicted.reset();
+  }
+  if (resolved.plan.costs && !resolved.plan.predicted) {
+    const bool clip = find_schedule(resolved.plan.schedule.name).synchronous && config.gradient_norm;
+    resolved.plan.predicted = predict(resolved.plan, clip);
+  }
+  return resolved;
+}
+
+std::vector<std::pair<int, int>> stage_layers(const Plan& plan, const Model& model) {
+  const int layers = static_cast<int>(model.layers.size());
+  std::vector<std::pair<int, int>> stages;
+  for (const StagePlan& stage : plan.stages) {
+    stages.emplace_back(std::min(stage.first_layer, layers), std::min(stage.last_layer, layers));
+  }
+  return stages;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,50 @@
+#pragma once
+
+// From a config to a plan: the one it names, checked against the model, or one that is made now from a quick
+// profile of this machine. Used by `train`, and by `plan` and `check` where they are given a config.
+
+#include "engine/run/materials.h"
+#include "partitioner/cluster.h"
+#include "partitioner/plan.h"
+#include "partitioner/planner.h"
+#include "partitioner/profile.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct ResolvedPlan {
+  Plan plan;
+  std::optional<Profile> profile;  ///< measured for a plan made now
+  std::string note;                ///< for people; may be empty
+};
+
+/// `plan_path` (--plan) goes before the config's pipeline.plan. `world`: ranks that were launched; absent: as
+/// many as the plan wants. Throws InputError (another model, dtype, micro-batch size or number of ranks; keys
+/// of /pipeline that contradict the plan), RefusedError (nothing fits the cluster).
+[[nodiscard]] ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file,
+                                        const Materials& materials, const std::string& plan_path,
+                                        std::optional<int> world);
+
+/// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
+/// run's, with `threads` operator threads.
+[[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads);
+
+/// What the planner is asked for: the config's schedule, stages and cuts, one stage a launched rank where it
+/// has neither.
+[[nodiscard]] PlanRequest plan_request(const RunConfig& config, std::optional<int> world);
+
+/// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks.
+[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Profile& profile, std::optional<int> world);
+
+/// Throws InputError where `plan` is not one for this run.
+void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
+                const std::string& file, const Model& model, std::optional<int> world);
+
+/// Layers [first, last) of each stage. A plan made from a profile counts the loss as a last layer; the model
+/// does not.
+[[nodiscard]] std::vector<std::pair<int, int>> stage_layers(const Plan& plan, const Model& model);
+
+}  // namespace stagecraft

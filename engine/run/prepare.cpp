@@ -1,0 +1,101 @@
+#include "engine/run/prepare.h"
+
+#include "engine/run/checkpoint.h"
+#include "engine/run/metrics.h"
+#include "engine/run/plan_source.h"
+#include "schedules/base/files.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace stagecraft {
+namespace {
+
+/// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
+/// with its own plan unless it is asked for another.
+std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file, const Materials& materials,
+                                 std::optional<int> world) {
+  const std::string path = RunPaths{config.run_dir}.plan();
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  Plan plan = read_plan(path);
+  try {
+    check_plan(plan, path, config, file, materials.model, world);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  return plan;
+}
+
+}  // namespace
+
+Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<int> world, int processes) {
+  const std::string& file = request.config;
+  Prepared prepared;
+  if (!request.dry_run && !request.print_config) {
+    prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
+  }
+  Materials materials = open_materials(config, file);
+  if (config.initial_checkpoint && !std::filesystem::is_directory(*config.initial_checkpoint)) {
+    throw InputError({file, "/initial_checkpoint"},
+                     fmt::format("no such folder: {}", *config.initial_checkpoint));
+  }
+  StartPoint start;
+  std::optional<Manifest> manifest;
+  if (request.resume) {
+    start.checkpoint = newest_checkpoint(RunPaths{config.run_dir}.checkpoints());
+    if (!start.checkpoint.empty()) {
+      manifest = read_manifest(start.checkpoint);
+      start.step = manifest->step;
+      start.validation_owed = manifest->validation_owed;
+    }
+  }
+  std::optional<Plan> plan;
+  const bool asked = !request.plan.empty() || config.pipeline.plan;
+  if (manifest && !asked) plan = earlier_plan(config, file, materials, world);
+  if (!plan) {
+    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world);
+    plan = std::move(resolved.plan);
+    prepared.note = std::move(resolved.note);
+  }
+  check_schedule(config, plan->schedule.name, file);
+  if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
+  prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(*plan),
+                                              std::move(start), processes);
+  return prepared;
+}
+
+void write_run_files(const RunPaths& paths, const RunSetup& setup) {
+  make_folder(paths.logs());
+  make_folder(paths.checkpoints());
+  write_json_file(paths.config(), json::write(setup.config()));
+  write_json_file(paths.plan(), json::write(setup.plan()));
+  cut_metrics_back(paths.metrics(), setup.start().step, setup.start().validation_owed);
+  std::filesystem::remove(paths.summary());  // of the run before a resume
+  if (setup.start().checkpoint.empty()) std::filesystem::remove(paths.metrics());
+}
+
+std::string setup_text(const RunSetup& setup, const std::string& file, const std::string& run_dir) {
+  Json json;
+  json["file"] = file;
+  json["run_dir"] = run_dir;
+  json["config"] = json::write(setup.config());
+  json["plan"] = json::write(setup.plan());
+  json["start"] = json::write(setup.start());
+  return json.dump();
+}
+
+Received setup_from_text(const std::string& text, int processes) {
+  const Json json = Json::parse(text);
+  const auto file = json.at("file").get<std::string>();
+  auto config = json::read<RunConfig>(json.at("config"), {file, ""});
+  Materials materials = open_materials(config, file);
+  Received received;
+  received.paths = {json.at("run_dir").get<std::string>()};
+  received.setup = std::make_unique<RunSetup>(
+      std::move(config), file, std::move(materials), json::read<Plan>(json.at("plan"), {"plan", ""}),
+      json::read<StartPoint>(json.at("start"), {"start", ""}), processes);
+  return received;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,40 @@
+#pragma once
+
+// What rank 0 does before the others start: read, lock, plan, prove. The rest of the ranks get its results as
+// text and build the same setup from that.
+
+#include "engine/run/launcher.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/run/train.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace stagecraft {
+
+struct Prepared {
+  std::unique_ptr<RunDirectory> directory;  ///< rank 0's; null in a dry run
+  std::unique_ptr<RunSetup> setup;
+  std::string note;  ///< for people; may be empty
+};
+
+/// `world`: launched ranks; absent: the plan decides. `processes` of the run on this machine.
+[[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<int> world,
+                               int processes);
+
+/// Puts the run's own files (config.json, plan.json, folders) into the directory and cuts metrics back to the
+/// start.
+void write_run_files(const RunPaths& paths, const RunSetup& setup);
+
+/// What rank 0 knows, for the others; and back.
+[[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
+                                     const std::string& run_dir);
+struct Received {
+  std::unique_ptr<RunSetup> setup;
+  RunPaths paths;
+};
+[[nodiscard]] Received setup_from_text(const std::string& text, int processes);
+
+}  // namespace stagecraft

@@ -1,0 +1,64 @@
+#include "engine/run/programs.h"
+
+#include "schedules/lowering.h"
+#include "schedules/schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace stagecraft {
+namespace {
+
+int total(const std::vector<int>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), 0); }
+
+ScheduleProgram program_of(const Plan& plan, const Segment& segment, bool clip) {
+  if (segment.kind == SegmentKind::validate) {
+    return validation_program(plan.placement(), total(segment.group_sizes));
+  }
+  return plan_program(plan, segment.group_sizes, clip);
+}
+
+}  // namespace
+
+RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int slots_per_channel) {
+  LoweringOptions options;
+  options.slots_per_channel = slots_per_channel;
+  const CostTable* costs = plan.costs ? &*plan.costs : nullptr;
+  int most = -1;
+  std::vector<Segment> segments = distinct_shapes(shape);
+  // A resumed asynchronous run may begin where none of its own segments does (other intervals than before),
+  // so its first segment has a shape of its own.
+  SegmentWalk walk(shape);
+  for (Segment segment; walk.next(segment);) {
+    segments.push_back(segment);
+    if (segment.kind == SegmentKind::train) break;
+  }
+  for (const Segment& segment : segments) {
+    if (programs_.contains({segment.kind, segment.group_sizes})) continue;
+    LoweredProgram program = lower(program_of(plan, segment, clip), options);
+    Proof proof = prove(program, costs, plan.capacity);
+    memory_.resize(std::max(memory_.size(), proof.memory.size()));
+    for (const MemoryProof& memory : proof.memory) {
+      Bytes& peak = memory_[memory.rank.index()];
+      peak = std::max(peak, memory.peak);
+    }
+    Key key{segment.kind, segment.group_sizes};
+    if (segment.kind == SegmentKind::train && total(segment.group_sizes) > most) {
+      most = total(segment.group_sizes);
+      main_ = key;
+      main_proof_ = std::move(proof);
+    }
+    programs_.emplace(std::move(key), std::move(program));
+  }
+  STAGECRAFT_CHECK(most >= 0, "a run has no training segment");
+}
+
+const LoweredProgram& RunPrograms::of(const Segment& segment) const {
+  const auto found = programs_.find({segment.kind, segment.group_sizes});
+  STAGECRAFT_CHECK(found != programs_.end(), "a segment of a shape that was not proved");
+  return found->second;
+}
+
+const LoweredProgram& RunPrograms::main() const { return programs_.at(main_); }
+
+}  // namespace stagecraft

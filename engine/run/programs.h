@@ -1,0 +1,39 @@
+#pragma once
+
+// The programs of a run: every shape of segment it will meet, generated, lowered and proved before the first
+// step. The trainer only looks them up.
+
+#include "partitioner/plan.h"
+#include "schedules/checker.h"
+#include "schedules/program.h"
+#include "schedules/segments.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace stagecraft {
+
+class RunPrograms {
+ public:
+  /// `clip`: the programs agree on the gradient's norm. Throws RefusedError for a program that fails its
+  /// proof, with the finding; memory is proved where the plan has costs, and held against its capacity.
+  RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int slots_per_channel);
+
+  [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
+  /// Of the training program with the most micro-batches: what the start-up tables show.
+  [[nodiscard]] const Proof& proof() const { return main_proof_; }
+  [[nodiscard]] const LoweredProgram& main() const;
+  /// Proved peak a rank, the largest over all programs. Empty without costs.
+  [[nodiscard]] const std::vector<Bytes>& memory() const { return memory_; }
+  [[nodiscard]] std::size_t count() const { return programs_.size(); }
+
+ private:
+  using Key = std::pair<SegmentKind, std::vector<int>>;
+  std::map<Key, LoweredProgram> programs_;
+  Key main_;
+  Proof main_proof_;
+  std::vector<Bytes> memory_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,58 @@
+#include "engine/optimizer.h"
+#include "engine/run/plan_source.h"
+#include "profiler/layer_profiler.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace stagecraft {
+namespace {
+
+/// Longest time for one micro-batch size: a run that was given no plan should still start soon.
+constexpr Seconds kBudget{15};
+
+std::vector<std::int64_t> sizes_of(const RunConfig& config) {
+  std::vector<std::int64_t> sizes = config.profiler.micro_batch_sizes;
+  if (std::find(sizes.begin(), sizes.end(), config.micro_batch_size) == sizes.end()) {
+    sizes.push_back(config.micro_batch_size);
+  }
+  return sizes;
+}
+
+/// The data set's own first samples, around again where it has too few.
+ChainInput samples(const Dataset& data, std::int64_t size, int index) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
+  std::iota(indices.begin(), indices.end(), size * index);
+  for (std::int64_t& i : indices) i %= data.size(Split::train);
+  return {data.inputs(Split::train, indices), data.targets(Split::train, indices)};
+}
+
+}  // namespace
+
+Profile quick_profile(const RunConfig& config, const Materials& materials, int threads) {
+  ProfileRequest request;
+  request.micro_batch_sizes = sizes_of(config);
+  request.repeats = config.profiler.repeats;
+  request.warmup = config.profiler.warmup;
+  request.budget = kBudget;
+  request.seed = static_cast<std::uint64_t>(config.seed);
+  request.data = [&](std::int64_t size, int index) { return samples(*materials.data, size, index); };
+  request.optimizer = json::write(config.optimizer).at("type").get<std::string>();
+  request.optimizer_bytes_per_parameter_byte = optimizer_bytes_per_parameter_byte(config.optimizer);
+  std::map<int, OptimizerState> states;
+  request.update = [&](int layer, const Tensors& parameters, const Tensors& gradients) {
+    optimizer_step(config.optimizer, /*learning_rate=*/0, parameters, gradients,
+                   std::vector<bool>(parameters.size(), true), states[layer]);
+  };
+  const int threads_before = at::get_num_threads();
+  at::set_num_threads(threads);
+  Profile profile = profile_model(materials.model, materials.loss, request);
+  at::set_num_threads(threads_before);
+  profile.threads = threads;
+  return profile;
+}
+
+}  // namespace stagecraft

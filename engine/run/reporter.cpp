@@ -1,0 +1,75 @@
+#include "engine/run/reporter.h"
+
+#include "engine/run/printing.h"
+
+namespace stagecraft {
+
+RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print)
+    : setup_(setup), metrics_(metrics_path), print_(std::move(print)) {
+  if (print_) progress_.emplace(setup.start().step, setup.shape().steps);
+}
+
+void RunReporter::restart_clock() { mark_ = Clock::now(); }
+
+Seconds RunReporter::lap() {
+  const Clock::time_point now = Clock::now();
+  const Seconds time{std::chrono::duration<double>(now - mark_).count()};
+  mark_ = now;
+  return time;
+}
+
+void RunReporter::fill_rates(MetricsRecord& record, std::int64_t samples, Seconds time) const {
+  record.ms = time.value * 1e3;
+  record.samples_per_second = time.value > 0 ? static_cast<double>(samples) / time.value : 0;
+  if (const std::int64_t tokens = tokens_per_sample(setup_.materials()); tokens > 0) {
+    record.tokens_per_second = record.samples_per_second * static_cast<double>(tokens);
+  }
+}
+
+void RunReporter::show(const std::string& line) {
+  if (!print_) return;
+  if (progress_) progress_->clear();
+  print_(line + "\n");
+}
+
+void RunReporter::step(const StepReport& report) {
+  const Seconds time = lap();
+  step_times_.push_back(time.value);
+  MetricsRecord record;
+  record.step = report.step + 1;
+  record.loss = report.loss;
+  if (report.gradient_norm >= 0) record.gradient_norm = report.gradient_norm;
+  record.learning_rate = report.learning_rate;
+  fill_rates(record, report.samples, time);
+  metrics_.append(record);
+  const std::int64_t every = setup_.config().steps_per_print;
+  if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
+    show(step_line(record, setup_.shape().steps));
+  }
+  if (progress_) {
+    progress_->update(record.step, Seconds{std::chrono::duration<double>(mark_ - began_).count()});
+  }
+  last_step_ = record;
+}
+
+void RunReporter::validation(const StepReport& report, std::int64_t steps_made) {
+  const Seconds time = lap();
+  MetricsRecord record;
+  record.step = steps_made;
+  record.validation = true;
+  record.loss = report.loss;
+  const LossConfig& loss = setup_.config().loss;
+  if (loss.type != LossKind::mse && report.samples > 0) {
+    const bool tokens = loss.type == LossKind::token_cross_entropy;
+    const std::int64_t units = report.samples * (tokens ? tokens_per_sample(setup_.materials()) : 1);
+    record.accuracy = report.correct / static_cast<double>(units);
+  }
+  fill_rates(record, report.samples, time);
+  metrics_.append(record);
+  show(validation_line(record, setup_.shape().steps, loss));
+  last_validation_ = record;
+}
+
+void RunReporter::note(const std::string& text) { show(text); }
+
+}  // namespace stagecraft

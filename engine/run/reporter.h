@@ -1,0 +1,53 @@
+#pragma once
+
+// The one rank that hears of losses turns them into metrics lines and into what people see.
+
+#include "engine/run/metrics.h"
+#include "engine/run/progress.h"
+#include "engine/run/setup.h"
+#include "engine/worker.h"
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// Where text for people goes; absent with --json.
+using Print = std::function<void(const std::string& text)>;
+
+class RunReporter {
+ public:
+  RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print);
+
+  /// The clock of the next step or validation starts now: what happened since the last report (a checkpoint,
+  /// a validation) is not the next step's time.
+  void restart_clock();
+  void step(const StepReport& report);
+  void validation(const StepReport& report, std::int64_t steps_made);
+  void note(const std::string& text);
+  /// Takes the progress bar away for good.
+  void finish() { progress_.reset(); }
+
+  /// Of this process's steps, in seconds, in order.
+  [[nodiscard]] const std::vector<double>& step_times() const { return step_times_; }
+  [[nodiscard]] const std::optional<MetricsRecord>& last_step() const { return last_step_; }
+  [[nodiscard]] const std::optional<MetricsRecord>& last_validation() const { return last_validation_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] Seconds lap();
+  void fill_rates(MetricsRecord& record, std::int64_t samples, Seconds time) const;
+  void show(const std::string& line);
+
+  const RunSetup& setup_;
+  MetricsWriter metrics_;
+  Print print_;
+  std::optional<ProgressBar> progress_;
+  Clock::time_point began_ = Clock::now();
+  Clock::time_point mark_ = Clock::now();
+  std::vector<double> step_times_;
+  std::optional<MetricsRecord> last_step_, last_validation_;
+};
+
+}  // namespace stagecraft

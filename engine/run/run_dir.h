@@ -1,0 +1,77 @@
+#pragma once
+
+// A run directory: where one training run keeps everything it leaves behind.
+//
+//   config.json      the effective configuration          plan.json      the plan that ran
+//   metrics.jsonl    a line a step and a validation       timeline.json  Chrome trace of the last steps
+//   summary.json     times, memory, last losses           exit.json      only after a failure: who failed,
+//   and how logs/rank-N.log  a log a rank                          checkpoints/   step-00000100/, ...
+//
+// One run at a time: the directory is locked while it is used.
+
+#include "schedules/base/ids.h"
+#include "schedules/base/json.h"
+
+#include <string>
+
+namespace stagecraft {
+
+/// The names above, under one root. A plain value; touches no file.
+struct RunPaths {
+  std::string root;
+
+  [[nodiscard]] std::string config() const { return root + "/config.json"; }
+  [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
+  [[nodiscard]] std::string metrics() const { return root + "/metrics.jsonl"; }
+  [[nodiscard]] std::string timeline() const { return root + "/timeline.json"; }
+  [[nodiscard]] std::string summary() const { return root + "/summary.json"; }
+  [[nodiscard]] std::string exit_record() const { return root + "/exit.json"; }
+  [[nodiscard]] std::string checkpoints() const { return root + "/checkpoints"; }
+  [[nodiscard]] std::string logs() const { return root + "/logs"; }
+  [[nodiscard]] std::string log(Rank rank) const;
+};
+
+/// Holds a run directory for this process until destroyed. Made by rank 0 before anything is written.
+class RunDirectory {
+ public:
+  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, in use
+  /// by another run, or, without `resume`, not empty. With `resume` an empty one is fine: the run starts
+  /// fresh. What an earlier failure left (exit.json) is removed.
+  RunDirectory(const std::string& path, bool resume);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  [[nodiscard]] const RunPaths& paths() const { return paths_; }
+
+ private:
+  RunPaths paths_;
+  int lock_ = -1;
+};
+
+/// Makes a folder and its parents. Throws InputError.
+void make_folder(const std::string& path);
+
+/// What the first failing rank writes.
+struct ExitRecord {
+  Rank rank;
+  std::vector<StageId> stages;  ///< that the rank holds
+  std::string action;           ///< what it was doing: "step 12", "start-up"
+  std::string message;
+  int code = 1;  ///< as in schedules/base/error.h
+};
+template <class V>
+void describe(V& v, ExitRecord& r) {
+  v.required("rank", r.rank, "that failed first");
+  v.optional("stages", r.stages, "that the rank holds");
+  v.optional("action", r.action, "what it was doing");
+  v.required("message", r.message, "why");
+  v.required("code", r.code, "exit code");
+}
+
+/// Writes exit.json unless there is one already: of several failing ranks the first wins. Returns whether
+/// this one was first. Never throws: it runs while an error is on its way out; where nothing can be written
+/// it returns true, so that the message is not lost.
+[[nodiscard]] bool record_exit(const RunPaths& paths, const ExitRecord& record) noexcept;
+
+}  // namespace stagecraft

@@ -1,0 +1,78 @@
+#include "engine/run/setup.h"
+
+#include "engine/run/launcher.h"
+#include "engine/run/plan_source.h"
+#include "schedules/base/files.h"
+#include "schedules/schedule.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace stagecraft {
+namespace {
+
+/// Puts in what follows from the rest. Epochs become steps: the same run, and only one of the two may be
+/// given.
+RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape, int ranks_here,
+                    int processes) {
+  config.gradient_accumulation_steps = config.micro_batches();
+  config.train_steps = shape.steps;
+  config.epochs.reset();
+  PipelineConfig& pipeline = config.pipeline;
+  pipeline.schedule = plan.schedule.name;
+  pipeline.vertical_sync = plan.schedule.vertical_sync;
+  pipeline.stages = static_cast<int>(plan.stages.size());
+  pipeline.cuts.clear();
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) pipeline.cuts.push_back(plan.stages[s].first_layer);
+  pipeline.update_interval = config.micro_batches();
+  pipeline.plan.reset();  // its stages are above, and the run directory has it
+  if (config.profiler.micro_batch_sizes.empty())
+    config.profiler.micro_batch_sizes = {config.micro_batch_size};
+  config.threads_per_rank = resolve_threads(config.threads_per_rank, ranks_here, processes);
+  return config;
+}
+
+std::string binary_fingerprint() {
+  std::ifstream in("/proc/self/exe", std::ios::binary);
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  return fingerprint(bytes.str());
+}
+
+}  // namespace
+
+RunSetup::RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan,
+                   StartPoint start, int processes)
+    : materials_(std::move(materials)),
+      plan_(std::move(plan)),
+      placement_(plan_.placement()),
+      stage_layers_(stage_layers(plan_, materials_.model)),
+      start_(std::move(start)),
+      shape_(run_shape(config, *materials_.data, find_schedule(plan_.schedule.name).synchronous)) {
+  if (shape_.steps < 1) {
+    throw InputError({file, "/epochs"},
+                     "the data has no whole batch, so there is no step to make; use a smaller "
+                     "train_batch_size, or data.drop_last false");
+  }
+  shape_.first_step = start_.step;
+  shape_.validation_owed = start_.validation_owed;
+  config_ = completed(std::move(config), plan_, shape_, processes > 1 ? 1 : world(), processes);
+  programs_ = std::make_unique<RunPrograms>(plan_, shape_, shape_.synchronous && config_.gradient_norm,
+                                            config_.comms.slots_per_channel);
+}
+
+std::string RunSetup::rank_name(Rank rank) const {
+  std::string name = fmt::format("rank {}:", rank.value);
+  for (const StageId stage : placement_.stages_of(rank)) name += fmt::format(" stage {}", stage.value);
+  return name;
+}
+
+std::string RunSetup::fingerprint() const {
+  return fmt::format("binary {}, config {}, plan {}, data {}", binary_fingerprint(),
+                     stagecraft::fingerprint(json::write(config_).dump()),
+                     stagecraft::fingerprint(json::write(plan_).dump()), materials_.data->fingerprint());
+}
+
+}  // namespace stagecraft

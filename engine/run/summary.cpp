@@ -1,0 +1,104 @@
+#include "engine/run/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+namespace stagecraft {
+namespace {
+
+/// The same on all processes of one running kernel, whose monotonic clock they share.
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+/// What is to be added to a rank's event times to have them on the reporter's clock.
+Seconds shift_of(const Json& theirs, const Json& mine) {
+  const auto number = [](const Json& json, const char* key) { return Seconds{json.at(key).get<double>()}; };
+  const Seconds origins = number(theirs, "origin") - number(mine, "origin");
+  if (theirs.at("boot") == mine.at("boot")) return origins;
+  return origins - (number(theirs, "together") - number(mine, "together"));
+}
+
+Json last_of(const std::optional<MetricsRecord>& record) { return record ? json::write(*record) : Json(); }
+
+}  // namespace
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(std::floor(at));
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return std::lerp(values[below], values[above], at - std::floor(at));
+}
+
+RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
+                          Seconds together) {
+  RunResults results;
+  for (const auto& rank : transport.all_gather({static_cast<double>(worker.peak_bytes().value)})) {
+    results.peak.emplace_back(static_cast<std::int64_t>(rank.front()));
+  }
+  Timeline mine;
+  mine.events = worker.events();
+  Json text;
+  text["boot"] = boot_id();
+  text["origin"] = worker.clock_origin().value;
+  text["together"] = together.value;
+  text["trace"] = to_chrome_trace(mine);
+  const std::vector<std::string> texts = transport.all_gather_text(text.dump());
+  if (transport.rank() != setup.reporter()) return results;
+  Timeline& timeline = results.timeline;
+  timeline.title = fmt::format("{}, {}", setup.materials().model.name, setup.plan().schedule.name);
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    timeline.rank_names.push_back(setup.rank_name(Rank{r}));
+    const Json theirs = Json::parse(texts[r]);
+    const Seconds shift = shift_of(theirs, text);
+    for (Event event :
+         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", r)).events) {
+      event.begin += shift;
+      event.end += shift;
+      timeline.events.push_back(event);
+    }
+  }
+  Seconds first{std::numeric_limits<double>::infinity()};
+  for (const Event& event : timeline.events) first = std::min(first, event.begin);
+  for (Event& event : timeline.events) {
+    event.begin -= first;
+    event.end -= first;
+  }
+  return results;
+}
+
+Json summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
+                std::int64_t steps, int stopped_by) {
+  std::vector<double> times = reporter.step_times();
+  if (times.size() > 1) times.erase(times.begin());
+  const double median = quantile(times, 0.5);
+  Json summary;
+  summary["steps"] = steps;
+  summary["stopped_by_signal"] = stopped_by;
+  summary["measured_steps"] = times.size();
+  summary["step_ms"] = {{"median", median * 1e3},
+                        {"p50", median * 1e3},
+                        {"p99", quantile(times, 0.99) * 1e3},
+                        {"interquartile_range", (quantile(times, 0.75) - quantile(times, 0.25)) * 1e3}};
+  const double samples = static_cast<double>(setup.config().train_batch_size);
+  summary["samples_per_second"] = median > 0 ? samples / median : 0.0;
+  if (const std::int64_t tokens = tokens_per_sample(setup.materials()); tokens > 0) {
+    summary["tokens_per_second"] = median > 0 ? samples * static_cast<double>(tokens) / median : 0.0;
+  }
+  if (setup.plan().predicted) summary["predicted_step_ms"] = setup.plan().predicted->step.value * 1e3;
+  summary["last_step"] = last_of(reporter.last_step());
+  summary["last_validation"] = last_of(reporter.last_validation());
+  summary["peak_bytes"] = json::write(results.peak);
+  summary["proved_peak_bytes"] = json::write(setup.programs().memory());
+  return summary;
+}
+
+}  // namespace stagecraft

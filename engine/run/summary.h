@@ -1,0 +1,32 @@
+#pragma once
+
+// What is left when a run is over: all ranks' events in one timeline, and summary.json.
+
+#include "engine/run/reporter.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+#include "engine/worker.h"
+#include "schedules/timeline.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+struct RunResults {
+  Timeline timeline;        ///< on the reporting rank only
+  std::vector<Bytes> peak;  ///< measured, a rank
+};
+
+/// Collective. `together`: the moment on this rank's monotonic clock at which all ranks left a barrier; it
+/// puts the clocks of different machines beside each other.
+[[nodiscard]] RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
+                                        Seconds together);
+
+/// Step times are of this process's steps without the first, which still allocates (where there are others).
+[[nodiscard]] Json summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
+                              std::int64_t steps, int stopped_by);
+
+/// The value below which a share of the values lies, interpolated; 0 for none.
+[[nodiscard]] double quantile(std::vector<double> values, double share);
+
+}  // namespace stagecraft

@@ -1,0 +1,228 @@
+#include "engine/run/train.h"
+
+#include "engine/run/failure.h"
+#include "engine/run/launcher.h"
+#include "engine/run/prepare.h"
+#include "engine/run/printing.h"
+#include "engine/run/signals.h"
+#include "engine/transport/factory.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace stagecraft {
+namespace {
+
+/// How long a rank that only learned of a failure leaves the failing one to print and end the job.
+constexpr std::chrono::seconds kGrace{5};
+
+TransportOptions transport_options(const RunConfig& config) {
+  return {Seconds{config.comms.timeout_s}, config.comms.synchronous_sends};
+}
+
+void announce(const Prepared& prepared, const TrainVoice& voice) {
+  if (!prepared.note.empty()) voice.note(prepared.note);
+  if (voice.print) voice.print(start_up_tables(*prepared.setup));
+}
+
+ExitRecord exit_record(const RunSetup& setup, Rank rank, const Doing& doing, const Failure& failure) {
+  return {rank, setup.placement().stages_of(rank), doing.what, failure.message, failure.code};
+}
+
+TrainResult dry_result(const RunSetup& setup) {
+  TrainResult result;
+  result.run_dir = setup.config().run_dir;
+  result.effective_config = json::write(setup.config());
+  return result;
+}
+
+/// Ranks as threads of this process.
+class LocalRun {
+ public:
+  LocalRun(const RunSetup& setup, const RunPaths& paths, const Print& print)
+      : setup_(setup), paths_(paths), print_(print) {}
+
+  TrainOutcome run() {
+    auto transports = make_local_transports(setup_.world(), transport_options(setup_.config()));
+    std::vector<TrainOutcome> outcomes(transports.size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t r = 0; r < transports.size(); ++r) {
+        threads.emplace_back(
+            [this, &transport = *transports[r], &outcome = outcomes[r]] { rank(transport, outcome); });
+      }
+    }
+    if (error_) std::rethrow_exception(error_);
+    return std::move(outcomes[setup_.reporter().index()]);
+  }
+
+ private:
+  void rank(Transport& transport, TrainOutcome& outcome) {
+    Doing doing;
+    try {
+      outcome = train_rank(setup_, paths_, transport, print_, doing);
+    } catch (...) {
+      const Failure failure = failure_of(std::current_exception());
+      {
+        // Before the others are told, so that what they throw cannot come first.
+        const std::scoped_lock lock(mutex_);
+        const bool first = !error_;
+        if (first) error_ = std::current_exception();
+        if (first) (void)record_exit(paths_, exit_record(setup_, transport.rank(), doing, failure));
+      }
+      transport.fail(fmt::format("{} failed during {}: {}", setup_.rank_name(transport.rank()), doing.what,
+                                 failure.message));
+    }
+  }
+
+  const RunSetup& setup_;
+  const RunPaths& paths_;
+  const Print& print_;
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice) {
+  Prepared prepared = prepare(request, std::move(config), std::nullopt, 1);
+  TrainResult result = dry_result(*prepared.setup);
+  if (request.print_config) return result;
+  announce(prepared, voice);
+  if (request.dry_run) return result;
+  const RunPaths& paths = prepared.directory->paths();
+  write_run_files(paths, *prepared.setup);
+  const StopSignals signals;
+  result.outcome = LocalRun(*prepared.setup, paths, voice.print).run();
+  result.trained = true;
+  return result;
+}
+
+/// check_world, said once: each process is alone and has the same to say.
+void refuse_copies(const Launch& launch, int mpi_world) {
+  try {
+    check_world(launch, mpi_world);
+  } catch (const InputError&) {
+    if (launch.rank == 0) throw;
+    throw InputError("");
+  }
+}
+
+/// This process is one rank of several.
+class MpiRun {
+ public:
+  MpiRun(const TrainRequest& request, const TrainVoice& voice, const Launch& launch)
+      : request_(request), voice_(voice), launch_(launch) {}
+
+  TrainResult run() {
+    refuse_copies(launch_, session_.world());
+    const StopSignals signals;
+    try {
+      return rank();
+    } catch (...) {
+      give_up();
+    }
+  }
+
+ private:
+  TrainResult rank();
+  [[noreturn]] void give_up();
+  void compare_fingerprints(const RunSetup& setup);
+
+  const TrainRequest& request_;
+  const TrainVoice& voice_;
+  const Launch& launch_;
+  MpiSession session_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<RunSetup> received_;
+  Prepared prepared_;
+  const RunSetup* setup_ = nullptr;
+  RunPaths paths_;
+  Doing doing_;
+};
+
+TrainResult MpiRun::rank() {
+  const bool first = session_.rank() == Rank{0};
+  const int processes = launch_.machine_world;
+  // Its options come with the config, which only rank 0 has read: until then the defaults do.
+  transport_ = make_mpi_transport(session_, TransportOptions{});
+  if (first) {
+    RunConfig config = read_run_config(request_.config, request_.overrides);
+    (void)choose_backend(config.comms.backend, launch_);
+    prepared_ = prepare(request_, std::move(config), session_.world(), processes);
+    setup_ = prepared_.setup.get();
+    if (!request_.print_config) announce(prepared_, voice_);
+    if (prepared_.directory) {
+      paths_ = prepared_.directory->paths();
+      write_run_files(paths_, *setup_);
+    }
+    std::fflush(stdout);
+  }
+  const std::string text = transport_->broadcast(
+      first && prepared_.directory ? setup_text(*setup_, request_.config, paths_.root) : std::string());
+  TrainResult result;
+  result.speaks = first;
+  if (text.empty()) {  // a dry run
+    if (first) result = dry_result(*setup_);
+    return result;
+  }
+  if (!first) {
+    Received received = setup_from_text(text, processes);
+    received_ = std::move(received.setup);
+    setup_ = received_.get();
+    paths_ = std::move(received.paths);
+  }
+  transport_ = make_mpi_transport(session_, transport_options(setup_->config()));
+  compare_fingerprints(*setup_);
+  result = dry_result(*setup_);
+  result.outcome = train_rank(*setup_, paths_, *transport_, voice_.print, doing_);
+  result.speaks = session_.rank() == setup_->reporter();
+  result.trained = true;
+  transport_.reset();
+  return result;
+}
+
+void MpiRun::compare_fingerprints(const RunSetup& setup) {
+  const std::vector<std::string> all = transport_->all_gather_text(setup.fingerprint());
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] != all.front()) {
+      throw InputError(
+          fmt::format("ranks do not run the same: rank 0 has {}; rank {} has {}. Every machine needs the "
+                      "same build and the same data files",
+                      all.front(), r, all[r]));
+    }
+  }
+}
+
+void MpiRun::give_up() {
+  const Failure failure = failure_of(std::current_exception());
+  const Rank rank = session_.rank();
+  // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
+  bool first = rank == Rank{0} || !failure.secondary;
+  if (setup_ != nullptr && !paths_.root.empty()) {
+    first = record_exit(paths_, exit_record(*setup_, rank, doing_, failure));
+  }
+  if (first) voice_.report_exception();
+  if (transport_) {
+    transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
+  }
+  std::fflush(stdout);
+  if (!first) std::this_thread::sleep_for(kGrace);
+  session_.abort(failure.code);
+}
+
+}  // namespace
+
+TrainResult train(const TrainRequest& request, const TrainVoice& voice) {
+  const Launch launch = detect_launch();
+  if (!launch.connectable) refuse_copies(launch, 1);
+  if (launch.world > 1) return MpiRun(request, voice, launch).run();
+  RunConfig config = read_run_config(request.config, request.overrides);
+  if (config.comms.backend == Backend::mpi) return MpiRun(request, voice, launch).run();
+  return train_locally(request, std::move(config), voice);
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,45 @@
+#pragma once
+
+// A training run from the command's point of view: config in, run directory out. Alone, its ranks are
+// threads; under mpirun or srun they are processes. Whoever calls it only prints and chooses exit codes.
+
+#include "engine/run/reporter.h"
+#include "engine/run/trainer.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct TrainRequest {
+  std::string config;                  ///< path of run.json
+  std::vector<std::string> overrides;  ///< "a.b=v"
+  std::string plan;                    ///< path; "": the config's, or one that is made now
+  bool resume = false;
+  bool dry_run = false;       ///< stop when everything is proved and shown
+  bool print_config = false;  ///< give back the effective config and stop
+};
+
+struct TrainResult {
+  bool speaks = true;    ///< this process shows the result; the others of the run stay silent
+  bool trained = false;  ///< false: a dry run
+  std::string run_dir;
+  Json effective_config;  ///< on a speaking process
+  TrainOutcome outcome;
+};
+
+/// What the caller does with text and errors.
+struct TrainVoice {
+  Print print;  ///< start-up tables and step lines; empty: none (--json)
+  Print note;   ///< remarks
+  /// Prints the exception in flight, for a rank that is about to end the launcher's job.
+  std::function<void()> report_exception;
+};
+
+/// Throws what failed first, after all ranks of this process have ended. Under a launcher a failure ends the
+/// whole job from here (MPI_Abort with the exit code), after its message; only failures before any rank could
+/// wait for another are thrown.
+[[nodiscard]] TrainResult train(const TrainRequest& request, const TrainVoice& voice);
+
+}  // namespace stagecraft

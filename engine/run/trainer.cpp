@@ -1,0 +1,199 @@
+#include "engine/run/trainer.h"
+
+#include "engine/run/checkpoint.h"
+#include "engine/run/signals.h"
+#include "engine/run/summary.h"
+#include "schedules/base/files.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+WorkerOptions worker_options(const RunSetup& setup) {
+  const RunConfig& config = setup.config();
+  WorkerOptions options;
+  options.optimizer = config.optimizer;
+  options.scheduler = config.scheduler;
+  options.total_steps = setup.shape().steps;
+  options.gradient_clipping = config.gradient_clipping;
+  options.seed = static_cast<std::uint64_t>(config.seed);
+  options.micro_batch_size = config.micro_batch_size;
+  options.shuffle = config.data.shuffle;
+  options.poison_released_slots = config.comms.poison_released_slots;
+  options.record_steps = config.log.timeline_steps;
+  return options;
+}
+
+spdlog::level::level_enum log_level(LogLevel level) {
+  switch (level) {
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+/// A logger of this rank alone: not registered, so ranks that are threads do not meet in it.
+std::shared_ptr<spdlog::logger> open_log(const RunSetup& setup, const RunPaths& paths, Rank rank) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_st>(paths.log(rank));
+    auto logger = std::make_shared<spdlog::logger>(setup.rank_name(rank), std::move(sink));
+    logger->set_level(log_level(setup.config().log.level));
+    logger->flush_on(spdlog::level::info);
+    return logger;
+  } catch (const spdlog::spdlog_ex& error) {
+    throw InputError({paths.log(rank), ""}, error.what());
+  }
+}
+
+class Trainer {
+ public:
+  Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, const Print& print,
+          Doing& doing)
+      : setup_(setup),
+        paths_(paths),
+        transport_(transport),
+        doing_(doing),
+        log_(open_log(setup, paths, transport.rank())),
+        worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
+                setup.layers_of_stages(), setup.placement(), transport, worker_options(setup)) {
+    if (transport.rank() == setup.reporter()) reporter_.emplace(setup, paths.metrics(), print);
+  }
+
+  TrainOutcome run() {
+    start();
+    SegmentWalk walk(setup_.shape());
+    Segment segment;
+    for (bool more = walk.next(segment); more;) {
+      carry_out(segment);
+      Segment next;
+      more = walk.next(next);
+      const bool trained = segment.kind == SegmentKind::train;
+      const int signal = agreed_signal();
+      if (trained && (segment.checkpoint_after || signal != 0 || !more)) {
+        save(more && next.kind == SegmentKind::validate);
+      }
+      // A validation leaves the state as the last checkpoint may not have it: stop behind the next step.
+      if (signal != 0 && (trained || outcome_.steps == saved_step_)) {
+        outcome_.stopped_by = signal;
+        break;
+      }
+      segment = std::move(next);
+    }
+    finish();
+    return std::move(outcome_);
+  }
+
+ private:
+  void start();
+  void carry_out(const Segment& segment);
+  void save(bool validation_owed);
+  void finish();
+  /// The signal that any rank got, the same answer on all of them.
+  int agreed_signal();
+
+  const RunSetup& setup_;
+  const RunPaths& paths_;
+  Transport& transport_;
+  Doing& doing_;
+  std::shared_ptr<spdlog::logger> log_;
+  Worker worker_;
+  std::optional<RunReporter> reporter_;
+  TrainOutcome outcome_;
+  std::int64_t saved_step_ = -1;
+  Seconds together_;  ///< when all ranks left one barrier, on this one's clock
+};
+
+void Trainer::start() {
+  const StartPoint& start = setup_.start();
+  const Model& model = setup_.materials().model;
+  outcome_.steps = start.step;
+  log_->info("{} of {} over {}, {} threads", setup_.rank_name(transport_.rank()), setup_.world(),
+             transport_.name(), setup_.config().threads_per_rank);
+  if (!start.checkpoint.empty()) {
+    doing_.what = "loading " + start.checkpoint;
+    load_checkpoint(start.checkpoint, model, worker_);
+    log_->info("state of step {} from {}", start.step, start.checkpoint);
+    saved_step_ = start.step;
+  } else if (const auto& initial = setup_.config().initial_checkpoint) {
+    doing_.what = "loading " + *initial;
+    load_weights(*initial, model, worker_);
+    log_->info("weights from {}", *initial);
+  }
+  if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
+  transport_.barrier();
+  together_ =
+      Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
+  if (reporter_) reporter_->restart_clock();
+}
+
+void Trainer::carry_out(const Segment& segment) {
+  const bool train = segment.kind == SegmentKind::train;
+  const auto groups = static_cast<std::int64_t>(segment.group_sizes.size());
+  doing_.what = !train ? fmt::format("validation after step {}", segment.first_step)
+                : groups == 1
+                    ? fmt::format("step {}", segment.first_step + 1)
+                    : fmt::format("steps {} to {}", segment.first_step + 1, segment.first_step + groups);
+  log_->debug("{}: {} micro-batches", doing_.what, segment.micro_batches.size());
+  if (reporter_ && !train) reporter_->restart_clock();
+  worker_.run(setup_.programs().of(segment), segment, [&](const StepReport& report) {
+    if (!reporter_) return;
+    if (train) {
+      reporter_->step(report);
+    } else {
+      reporter_->validation(report, segment.first_step);
+    }
+  });
+  if (train) outcome_.steps = segment.first_step + groups;
+}
+
+void Trainer::save(bool validation_owed) {
+  doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
+  outcome_.last_checkpoint =
+      save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
+  saved_step_ = outcome_.steps;
+  log_->info("{} written", outcome_.last_checkpoint);
+  if (reporter_) reporter_->restart_clock();
+}
+
+int Trainer::agreed_signal() {
+  int signal = 0;
+  for (const auto& rank : transport_.all_gather({static_cast<double>(StopSignals::received())})) {
+    signal = std::max(signal, static_cast<int>(rank.front()));
+  }
+  return signal;
+}
+
+void Trainer::finish() {
+  doing_.what = "the end";
+  if (reporter_) reporter_->finish();
+  const RunResults results = gather_results(setup_, worker_, transport_, together_);
+  if (reporter_) {
+    write_json_file(paths_.timeline(), to_chrome_trace(results.timeline));
+    outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
+    write_json_file(paths_.summary(), outcome_.summary);
+  }
+  transport_.barrier();  // nobody leaves before the files are there
+  log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
+}
+
+}  // namespace
+
+TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                        const Print& print, Doing& doing) {
+  at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
+  return Trainer(setup, paths, transport, print, doing).run();
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,32 @@
+#pragma once
+
+// One rank's whole run: start from weights or a checkpoint, walk the segments, save, stop when asked, and at
+// the end put together what all ranks saw.
+
+#include "engine/run/reporter.h"
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+
+#include <cstdint>
+
+namespace stagecraft {
+
+struct TrainOutcome {
+  int stopped_by = 0;           ///< the signal, 0: the run is done
+  std::int64_t steps = 0;       ///< made, in all
+  std::string last_checkpoint;  ///< folder
+  Json summary;                 ///< as in summary.json; on the reporting rank only
+};
+
+/// What the rank is doing, for exit.json: "step 12", "checkpoint after step 100".
+struct Doing {
+  std::string what = "start-up";
+};
+
+/// Collective: all ranks of the setup's world call it, each on its own thread or process. Throws what the
+/// layers below throw; the caller tells the other ranks (Transport::fail).
+[[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+                                      const Print& print, Doing& doing);
+
+}  // namespace stagecraft

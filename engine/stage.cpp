@@ -1,0 +1,186 @@
+#include "engine/stage.h"
+
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+StageParameters initial_stage_parameters(const Model& model, int first, int last, std::uint64_t seed) {
+  StageParameters parameters;
+  for (int layer = first; layer < last; ++layer) {
+    parameters.push_back(initial_parameters(model, layer, seed));
+  }
+  return parameters;
+}
+
+/// Where a tensor's values lie; null for none. Unlike a tensor it keeps nothing alive.
+const void* memory_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.storage().data() : nullptr;
+}
+
+/// What leaves a stage has memory of its own, because what it was made from (a receive slot) may be reused
+/// while the result is still on its way. Only stages that merely reshape need the copy.
+at::Tensor detached(at::Tensor tensor, const void* from) {
+  return tensor.defined() && from != nullptr && memory_of(tensor) == from ? tensor.clone() : tensor;
+}
+
+}  // namespace
+
+Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
+             std::function<void()> between_layers)
+    : loss_(loss),
+      id_(id),
+      first_(first),
+      layers_(model.layers.begin() + first, model.layers.begin() + last),
+      between_layers_(std::move(between_layers)),
+      versions_(initial_stage_parameters(model, first, last, seed)),
+      optimizer_(layers_.size()) {
+  for (int layer = first; layer < last; ++layer) {
+    buffers_.push_back(initial_buffers(model, layer));
+    auto& decays = decays_.emplace_back();
+    for (const ParameterSpec& spec : model.layers[static_cast<std::size_t>(layer)]->parameters()) {
+      decays.push_back(spec.decays);
+    }
+    has_parameters_.push_back(!decays.empty());
+  }
+}
+
+at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,
+                             std::vector<Kept>* kept) {
+  const StageParameters& parameters = versions_.read(task.version);
+  if (kept != nullptr) kept->resize(layers_.size());
+  Context context{task.mode, task.key, commit_buffers};
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    context.key.layer = static_cast<std::uint64_t>(first_) + i;
+    boundary = layers_[i]
+                   ->forward({parameters[i], buffers_[i]}, boundary, context,
+                             kept != nullptr ? &(*kept)[i] : nullptr)
+                   .contiguous();
+    between_layers_();
+  }
+  return boundary;
+}
+
+at::Tensor Stage::forward(at::Tensor input, const ForwardTask& task) {
+  const void* source = memory_of(input);
+  if (task.mode == Mode::evaluate) {
+    return detached(run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr), source);
+  }
+  InFlight& work = in_flight_[task.micro_batch];
+  if (task.recomputed_later) work.input = input;
+  return detached(run_layers(std::move(input), task, /*commit_buffers=*/true,
+                             task.recomputed_later ? nullptr : &work.layers),
+                  source);
+}
+
+LossValue Stage::forward_loss(at::Tensor input, const ForwardTask& task, LossTask loss) {
+  if (task.mode == Mode::evaluate) {
+    const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
+    return loss_.forward(output, loss.targets, loss.share, nullptr, /*count_correct=*/true);
+  }
+  InFlight& work = in_flight_[task.micro_batch];
+  if (task.recomputed_later) {
+    work.input = input;
+    work.loss_task = loss;
+  }
+  const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/true,
+                                       task.recomputed_later ? nullptr : &work.layers);
+  return loss_.forward(output, loss.targets, loss.share, task.recomputed_later ? nullptr : &work.loss,
+                       /*count_correct=*/false);
+}
+
+void Stage::recompute(const ForwardTask& task) {
+  InFlight& work = in_flight(task.micro_batch);
+  STAGECRAFT_CHECK(work.input.defined(),
+                   fmt::format("micro-batch {} was not forwarded for recomputation", task.micro_batch.value));
+  const at::Tensor output =
+      run_layers(std::exchange(work.input, {}), task, /*commit_buffers=*/false, &work.layers);
+  if (!work.loss_task.targets.defined()) return;
+  const LossTask loss = std::exchange(work.loss_task, {});
+  (void)loss_.forward(output, loss.targets, loss.share, &work.loss, /*count_correct=*/false);
+}
+
+Stage::InFlight& Stage::in_flight(MicroBatch micro_batch) {
+  const auto found = in_flight_.find(micro_batch);
+  STAGECRAFT_CHECK(found != in_flight_.end(),
+                   fmt::format("stage {} has no forward of micro-batch {}", id_.value, micro_batch.value));
+  return found->second;
+}
+
+at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradient,
+                               Accumulators* accumulators) {
+  STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
+  const StageParameters& parameters = versions_.read(version);
+  if (!gradient.defined()) gradient = loss_.backward(work.loss);
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const bool needs_input_gradient = first_ > 0 || i > 0;
+    gradient = layers_[i]->backward_input(parameters[i], gradient, work.layers[i], needs_input_gradient);
+    if (gradient.defined()) gradient = gradient.contiguous();
+    if (accumulators != nullptr && has_parameters_[i]) {
+      layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
+    }
+    between_layers_();
+  }
+  return gradient;
+}
+
+at::Tensor Stage::backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient) {
+  const void* source = memory_of(gradient);
+  return detached(run_backward(in_flight(micro_batch), version, std::move(gradient), nullptr), source);
+}
+
+void Stage::backward_weight(MicroBatch micro_batch, Group group) {
+  InFlight& work = in_flight(micro_batch);
+  Accumulators& sinks = accumulators(group);
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    if (has_parameters_[i]) layers_[i]->backward_weight(work.layers[i], sinks[i]);
+    work.layers[i].clear();
+    between_layers_();
+  }
+  in_flight_.erase(micro_batch);
+}
+
+at::Tensor Stage::backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient) {
+  const void* source = memory_of(gradient);
+  at::Tensor result =
+      run_backward(in_flight(micro_batch), version, std::move(gradient), &accumulators(group));
+  in_flight_.erase(micro_batch);
+  return detached(std::move(result), source);
+}
+
+Stage::Accumulators& Stage::accumulators(Group group) {
+  const auto found = accumulators_.find(group);
+  if (found != accumulators_.end()) return found->second;
+  Accumulators fresh;
+  if (spare_.empty()) {
+    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters);
+  } else {
+    fresh = std::move(spare_.back());
+    spare_.pop_back();
+    for (GradientAccumulator& accumulator : fresh) accumulator.clear();
+  }
+  return accumulators_.emplace(group, std::move(fresh)).first->second;
+}
+
+const Tensors& Stage::gradients(Group group, int layer) {
+  return accumulators(group)[local(layer)].gradients();
+}
+
+void Stage::step(Group group, Version from, std::size_t at, const OptimizerConfig& optimizer,
+                 double learning_rate) {
+  const StageParameters& parameters = versions_.advance(from, at);
+  Accumulators& sums = accumulators(group);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (!has_parameters_[i]) continue;
+    optimizer_step(optimizer, learning_rate, parameters[i], sums[i].gradients(), decays_[i], optimizer_[i]);
+    between_layers_();
+  }
+  spare_.push_back(std::move(sums));
+  accumulators_.erase(group);
+}
+
+}  // namespace stagecraft

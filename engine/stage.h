@@ -1,0 +1,116 @@
+#pragma once
+
+// One stage on one rank: its layers' weights in all versions that are alive, buffers, gradients, optimizer
+// state, and what forwards keep for their backwards. It carries out single actions and knows no program.
+//
+// Threads: belongs to the worker's thread, which has autograd off (c10::InferenceMode).
+
+#include "engine/optimizer.h"
+#include "engine/versions.h"
+#include "models/gradient_accumulator.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/action.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace stagecraft {
+
+/// What a forward is told, besides its input.
+struct ForwardTask {
+  MicroBatch micro_batch{};
+  Version version{};
+  Mode mode = Mode::train;
+  RandomKey key{};  ///< the layer is filled in by the stage
+  /// The stage's input is all that is kept: a recompute() will follow.
+  bool recomputed_later = false;
+};
+
+/// The last stage's part of a forward.
+struct LossTask {
+  at::Tensor targets;
+  double share = 1;  ///< of the mini-batch
+};
+
+class Stage {
+ public:
+  /// Layers [first, last) of `model`, at their initial weights. `between_layers` is called after each layer's
+  /// forward and backward.
+  Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
+        std::function<void()> between_layers);
+
+  [[nodiscard]] StageId id() const { return id_; }
+  [[nodiscard]] int first_layer() const { return first_; }
+  [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
+
+  /// Starts a segment; `list` is the rank's.
+  void begin(const std::vector<Action>& list) { versions_.begin(list, id_); }
+
+  /// The stage's output: contiguous, and sharing no memory with `input`.
+  [[nodiscard]] at::Tensor forward(at::Tensor input, const ForwardTask& task);
+  /// The last stage's: forward, then the loss of the output, which nobody else needs.
+  [[nodiscard]] LossValue forward_loss(at::Tensor input, const ForwardTask& task, LossTask loss);
+  /// Forward again from the kept input, keeping what backward needs. Changes no buffer.
+  void recompute(const ForwardTask& task);
+
+  /// Gradient of the stage's input: contiguous, sharing no memory with `gradient`, undefined for the model's
+  /// first stage. `gradient` is that of the output; undefined for the last stage, which starts at its loss.
+  [[nodiscard]] at::Tensor backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient);
+  void backward_weight(MicroBatch micro_batch, Group group);
+  /// Both halves, layer by layer.
+  [[nodiscard]] at::Tensor backward(MicroBatch micro_batch, Version version, Group group,
+                                    at::Tensor gradient);
+
+  /// The sums of accumulation `group`, of one layer (counted in the whole model).
+  [[nodiscard]] const Tensors& gradients(Group group, int layer);
+  /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
+  void step(Group group, Version from, std::size_t at, const OptimizerConfig& optimizer,
+            double learning_rate);
+
+  // What a checkpoint holds of one layer, by its number in the whole model.
+  [[nodiscard]] const Tensors& parameters(int layer) const { return versions_.newest()[local(layer)]; }
+  [[nodiscard]] Tensors& buffers(int layer) { return buffers_[local(layer)]; }
+  [[nodiscard]] OptimizerState& optimizer_state(int layer) { return optimizer_[local(layer)]; }
+
+  /// Micro-batches whose forward is done and whose backward is not.
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_.size(); }
+
+ private:
+  /// Between forward and backward.
+  struct InFlight {
+    std::vector<Kept> layers;
+    Kept loss;
+    at::Tensor input;  ///< recomputed ones only, and so is the next
+    LossTask loss_task;
+  };
+  using Accumulators = std::vector<GradientAccumulator>;
+
+  [[nodiscard]] std::size_t local(int layer) const { return static_cast<std::size_t>(layer - first_); }
+  [[nodiscard]] at::Tensor run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,
+                                      std::vector<Kept>* kept);
+  [[nodiscard]] InFlight& in_flight(MicroBatch micro_batch);
+  [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
+                                        Accumulators* accumulators);
+  [[nodiscard]] Accumulators& accumulators(Group group);
+
+  const Loss& loss_;
+  StageId id_;
+  int first_;
+  std::vector<LayerPtr> layers_;
+  std::vector<bool> has_parameters_;
+  std::vector<std::vector<bool>> decays_;
+  std::function<void()> between_layers_;
+
+  Versions versions_;
+  std::vector<Tensors> buffers_;
+  std::vector<OptimizerState> optimizer_;
+  std::unordered_map<MicroBatch, InFlight> in_flight_;
+  std::map<Group, Accumulators> accumulators_;
+  std::vector<Accumulators> spare_;  ///< of finished groups: their memory stays
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,21 @@
+#pragma once
+
+// The one place that chooses a transport.
+
+#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/transport.h"
+
+#include <memory>
+#include <vector>
+
+namespace stagecraft {
+
+/// One transport a rank, for `world` threads of this process. Each is then used by its own thread only.
+[[nodiscard]] std::vector<std::unique_ptr<Transport>> make_local_transports(int world,
+                                                                            const TransportOptions& options);
+
+/// This process's rank of the MPI world. `session` outlives it. Collective: all processes make theirs.
+[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(MpiSession& session,
+                                                            const TransportOptions& options);
+
+}  // namespace stagecraft

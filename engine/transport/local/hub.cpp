@@ -1,0 +1,137 @@
+#include "engine/transport/local/hub.h"
+
+#include "engine/transport/cores.h"
+#include "engine/transport/wait_error.h"
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <thread>
+
+namespace stagecraft::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Seconds since(Clock::time_point begin) {
+  return Seconds{std::chrono::duration<double>(Clock::now() - begin).count()};
+}
+
+Clock::time_point deadline(Clock::time_point begin, Seconds timeout) {
+  return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout.value));
+}
+
+std::string name(const LocalHalf& half) { return name_transfer(half.send, half.tag, half.peer); }
+
+}  // namespace
+
+std::size_t LocalHub::KeyHash::operator()(const Key& key) const noexcept {
+  const auto ranks = static_cast<std::size_t>(key.from.value) * 4099 + static_cast<std::size_t>(key.to.value);
+  return std::hash<Tag>{}(key.tag) ^ (ranks * 0x9E3779B97F4A7C15ULL);
+}
+
+LocalHub::LocalHub(int world, const TransportOptions& options)
+    : world_(world),
+      options_(options),
+      spin_(world <= available_cores()),
+      woken_(static_cast<std::size_t>(world)),
+      round_(std::make_shared<Round>()) {
+  round_->brought.resize(static_cast<std::size_t>(world));
+}
+
+void LocalHub::begin(const std::shared_ptr<LocalHalf>& half) {
+  const Key key =
+      half->send ? Key{half->self, half->peer, half->tag} : Key{half->peer, half->self, half->tag};
+  std::shared_ptr<LocalHalf> other;
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_failed(half->self, name(*half));
+    Waiting& waiting = waiting_[key];
+    if (waiting.empty() || waiting.front()->send == half->send) {
+      waiting.push_back(half);
+      return;
+    }
+    other = std::move(waiting.front());
+    waiting.pop_front();
+    if (waiting.empty()) waiting_.erase(key);  // segments bring ever new tags: the table must not grow
+  }
+  const at::Tensor& source = half->send ? half->tensor : other->tensor;
+  const at::Tensor& target = half->send ? other->tensor : half->tensor;
+  STAGECRAFT_CHECK(source.nbytes() == target.nbytes(),
+                   fmt::format("{} has {} bytes, its receive {}", name(half->send ? *half : *other),
+                               source.nbytes(), target.nbytes()));
+  std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+  half->done.store(true, std::memory_order_release);
+  finish(*other);
+}
+
+void LocalHub::finish(LocalHalf& half) {
+  half.done.store(true, std::memory_order_release);
+  { const std::lock_guard lock(mutex_); }  // the other rank is either asleep or has not looked yet
+  woken_[half.self.index()].notify_all();
+}
+
+void LocalHub::wait(const LocalHalf& half) {
+  const auto done = [&] { return half.done.load(std::memory_order_acquire); };
+  // Falling asleep and waking up costs about as much as these turns.
+  for (int turn = 0; spin_ && turn < 2000; ++turn) {
+    if (done()) return;
+    if (turn % 64 == 63) std::this_thread::yield();
+  }
+  const auto until = deadline(Clock::now(), options_.timeout);
+  std::unique_lock lock(mutex_);
+  while (!done()) {
+    throw_if_failed(half.self, name(half));
+    if (woken_[half.self.index()].wait_until(lock, until) == std::cv_status::timeout && !done()) {
+      throw PeerError(timed_out(half.self, name(half), since(half.begun), options_.timeout));
+    }
+  }
+}
+
+std::vector<std::string> LocalHub::exchange(Rank rank, const std::string& what, const std::string& mine) {
+  const auto begun = Clock::now();
+  const auto until = deadline(begun, options_.timeout);
+  std::unique_lock lock(mutex_);
+  throw_if_failed(rank, what);
+  const std::shared_ptr<Round> round = round_;
+  if (round->arrived == 0) round->what = what;
+  STAGECRAFT_CHECK(round->what == what, fmt::format("rank {} came to a {} where another rank is in a {}",
+                                                    rank.value, what, round->what));
+  round->brought[rank.index()] = mine;
+  if (++round->arrived == world_) {
+    round_ = std::make_shared<Round>();
+    round_->brought.resize(static_cast<std::size_t>(world_));
+    for (auto& woken : woken_) woken.notify_all();
+  }
+  while (round->arrived < world_) {
+    throw_if_failed(rank, what);
+    if (woken_[rank.index()].wait_until(lock, until) == std::cv_status::timeout && round->arrived < world_) {
+      throw PeerError(timed_out(rank, what, since(begun), options_.timeout));
+    }
+  }
+  return round->brought;
+}
+
+void LocalHub::throw_if_failed(Rank rank, const std::string& what) const {
+  if (failure_) throw PeerError(gave_up(rank, what, failure_->rank, failure_->reason));
+}
+
+void LocalHub::listen(Rank rank) const {
+  if (!failed_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(mutex_);
+  throw_if_failed(rank, "its work");
+}
+
+void LocalHub::fail(Rank rank, const std::string& reason) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = Failure{rank, reason};  // what comes later follows from the first
+    failed_ = true;
+  } catch (...) {
+    // Out of memory for the reason: the others run into their timeouts.
+  }
+  for (auto& woken : woken_) woken.notify_all();
+}
+
+}  // namespace stagecraft::transport

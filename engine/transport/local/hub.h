@@ -1,0 +1,94 @@
+#pragma once
+
+// Where the ranks of one process meet: matches sends with receives, copies, carries collectives and spreads
+// failures. Transfers of one (from, to, tag) match in the order they were begun, as in MPI.
+//
+// Nothing is buffered: the half that comes second copies from the sender's tensor straight into the
+// receiver's, outside the lock.
+
+#include "engine/transport/transport.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace stagecraft::transport {
+
+/// One half of a transfer. Shared by its Request and the hub, so that the tensor outlives both.
+struct LocalHalf {
+  bool send = false;
+  Rank self, peer;
+  Tag tag;
+  at::Tensor tensor;
+  std::chrono::steady_clock::time_point begun;
+  std::atomic<bool> done = false;
+};
+
+/// Thread-safe. Outlives the transports that share it (they hold it together).
+class LocalHub {
+ public:
+  LocalHub(int world, const TransportOptions& options);
+
+  [[nodiscard]] int world() const { return world_; }
+  [[nodiscard]] const TransportOptions& options() const { return options_; }
+
+  /// Matches `half` with its waiting counterpart and copies, or leaves it to wait for that. Throws
+  /// InternalError when the two have different sizes.
+  void begin(const std::shared_ptr<LocalHalf>& half);
+  /// Blocks until `half` is done. Throws PeerError.
+  void wait(const LocalHalf& half);
+
+  /// Blocks until all ranks have come; returns what each brought, in rank order. `what` names the collective:
+  /// ranks that come to different ones are told so by an InternalError.
+  [[nodiscard]] std::vector<std::string> exchange(Rank rank, const std::string& what,
+                                                  const std::string& mine);
+
+  void fail(Rank rank, const std::string& reason) noexcept;
+  /// Throws PeerError when a rank has failed. Cheap.
+  void listen(Rank rank) const;
+
+ private:
+  struct Key {
+    Rank from, to;
+    Tag tag;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept;
+  };
+  /// Halves of one key that wait: all of them sends, or all receives.
+  using Waiting = std::deque<std::shared_ptr<LocalHalf>>;
+  struct Failure {
+    Rank rank;
+    std::string reason;
+  };
+  /// One collective. Late readers of a finished round hold it themselves.
+  struct Round {
+    std::string what;
+    std::vector<std::string> brought;
+    int arrived = 0;
+  };
+
+  void throw_if_failed(Rank rank, const std::string& what) const;
+  void finish(LocalHalf& half);
+
+  const int world_;
+  const TransportOptions options_;
+  const bool spin_;  ///< there is a core for every rank
+  mutable std::mutex mutex_;
+  std::vector<std::condition_variable> woken_;  ///< by rank
+  std::unordered_map<Key, Waiting, KeyHash> waiting_;
+  std::shared_ptr<Round> round_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> failed_ = false;  ///< failure_ is there
+};
+
+}  // namespace stagecraft::transport

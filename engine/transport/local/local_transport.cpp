@@ -1,0 +1,73 @@
+#include "engine/transport/local/local_transport.h"
+
+#include "engine/transport/request_check.h"
+
+#include <cstring>
+
+namespace stagecraft::transport {
+namespace {
+
+struct LocalRequest final : Request {
+  explicit LocalRequest(std::shared_ptr<LocalHalf> begun) : half(std::move(begun)) {}
+  ~LocalRequest() override {
+    if (!half->done) report_unfinished(half->self, half->send, half->tag, half->peer);
+  }
+  LocalRequest(const LocalRequest&) = delete;
+  LocalRequest& operator=(const LocalRequest&) = delete;
+
+  std::shared_ptr<LocalHalf> half;
+};
+
+}  // namespace
+
+LocalTransport::LocalTransport(std::shared_ptr<LocalHub> hub, Rank rank)
+    : hub_(std::move(hub)), rank_(rank) {}
+
+RequestPtr LocalTransport::begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
+  check_transfer(rank_, world(), send, tag, peer, tensor);
+  auto half = std::make_shared<LocalHalf>();
+  half->send = send;
+  half->self = rank_;
+  half->peer = peer;
+  half->tag = tag;
+  half->tensor = tensor;
+  half->begun = std::chrono::steady_clock::now();
+  hub_->begin(half);
+  if (send && hub_->options().synchronous_sends) hub_->wait(*half);
+  return std::make_unique<LocalRequest>(std::move(half));
+}
+
+RequestPtr LocalTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
+  return begin(/*send=*/false, from, tag, into);
+}
+
+RequestPtr LocalTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  return begin(/*send=*/true, to, tag, tensor);
+}
+
+bool LocalTransport::test(Request& request) { return dynamic_cast<LocalRequest&>(request).half->done; }
+
+void LocalTransport::wait(Request& request) { hub_->wait(*dynamic_cast<LocalRequest&>(request).half); }
+
+void LocalTransport::barrier() { (void)hub_->exchange(rank_, "barrier", ""); }
+
+std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<double>& mine) {
+  std::string bytes(mine.size() * sizeof(double), '\0');
+  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
+  std::vector<std::vector<double>> all;
+  for (const std::string& part : hub_->exchange(rank_, "all_gather", bytes)) {
+    auto& values = all.emplace_back(part.size() / sizeof(double));
+    if (!part.empty()) std::memcpy(values.data(), part.data(), part.size());
+  }
+  return all;
+}
+
+std::vector<std::string> LocalTransport::all_gather_text(const std::string& mine) {
+  return hub_->exchange(rank_, "all_gather_text", mine);
+}
+
+std::string LocalTransport::broadcast(const std::string& text) {
+  return hub_->exchange(rank_, "broadcast", rank_.value == 0 ? text : std::string()).front();
+}
+
+}  // namespace stagecraft::transport

@@ -1,0 +1,42 @@
+#pragma once
+
+// Ranks as threads of one process.
+
+#include "engine/transport/local/hub.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft::transport {
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(std::shared_ptr<LocalHub> hub, Rank rank);
+
+  [[nodiscard]] Rank rank() const override { return rank_; }
+  [[nodiscard]] int world() const override { return hub_->world(); }
+  [[nodiscard]] std::string name() const override { return "local"; }
+
+  [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
+  [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] bool test(Request& request) override;
+  void wait(Request& request) override;
+  /// Transfers need no help: the half that comes second does all the work at once.
+  void progress() override { hub_->listen(rank_); }
+
+  void barrier() override;
+  [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override;
+  [[nodiscard]] std::string broadcast(const std::string& text) override;
+
+  void fail(const std::string& reason) noexcept override { hub_->fail(rank_, reason); }
+
+ private:
+  [[nodiscard]] RequestPtr begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor);
+
+  std::shared_ptr<LocalHub> hub_;
+  Rank rank_;
+};
+
+}  // namespace stagecraft::transport

@@ -1,0 +1,50 @@
+#pragma once
+
+// MPI's life in this process: initialized once, finalized once, or aborted.
+
+#include "schedules/base/ids.h"
+
+#include <memory>
+#include <vector>
+
+namespace stagecraft {
+
+/// One in a process, on the thread that uses the transport.
+///
+/// A rank that fails calls Transport::fail (which tells the others), prints or records why, and then
+/// `abort`: the launcher ends all other ranks within seconds. The others learn the reason at their next wait
+/// and do the same. MPI_Finalize would wait for the failed ones, so a session that has failed does not
+/// finalize; a process that leaves without it makes the launcher end the rest as well.
+class MpiSession {
+ public:
+  /// MPI_Init_thread. Throws PeerError when MPI cannot start.
+  MpiSession();
+  /// MPI_Finalize, unless a transport failed or an exception unwinds.
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] int world() const { return world_; }
+
+  /// The ranks on this machine outnumber the processors they may use: waits must give way.
+  [[nodiscard]] bool crowded() const { return crowded_; }
+
+  void mark_failed() noexcept { failed_ = true; }
+  [[nodiscard]] bool failed() const { return failed_; }
+
+  /// Holds memory that MPI may still read or write, for a transfer that an exception cut short.
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
+  /// Ends every process of the job, this one with `exit_code`. Print first.
+  [[noreturn]] void abort(int exit_code) noexcept;
+
+ private:
+  Rank rank_;
+  int world_ = 1;
+  bool crowded_ = false;
+  bool failed_ = false;
+  std::vector<std::shared_ptr<void>> kept_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,44 @@
+#include "engine/transport/mpi/mpi_tag.h"
+
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace stagecraft::transport {
+
+MpiTagLayout::MpiTagLayout(int upper_bound) {
+  // All numbers of this many bits are at most upper_bound.
+  const int bits =
+      static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max(0, upper_bound)) + 1)) - 1;
+  const int left = bits - kPayloadBits - kIndexBits - 2 * kStageBits;
+  micro_batch_bits_ = std::min(left, kMostMicroBatchBits);
+  if (micro_batch_bits_ < kLeastMicroBatchBits) {
+    throw InputError(
+        fmt::format("this MPI allows tags up to {} only; at least {} is needed", upper_bound,
+                    (1 << (kPayloadBits + kIndexBits + 2 * kStageBits + kLeastMicroBatchBits)) - 1));
+  }
+}
+
+int MpiTagLayout::encode(const Tag& tag) const {
+  std::uint32_t code = 0;
+  int shift = 0;
+  const auto put = [&](std::int32_t value, int bits, const char* what) {
+    if (value < 0 || value >= (1 << bits)) {
+      throw InputError(fmt::format("{} {} does not fit into an MPI tag (below {})", what, value, 1 << bits));
+    }
+    code |= static_cast<std::uint32_t>(value) << shift;
+    shift += bits;
+  };
+  put(static_cast<std::int32_t>(tag.payload), kPayloadBits, "payload");
+  put(tag.index, kIndexBits, "tensor");
+  put(tag.from.value, kStageBits, "stage");
+  put(tag.to.value, kStageBits, "stage");
+  put(tag.micro_batch.value % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
+  return static_cast<int>(code);
+}
+
+}  // namespace stagecraft::transport

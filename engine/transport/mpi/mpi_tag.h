@@ -1,0 +1,34 @@
+#pragma once
+
+// A transfer's name as the integer MPI matches by. From the lowest bit:
+//
+//   payload 2 | tensor of the bundle 3 | from stage 7 | to stage 7 | micro-batch: the rest, at most 12
+//
+// 31 bits in all where MPI_TAG_UB allows it (Open MPI); a smaller bound costs micro-batch bits. The
+// micro-batch is taken modulo what fits: transfers of one channel that differ only by a multiple of that
+// never overlap out of order, and MPI matches equal tags in the order they were begun.
+
+#include "schedules/action.h"
+
+namespace stagecraft::transport {
+
+class MpiTagLayout {
+ public:
+  static constexpr int kPayloadBits = 2;
+  static constexpr int kIndexBits = 3;
+  static constexpr int kStageBits = 7;
+  static constexpr int kMostMicroBatchBits = 12;
+  static constexpr int kLeastMicroBatchBits = 6;
+
+  /// `upper_bound`: MPI_TAG_UB. Throws InputError when it is too small for any layout.
+  explicit MpiTagLayout(int upper_bound);
+
+  /// Throws InputError when a stage or index does not fit.
+  [[nodiscard]] int encode(const Tag& tag) const;
+  [[nodiscard]] int micro_batch_bits() const { return micro_batch_bits_; }
+
+ private:
+  int micro_batch_bits_;
+};
+
+}  // namespace stagecraft::transport

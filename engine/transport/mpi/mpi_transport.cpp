@@ -1,0 +1,280 @@
+#include "engine/transport/mpi/mpi_transport.h"
+
+#include "engine/transport/mpi/mpi_check.h"
+#include "engine/transport/mpi/polling.h"
+#include "engine/transport/request_check.h"
+#include "engine/transport/wait_error.h"
+#include "schedules/base/error.h"
+
+#include <climits>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <numeric>
+
+namespace stagecraft::transport {
+namespace {
+
+MPI_Comm duplicate_world() {
+  MPI_Comm copy = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
+  mpi_check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return copy;
+}
+
+int tag_upper_bound() {
+  void* value = nullptr;
+  int found = 0;
+  mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  return found != 0 ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
+}
+
+int message_bytes(const at::Tensor& tensor) {
+  STAGECRAFT_CHECK(tensor.nbytes() <= INT_MAX,
+                   fmt::format("a boundary of {} bytes; MPI counts up to {}", tensor.nbytes(), INT_MAX));
+  return static_cast<int>(tensor.nbytes());
+}
+
+}  // namespace
+
+struct MpiTransport::MpiRequest final : Request {
+  MpiSession& session;
+  at::Tensor tensor;
+  Tag tag;
+  Rank peer;
+  bool send;
+  Clock::time_point begun = Clock::now();
+  MPI_Request handle = MPI_REQUEST_NULL;
+  bool done = false;
+
+  MpiRequest(MpiSession& its_session, bool is_send, Rank its_peer, const Tag& its_tag, at::Tensor its_tensor)
+      : session(its_session), tensor(std::move(its_tensor)), tag(its_tag), peer(its_peer), send(is_send) {}
+  ~MpiRequest() override {
+    if (done) return;
+    report_unfinished(session.rank(), send, tag, peer);
+    session.mark_failed();
+    session.keep(std::make_shared<at::Tensor>(std::move(tensor)));
+  }
+  MpiRequest(const MpiRequest&) = delete;
+  MpiRequest& operator=(const MpiRequest&) = delete;
+
+  bool test() {
+    if (done) return true;
+    int flag = 0;
+    MPI_Status status;
+    mpi_check(MPI_Test(&handle, &flag, &status), send ? "MPI_Test (send)" : "MPI_Test (receive)");
+    done = flag != 0;
+    if (done && !send) {
+      int count = 0;
+      mpi_check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+      STAGECRAFT_CHECK(static_cast<std::size_t>(count) == tensor.nbytes(),
+                       fmt::format("{} got {} bytes instead of {}", name_transfer(send, tag, peer), count,
+                                   tensor.nbytes()));
+    }
+    return done;
+  }
+};
+
+MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options)
+    : session_(session),
+      options_(options),
+      tags_(tag_upper_bound()),
+      data_(duplicate_world()),
+      alarm_(duplicate_world()),
+      alarm_text_(std::make_shared<std::array<char, 1024>>()) {
+  mpi_check(MPI_Irecv(alarm_text_->data(), static_cast<int>(alarm_text_->size()), MPI_CHAR, MPI_ANY_SOURCE, 0,
+                      alarm_, &alarm_request_),
+            "MPI_Irecv");
+}
+
+MpiTransport::~MpiTransport() {
+  if (session_.failed() || std::uncaught_exceptions() > 0) {
+    session_.mark_failed();
+    session_.keep(alarm_text_);
+    return;
+  }
+  MPI_Cancel(&alarm_request_);
+  MPI_Wait(&alarm_request_, MPI_STATUS_IGNORE);
+  MPI_Comm_free(&alarm_);
+  MPI_Comm_free(&data_);
+}
+
+RequestPtr MpiTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
+  check_transfer(rank(), world(), /*send=*/false, tag, from, into);
+  const int code = tags_.encode(tag);
+  const int bytes = message_bytes(into);
+  auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/false, from, tag, into);
+  mpi_check(MPI_Irecv(into.mutable_data_ptr(), bytes, MPI_BYTE, from.value, code, data_, &request->handle),
+            "MPI_Irecv");
+  return request;
+}
+
+RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  check_transfer(rank(), world(), /*send=*/true, tag, to, tensor);
+  const int code = tags_.encode(tag);
+  const int bytes = message_bytes(tensor);
+  auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/true, to, tag, tensor);
+  const auto start = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
+  mpi_check(start(tensor.const_data_ptr(), bytes, MPI_BYTE, to.value, code, data_, &request->handle),
+            "MPI_Isend");
+  if (options_.synchronous_sends) wait(*request);
+  return request;
+}
+
+bool MpiTransport::test(Request& request) { return dynamic_cast<MpiRequest&>(request).test(); }
+
+void MpiTransport::wait(Request& request) {
+  auto& transfer = dynamic_cast<MpiRequest&>(request);
+  poll([&] { return transfer.test(); },
+       [&] { return name_transfer(transfer.send, transfer.tag, transfer.peer); }, transfer.begun);
+}
+
+void MpiTransport::progress() {
+  // Any test moves all of MPI's transfers; this one also hears of failures.
+  listen([] { return std::string("its work"); });
+}
+
+void MpiTransport::listen(const std::function<std::string()>& what) {
+  if (alarm_request_ == MPI_REQUEST_NULL) throw PeerError("another rank failed before");
+  int flag = 0;
+  MPI_Status status;
+  mpi_check(MPI_Test(&alarm_request_, &flag, &status), "MPI_Test (failures)");
+  if (flag == 0) return;
+  session_.mark_failed();
+  const std::string reason(alarm_text_->data(), strnlen(alarm_text_->data(), alarm_text_->size()));
+  throw PeerError(gave_up(rank(), what(), Rank{status.MPI_SOURCE}, reason));
+}
+
+void MpiTransport::poll(const std::function<bool()>& done, const std::function<std::string()>& what,
+                        Clock::time_point begun) {
+  constexpr int kListenEvery = 16;
+  const auto waiting_since = Clock::now();
+  Polling polling(session_.crowded());
+  for (int turn = 1; !done(); ++turn) {
+    polling.pause();
+    if (turn % kListenEvery != 0) continue;
+    listen(what);
+    const auto now = Clock::now();
+    if (std::chrono::duration<double>(now - waiting_since).count() > options_.timeout.value) {
+      const Seconds age{std::chrono::duration<double>(now - begun).count()};
+      throw PeerError(timed_out(rank(), what(), age, options_.timeout));
+    }
+  }
+}
+
+void MpiTransport::finish(MPI_Request request, const std::shared_ptr<void>& memory, const char* what) {
+  try {
+    poll(
+        [&] {
+          int flag = 0;
+          mpi_check(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), what);
+          return flag != 0;
+        },
+        [&] { return std::string(what); }, Clock::now());
+  } catch (...) {
+    session_.mark_failed();
+    session_.keep(memory);
+    throw;
+  }
+}
+
+void MpiTransport::barrier() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi_check(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
+  finish(request, nullptr, "barrier");
+}
+
+std::vector<std::string> MpiTransport::gather(const std::string& mine) {
+  struct Memory {
+    std::string mine, all;
+    int my_size = 0;
+    std::vector<int> sizes, offsets;
+  };
+  const auto memory = std::make_shared<Memory>();
+  const auto ranks = static_cast<std::size_t>(world());
+  memory->mine = mine;
+  memory->my_size = static_cast<int>(mine.size());
+  memory->sizes.resize(ranks);
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi_check(MPI_Iallgather(&memory->my_size, 1, MPI_INT, memory->sizes.data(), 1, MPI_INT, data_, &request),
+            "MPI_Iallgather");
+  finish(request, memory, "all_gather of sizes");
+
+  memory->offsets.resize(ranks);
+  std::exclusive_scan(memory->sizes.begin(), memory->sizes.end(), memory->offsets.begin(), 0);
+  memory->all.resize(static_cast<std::size_t>(memory->offsets.back()) +
+                     static_cast<std::size_t>(memory->sizes.back()));
+  mpi_check(MPI_Iallgatherv(memory->mine.data(), memory->my_size, MPI_BYTE, memory->all.data(),
+                            memory->sizes.data(), memory->offsets.data(), MPI_BYTE, data_, &request),
+            "MPI_Iallgatherv");
+  finish(request, memory, "all_gather");
+
+  std::vector<std::string> parts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    parts.push_back(memory->all.substr(static_cast<std::size_t>(memory->offsets[r]),
+                                       static_cast<std::size_t>(memory->sizes[r])));
+  }
+  return parts;
+}
+
+std::vector<std::vector<double>> MpiTransport::all_gather(const std::vector<double>& mine) {
+  std::string bytes(mine.size() * sizeof(double), '\0');
+  if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
+  std::vector<std::vector<double>> all;
+  for (const std::string& part : gather(bytes)) {
+    auto& values = all.emplace_back(part.size() / sizeof(double));
+    if (!part.empty()) std::memcpy(values.data(), part.data(), part.size());
+  }
+  return all;
+}
+
+std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) { return gather(mine); }
+
+std::string MpiTransport::broadcast(const std::string& text) {
+  struct Memory {
+    std::string text;
+    int size = 0;
+  };
+  const auto memory = std::make_shared<Memory>();
+  if (rank().value == 0) memory->text = text;
+  memory->size = static_cast<int>(memory->text.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi_check(MPI_Ibcast(&memory->size, 1, MPI_INT, 0, data_, &request), "MPI_Ibcast");
+  finish(request, memory, "broadcast of a size");
+  memory->text.resize(static_cast<std::size_t>(memory->size));
+  mpi_check(MPI_Ibcast(memory->text.data(), memory->size, MPI_BYTE, 0, data_, &request), "MPI_Ibcast");
+  finish(request, memory, "broadcast");
+  return memory->text;
+}
+
+void MpiTransport::fail(const std::string& reason) noexcept {
+  session_.mark_failed();
+  try {
+    const auto text = std::make_shared<std::string>(reason.substr(0, alarm_text_->size()));
+    session_.keep(text);
+    std::vector<MPI_Request> sends;
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank().value) continue;
+      sends.emplace_back();
+      if (MPI_Isend(text->data(), static_cast<int>(text->size()), MPI_CHAR, peer, 0, alarm_, &sends.back()) !=
+          MPI_SUCCESS) {
+        sends.pop_back();
+      }
+    }
+    // Short messages leave at once; the grace is for a peer whose queue is full, or that is gone.
+    const auto until = Clock::now() + std::chrono::milliseconds(500);
+    int all = 0;
+    while (all == 0 && Clock::now() < until) {
+      if (MPI_Testall(static_cast<int>(sends.size()), sends.data(), &all, MPI_STATUSES_IGNORE) !=
+          MPI_SUCCESS) {
+        break;
+      }
+    }
+  } catch (...) {
+    // The others run into their timeouts, or the launcher ends them.
+  }
+}
+
+}  // namespace stagecraft::transport

@@ -1,0 +1,69 @@
+#pragma once
+
+// Ranks as MPI processes. Point to point over MPI_Isend (MPI_Issend for synchronous sends) and MPI_Irecv;
+// every wait polls, so that it can time out and hear of failures. Reasons of failures travel on a
+// communicator of their own.
+
+#include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/mpi/mpi_tag.h"
+#include "engine/transport/transport.h"
+
+#include <mpi.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft::transport {
+
+class MpiTransport final : public Transport {
+ public:
+  /// Collective over the session's world.
+  MpiTransport(MpiSession& session, const TransportOptions& options);
+  ~MpiTransport() override;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  [[nodiscard]] Rank rank() const override { return session_.rank(); }
+  [[nodiscard]] int world() const override { return session_.world(); }
+  [[nodiscard]] std::string name() const override { return "mpi"; }
+
+  [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
+  [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] bool test(Request& request) override;
+  void wait(Request& request) override;
+  void progress() override;
+
+  void barrier() override;
+  [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override;
+  [[nodiscard]] std::string broadcast(const std::string& text) override;
+
+  void fail(const std::string& reason) noexcept override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct MpiRequest;
+
+  /// Polls until `done`. `what` names the wait, for PeerError.
+  void poll(const std::function<bool()>& done, const std::function<std::string()>& what,
+            Clock::time_point begun);
+  /// Waits for a collective. `memory` holds its buffers, should the wait fail.
+  void finish(MPI_Request request, const std::shared_ptr<void>& memory, const char* what);
+  [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
+  /// Throws PeerError when another rank has failed.
+  void listen(const std::function<std::string()>& what);
+
+  MpiSession& session_;
+  const TransportOptions options_;
+  MpiTagLayout tags_;
+  MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm alarm_ = MPI_COMM_NULL;
+  MPI_Request alarm_request_ = MPI_REQUEST_NULL;
+  std::shared_ptr<std::array<char, 1024>> alarm_text_;
+};
+
+}  // namespace stagecraft::transport

@@ -1,0 +1,67 @@
+#pragma once
+
+// Moving tensors between ranks. One interface, several back ends (local: ranks are threads of this process;
+// mpi; nccl later), chosen in transport/factory.h. A transport never aliases buffers: what was sent may be
+// overwritten after the send is waited for, and what was received is the receiver's own memory, in all back
+// ends.
+//
+// Threads: a Transport object belongs to one rank's thread.
+// Failure: every blocking call gives up after the timeout, or at once when another rank has failed, with
+// PeerError that names rank, peer, tag and age. No call hangs.
+
+#include "schedules/action.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct TransportOptions {
+  Seconds timeout{300};  ///< of any one wait
+  bool synchronous_sends =
+      false;  ///< start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes
+};
+
+/// A transfer under way. Destroying one that is not complete is a programmer error, except while an exception
+/// unwinds.
+class Request {
+ public:
+  virtual ~Request() = default;
+};
+using RequestPtr = std::unique_ptr<Request>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual Rank rank() const = 0;
+  [[nodiscard]] virtual int world() const = 0;
+  [[nodiscard]] virtual std::string name() const = 0;  ///< "local", "mpi"
+
+  /// `into` (contiguous) is written until the request is waited for.
+  [[nodiscard]] virtual RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) = 0;
+  /// `tensor` (contiguous) must not change until the request is waited for.
+  [[nodiscard]] virtual RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) = 0;
+  /// Whether the transfer is complete; moves transfers forward.
+  [[nodiscard]] virtual bool test(Request& request) = 0;
+  virtual void wait(Request& request) = 0;
+  /// Moves transfers forward without waiting; called between layers. Throws PeerError when another rank has
+  /// failed, so that long work ends early.
+  virtual void progress() = 0;
+
+  // Collectives, in the same order on all ranks. Small: configuration, norms, reports.
+  virtual void barrier() = 0;
+  /// Every rank's contribution, in rank order; lengths may differ.
+  [[nodiscard]] virtual std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) = 0;
+  [[nodiscard]] virtual std::vector<std::string> all_gather_text(const std::string& mine) = 0;
+  /// Rank 0's text, everywhere.
+  [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
+
+  /// Tells the others that this rank failed: their blocking calls throw PeerError with `reason`. Never
+  /// throws.
+  virtual void fail(const std::string& reason) noexcept = 0;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,77 @@
+#include "engine/versions.h"
+
+#include "schedules/base/error.h"
+
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+
+namespace stagecraft {
+
+Versions::Versions(StageParameters current) { ring_.push_back({Version{0}, std::move(current)}); }
+
+void Versions::begin(const std::vector<Action>& list, StageId stage) {
+  const std::size_t current = find(newest_);
+  for (Entry& entry : ring_) entry.version = Version{};
+  newest_ = Version{0};
+  ring_[current].version = newest_;
+
+  reads_end_.clear();
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    const Action& action = list[at];
+    if (action.stage != stage || !is_compute(action.op) || !action.version.valid()) continue;
+    if (reads_end_.size() <= action.version.index()) reads_end_.resize(action.version.index() + 1, 0);
+    reads_end_[action.version.index()] = at + 1;
+  }
+}
+
+bool Versions::read_after(Version version, std::size_t at) const {
+  return version.index() < reads_end_.size() && reads_end_[version.index()] > at + 1;
+}
+
+std::size_t Versions::find(Version version) const {
+  for (std::size_t i = 0; i < ring_.size(); ++i) {
+    if (ring_[i].version == version) return i;
+  }
+  STAGECRAFT_CHECK(false, fmt::format("version {} of the weights is not there; the newest is {}",
+                                      version.value, newest_.value));
+  return 0;
+}
+
+const StageParameters& Versions::read(Version version) const { return ring_[find(version)].parameters; }
+
+const StageParameters& Versions::newest() const { return read(newest_); }
+
+const StageParameters& Versions::advance(Version from, std::size_t at) {
+  STAGECRAFT_CHECK(from == newest_,
+                   fmt::format("a step from version {} where the newest is {}", from.value, newest_.value));
+  newest_ = Version{from.value + 1};
+  const std::size_t source = find(from);
+  if (!read_after(from, at)) {
+    ring_[source].version = newest_;
+    return ring_[source].parameters;
+  }
+  Entry& copy = ring_[free_entry(at)];
+  const StageParameters& values = ring_[source].parameters;
+  for (std::size_t layer = 0; layer < values.size(); ++layer) {
+    for (std::size_t i = 0; i < values[layer].size(); ++i) {
+      copy.parameters[layer][i].copy_(values[layer][i]);
+    }
+  }
+  copy.version = newest_;
+  return copy.parameters;
+}
+
+std::size_t Versions::free_entry(std::size_t at) {
+  for (std::size_t i = 0; i < ring_.size(); ++i) {
+    if (!ring_[i].version.valid() || !read_after(ring_[i].version, at)) return i;
+  }
+  Entry fresh;
+  for (const Tensors& layer : ring_.front().parameters) {
+    Tensors& tensors = fresh.parameters.emplace_back();
+    for (const at::Tensor& tensor : layer) tensors.push_back(at::empty_like(tensor));
+  }
+  ring_.push_back(std::move(fresh));
+  return ring_.size() - 1;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,213 @@
+#include "engine/worker.h"
+
+#include "engine/executor.h"
+#include "models/counting_allocator.h"
+#include "schedules/base/error.h"
+
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace stagecraft {
+namespace {
+
+/// A data set whose batches are charged to the worker, though another thread reads them.
+class ChargedDataset final : public Dataset {
+ public:
+  ChargedDataset(const Dataset& data, MemoryAccount& account) : data_(data), account_(account) {}
+  std::int64_t size(Split split) const override { return data_.size(split); }
+  SampleSpec sample() const override { return data_.sample(); }
+  at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
+    const ChargeTo charge(account_);
+    return data_.inputs(split, indices);
+  }
+  at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
+    const ChargeTo charge(account_);
+    return data_.targets(split, indices);
+  }
+  std::string fingerprint() const override { return data_.fingerprint(); }
+  std::string summary() const override { return data_.summary(); }
+
+ private:
+  const Dataset& data_;
+  MemoryAccount& account_;
+};
+
+void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
+                const Placement& placement, const Transport& transport) {
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+    if (placement.ranks[s].size() != 1) {
+      throw InputError(fmt::format(
+          "stage {} has {} replicas: replicated stages are not executed yet; plan one rank a stage", s,
+          placement.ranks[s].size()));
+    }
+  }
+  STAGECRAFT_CHECK(stage_layers.size() == placement.ranks.size(), "one range of layers a stage");
+  int next = 0;
+  for (const auto& [first, last] : stage_layers) {
+    STAGECRAFT_CHECK(first == next && last > first,
+                     fmt::format("a stage of layers [{}, {}) after layer {}", first, last, next));
+    next = last;
+  }
+  STAGECRAFT_CHECK(next == static_cast<int>(model.layers.size()), "the stages hold every layer");
+  if (placement.world() != transport.world()) {
+    throw InputError(
+        fmt::format("the plan is for {} ranks, there are {}", placement.world(), transport.world()));
+  }
+}
+
+void check_shapes(const Tensors& have, const Tensors& given, const std::string& layer, const char* what) {
+  if (have.size() != given.size()) {
+    throw InputError(
+        fmt::format("layer {} has {} {}, the state has {}", layer, have.size(), what, given.size()));
+  }
+  for (std::size_t i = 0; i < have.size(); ++i) {
+    if (have[i].sizes() != given[i].sizes()) {
+      throw InputError(fmt::format("layer {}: {} {} has shape [{}], the state [{}]", layer, what, i,
+                                   fmt::join(have[i].sizes(), ", "), fmt::join(given[i].sizes(), ", ")));
+    }
+  }
+}
+
+}  // namespace
+
+struct Worker::Impl {
+  const Model& model;
+  const Loss& loss;
+  const std::vector<std::pair<int, int>> stage_layers;
+  Transport& transport;
+  const WorkerOptions options;
+
+  MemoryAccount account;
+  ChargedDataset data;
+  Recorder recorder;
+  std::vector<Stage> stages;
+  std::vector<int> parameter_counts;
+  std::unique_ptr<Boundaries> boundaries;
+  LoaderOptions loading;
+  std::unique_ptr<Loader> training_data, validation_data;  // made when first needed
+
+  Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
+       const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
+       WorkerOptions its_options)
+      : model(its_model),
+        loss(its_loss),
+        stage_layers(layers),
+        transport(its_transport),
+        options(std::move(its_options)),
+        data(its_data, account),
+        recorder(transport.rank(), options.record_steps) {
+    check_plan(model, stage_layers, placement, transport);
+    const c10::InferenceMode no_autograd;
+    const ChargeTo charge(account);
+    for (const StageId id : placement.stages_of(transport.rank())) {
+      const auto [first, last] = stage_layers[id.index()];
+      stages.emplace_back(model, loss, id, first, last, options.seed, [this] { transport.progress(); });
+    }
+    for (const auto& [first, last] : stage_layers) {
+      int count = 0;
+      for (int layer = first; layer < last; ++layer) {
+        count += static_cast<int>(model.layers[static_cast<std::size_t>(layer)]->parameters().size());
+      }
+      parameter_counts.push_back(count);
+    }
+    boundaries = std::make_unique<Boundaries>(model, stage_layers, placement, options.micro_batch_size,
+                                              transport, options.poison_released_slots);
+    loading.seed = options.seed;
+    loading.shuffle = options.shuffle;
+    loading.inputs = placement.ranks.front().front() == transport.rank();
+    loading.targets = placement.ranks.back().front() == transport.rank();
+  }
+
+  Loader* loader(SegmentKind kind) {
+    if (!loading.inputs && !loading.targets) return nullptr;
+    const bool training = kind == SegmentKind::train;
+    std::unique_ptr<Loader>& loader = training ? training_data : validation_data;
+    if (!loader) {
+      LoaderOptions chosen = loading;
+      chosen.split = training ? Split::train : Split::validation;
+      chosen.shuffle = training && options.shuffle;
+      loader = std::make_unique<Loader>(data, chosen);
+    }
+    return loader.get();
+  }
+
+  Stage& stage_of(int layer) {
+    for (Stage& stage : stages) {
+      if (stage.first_layer() <= layer && layer < stage.last_layer()) return stage;
+    }
+    throw InternalError(fmt::format("rank {} does not hold layer {}", transport.rank().value, layer));
+  }
+};
+
+Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
+               const std::vector<std::pair<int, int>>& stage_layers, const Placement& placement,
+               Transport& transport, WorkerOptions options)
+    : impl_(std::make_unique<Impl>(model, loss, data, stage_layers, placement, transport,
+                                   std::move(options))) {}
+
+Worker::~Worker() = default;
+
+void Worker::run(const LoweredProgram& program, const Segment& segment,
+                 const std::function<void(const StepReport&)>& report) {
+  const c10::InferenceMode no_autograd;
+  const ChargeTo charge(impl_->account);
+  const Equipment equipment{.loss = impl_->loss,
+                            .parameter_counts = impl_->parameter_counts,
+                            .stages = impl_->stages,
+                            .boundaries = *impl_->boundaries,
+                            .loader = impl_->loader(segment.kind),
+                            .recorder = impl_->recorder,
+                            .transport = impl_->transport,
+                            .options = impl_->options,
+                            .dtype = impl_->model.dtype};
+  Executor(equipment, program, segment, report).run();
+}
+
+std::vector<int> Worker::layers() const {
+  std::vector<int> layers;
+  for (const Stage& stage : impl_->stages) {
+    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) layers.push_back(layer);
+  }
+  return layers;
+}
+
+LayerState Worker::state(int layer) const {
+  Stage& stage = impl_->stage_of(layer);
+  return {stage.parameters(layer), stage.buffers(layer), stage.optimizer_state(layer)};
+}
+
+void Worker::set_state(int layer, LayerState state) {
+  const c10::InferenceMode no_autograd;
+  const ChargeTo charge(impl_->account);
+  Stage& stage = impl_->stage_of(layer);
+  const std::string& name = impl_->model.layers[static_cast<std::size_t>(layer)]->name();
+  const Tensors& parameters = stage.parameters(layer);
+  check_shapes(parameters, state.parameters, name, "parameters");
+  check_shapes(stage.buffers(layer), state.buffers, name, "buffers");
+  if (!state.optimizer.tensors.empty() && state.optimizer.tensors.size() != parameters.size()) {
+    throw InputError(fmt::format("layer {} has {} parameters, its optimizer state {}", name,
+                                 parameters.size(), state.optimizer.tensors.size()));
+  }
+  for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
+    for (const auto& [key, tensor] : state.optimizer.tensors[i]) {
+      check_shapes({parameters[i]}, {tensor}, fmt::format("{} ({})", name, key), "optimizer tensors");
+    }
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(state.parameters[i]);
+  for (std::size_t i = 0; i < state.buffers.size(); ++i) stage.buffers(layer)[i].copy_(state.buffers[i]);
+  OptimizerState own;
+  own.steps = state.optimizer.steps;
+  for (const auto& tensors : state.optimizer.tensors) {
+    auto& copies = own.tensors.emplace_back();
+    for (const auto& [key, tensor] : tensors) copies[key] = tensor.clone();
+  }
+  stage.optimizer_state(layer) = std::move(own);
+}
+
+const std::vector<Event>& Worker::events() const { return impl_->recorder.events(); }
+
+Seconds Worker::clock_origin() const { return impl_->recorder.origin(); }
+Bytes Worker::peak_bytes() const { return impl_->account.peak(); }
+
+}  // namespace stagecraft

@@ -1,0 +1,89 @@
+#pragma once
+
+// One rank's part in a run: the layers of its stages, their weight versions, gradients and optimizer state,
+// and the executor that carries out lowered programs on them. It knows no schedule; it does what the
+// program's list says, in that order.
+
+#include "engine/optimizer.h"
+#include "engine/transport/transport.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
+#include "schedules/program.h"
+#include "schedules/segments.h"
+#include "schedules/timeline.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// Everything a layer is in a checkpoint.
+struct LayerState {
+  Tensors parameters;
+  Tensors buffers;
+  OptimizerState optimizer;
+};
+
+struct WorkerOptions {
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  std::int64_t total_steps = 0;
+  double gradient_clipping = 0;  ///< 0: none
+  std::uint64_t seed = 0;
+  std::int64_t micro_batch_size = 1;
+  bool shuffle = true;
+  bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
+  int record_steps = 0;                ///< keep the events of the last so many steps; 0: none
+  /// Sees (and, in tests that plant errors, changes) the gradients of a layer just before its update, clipped
+  /// already. On the worker's thread.
+  std::function<void(std::int64_t step, int layer, const Tensors& gradients)> on_gradients = nullptr;
+};
+
+/// What rank 0 knows of a step when it is over.
+struct StepReport {
+  std::int64_t step = 0;
+  double loss = 0;            ///< of the mini-batch, by the scaling rule
+  double correct = 0;         ///< validation: right predictions
+  double gradient_norm = -1;  ///< before clipping; negative: the program has no agree_norm
+  double learning_rate = 0;
+  std::int64_t samples = 0;
+};
+
+class Worker {
+ public:
+  /// `stage_layers[s]` = [first, last) of stage s. Weights start at their initial values. The arguments must
+  /// outlive the worker.
+  Worker(const Model& model, const Loss& loss, const Dataset& data,
+         const std::vector<std::pair<int, int>>& stage_layers, const Placement& placement,
+         Transport& transport, WorkerOptions options);
+  ~Worker();
+
+  /// Carries out one segment with its program (same group sizes; the caller has proved it). `report` is
+  /// called on stage 0's rank, once a group, as soon as the step is over there. The program's version 0 is
+  /// the weights as they are; afterwards its last version is.
+  void run(const LoweredProgram& program, const Segment& segment,
+           const std::function<void(const StepReport&)>& report);
+
+  /// The layers this rank holds (the first replica only is asked to save them).
+  [[nodiscard]] std::vector<int> layers() const;
+  [[nodiscard]] LayerState state(int layer) const;
+  /// Throws InputError when shapes differ.
+  void set_state(int layer, LayerState state);
+
+  [[nodiscard]] const std::vector<Event>& events()
+      const;  ///< of the last `record_steps` steps; times since the worker was made
+  /// Of this machine's monotonic clock (std::chrono::steady_clock): where the times of events() are 0.
+  [[nodiscard]] Seconds clock_origin() const;
+  [[nodiscard]] Bytes peak_bytes() const;  ///< measured by the counting allocator, since the worker was made
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,51 @@
+#include "models/gradient_accumulator.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+
+namespace stagecraft {
+
+GradientAccumulator::GradientAccumulator(const Tensors& parameters) : written_(parameters.size(), false) {
+  gradients_.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    gradients_.push_back(at::empty_like(parameter, at::MemoryFormat::Contiguous));
+  }
+}
+
+bool GradientAccumulator::first(int parameter) {
+  const bool first = !written_[parameter];
+  written_[parameter] = true;
+  return first;
+}
+
+// The product goes straight into the sum: no temporary of the parameter's size. addmm rounds differently from
+// mm followed by add, which is why layers must not choose between the two themselves.
+void GradientAccumulator::add_product(int parameter, const at::Tensor& left, const at::Tensor& right) {
+  at::Tensor sum = gradients_[parameter].view({left.size(0), right.size(1)});
+  if (first(parameter)) {
+    at::mm_out(sum, left, right);
+  } else {
+    sum.addmm_(left, right);
+  }
+}
+
+void GradientAccumulator::add(int parameter, const at::Tensor& gradient) {
+  at::Tensor& sum = gradients_[parameter];
+  if (first(parameter)) {
+    sum.copy_(gradient);
+  } else {
+    sum.add_(gradient);
+  }
+}
+
+void GradientAccumulator::clear() { written_.assign(written_.size(), false); }
+
+const Tensors& GradientAccumulator::gradients() {
+  for (std::size_t i = 0; i < gradients_.size(); ++i) {
+    if (!written_[i]) gradients_[i].zero_();
+    written_[i] = true;
+  }
+  return gradients_;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,34 @@
+#pragma once
+
+// The one gradient sink: accumulates the weight gradients of one layer, in the order they come, into tensors
+// that stay. Engine, oracle and profiler all add through it, so they round alike.
+
+#include "models/layer.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+class GradientAccumulator final : public GradientSink {
+ public:
+  GradientAccumulator() = default;
+  /// One gradient a parameter, of its shape and dtype; memory is taken here, once.
+  explicit GradientAccumulator(const Tensors& parameters);
+
+  void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override;
+  void add(int parameter, const at::Tensor& gradient) override;
+
+  /// Starts a new accumulation: the next contribution to each parameter writes, later ones add.
+  void clear();
+  /// The sums. Parameters that nothing was added to are zero.
+  [[nodiscard]] const Tensors& gradients();
+
+ private:
+  /// True for the first contribution to `parameter` since clear().
+  bool first(int parameter);
+
+  Tensors gradients_;
+  std::vector<bool> written_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,132 @@
+#pragma once
+
+// A layer: the smallest unit a model can be cut between. Layers are functions of their arguments: parameters
+// and buffers come in from outside (they belong to a version of a stage's weights), what backward needs goes
+// out in `Kept`, weight gradients go to a `GradientSink`. A layer object itself is immutable and may be used
+// by many ranks and micro-batches at once.
+//
+// Backward is written out instead of recorded: forward runs without autograd, keeps exactly the tensors its
+// two backward halves name, and each half calls ATen's own backward kernels. This makes the split of backward
+// free, the kept bytes explicit, and takes LibTorch's tape, hooks and threads out of the steady state. Since
+// every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
+// (models/gradient_check.h).
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+using Tensors = std::vector<at::Tensor>;
+
+enum class Mode : std::uint8_t { train, evaluate };
+
+/// Names a stream of random numbers. Never derived from ranks, threads or time.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  std::uint64_t layer = 0;        ///< index in the whole model
+  std::uint64_t step = 0;         ///< optimizer step of the run
+  std::uint64_t micro_batch = 0;  ///< within the step
+};
+
+/// What a forward is told besides its tensors.
+struct Context {
+  Mode mode = Mode::train;
+  RandomKey key;
+  bool commit_buffers = true;  ///< false where a training forward is done again (recomputation)
+};
+
+/// How a parameter starts: a distribution, drawn from the stream (seed, layer, parameter's position).
+struct Initial {
+  enum class Kind : std::uint8_t { zeros, ones, normal, uniform };
+  Kind kind = Kind::zeros;
+  double scale = 0;  ///< normal: standard deviation; uniform: half width around 0
+};
+
+struct ParameterSpec {
+  std::string name;  ///< "weight"
+  std::vector<std::int64_t> shape;
+  Initial initial;
+  bool decays = true;  ///< weight decay applies; every parameter's does, as in PyTorch's `model.parameters()`
+};
+
+struct BufferSpec {
+  std::string name;  ///< "running_mean"
+  std::vector<std::int64_t> shape;
+  double initial = 0;
+};
+
+/// What one layer keeps of one micro-batch. backward_input consumes `for_input` and may move tensors on to
+/// `for_weight`.
+struct Kept {
+  Tensors for_input;
+  Tensors for_weight;
+  void clear() {
+    for_input.clear();
+    for_weight.clear();
+  }
+};
+
+/// Where weight gradients go: one accumulation of one stage. The first contribution writes, later ones add;
+/// that rule lives here and nowhere else, so split and whole backward, oracle and engine round alike.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  /// gradient(parameter) (+)= left @ right, as one fused multiply-accumulate. Both are matrices; a gradient
+  /// of more dimensions is seen as [rows of left, columns of right]. May keep no reference to either.
+  virtual void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) = 0;
+  virtual void add(int parameter, const at::Tensor& gradient) = 0;
+};
+
+/// One layer's inputs that belong to a version of the weights.
+struct Weights {
+  const Tensors& parameters;  ///< in the order of parameters()
+  Tensors&
+      buffers;  ///< in the order of buffers(); a training forward updates them in place, nothing else does
+};
+
+class Layer {
+ public:
+  explicit Layer(std::string name) : name_(std::move(name)) {}
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  [[nodiscard]] const std::string& name() const {
+    return name_;
+  }                                                    ///< unique in the model: "block3.attention"
+  [[nodiscard]] virtual std::string type() const = 0;  ///< "linear", as in a config's layer list
+  /// What the shapes do not tell: "heads 4", "kernel 3, stride 1, padding 1". In tables and fingerprints.
+  [[nodiscard]] virtual std::string details() const { return ""; }
+  [[nodiscard]] virtual std::vector<ParameterSpec> parameters() const { return {}; }
+  [[nodiscard]] virtual std::vector<BufferSpec> buffers() const { return {}; }
+
+  /// The output for `input`; `kept` gets what backward needs. Null: no backward will follow, as always in
+  /// Mode::evaluate. Accepts tensors on the `meta` device (shapes come from there), does not modify `input`
+  /// and keeps no state. The output may be `input` itself or a view of it (flatten, dropout in evaluation).
+  /// The caller has autograd off (c10::InferenceMode or c10::NoGradGuard) unless it wants to differentiate
+  /// the forward itself.
+  [[nodiscard]] virtual at::Tensor forward(const Weights& weights, const at::Tensor& input,
+                                           const Context& context, Kept* kept) const = 0;
+  /// Gradient of the input. Undefined where `needs_input_gradient` is false (the model's first layer). What
+  /// backward_weight needs afterwards is in kept.for_weight; kept.for_input is empty on return. `grad_output`
+  /// is not modified, but may be kept for backward_weight, returned, or viewed by what is returned.
+  [[nodiscard]] virtual at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output,
+                                                  Kept& kept, bool needs_input_gradient) const = 0;
+  /// Gradients of the parameters into `sink`; kept is empty on return. Not called for layers without
+  /// parameters.
+  virtual void backward_weight(Kept& kept, GradientSink& sink) const {
+    (void)sink;
+    kept.clear();
+  }
+
+ private:
+  std::string name_;
+};
+
+using LayerPtr = std::shared_ptr<const Layer>;
+
+}  // namespace stagecraft

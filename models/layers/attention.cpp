@@ -1,0 +1,99 @@
+#include "models/dropout.h"
+#include "models/layers/causal_attention.h"
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+using namespace functional;  // NOLINT: the formulas read as such
+
+constexpr double kEpsilon = 1e-5;
+
+class Attention : public Layer {
+ public:
+  Attention(std::string name, const AttentionSpec& spec, std::int64_t width, const LayerSite& site)
+      : Layer(std::move(name)), dropout_(spec.dropout), attention_(spec.heads, spec.attention_dropout) {
+    const Initial normal{Initial::Kind::normal, 0.02},
+        residual{Initial::Kind::normal, site.residual_deviation};
+    parameters_ = {{"norm.weight", {width}, {Initial::Kind::ones, 0}}, {"norm.bias", {width}, {}},
+                   {"qkv.weight", {3 * width, width}, normal},         {"qkv.bias", {3 * width}, {}},
+                   {"project.weight", {width, width}, residual},       {"project.bias", {width}, {}}};
+  }
+
+  std::string type() const override { return AttentionSpec::kName; }
+  std::string details() const override {
+    return fmt::format("heads {}, dropout {}, attention dropout {}", attention_.heads(),
+                       dropout_.probability(), attention_.dropout().probability());
+  }
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
+                     Kept* kept) const override {
+    const Tensors& p = weights.parameters;
+    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kEpsilon);
+    const at::Tensor qkv = linear(normed, p[kQkvWeight], p[kQkvBias]);
+    auto [mixed, attention_kept] = attention_.forward(qkv, context);
+    at::Tensor y = linear(mixed, p[kProjectWeight], p[kProjectBias]);
+    at::Tensor mask;
+    if (dropout_.applies(context)) mask = dropout_.drop_(y, context.key);
+    y.add_(x);
+    if (kept != nullptr) {
+      kept->for_input = std::move(attention_kept);
+      for (at::Tensor* t : {&mean, &rstd, &mask}) kept->for_input.push_back(std::move(*t));
+      kept->for_input.push_back(x);
+      kept->for_weight = {std::move(normed), std::move(mixed)};
+    }
+    return y;
+  }
+
+  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    Tensors own(std::make_move_iterator(kept.for_input.end() - 4),
+                std::make_move_iterator(kept.for_input.end()));
+    const auto [mean, rstd, mask, x] = take<4>(own);
+    kept.for_input.resize(kept.for_input.size() - 4);
+    auto [normed, mixed] = take<2>(kept.for_weight);
+    at::Tensor dy = mask.defined() ? dropout_.apply(grad_output, mask) : grad_output;
+    const at::Tensor dmixed = linear_grad_input(dy, p[kProjectWeight]);
+    at::Tensor dqkv = attention_.backward(dmixed, mixed, std::exchange(kept.for_input, {}));
+    const at::Tensor dnormed = linear_grad_input(dqkv, p[kQkvWeight]);
+    auto [dx, dweight, dbias] =
+        layer_norm_backward(dnormed, x, mean, rstd, p[kNormWeight], p[kNormBias], needs_input_gradient);
+    if (needs_input_gradient) dx.add_(grad_output);
+    kept.for_weight = {std::move(dweight), std::move(dbias), std::move(normed),
+                       std::move(dqkv),    std::move(mixed), std::move(dy)};
+    return dx;
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [dweight, dbias, normed, dqkv, mixed, dy] = take<6>(kept.for_weight);
+    sink.add(kNormWeight, dweight);
+    sink.add(kNormBias, dbias);
+    linear_grad_weight(sink, kQkvWeight, kQkvBias, dqkv, normed);
+    linear_grad_weight(sink, kProjectWeight, kProjectBias, dy, mixed);
+  }
+
+ private:
+  enum { kNormWeight, kNormBias, kQkvWeight, kQkvBias, kProjectWeight, kProjectBias };
+  std::vector<ParameterSpec> parameters_;
+  Dropout dropout_;
+  CausalAttention attention_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const AttentionSpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("attention takes [tokens, width]");
+  const std::int64_t width = site.input[1];
+  if (width % spec.heads != 0) {
+    site.refuse(fmt::format("width {} is not a multiple of heads {}", width, spec.heads));
+  }
+  return std::make_shared<Attention>(site.name, spec, width, site);
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,84 @@
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+class BatchNorm : public Layer {
+ public:
+  BatchNorm(std::string name, const BatchNormSpec& spec, std::int64_t channels)
+      : Layer(std::move(name)), spec_(spec), channels_(channels) {}
+
+  std::string type() const override { return BatchNormSpec::kName; }
+  std::string details() const override {
+    return fmt::format("momentum {}, epsilon {}", spec_.momentum, spec_.epsilon);
+  }
+  std::vector<ParameterSpec> parameters() const override {
+    return {{"weight", {channels_}, {Initial::Kind::ones, 0}}, {"bias", {channels_}, {}}};
+  }
+  std::vector<BufferSpec> buffers() const override {
+    return {{"running_mean", {channels_}, 0}, {"running_var", {channels_}, 1}};
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
+                     Kept* kept) const override {
+    if (input.is_meta()) return at::empty_like(input);
+    const bool training = context.mode == Mode::train;
+    if (training && input.numel() == channels_) {
+      throw InputError(
+          fmt::format("layer \"{}\": batch norm cannot train on {}, one number a channel has no "
+                      "variance; use a larger micro-batch, or drop_last if it is an epoch's last",
+                      name(), functional::shape_text(input.sizes())));
+    }
+    std::optional<at::Tensor> mean, variance;  // absent: not updated
+    if (!training || context.commit_buffers) {
+      mean = weights.buffers[0];
+      variance = weights.buffers[1];
+    }
+    auto [output, batch_mean, batch_invstd] =
+        at::native_batch_norm(input, weights.parameters[0], weights.parameters[1], mean, variance, training,
+                              spec_.momentum, spec_.epsilon);
+    if (kept != nullptr) kept->for_input = {input, std::move(batch_mean), std::move(batch_invstd)};
+    return output;
+  }
+
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    const auto [input, mean, invstd] = functional::take<3>(kept.for_input);
+    // The parameters' gradients are sums the input's needs anyway, and small: made here, they save keeping x
+    // and dy.
+    auto [dx, dweight, dbias] =
+        at::native_batch_norm_backward(grad_output, input, parameters[0], {}, {}, mean, invstd, true,
+                                       spec_.epsilon, {needs_input_gradient, true, true});
+    kept.for_weight = {std::move(dweight), std::move(dbias)};
+    return dx;
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [dweight, dbias] = functional::take<2>(kept.for_weight);
+    sink.add(0, dweight);
+    sink.add(1, dbias);
+  }
+
+ private:
+  BatchNormSpec spec_;
+  std::int64_t channels_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const BatchNormSpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong || (site.input.size() != 1 && site.input.size() != 3)) {
+    site.refuse("batch_norm takes [features] or [channels, height, width]");
+  }
+  return std::make_shared<BatchNorm>(site.name, spec, site.input[0]);
+}
+
+}  // namespace stagecraft

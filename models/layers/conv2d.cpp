@@ -1,0 +1,95 @@
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+class Conv2d : public Layer {
+ public:
+  Conv2d(std::string name, const Conv2dSpec& spec, std::vector<ParameterSpec> parameters)
+      : Layer(std::move(name)), spec_(spec), parameters_(std::move(parameters)) {}
+
+  std::string type() const override { return Conv2dSpec::kName; }
+  std::string details() const override {
+    return fmt::format("kernel {}, stride {}, padding {}{}", spec_.kernel, spec_.stride, spec_.padding,
+                       spec_.bias ? "" : ", no bias");
+  }
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
+                     Kept* kept) const override {
+    if (input.is_meta()) {
+      return at::empty({input.size(0), spec_.channels, extent(input.size(2)), extent(input.size(3))},
+                       input.options());
+    }
+    if (kept != nullptr) kept->for_weight = {input};
+    const at::Tensor bias = spec_.bias ? weights.parameters[1] : at::Tensor();
+    return at::convolution(input, weights.parameters[0], bias, stride(), padding(), kDilation, false,
+                           kNoPadding, 1);
+  }
+
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    // The weight takes part in backward_weight by its shape alone.
+    kept.for_weight.push_back(grad_output);
+    kept.for_weight.push_back(parameters[0].new_empty({1}).expand(parameters[0].sizes()));
+    if (!needs_input_gradient) return {};
+    return std::get<0>(backward(grad_output, kept.for_weight[0], parameters[0], {true, false, false}));
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [input, grad_output, weight] = functional::take<3>(kept.for_weight);
+    const auto [none, dw, db] = backward(grad_output, input, weight, {false, true, spec_.bias});
+    sink.add(0, dw);
+    if (spec_.bias) sink.add(1, db);
+  }
+
+  std::int64_t extent(std::int64_t pixels) const {
+    return (pixels + 2 * spec_.padding - spec_.kernel) / spec_.stride + 1;
+  }
+
+ private:
+  using Pair = std::array<std::int64_t, 2>;
+  static constexpr Pair kDilation{1, 1}, kNoPadding{0, 0};
+  Pair stride() const { return {spec_.stride, spec_.stride}; }
+  Pair padding() const { return {spec_.padding, spec_.padding}; }
+
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& grad_output,
+                                                          const at::Tensor& input, const at::Tensor& weight,
+                                                          std::array<bool, 3> wanted) const {
+    const Pair bias_size{spec_.channels, 0};
+    return at::convolution_backward(grad_output, input, weight, at::IntArrayRef(bias_size.data(), 1),
+                                    stride(), padding(), kDilation, false, kNoPadding, 1, wanted);
+  }
+
+  Conv2dSpec spec_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const Conv2dSpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong || site.input.size() != 3)
+    site.refuse("conv2d takes [channels, height, width]");
+  const std::int64_t smallest = std::min(site.input[1], site.input[2]) + 2 * spec.padding;
+  if (smallest < spec.kernel) {
+    site.refuse(
+        fmt::format("a {0}x{0} kernel does not fit into it with padding {1}", spec.kernel, spec.padding));
+  }
+  const auto fan_in = static_cast<double>(site.input[0] * spec.kernel * spec.kernel);
+  const Initial uniform{Initial::Kind::uniform, 1 / std::sqrt(fan_in)};  // PyTorch's default
+  std::vector<ParameterSpec> parameters{
+      {"weight", {spec.channels, site.input[0], spec.kernel, spec.kernel}, uniform}};
+  if (spec.bias) parameters.push_back({"bias", {spec.channels}, uniform});
+  return std::make_shared<Conv2d>(site.name, spec, std::move(parameters));
+}
+
+}  // namespace stagecraft

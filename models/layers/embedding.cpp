@@ -1,0 +1,73 @@
+#include "models/dropout.h"
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+class Embedding : public Layer {
+ public:
+  Embedding(std::string name, const EmbeddingSpec& spec, std::int64_t vocabulary, std::int64_t positions)
+      : Layer(std::move(name)),
+        width_(spec.width),
+        vocabulary_(vocabulary),
+        positions_(positions),
+        dropout_(spec.dropout) {}
+
+  std::string type() const override { return EmbeddingSpec::kName; }
+  std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
+  std::vector<ParameterSpec> parameters() const override {
+    const Initial normal{Initial::Kind::normal, 0.02};  // GPT-2
+    return {{"tokens", {vocabulary_, width_}, normal}, {"positions", {positions_, width_}, normal}};
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
+                     Kept* kept) const override {
+    if (input.is_meta()) {  // ATen has no such kernel
+      return at::empty({input.size(0), positions_, width_}, weights.parameters[0].options());
+    }
+    at::Tensor output = at::embedding(weights.parameters[0], input);
+    output.add_(weights.parameters[1]);
+    if (kept != nullptr) kept->for_input = {input};
+    if (dropout_.applies(context)) {
+      at::Tensor mask = dropout_.drop_(output, context.key);
+      if (kept != nullptr) kept->for_input.push_back(std::move(mask));
+    }
+    return output;
+  }
+
+  at::Tensor backward_input(const Tensors&, const at::Tensor& grad_output, Kept& kept, bool) const override {
+    const bool dropped = kept.for_input.size() > 1;
+    kept.for_weight = {kept.for_input[0],
+                       dropped ? dropout_.apply(grad_output, kept.for_input[1]) : grad_output};
+    kept.for_input.clear();
+    return {};
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [tokens, grad_output] = functional::take<2>(kept.for_weight);
+    sink.add(0, at::embedding_dense_backward(grad_output, tokens, vocabulary_, -1, false));
+    sink.add(1, grad_output.sum(0));
+  }
+
+ private:
+  std::int64_t width_, vocabulary_, positions_;
+  Dropout dropout_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const EmbeddingSpec& spec, const LayerSite& site) {
+  if (site.input_dtype != at::kLong || site.input.size() != 1)
+    site.refuse("embedding takes tokens, [sequence]");
+  return std::make_shared<Embedding>(site.name, spec, site.vocabulary, site.input[0]);
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,90 @@
+#include "models/dropout.h"
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+using namespace functional;  // NOLINT: the formulas read as such
+
+constexpr double kEpsilon = 1e-5;
+
+class FeedForward : public Layer {
+ public:
+  FeedForward(std::string name, std::int64_t width, std::int64_t hidden, double dropout,
+              const LayerSite& site)
+      : Layer(std::move(name)), dropout_(dropout) {
+    const Initial normal{Initial::Kind::normal, 0.02},
+        residual{Initial::Kind::normal, site.residual_deviation};
+    parameters_ = {{"norm.weight", {width}, {Initial::Kind::ones, 0}}, {"norm.bias", {width}, {}},
+                   {"expand.weight", {hidden, width}, normal},         {"expand.bias", {hidden}, {}},
+                   {"project.weight", {width, hidden}, residual},      {"project.bias", {width}, {}}};
+  }
+
+  std::string type() const override { return FeedForwardSpec::kName; }
+  std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
+                     Kept* kept) const override {
+    const Tensors& p = weights.parameters;
+    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kEpsilon);
+    at::Tensor expanded = linear(normed, p[kExpandWeight], p[kExpandBias]);
+    at::Tensor active = at::gelu(expanded);
+    at::Tensor y = linear(active, p[kProjectWeight], p[kProjectBias]);
+    at::Tensor mask;
+    if (dropout_.applies(context)) mask = dropout_.drop_(y, context.key);
+    y.add_(x);
+    if (kept != nullptr) {
+      kept->for_input = {x, std::move(mean), std::move(rstd), std::move(expanded), std::move(mask)};
+      kept->for_weight = {std::move(normed), std::move(active)};
+    }
+    return y;
+  }
+
+  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    const auto [x, mean, rstd, expanded, mask] = take<5>(kept.for_input);
+    auto [normed, active] = take<2>(kept.for_weight);
+    at::Tensor dy = mask.defined() ? dropout_.apply(grad_output, mask) : grad_output;
+    at::Tensor dexpanded = at::gelu_backward(linear_grad_input(dy, p[kProjectWeight]), expanded);
+    at::Tensor dnormed = linear_grad_input(dexpanded, p[kExpandWeight]);
+    auto [dx, dweight, dbias] =
+        layer_norm_backward(dnormed, x, mean, rstd, p[kNormWeight], p[kNormBias], needs_input_gradient);
+    if (needs_input_gradient) dx.add_(grad_output);
+    kept.for_weight = {std::move(dweight),   std::move(dbias),  std::move(normed),
+                       std::move(dexpanded), std::move(active), std::move(dy)};
+    return dx;
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [dweight, dbias, normed, dexpanded, active, dy] = take<6>(kept.for_weight);
+    sink.add(kNormWeight, dweight);
+    sink.add(kNormBias, dbias);
+    linear_grad_weight(sink, kExpandWeight, kExpandBias, dexpanded, normed);
+    linear_grad_weight(sink, kProjectWeight, kProjectBias, dy, active);
+  }
+
+ private:
+  enum { kNormWeight, kNormBias, kExpandWeight, kExpandBias, kProjectWeight, kProjectBias };
+  std::vector<ParameterSpec> parameters_;
+  Dropout dropout_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const FeedForwardSpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong || site.input.size() != 2)
+    site.refuse("feed_forward takes [tokens, width]");
+  const std::int64_t width = site.input[1];
+  return std::make_shared<FeedForward>(site.name, width, spec.hidden > 0 ? spec.hidden : 4 * width,
+                                       spec.dropout, site);
+}
+
+}  // namespace stagecraft

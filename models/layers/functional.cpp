@@ -1,0 +1,57 @@
+#include "models/layers/functional.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace stagecraft::functional {
+namespace {
+
+/// The shape of `tensor` with its last dimension replaced.
+std::vector<std::int64_t> with_last(const at::Tensor& tensor, std::int64_t last) {
+  std::vector<std::int64_t> shape = tensor.sizes().vec();
+  shape.back() = last;
+  return shape;
+}
+
+}  // namespace
+
+std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+at::Tensor rows(const at::Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor x2 = rows(x);
+  at::Tensor y = bias.defined() ? at::addmm(bias, x2, weight.t()) : at::mm(x2, weight.t());
+  return x.dim() == 2 ? y : y.view(with_last(x, weight.size(0)));
+}
+
+at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight) {
+  at::Tensor dx = at::mm(rows(grad_output), weight);
+  return grad_output.dim() == 2 ? dx : dx.view(with_last(grad_output, weight.size(1)));
+}
+
+void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tensor& grad_output,
+                        const at::Tensor& x) {
+  const at::Tensor dy = rows(grad_output);
+  sink.add_product(weight, dy.t(), rows(x));
+  if (bias >= 0) sink.add(bias, dy.sum(0));
+}
+
+Normed layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  if (x.is_meta()) return {at::empty_like(x), {}, {}};  // ATen has no such kernel
+  auto [output, mean, rstd] = at::native_layer_norm(x, weight.sizes(), weight, bias, epsilon);
+  return {std::move(output), std::move(mean), std::move(rstd)};
+}
+
+NormGradients layer_norm_backward(const at::Tensor& grad_output, const at::Tensor& x, const at::Tensor& mean,
+                                  const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& bias,
+                                  bool needs_input_gradient) {
+  auto [dx, dweight, dbias] = at::native_layer_norm_backward(
+      grad_output, x, weight.sizes(), mean, rstd, weight, bias, {needs_input_gradient, true, true});
+  return {std::move(dx), std::move(dweight), std::move(dbias)};
+}
+
+}  // namespace stagecraft::functional

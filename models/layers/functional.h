@@ -1,0 +1,56 @@
+#pragma once
+
+// The pieces layers share: the forward of one operator and its backward halves, on ATen's own kernels.
+
+#include "models/layer.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stagecraft::functional {
+
+/// "[32, 14, 14]"
+[[nodiscard]] std::string shape_text(at::IntArrayRef shape);
+
+/// Takes `tensors` apart, leaving it empty: `auto [x, mean] = take<2>(kept.for_input)`.
+template <std::size_t count>
+[[nodiscard]] std::array<at::Tensor, count> take(Tensors& tensors) {
+  std::array<at::Tensor, count> taken;
+  for (std::size_t i = 0; i < count; ++i) taken[i] = std::move(tensors.at(i));
+  tensors.clear();
+  return taken;
+}
+
+/// [a, b, c] seen as [a * b, c].
+[[nodiscard]] at::Tensor rows(const at::Tensor& tensor);
+
+/// x W^T + b over the last dimension; `bias` may be undefined.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+[[nodiscard]] at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight);
+/// dW of parameter `weight` and, unless negative, db of parameter `bias`.
+void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tensor& grad_output,
+                        const at::Tensor& x);
+
+struct Normed {
+  at::Tensor output, mean, rstd;
+};
+/// Over the last dimension.
+[[nodiscard]] Normed layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                double epsilon);
+
+struct NormGradients {
+  at::Tensor input, weight, bias;
+};
+/// All three in one pass: the parameters' gradients are small, and made now they save keeping x and dy for
+/// later.
+[[nodiscard]] NormGradients layer_norm_backward(const at::Tensor& grad_output, const at::Tensor& x,
+                                                const at::Tensor& mean, const at::Tensor& rstd,
+                                                const at::Tensor& weight, const at::Tensor& bias,
+                                                bool needs_input_gradient);
+
+}  // namespace stagecraft::functional

@@ -1,0 +1,61 @@
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <cmath>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+class Linear : public Layer {
+ public:
+  Linear(std::string name, std::vector<ParameterSpec> parameters)
+      : Layer(std::move(name)), parameters_(std::move(parameters)), bias_(parameters_.size() > 1) {}
+
+  std::string type() const override { return LinearSpec::kName; }
+  std::string details() const override { return bias_ ? "" : "no bias"; }
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
+                     Kept* kept) const override {
+    if (kept != nullptr) kept->for_weight = {input};
+    return functional::linear(input, weights.parameters[0], bias_ ? weights.parameters[1] : at::Tensor());
+  }
+
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    kept.for_weight.push_back(grad_output);
+    return needs_input_gradient ? functional::linear_grad_input(grad_output, parameters[0]) : at::Tensor();
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [input, grad_output] = functional::take<2>(kept.for_weight);
+    functional::linear_grad_weight(sink, 0, bias_ ? 1 : -1, grad_output, input);
+  }
+
+ private:
+  std::vector<ParameterSpec> parameters_;
+  bool bias_;
+};
+
+}  // namespace
+
+LayerPtr make_layer(const LinearSpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong)
+    site.refuse("linear takes numbers, these are tokens; put an embedding before it");
+  if (site.input.empty() || site.input.size() > 2) {
+    site.refuse("linear takes [features] or [tokens, width]; put a flatten before it");
+  }
+  const std::int64_t inputs = site.input.back();
+  const double bound = 1 / std::sqrt(static_cast<double>(inputs));
+  const Initial uniform{Initial::Kind::uniform, bound};
+  const bool normal = site.linear_deviation > 0;
+  std::vector<ParameterSpec> parameters{
+      {"weight",
+       {spec.features, inputs},
+       normal ? Initial{Initial::Kind::normal, site.linear_deviation} : uniform}};
+  if (spec.bias) parameters.push_back({"bias", {spec.features}, normal ? Initial{} : uniform});
+  return std::make_shared<Linear>(site.name, std::move(parameters));
+}
+
+}  // namespace stagecraft

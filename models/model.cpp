@@ -1,0 +1,152 @@
+#include "models/model.h"
+
+#include "models/families.h"
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+#include "models/random.h"
+#include "schedules/base/files.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace stagecraft {
+namespace {
+
+std::int64_t elements(const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+/// The layer's output for `input`, both on the meta device.
+at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, at::ScalarType dtype) {
+  const auto meta = at::TensorOptions(at::kMeta).dtype(dtype);
+  Tensors parameters, buffers;
+  for (const ParameterSpec& spec : layer.parameters()) parameters.push_back(at::empty(spec.shape, meta));
+  for (const BufferSpec& spec : layer.buffers()) buffers.push_back(at::empty(spec.shape, meta));
+  return layer.forward({parameters, buffers}, input, {Mode::evaluate, {}}, nullptr);
+}
+
+at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, std::int64_t micro_batch) {
+  std::vector<std::int64_t> shape{micro_batch};
+  shape.insert(shape.end(), sample.shape.begin(), sample.shape.end());
+  return at::empty(shape, at::TensorOptions(at::kMeta).dtype(sample.dtype == at::kLong ? at::kLong : dtype));
+}
+
+std::string model_fingerprint(const Model& model) {
+  std::string text =
+      fmt::format("{} {} {} {}\n", functional::shape_text(model.sample.shape),
+                  c10::toString(model.sample.dtype), model.sample.classes, c10::toString(model.dtype));
+  for (const LayerPtr& layer : model.layers) {
+    text += layer->type() + " " + layer->details();
+    for (const ParameterSpec& spec : layer->parameters()) {
+      text += fmt::format(" {}{}", spec.name, functional::shape_text(spec.shape));
+    }
+    text += "\n";
+  }
+  return fingerprint(text);
+}
+
+}  // namespace
+
+std::int64_t BoundarySpec::bytes() const {
+  return elements(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const LayerPtr& layer : layers) {
+    for (const ParameterSpec& spec : layer->parameters()) count += elements(spec.shape);
+  }
+  return count;
+}
+
+Model build_model(const ModelConfig& config, const SampleSpec& sample, at::ScalarType dtype,
+                  const InputPlace& place) {
+  const c10::InferenceMode guard;
+  const bool listed = std::holds_alternative<SequentialConfig>(config.family);
+  const LayerList list =
+      std::visit([&](const auto& family) { return expand(family, sample, place); }, config.family);
+
+  std::size_t residuals = 0;
+  for (const LayerSpec& spec : list.layers) {
+    residuals += std::holds_alternative<AttentionSpec>(spec.layer) ||
+                 std::holds_alternative<FeedForwardSpec>(spec.layer);
+  }
+
+  Model model;
+  model.name = list.name;
+  model.sample = sample;
+  model.dtype = dtype;
+  at::Tensor boundary = dry_input(sample, dtype, 2);
+  for (std::size_t i = 0; i < list.layers.size(); ++i) {
+    LayerSite site;
+    site.name = list.layers[i].name;
+    site.input = boundary.sizes().slice(1).vec();
+    site.input_dtype = boundary.scalar_type();
+    if (i > 0) site.from = list.layers[i - 1].name;
+    site.vocabulary = sample.dtype == at::kLong ? sample.classes : 0;
+    site.place = listed ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
+    site.linear_deviation = list.linear_deviation;
+    // GPT-2: so that the residual stream's variance does not grow with depth.
+    site.residual_deviation = 0.02 / std::sqrt(static_cast<double>(std::max<std::size_t>(residuals, 1)));
+    model.layers.push_back(
+        std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
+    boundary = dry_forward(*model.layers.back(), boundary, dtype);
+  }
+  model.fingerprint = model_fingerprint(model);
+  return model;
+}
+
+std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch) {
+  const c10::InferenceMode guard;
+  std::vector<BoundarySpec> specs;
+  at::Tensor boundary = dry_input(model.sample, model.dtype, micro_batch);
+  specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+  for (const LayerPtr& layer : model.layers) {
+    boundary = dry_forward(*layer, boundary, model.dtype);
+    specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+  }
+  return specs;
+}
+
+Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at::Device device) {
+  Tensors parameters;
+  for (const ParameterSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->parameters()) {
+    RandomStream stream{{seed, static_cast<std::uint64_t>(layer), 0, 0},
+                        kInitialStream + static_cast<std::uint32_t>(parameters.size())};
+    at::Tensor value = at::empty(spec.shape, model.dtype);
+    switch (spec.initial.kind) {
+      case Initial::Kind::zeros:
+        value.zero_();
+        break;
+      case Initial::Kind::ones:
+        value.fill_(1);
+        break;
+      case Initial::Kind::normal:
+        fill_normal(value, stream, spec.initial.scale);
+        break;
+      case Initial::Kind::uniform:
+        fill_uniform(value, stream, spec.initial.scale);
+        break;
+    }
+    parameters.push_back(value.to(device));
+  }
+  return parameters;
+}
+
+Tensors initial_buffers(const Model& model, int layer, at::Device device) {
+  Tensors buffers;
+  for (const BufferSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->buffers()) {
+    buffers.push_back(at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(model.dtype)));
+  }
+  return buffers;
+}
+
+}  // namespace stagecraft

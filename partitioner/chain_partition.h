@@ -1,0 +1,112 @@
+#pragma once
+
+// Exact min-max partition of a chain into consecutive parts, one a stage: the smallest possible value of the
+// largest cost of any part or cut. A dynamic program over (stages left, first layer), after PipeDream
+// (SOSP'19, 3.1) without replication; parts may cost differently on different stages, and some may be
+// forbidden.
+//
+// Among the partitions of smallest bottleneck the most even one is taken (smallest sum of squares of the
+// parts' costs), and among those the one with the earliest cuts. Sums of floating-point costs that agree to
+// twelve digits count as equal.
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+struct ChainPartition {
+  double bottleneck = 0;
+  std::vector<int> cuts;  ///< first layer of parts 1, 2, ...
+};
+
+inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
+
+/// `Costs` answers
+///   double part(int stage, int first, int last)   the cost of layers [first, last) as that stage, kForbidden
+///   if
+///                                                 they cannot be
+///   double floor(int stage, int first, int last)  never above part(), never falling as `last` grows: where
+///   it
+///                                                 passes the best found, the search stops
+///   double cut(int stage, int layer)              the cost of the cut before `layer`, between stage - 1 and
+///                                                 stage; kForbidden where there must be none
+/// Takes O(stages * layers^2) at worst; with a tight floor nearer layers^2. Requires 1 <= stages <= layers.
+/// Empty when every partition holds something forbidden.
+template <class Costs>
+class ChainPartitioner {
+ public:
+  ChainPartitioner(int layers, int stages, const Costs& costs)
+      : layers_(layers),
+        stages_(stages),
+        costs_(costs),
+        value_(states(), kForbidden),
+        choice_(states(), -1) {}
+
+  [[nodiscard]] std::optional<ChainPartition> run() {
+    fill(
+        kForbidden, [](double part, double rest) { return part > rest ? part : rest; }, true);
+    const double bottleneck = value_[at(0, 0)];
+    if (bottleneck == kForbidden) return std::nullopt;
+    value_.assign(states(), kForbidden);
+    fill(
+        bottleneck * (1 + 1e-12), [](double part, double rest) { return part * part + rest; }, false);
+    ChainPartition best{bottleneck, {}};
+    for (int stage = 0, first = 0; stage + 1 < stages_; ++stage) {
+      first = choice_[at(stage, first)];
+      best.cuts.push_back(first);
+    }
+    return best;
+  }
+
+ private:
+  [[nodiscard]] std::size_t states() const {
+    return static_cast<std::size_t>(stages_) * static_cast<std::size_t>(layers_);
+  }
+  [[nodiscard]] std::size_t at(int stage, int first) const {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(layers_) +
+           static_cast<std::size_t>(first);
+  }
+
+  /// value(stage, first): the best way to give layers [first, end) to the stages from `stage` on. Nothing
+  /// above `bound` is used. When minimizing the maximum, the best so far bounds the search too.
+  template <class Combine>
+  void fill(double bound, const Combine& combine, bool minimize_max) {
+    for (int stage = stages_ - 1; stage >= 0; --stage) {
+      const int stages_behind = stages_ - 1 - stage;
+      const int latest_first = stage == 0 ? 0 : layers_ - 1 - stages_behind;
+      for (int first = stage; first <= latest_first; ++first) {
+        double& best = value_[at(stage, first)];
+        if (stages_behind == 0) {
+          const double part = costs_.part(stage, first, layers_);
+          if (part <= bound) best = combine(part, 0);
+          continue;
+        }
+        for (int last = first + 1; last <= layers_ - stages_behind; ++last) {
+          const double floor = costs_.floor(stage, first, last);
+          if (floor > bound || (minimize_max && floor >= best)) break;
+          const double rest = value_[at(stage + 1, last)];
+          if (rest >= best) continue;
+          const double cut = costs_.cut(stage + 1, last);
+          if (cut > bound || (minimize_max && cut >= best)) continue;
+          const double part = costs_.part(stage, first, last);
+          if (part > bound || part == kForbidden) continue;
+          const double value = combine(part, minimize_max && cut > rest ? cut : rest);
+          if (value < best) {
+            best = value;
+            choice_[at(stage, first)] = last;
+          }
+        }
+      }
+    }
+  }
+
+  int layers_;
+  int stages_;
+  const Costs& costs_;
+  std::vector<double> value_;
+  std::vector<int> choice_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,44 @@
+#pragma once
+
+// cluster.json: the machines a plan is made for. Levels innermost first, as in Network.
+
+#include "schedules/costs.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct Cluster {
+  std::string name;
+  std::vector<NetworkLevel> levels;  ///< innermost first; the product of counts is the number of devices
+  std::optional<Bytes> memory;       ///< a device; absent: no cap
+  Bytes memory_reserve;              ///< of it, kept for contexts, libraries and fragmentation
+  std::vector<double> speed;         ///< per device; empty: all 1
+
+  [[nodiscard]] int devices() const;
+  [[nodiscard]] std::optional<Bytes> usable_memory() const;  ///< memory minus reserve
+  [[nodiscard]] Network network() const { return Network{levels}; }
+};
+
+template <class V>
+void describe(V& v, Cluster& c) {
+  v.optional("name", c.name, "for people");
+  v.required("levels", c.levels, "innermost first: devices of a machine, machines of a rack, ...",
+             json::non_empty());
+  v.optional("memory_bytes", c.memory, "a device; absent: no cap", json::above(0));
+  v.optional("memory_reserve_bytes", c.memory_reserve, "of it, left to contexts, libraries and fragmentation",
+             json::at_least(0));
+  v.optional("speed", c.speed, "relative speed a device; empty: all 1");
+}
+
+/// One speed a device or none, a sane number of devices, a reserve below the memory. Throws InputError with
+/// `file` and the pointer.
+void validate(const Cluster& cluster, const std::string& file);
+[[nodiscard]] Cluster read_cluster(const std::string& path);  ///< parse, read, validate
+
+/// Devices in one machine behind one kind of link, memory not capped.
+[[nodiscard]] Cluster flat_cluster(const std::string& name, int devices, const Link& link);
+
+}  // namespace stagecraft

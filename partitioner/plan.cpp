@@ -1,0 +1,125 @@
+#include "partitioner/plan.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace stagecraft {
+
+namespace {
+
+void validate_stages(const Plan& plan, const std::string& file) {
+  int next = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const StagePlan& stage = plan.stages[s];
+    const std::string here = fmt::format("/stages/{}", s);
+    if (stage.first_layer != next) {
+      throw InputError(
+          {file, here + "/first_layer"},
+          s == 0 ? fmt::format("the first stage starts at layer 0, not {}", stage.first_layer)
+                 : fmt::format("expected {}, where stage {} ends, found {}: stages cover the layers "
+                               "in order, without gaps",
+                               next, s - 1, stage.first_layer));
+    }
+    next = stage.last_layer;
+    std::set<Rank> replicas;
+    for (std::size_t r = 0; r < stage.ranks.size(); ++r) {
+      if (!replicas.insert(stage.ranks[r]).second) {
+        throw InputError({file, fmt::format("{}/ranks/{}", here, r)},
+                         fmt::format("rank {} is there twice; a stage's replicas are different ranks",
+                                     stage.ranks[r].value));
+      }
+    }
+    if (stage.recompute != Recompute::none) {
+      throw InputError({file, here + "/recompute"},
+                       fmt::format("\"{}\": no schedule generates recomputation; use \"none\"",
+                                   enum_name(stage.recompute)));
+    }
+  }
+}
+
+void validate_ranks(const Plan& plan, const std::string& file) {
+  std::set<Rank> used;
+  for (const StagePlan& stage : plan.stages) used.insert(stage.ranks.begin(), stage.ranks.end());
+  for (std::int32_t r = 0; r <= used.rbegin()->value; ++r) {
+    if (!used.contains(Rank{r})) {
+      throw InputError(
+          {file, "/stages"},
+          fmt::format("rank {} holds no stage, but rank {} does; ranks count from 0 without gaps", r,
+                      used.rbegin()->value));
+    }
+  }
+}
+
+void validate_costs(const Plan& plan, const std::string& file) {
+  const CostTable& costs = *plan.costs;
+  if (costs.stages.size() != plan.stages.size()) {
+    throw InputError({file, "/costs/stages"}, fmt::format("costs of {} stages for a plan of {}",
+                                                          costs.stages.size(), plan.stages.size()));
+  }
+  const int world = plan.placement().world();
+  if (!costs.speed.empty() && static_cast<int>(costs.speed.size()) < world) {
+    throw InputError({file, "/costs/speed"}, fmt::format("{} speeds for {} ranks; give one a rank, or none",
+                                                         costs.speed.size(), world));
+  }
+  for (std::size_t r = 0; r < costs.speed.size(); ++r) {
+    if (!(costs.speed[r] > 0)) {
+      throw InputError({file, fmt::format("/costs/speed/{}", r)},
+                       fmt::format("expected above 0, found {}", costs.speed[r]));
+    }
+  }
+  std::int64_t places = 1;
+  for (const NetworkLevel& level : costs.network.levels) {
+    if (places < world) places *= level.count;
+  }
+  if (places < world) {
+    throw InputError({file, "/costs/network/levels"},
+                     fmt::format("the network has {} places for {} ranks", places, world));
+  }
+}
+
+}  // namespace
+
+Placement Plan::placement() const {
+  Placement placement;
+  for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
+  return placement;
+}
+
+void validate(const Plan& plan, const std::string& file) {
+  if (plan.stages.empty()) throw InputError({file, "/stages"}, "a plan needs a stage");
+  validate_stages(plan, file);
+  validate_ranks(plan, file);
+  const Schedule& schedule = find_schedule(plan.schedule.name, {file, "/schedule/name"});
+  if (plan.schedule.vertical_sync && schedule.synchronous) {
+    throw InputError(
+        {file, "/schedule/vertical_sync"},
+        fmt::format("{} is synchronous: its micro-batches read one version anyway; vertical sync is "
+                    "for asynchronous schedules",
+                    schedule.name));
+  }
+  if (plan.costs) validate_costs(plan, file);
+  if (plan.predicted && !plan.predicted->memory.empty() &&
+      static_cast<int>(plan.predicted->memory.size()) != plan.placement().world()) {
+    throw InputError({file, "/predicted/memory_bytes"},
+                     fmt::format("{} ranks' memory for {} ranks", plan.predicted->memory.size(),
+                                 plan.placement().world()));
+  }
+}
+
+Plan read_plan(const std::string& path) {
+  auto plan = json::read_file<Plan>(path);
+  validate(plan, path);
+  return plan;
+}
+
+ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes, bool clip) {
+  ScheduleRequest request;
+  request.placement = plan.placement();
+  request.group_sizes = std::move(group_sizes);
+  request.vertical_sync = plan.schedule.vertical_sync;
+  request.clip = clip;
+  return find_schedule(plan.schedule.name).generate(request);
+}
+
+}  // namespace stagecraft

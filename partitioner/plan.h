@@ -1,0 +1,124 @@
+#pragma once
+
+// plan.json: which layers make which stage on which ranks, under which schedule, and what was predicted for
+// it. A plan carries the cost table it was priced with, so `check` and `simulate` need nothing else. One
+// written by hand needs only `stages`, `schedule`, `micro_batches` and `micro_batch_size`.
+
+#include "schedules/base/json.h"
+#include "schedules/costs.h"
+#include "schedules/lowering.h"
+#include "schedules/program.h"
+#include "schedules/schedule.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+enum class Recompute : std::uint8_t { none, all };
+
+template <>
+struct EnumNames<Recompute> {
+  static constexpr std::array values{std::pair{Recompute::none, "none"}, std::pair{Recompute::all, "all"}};
+};
+
+struct StagePlan {
+  int first_layer = 0;
+  int last_layer = 0;  ///< one past the last
+  std::vector<Rank> ranks;
+  Recompute recompute = Recompute::none;
+};
+
+template <class V>
+void describe(V& v, StagePlan& s) {
+  v.required("first_layer", s.first_layer, "index of the first layer", json::at_least(0));
+  v.required("last_layer", s.last_layer, "one past the index of the last layer", json::at_least(1));
+  v.required("ranks", s.ranks, "the replicas of the stage, in order", json::non_empty());
+  v.optional("recompute", s.recompute, "which forwards are repeated before backward");
+  v.require(s.last_layer > s.first_layer, "last_layer",
+            "a stage needs at least one layer: last_layer must be above first_layer");
+}
+
+struct ScheduleChoice {
+  std::string name = "1f1b";
+  bool vertical_sync = false;
+};
+
+template <class V>
+void describe(V& v, ScheduleChoice& s) {
+  v.required("name", s.name, "the schedule's name");
+  v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
+}
+
+struct Prediction {
+  Seconds step;               ///< makespan of one step; asynchronous: steady time of one step
+  Seconds step_ideal;         ///< with free communication
+  double bubble = 0;          ///< idle share of the mean rank
+  Seconds bottleneck;         ///< busiest stage's compute of one micro-batch
+  std::vector<Bytes> memory;  ///< proven peak a rank
+};
+
+template <class V>
+void describe(V& v, Prediction& p) {
+  v.required("step_ms", p.step, "one optimizer step", json::at_least(0));
+  v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
+  v.optional("bubble", p.bubble, "idle share of the mean rank");
+  v.optional("bottleneck_ms", p.bottleneck, "busiest stage, one micro-batch", json::at_least(0));
+  v.optional("memory_bytes", p.memory, "proven peak a rank");
+}
+
+struct Plan {
+  std::string model;                ///< for people
+  std::string model_fingerprint;    ///< empty: structural checks only
+  std::string profile_fingerprint;  ///< empty: not compared
+  std::string dtype = "float32";
+  std::vector<StagePlan> stages;
+  ScheduleChoice schedule;
+  int micro_batches = 1;  ///< of one step
+  std::int64_t micro_batch_size = 1;
+  std::optional<CostTable> costs;
+  std::optional<Bytes> capacity;  ///< usable memory a device the plan was made for
+  std::optional<Prediction> predicted;
+
+  [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
+  [[nodiscard]] Placement placement() const;
+};
+
+template <class V>
+void describe(V& v, Plan& p) {
+  v.optional("model", p.model, "name for people");
+  v.optional("model_fingerprint", p.model_fingerprint,
+             "a run of another model refuses the plan; empty: structural checks only");
+  v.optional("profile_fingerprint", p.profile_fingerprint, "the profile it was made from");
+  v.optional("dtype", p.dtype, "of the parameters");
+  v.required("stages", p.stages, "in model order", json::non_empty());
+  v.required("schedule", p.schedule, "the program's generator");
+  v.required("micro_batches", p.micro_batches, "of one step", json::at_least(1));
+  v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
+  v.optional("costs", p.costs, "what the plan was priced with");
+  v.optional("capacity_bytes", p.capacity, "usable memory a device");
+  v.optional("predicted", p.predicted, "what the simulator says");
+}
+
+/// Stages contiguous from layer 0, ranks 0..n-1 each used, cost table of matching length, known schedule.
+/// Throws InputError with `file` and the pointer.
+void validate(const Plan& plan, const std::string& file);
+[[nodiscard]] Plan read_plan(const std::string& path);  ///< parse, read, validate
+
+/// The plan's program of one segment, with `group_sizes` micro-batches a group.
+[[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes, bool clip);
+
+/// How many groups an asynchronous segment is priced with at least, so that fill and drain weigh little.
+inline constexpr int kAsynchronousHorizon = 16;
+
+/// The groups a plan is priced and proved with: one for a synchronous schedule; for an asynchronous one
+/// enough that the pipeline is in its steady state, however many stages and however small the groups.
+[[nodiscard]] std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches);
+
+/// Proves the plan's program within its capacity (RefusedError otherwise), simulates it with its cost table
+/// and returns the prediction, memory included. Requires costs. For an asynchronous schedule all figures are
+/// of one step of the steady state: the difference between segments of segment_groups() and of twice as many.
+[[nodiscard]] Prediction predict(const Plan& plan, bool clip = false);
+
+}  // namespace stagecraft

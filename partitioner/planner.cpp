@@ -1,0 +1,270 @@
+#include "partitioner/planner.h"
+
+#include "partitioner/chain_partition.h"
+#include "partitioner/stage_memory.h"
+#include "schedules/base/table.h"
+#include "schedules/checker.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <tuple>
+
+namespace stagecraft {
+
+namespace {
+
+/// Bytes instead of seconds, for the partition whose largest stage is smallest.
+struct MemoryCosts {
+  const StageMemoryTable& table;
+  const std::vector<Residency>& residency;
+  int cuttable;
+
+  [[nodiscard]] double floor(int, int, int) const { return 0; }
+  [[nodiscard]] double part(int stage, int first, int last) const {
+    return static_cast<double>(table.at(first, last).peak(residency[static_cast<std::size_t>(stage)]).value);
+  }
+  [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
+};
+
+class Planner {
+ public:
+  Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
+      : profile_(profile),
+        cluster_(cluster),
+        request_(request),
+        measurement_(profile.at(request.micro_batch_size)),
+        schedule_(find_schedule(request.schedule.name)),
+        capacity_(cluster.usable_memory()),
+        layers_(static_cast<int>(measurement_.layers.size())),
+        // The loss is no layer of the model: it stays with the layer before it.
+        cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_) {
+    if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
+  }
+
+  PlanResult run();
+
+ private:
+  void check_request() const;
+  void check_stage_count(int stages) const;
+  void check_cuts() const;
+  /// The best plan of that many stages; nothing, and a line in infeasible_, when none fits.
+  std::optional<PlanCandidate> with_stages(int stages);
+  [[nodiscard]] Plan plan_of(const std::vector<int>& cuts) const;
+  [[nodiscard]] std::string bound_by(const Plan& plan) const;
+  [[nodiscard]] PlanCandidate priced(const std::vector<int>& cuts) const;
+  [[nodiscard]] std::string least_memory(int stages, const std::vector<Residency>& residency) const;
+  [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
+
+  const Profile& profile_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  const Measurement& measurement_;
+  const Schedule& schedule_;
+  std::optional<Bytes> capacity_;
+  int layers_;
+  int cuttable_;
+  std::optional<StageMemoryTable> memory_;
+  std::vector<std::string> infeasible_;
+};
+
+void Planner::check_request() const {
+  if (request_.micro_batches < 1) throw InputError("a step needs at least one micro-batch");
+  if (request_.schedule.vertical_sync && schedule_.synchronous) {
+    throw InputError(
+        fmt::format("vertical sync is for asynchronous schedules; {} is synchronous: its "
+                    "micro-batches read one version anyway",
+                    schedule_.name));
+  }
+  if (request_.stages) check_stage_count(*request_.stages);
+  if (!request_.cuts.empty()) {
+    const int stages = static_cast<int>(request_.cuts.size()) + 1;
+    if (request_.stages && *request_.stages != stages) {
+      throw InputError(fmt::format("the cuts {} make {} stages, but {} are asked for",
+                                   fmt::join(request_.cuts, ","), stages, *request_.stages));
+    }
+    check_cuts();
+    check_stage_count(stages);
+  }
+}
+
+void Planner::check_stage_count(int stages) const {
+  if (stages < 1) throw InputError(fmt::format("{} stages: expected at least 1", stages));
+  if (stages > cuttable_) {
+    throw InputError(
+        fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages, cuttable_));
+  }
+  if (stages > cluster_.devices()) {
+    throw InputError(fmt::format("{} stages, but the cluster{} has {} devices; a stage needs one of its own",
+                                 stages, cluster_.name.empty() ? "" : " " + cluster_.name,
+                                 cluster_.devices()));
+  }
+}
+
+void Planner::check_cuts() const {
+  int before = 0;
+  for (const int cut : request_.cuts) {
+    if (cut <= before || cut >= cuttable_) {
+      throw InputError(fmt::format(
+          "cuts {}: {} is out of place; cuts are the first layers of stages 1, 2, ..., ascending, "
+          "between 1 and {} (the model's layers are 0 to {})",
+          fmt::join(request_.cuts, ","), cut, cuttable_ - 1, cuttable_ - 1));
+    }
+    before = cut;
+  }
+}
+
+PlanResult Planner::run() {
+  check_request();
+  std::vector<int> counts;
+  if (!request_.cuts.empty()) {
+    counts = {static_cast<int>(request_.cuts.size()) + 1};
+  } else if (request_.stages) {
+    counts = {*request_.stages};
+  } else {
+    for (int stages = 1; stages <= std::min(cluster_.devices(), cuttable_); ++stages)
+      counts.push_back(stages);
+  }
+  std::vector<PlanCandidate> candidates;
+  for (const int stages : counts) {
+    if (auto candidate = with_stages(stages)) candidates.push_back(std::move(*candidate));
+  }
+  if (candidates.empty()) {
+    throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(infeasible_, "\n  ")));
+  }
+  // Stable: of equal steps the one with fewer stages stays first.
+  std::stable_sort(candidates.begin(), candidates.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
+    return a.plan.predicted->step < b.plan.predicted->step;
+  });
+  PlanResult result{std::move(candidates.front()), {}, std::move(infeasible_)};
+  candidates.erase(candidates.begin());
+  result.others = std::move(candidates);
+  return result;
+}
+
+std::optional<PlanCandidate> Planner::with_stages(int stages) {
+  const auto residency =
+      residencies(schedule_, stages, request_.micro_batches, request_.schedule.vertical_sync);
+  // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
+  // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
+  // lacks little but transfers under way, this seldom goes round more than a few times.
+  std::set<std::tuple<int, int, int>> refused;
+  const auto fits = [&](StageId stage, int first, int last) {
+    if (first == cuttable_) return false;
+    if (!capacity_) return true;
+    return memory_->at(first, last).peak(residency[stage.index()]) <= *capacity_ &&
+           !refused.contains({stage.value, first, last});
+  };
+  for (;;) {
+    const bool chosen = !request_.cuts.empty();
+    const auto cuts = chosen ? std::optional(request_.cuts)
+                             : min_max_cuts(measurement_, cluster_.network(), stages, cluster_.speed, fits);
+    if (!cuts) {
+      infeasible_.push_back(least_memory(stages, residency));
+      return std::nullopt;
+    }
+    PlanCandidate candidate = priced(*cuts);
+    const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
+    bool within = true;
+    for (std::size_t s = 0; capacity_ && s < memory.size(); ++s) {
+      if (memory[s] <= *capacity_) continue;
+      within = false;
+      const StagePlan& stage = candidate.plan.stages[s];
+      refused.insert({static_cast<int>(s), stage.first_layer, stage.last_layer});
+    }
+    if (within) return candidate;
+    if (chosen) {
+      infeasible_.push_back(misses(candidate.plan, "with the cuts asked for"));
+      return std::nullopt;
+    }
+  }
+}
+
+PlanCandidate Planner::priced(const std::vector<int>& cuts) const {
+  PlanCandidate candidate{plan_of(cuts), {}};
+  candidate.plan.predicted =
+      predict(candidate.plan, request_.clip);  // no capacity yet: memory is compared here
+  candidate.plan.capacity = capacity_;
+  candidate.bound_by = bound_by(candidate.plan);
+  return candidate;
+}
+
+Plan Planner::plan_of(const std::vector<int>& cuts) const {
+  Plan plan;
+  plan.model = profile_.model;
+  plan.model_fingerprint = profile_.model_fingerprint;
+  plan.profile_fingerprint = fingerprint(profile_);
+  plan.dtype = profile_.dtype;
+  plan.schedule = request_.schedule;
+  plan.micro_batches = request_.micro_batches;
+  plan.micro_batch_size = request_.micro_batch_size;
+  CostTable& costs = plan.costs.emplace();
+  costs.network = cluster_.network();
+  const int stages = static_cast<int>(cuts.size()) + 1;
+  for (int stage = 0; stage < stages; ++stage) {
+    const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
+    const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
+    plan.stages.push_back({first, last, {Rank{stage}}, Recompute::none});
+    costs.stages.push_back(
+        stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte));
+    if (!cluster_.speed.empty()) costs.speed.push_back(cluster_.speed[static_cast<std::size_t>(stage)]);
+  }
+  return plan;
+}
+
+std::string Planner::bound_by(const Plan& plan) const {
+  const CostTable& costs = *plan.costs;
+  Seconds worst;
+  std::string what;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCosts& stage = costs.stages[s];
+    const Seconds compute =
+        (stage.forward + stage.backward_input + stage.backward_weight) / costs.speed_of(Rank{s});
+    if (what.empty() || compute > worst) {
+      worst = compute;
+      what = fmt::format("compute of stage {}", s);
+    }
+    if (s == 0) continue;
+    const Seconds transfer = costs.network.between(Rank{s - 1}, Rank{s}).time(stage.input);
+    if (transfer > worst) {
+      worst = transfer;
+      what = fmt::format("link {} -> {}", s - 1, s);
+    }
+  }
+  return what;
+}
+
+/// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
+std::string Planner::least_memory(int stages, const std::vector<Residency>& residency) const {
+  const MemoryCosts costs{*memory_, residency, cuttable_};
+  const auto least = ChainPartitioner(layers_, stages, costs).run();
+  STAGECRAFT_CHECK(least, "there are layers enough for every stage");
+  return misses(priced(least->cuts).plan, "even with the cuts that need least memory");
+}
+
+std::string Planner::misses(const Plan& plan, const std::string& which) const {
+  const std::vector<Bytes>& memory = plan.predicted->memory;
+  const auto worst =
+      static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
+  const StagePlan& stage = plan.stages[worst];
+  std::vector<int> cuts;
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
+  return fmt::format("{} stage{}: {}stage {} ({} .. {}) needs {}, {} more than the {} a device has to give",
+                     plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
+                     cuts.empty() ? "" : fmt::format("{} ({}), ", which, fmt::join(cuts, ",")), worst,
+                     measurement_.layers[static_cast<std::size_t>(stage.first_layer)].name,
+                     measurement_.layers[static_cast<std::size_t>(stage.last_layer - 1)].name,
+                     format_bytes(memory[worst]), format_bytes(memory[worst] - *capacity_),
+                     format_bytes(*capacity_));
+}
+
+}  // namespace
+
+PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
+  return Planner(profile, cluster, request).run();
+}
+
+}  // namespace stagecraft

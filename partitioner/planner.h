@@ -1,0 +1,50 @@
+#pragma once
+
+// The planner: exact min-max partition of a chain of layers into stages, one device a stage, with transfer
+// times and the memory the chosen schedule needs. Dynamic program over (stages, layers); the bottleneck of a
+// partition is the largest of its stages' compute times and of its cuts' transfer times, as in PipeDream
+// (SOSP'19, 3.1) without replication.
+
+#include "partitioner/cluster.h"
+#include "partitioner/plan.h"
+#include "partitioner/profile.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct PlanRequest {
+  std::int64_t micro_batch_size = 1;
+  int micro_batches = 1;
+  std::optional<int> stages;  ///< absent: 1..devices, the best predicted step wins
+  std::vector<int> cuts;      ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
+  ScheduleChoice schedule;
+  bool clip = false;
+};
+
+struct PlanCandidate {
+  Plan plan;
+  std::string bound_by;  ///< "compute of stage 2", "link 0 -> 1"
+};
+
+struct PlanResult {
+  PlanCandidate best;
+  std::vector<PlanCandidate> others;    ///< the best of each other stage count, by predicted step
+  std::vector<std::string> infeasible;  ///< stage counts that do not fit, and by how much
+};
+
+/// Throws RefusedError when nothing fits, saying which stage misses by how much; InputError for impossible
+/// requests (more stages than layers or devices, cuts out of order).
+[[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
+                                   const PlanRequest& request);
+
+/// The cuts of the exact optimum for `stages` stages: smallest bottleneck; among equals the smallest sum of
+/// squares of stage times (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
+[[nodiscard]] std::optional<std::vector<int>> min_max_cuts(
+    const Measurement& measurement, const Network& network, int stages, const std::vector<double>& speed,
+    const std::function<bool(StageId, int first, int last)>& fits);
+
+}  // namespace stagecraft

@@ -1,0 +1,147 @@
+#pragma once
+
+// profile.json: what a model's layers cost, measured (profiler/) or written by any other framework.
+// docs/formats.md has a worked example. Times are medians over repeats; a spread is the interquartile range
+// of those repeats. The last row computes the loss; measured profiles name it "loss" (its output has 0
+// bytes).
+
+#include "schedules/base/json.h"
+#include "schedules/costs.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// A median with its spread (interquartile range).
+struct Timing {
+  Seconds median;
+  Seconds spread;
+};
+
+template <class V>
+void describe(V& v, Timing& t) {
+  v.required("median_ms", t.median, "median over repeats", json::at_least(0));
+  v.optional("spread_ms", t.spread, "interquartile range over repeats", json::at_least(0));
+}
+
+/// One layer at one micro-batch size. Bytes are requested tensor bytes.
+struct LayerProfile {
+  std::string name;
+  Timing forward;
+  Timing backward_input;
+  Timing backward_weight;
+  Timing step;  ///< optimizer update of this layer's parameters
+  Bytes parameters;
+  Bytes buffers;
+  Bytes output;              ///< boundary after this layer
+  Bytes kept_for_input;      ///< kept from forward to backward_input, apart from the layer's input and output
+  Bytes kept_for_weight;     ///< kept from backward_input to backward_weight (gradients made in between
+                             ///< included), apart from the layer's input and output
+  bool keeps_input = false;  ///< backward needs the input tensor
+  bool keeps_output = false;     ///< backward needs the output tensor
+  bool output_is_input = false;  ///< the output is a view of the input: no bytes of its own
+  Bytes forward_transient;       ///< above live-before plus what stays (kept and output)
+  /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
+  /// the place of something kept (a softmax's gradient in the memory of its probabilities).
+  Bytes backward_transient;
+};
+
+template <class V>
+void describe(V& v, LayerProfile& p) {
+  v.required("name", p.name, "unique in the model", json::non_empty());
+  v.required("forward", p.forward, "forward of one micro-batch");
+  v.required("backward_input", p.backward_input, "gradient of the input");
+  v.required("backward_weight", p.backward_weight, "gradient of the weights");
+  v.optional("step", p.step, "optimizer update of the layer's parameters");
+  v.required("parameter_bytes", p.parameters, "weights", json::at_least(0));
+  v.optional("buffer_bytes", p.buffers, "running statistics and the like", json::at_least(0));
+  v.required("output_bytes", p.output, "the boundary after this layer", json::at_least(0));
+  v.optional("kept_for_input_bytes", p.kept_for_input,
+             "kept from forward to the input gradient, input and output apart", json::at_least(0));
+  v.optional("kept_for_weight_bytes", p.kept_for_weight,
+             "kept from the input gradient to the weight gradient, input and output apart",
+             json::at_least(0));
+  v.optional("keeps_input", p.keeps_input, "backward needs the input");
+  v.optional("keeps_output", p.keeps_output, "backward needs the output");
+  v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
+  v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays",
+             json::at_least(0));
+  v.optional("backward_transient_bytes", p.backward_transient,
+             "backward's peak above what stays; negative where the gradient replaces something kept");
+}
+
+/// All layers at one micro-batch size.
+struct Measurement {
+  std::int64_t micro_batch = 1;
+  Bytes input;  ///< what stage 0 loads
+  std::vector<LayerProfile> layers;
+};
+
+template <class V>
+void describe(V& v, Measurement& m) {
+  v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
+  v.optional("input_bytes", m.input, "one micro-batch of the model's input", json::at_least(0));
+  v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
+}
+
+struct LinkMeasurement {
+  std::string transport;  ///< "local", "mpi", "nccl"
+  Link link;
+};
+
+template <class V>
+void describe(V& v, LinkMeasurement& l) {
+  v.required("transport", l.transport, "what the link was measured over");
+  describe(v, l.link);
+}
+
+struct Profile {
+  std::string model;              ///< for people
+  std::string model_fingerprint;  ///< empty: not checked
+  std::string dtype = "float32";
+  std::string device = "cpu";
+  int threads = 1;
+  int busy_ranks = 1;  ///< ranks that measured at the same time
+  int repeats = 1;
+  std::string optimizer;                          ///< "adamw"; empty: step times and optimizer bytes unknown
+  double optimizer_bytes_per_parameter_byte = 0;  ///< Adam: 2, SGD with momentum: 1
+  std::vector<Measurement> measurements;
+  std::optional<LinkMeasurement> link;
+
+  /// Of that micro-batch size; there is no extrapolation. Throws InputError naming the sizes there are.
+  [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
+};
+
+template <class V>
+void describe(V& v, Profile& p) {
+  v.optional("model", p.model, "name for people");
+  v.optional("model_fingerprint", p.model_fingerprint,
+             "of the model's layers and shapes; empty: not checked");
+  v.optional("dtype", p.dtype, "of the parameters");
+  v.optional("device", p.device, "what the times were measured on");
+  v.optional("threads", p.threads, "a rank", json::at_least(1));
+  v.optional("busy_ranks", p.busy_ranks, "ranks that measured at the same time", json::at_least(1));
+  v.optional("repeats", p.repeats, "behind each median", json::at_least(1));
+  v.optional("optimizer", p.optimizer, "that the step times are of");
+  v.optional("optimizer_bytes_per_parameter_byte", p.optimizer_bytes_per_parameter_byte, "Adam: 2",
+             json::at_least(0));
+  v.required("measurements", p.measurements, "one a micro-batch size", json::non_empty());
+  v.optional("link", p.link, "measured transport");
+}
+
+/// Layer names unique and the same at every micro-batch size, sizes distinct. Throws InputError with `file`
+/// and the pointer.
+void validate(const Profile& profile, const std::string& file);
+[[nodiscard]] Profile read_profile(const std::string& path);  ///< parse, read, validate
+
+/// Of everything in the profile: what a plan remembers it was made from.
+[[nodiscard]] std::string fingerprint(const Profile& profile);
+
+/// Costs of the stage that holds layers [first, last) of a measurement; the factor as in Profile. The memory
+/// model behind it is derived in stage_walk.h.
+[[nodiscard]] StageCosts stage_costs(const Measurement& measurement, int first, int last,
+                                     double optimizer_bytes_per_parameter_byte);
+
+}  // namespace stagecraft

@@ -1,0 +1,49 @@
+#pragma once
+
+// The memory a stage needs under a schedule, before any program exists: what makes a cut feasible or not
+// while the planner searches. The proof of the finished plan (schedules/checker.h) has the last word.
+
+#include "partitioner/profile.h"
+#include "schedules/schedule.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// How much of what a stage holds at once, from the schedule.
+struct Residency {
+  int in_flight = 1;  ///< micro-batches with forward done and backward not
+  int versions = 1;   ///< of the weights, the current one included
+};
+
+/// Of each stage of a straight pipeline.
+[[nodiscard]] std::vector<Residency> residencies(const Schedule& schedule, int stages, int micro_batches,
+                                                 bool vertical_sync);
+
+/// What a stage's memory is made of, so that it can be had for any residency.
+struct StageMemory {
+  Bytes fixed;          ///< gradients, optimizer state, buffers
+  Bytes version;        ///< one version of the weights
+  Bytes micro_batch;    ///< everything kept of one in flight, its input included
+  Bytes forward_peak;   ///< worst moment of a forward, its own kept bytes left out
+  Bytes backward_peak;  ///< worst moment of a backward, the gradient received included
+
+  explicit StageMemory(const StageCosts& costs, bool last_stage);
+  /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may
+  /// be under way at that moment are left to the proof.
+  [[nodiscard]] Bytes peak(const Residency& residency) const;
+};
+
+/// The memory of every possible stage of a chain, made once and looked up by the search.
+class StageMemoryTable {
+ public:
+  StageMemoryTable(const Measurement& measurement, double optimizer_bytes_per_parameter_byte);
+  [[nodiscard]] const StageMemory& at(int first, int last) const {
+    return by_first_[static_cast<std::size_t>(first)][static_cast<std::size_t>(last - first - 1)];
+  }
+
+ private:
+  std::vector<std::vector<StageMemory>> by_first_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,71 @@
+#pragma once
+
+// From layers to a stage: what a stage of consecutive layers costs in time and bytes.
+//
+// The memory model. Walk the stage's layers in order; x(i) is the tensor that enters layer i. Several of them
+// may share one storage (a flatten's output is its input), and a storage is what takes bytes.
+//   - The stage's input storage lies in the receive slot (on stage 0 in the loaded batch). Whoever needs it
+//     until backward reads it there, so it is not counted here; nor are views of it.
+//   - A storage between two layers is kept if any layer in the stage keeps it as its input or its output: it
+//     counts once. If nobody does, it is gone as soon as the layer that reads it has run.
+//   - The storage of the stage's output is the tensor that is sent: `output`, and `output_kept` if a layer of
+//     this stage keeps it as well. It is not part of `kept_for_input`.
+//   - Forward's worst moment: everything kept so far, the layer's input, and what the layer itself adds
+//     (kept, output, transients).
+//   - Backward frees as it goes back. While layer i runs, kept is whatever layers up to i keep; to that come
+//     the gradient entering it (for the stage's last layer that lies in a receive slot and is not counted),
+//     the gradient leaving it, and its transients. A view's gradient is a view. The model's first layer makes
+//     no gradient of its input. The peak is relative to what was live before, i.e. to everything kept; where
+//     that is never exceeded it is 0.
+//   - What leaves a stage never shares memory with what entered it: a stage of nothing but views copies its
+//   output
+//     and its gradient at the end.
+//   - Between the halves of a split backward remain each layer's `kept_for_weight` and the storages kept by
+//     layers that have parameters.
+
+#include "partitioner/profile.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+
+/// A stage that grows layer by layer, so that all stages with the same first layer cost O(1) each.
+class StageWalk {
+ public:
+  StageWalk(const Measurement& measurement, int first, double optimizer_bytes_per_parameter_byte);
+
+  /// Takes in the next layer. Requires that there is one.
+  void extend();
+  [[nodiscard]] int last() const { return next_; }  ///< one past the last layer taken in
+  /// Of the stage [first, last()). Requires at least one layer.
+  [[nodiscard]] StageCosts costs() const;
+
+ private:
+  /// The storage that the last layer taken in has left behind.
+  struct Boundary {
+    Bytes bytes;                   ///< 0 for the stage's input: that lies in a slot
+    bool is_input = true;          ///< still the stage's input storage
+    bool kept = false;             ///< by a layer so far
+    bool kept_for_weight = false;  ///< by one that has parameters
+  };
+
+  void leave_boundary(const LayerProfile& layer);
+  void add_backward(const LayerProfile& layer, Bytes input);
+
+  const Measurement& measurement_;
+  int first_;
+  int next_;
+  double optimizer_factor_;
+
+  StageCosts sums_;  // times, parameters, buffers, forward_peak, kept_for_weight without the boundary's part
+  Bytes closed_;     // kept by the layers so far, without the boundary
+  Boundary boundary_;
+
+  // Highest live bytes of backward. While only views follow, a layer's incoming gradient is the one in the
+  // receive slot; as soon as another layer follows it takes bytes of its own.
+  Bytes settled_;       // layers whose incoming gradient is certain to be the stage's own
+  Bytes pending_own_;   // the last ones, should another layer follow
+  Bytes pending_slot_;  // the same if the stage ends here
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,63 @@
+#include "profiler/chain.h"
+
+namespace stagecraft {
+
+Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed)
+    : model_(model), loss_(loss), seed_(seed) {
+  for (int layer = 0; layer + 1 < rows(); ++layer) {
+    parameters_.push_back(initial_parameters(model, layer, seed));
+    buffers_.push_back(initial_buffers(model, layer));
+    gradients_.emplace_back(parameters_.back());
+  }
+  parameters_.emplace_back();
+  buffers_.emplace_back();
+}
+
+std::string Chain::name(int row) const {
+  return is_loss(row) ? "loss" : model_.layers[static_cast<std::size_t>(row)]->name();
+}
+
+at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
+  work.kept.resize(static_cast<std::size_t>(rows()));
+  work.targets = data.targets;
+  return data.inputs.is_floating_point() ? data.inputs.to(model_.dtype) : data.inputs;
+}
+
+at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {
+  Kept& kept = work.kept[static_cast<std::size_t>(row)];
+  if (is_loss(row)) {
+    (void)loss_.forward(input, work.targets, /*share=*/1, &kept, /*count_correct=*/false);
+    work.targets.reset();
+    return {};
+  }
+  const auto layer = static_cast<std::size_t>(row);
+  const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true};
+  return model_.layers[layer]
+      ->forward({parameters_[layer], buffers_[layer]}, input, context, &kept)
+      .contiguous();
+}
+
+at::Tensor Chain::backward_input(int row, const at::Tensor& gradient, ChainWork& work) const {
+  Kept& kept = work.kept[static_cast<std::size_t>(row)];
+  if (is_loss(row)) return loss_.backward(kept);
+  const auto layer = static_cast<std::size_t>(row);
+  const at::Tensor result = model_.layers[layer]->backward_input(parameters_[layer], gradient, kept,
+                                                                 /*needs_input_gradient=*/row > 0);
+  return result.defined() ? result.contiguous() : result;
+}
+
+void Chain::backward_weight(int row, ChainWork& work) {
+  const auto layer = static_cast<std::size_t>(row);
+  model_.layers[layer]->backward_weight(work.kept[layer], gradients_[layer]);
+}
+
+void Chain::update(int row, const Update& update) {
+  const auto layer = static_cast<std::size_t>(row);
+  update(row, parameters_[layer], gradients_[layer].gradients());
+}
+
+void Chain::clear_gradients() {
+  for (GradientAccumulator& gradient : gradients_) gradient.clear();
+}
+
+}  // namespace stagecraft

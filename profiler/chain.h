@@ -1,0 +1,65 @@
+#pragma once
+
+// A whole model as a chain of steps that can be taken and watched one at a time: its layers with their
+// weights and gradients, and the loss as one more row behind them. Carries out what a stage of the engine
+// does, in the same order, so that what is measured here is what a run does.
+
+#include "models/gradient_accumulator.h"
+#include "models/loss.h"
+#include "models/model.h"
+
+#include <functional>
+#include <vector>
+
+namespace stagecraft {
+
+/// One micro-batch of data.
+struct ChainInput {
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+
+/// What one micro-batch keeps between its forward and its backward, by row.
+struct ChainWork {
+  std::vector<Kept> kept;
+  at::Tensor targets;
+};
+
+/// Autograd must be off in the calling thread (c10::InferenceMode).
+class Chain {
+ public:
+  using Update = std::function<void(int layer, const Tensors& parameters, const Tensors& gradients)>;
+
+  Chain(const Model& model, const Loss& loss, std::uint64_t seed);
+
+  [[nodiscard]] int rows() const { return static_cast<int>(model_.layers.size()) + 1; }
+  [[nodiscard]] bool is_loss(int row) const { return row + 1 == rows(); }
+  [[nodiscard]] std::string name(int row) const;
+  [[nodiscard]] bool has_weights(int row) const { return !is_loss(row) && !weights(row).empty(); }
+  [[nodiscard]] const Tensors& weights(int row) const { return parameters_[static_cast<std::size_t>(row)]; }
+  [[nodiscard]] const Tensors& buffers(int row) const { return buffers_[static_cast<std::size_t>(row)]; }
+
+  /// Begins a micro-batch: what row 0 reads.
+  [[nodiscard]] at::Tensor begin(const ChainInput& data, ChainWork& work) const;
+  /// The row's output; undefined for the loss.
+  [[nodiscard]] at::Tensor forward(int row, const at::Tensor& input, ChainWork& work,
+                                   std::uint64_t micro_batch);
+  /// Gradient of the row's input; undefined for row 0. `gradient` is that of its output, undefined for the
+  /// loss.
+  [[nodiscard]] at::Tensor backward_input(int row, const at::Tensor& gradient, ChainWork& work) const;
+  /// Requires weights.
+  void backward_weight(int row, ChainWork& work);
+  void update(int row, const Update& update);
+  /// The next contribution to each gradient writes.
+  void clear_gradients();
+
+ private:
+  const Model& model_;
+  const Loss& loss_;
+  std::uint64_t seed_;
+  std::vector<Tensors> parameters_;
+  std::vector<Tensors> buffers_;
+  std::vector<GradientAccumulator> gradients_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,146 @@
+#include "profiler/layer_memory.h"
+
+#include "models/counting_allocator.h"
+
+#include <algorithm>
+#include <map>
+
+namespace stagecraft {
+
+namespace {
+
+/// A storage's identity; valid while something holds the storage.
+using StorageKey = const c10::StorageImpl*;
+
+StorageKey key_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+Bytes storage_bytes(const at::Tensor& tensor) {
+  return Bytes{tensor.defined() ? static_cast<std::int64_t>(tensor.storage().nbytes()) : 0};
+}
+
+Bytes sum_of(const Tensors& tensors) {
+  Bytes sum;
+  for (const at::Tensor& tensor : tensors) sum += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  return sum;
+}
+
+/// The distinct storages of some tensors.
+class Storages {
+ public:
+  void add(const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined()) bytes_.emplace(key_of(tensor), storage_bytes(tensor));
+    }
+  }
+  /// Takes one out; true if it was there.
+  bool take(StorageKey key) { return bytes_.erase(key) > 0; }
+  void take_all(const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) take(key_of(tensor));
+  }
+  [[nodiscard]] Bytes bytes() const {
+    Bytes sum;
+    for (const auto& [key, bytes] : bytes_) sum += bytes;
+    return sum;
+  }
+
+ private:
+  std::map<StorageKey, Bytes> bytes_;
+};
+
+/// What is learned of a row in forward and needed in backward.
+struct Row {
+  StorageKey input = nullptr;  ///< where it is kept: its address names nothing else while it lives
+  StorageKey output = nullptr;
+  Bytes input_bytes;
+};
+
+class MemoryPass {
+ public:
+  MemoryPass(Chain& chain, const ChainInput& data)
+      : chain_(chain),
+        data_(data),
+        profiles_(static_cast<std::size_t>(chain.rows())),
+        rows_(profiles_.size()) {}
+
+  std::vector<LayerProfile> run() {
+    const ChargeTo charge(account_);
+    at::Tensor tensor = chain_.begin(data_, work_);
+    for (int row = 0; row < chain_.rows(); ++row) tensor = forward(row, tensor);
+    for (int row = chain_.rows() - 1; row >= 0; --row) tensor = backward(row, tensor);
+    return std::move(profiles_);
+  }
+
+ private:
+  at::Tensor forward(int row, const at::Tensor& input) {
+    LayerProfile& profile = profiles_[static_cast<std::size_t>(row)];
+    Row& seen = rows_[static_cast<std::size_t>(row)];
+    profile.name = chain_.name(row);
+    profile.parameters = sum_of(chain_.weights(row));
+    profile.buffers = sum_of(chain_.buffers(row));
+
+    const Bytes before = account_.live();
+    account_.reset_peak();
+    at::Tensor output = chain_.forward(row, input, work_, 0);
+    const Bytes peak = account_.peak() - before;
+
+    profile.output = Bytes{output.defined() ? static_cast<std::int64_t>(output.nbytes()) : 0};
+    profile.output_is_input = output.defined() && key_of(output) == key_of(input);
+    const Kept& kept = work_.kept[static_cast<std::size_t>(row)];
+    Storages storages;
+    storages.add(kept.for_input);
+    storages.add(kept.for_weight);
+    storages.take_all(chain_.weights(row));
+    storages.take_all(chain_.buffers(row));
+    storages.take(key_of(data_.targets));  // loaded, not made: the proof does not count them
+    profile.keeps_input = storages.take(key_of(input));
+    profile.keeps_output = output.defined() && (storages.take(key_of(output)) ||
+                                                (profile.output_is_input && profile.keeps_input));
+    profile.kept_for_input = storages.bytes();
+    const Bytes stays = profile.kept_for_input + (profile.output_is_input ? Bytes{} : storage_bytes(output));
+    profile.forward_transient = std::max(Bytes{}, peak - stays);
+
+    if (profile.keeps_input) seen.input = key_of(input);
+    if (profile.keeps_output) seen.output = key_of(output);
+    seen.input_bytes = Bytes{static_cast<std::int64_t>(input.nbytes())};
+    return output;
+  }
+
+  at::Tensor backward(int row, const at::Tensor& gradient) {
+    LayerProfile& profile = profiles_[static_cast<std::size_t>(row)];
+    const Row& seen = rows_[static_cast<std::size_t>(row)];
+    const Bytes before = account_.live();
+    account_.reset_peak();
+    at::Tensor result = chain_.backward_input(row, gradient, work_);
+    if (chain_.has_weights(row)) {
+      Storages storages;
+      storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
+      storages.take_all(chain_.weights(row));
+      storages.take_all(chain_.buffers(row));
+      if (seen.input != nullptr) storages.take(seen.input);
+      if (seen.output != nullptr) storages.take(seen.output);
+      profile.kept_for_weight = storages.bytes();
+      chain_.backward_weight(row, work_);
+    }
+    work_.kept[static_cast<std::size_t>(row)].clear();
+    const bool makes_gradient = row > 0 && !profile.output_is_input;
+    profile.backward_transient = account_.peak() - before - (makes_gradient ? seen.input_bytes : Bytes{});
+    return result;
+  }
+
+  Chain& chain_;
+  const ChainInput& data_;
+  MemoryAccount account_;
+  ChainWork work_;
+  std::vector<LayerProfile> profiles_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+std::vector<LayerProfile> measure_memory(Chain& chain, const ChainInput& data) {
+  return MemoryPass(chain, data).run();
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,17 @@
+#pragma once
+
+// Bytes of every row of a chain: one forward and one backward of a micro-batch under the counting allocator,
+// told apart by storage. What the figures mean is said in partitioner/profile.h and partitioner/stage_walk.h.
+
+#include "partitioner/profile.h"
+#include "profiler/chain.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// One LayerProfile a row, with names and bytes but no times. The chain should have run a micro-batch before,
+/// so that nothing is allocated for the first time. Requires the counting allocator to be installed.
+[[nodiscard]] std::vector<LayerProfile> measure_memory(Chain& chain, const ChainInput& data);
+
+}  // namespace stagecraft

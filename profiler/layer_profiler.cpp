@@ -1,0 +1,154 @@
+#include "profiler/layer_profiler.h"
+
+#include "models/counting_allocator.h"
+#include "profiler/layer_memory.h"
+#include "profiler/statistics.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+namespace stagecraft {
+
+namespace {
+
+constexpr int kFewestRepeats = 3;
+constexpr std::size_t kInFlight = 2;
+
+using Clock = std::chrono::steady_clock;
+
+Seconds since(Clock::time_point begin) {
+  return Seconds{std::chrono::duration<double>(Clock::now() - begin).count()};
+}
+
+/// Times of one row, one entry a repeat.
+struct Samples {
+  std::vector<Seconds> forward, backward_input, backward_weight, step;
+};
+
+/// Drives micro-batches through a chain in the order of a pipeline's last but one stage: forward of the next
+/// one, then backward of the one before.
+class TimedPasses {
+ public:
+  TimedPasses(Chain& chain, std::array<ChainInput, kInFlight> data, const Chain::Update& update)
+      : chain_(chain),
+        data_(std::move(data)),
+        update_(update),
+        samples_(static_cast<std::size_t>(chain.rows())) {
+    forward();
+  }
+
+  /// One forward, one backward and one update of everything.
+  void repeat() {
+    forward();
+    backward();
+    for (int row = 0; update_ && row < chain_.rows(); ++row) {
+      if (chain_.has_weights(row)) timed(row, &Samples::step, [&] { chain_.update(row, update_); });
+    }
+    chain_.clear_gradients();
+  }
+  void forget() { samples_.assign(samples_.size(), {}); }
+  [[nodiscard]] const std::vector<Samples>& samples() const { return samples_; }
+  [[nodiscard]] int repeats() const { return static_cast<int>(samples_.front().forward.size()); }
+
+ private:
+  template <class Work>
+  void timed(int row, std::vector<Seconds> Samples::*kind, const Work& work) {
+    const Clock::time_point begin = Clock::now();
+    work();
+    (samples_[static_cast<std::size_t>(row)].*kind).push_back(since(begin));
+  }
+
+  void forward() {
+    const std::size_t slot = next_ % kInFlight;
+    at::Tensor tensor = chain_.begin(data_[slot], works_[slot]);
+    for (int row = 0; row < chain_.rows(); ++row) {
+      timed(row, &Samples::forward, [&] { tensor = chain_.forward(row, tensor, works_[slot], next_); });
+    }
+    ++next_;
+  }
+
+  void backward() {
+    ChainWork& work = works_[next_ % kInFlight];  // the older one
+    at::Tensor gradient;
+    for (int row = chain_.rows() - 1; row >= 0; --row) {
+      timed(row, &Samples::backward_input, [&] { gradient = chain_.backward_input(row, gradient, work); });
+      if (chain_.has_weights(row)) {
+        timed(row, &Samples::backward_weight, [&] { chain_.backward_weight(row, work); });
+      }
+      work.kept[static_cast<std::size_t>(row)].clear();
+    }
+  }
+
+  Chain& chain_;
+  std::array<ChainInput, kInFlight> data_;
+  const Chain::Update& update_;
+  std::array<ChainWork, kInFlight> works_;
+  std::size_t next_ = 0;
+  std::vector<Samples> samples_;
+};
+
+std::string name_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+/// Returns how many repeats there were time for.
+int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, const ProfileRequest& request,
+                  std::vector<LayerProfile>& layers) {
+  TimedPasses passes(chain, data, request.update);
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < request.warmup; ++i) passes.repeat();
+  passes.forget();
+  for (int i = 0; i < request.repeats; ++i) {
+    if (i >= kFewestRepeats && since(begin) > request.budget) break;
+    passes.repeat();
+  }
+  for (std::size_t row = 0; row < layers.size(); ++row) {
+    const Samples& samples = passes.samples()[row];
+    layers[row].forward = timing_of(samples.forward);
+    layers[row].backward_input = timing_of(samples.backward_input);
+    layers[row].backward_weight = timing_of(samples.backward_weight);
+    layers[row].step = timing_of(samples.step);
+  }
+  return passes.repeats();
+}
+
+}  // namespace
+
+Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest& request) {
+  STAGECRAFT_CHECK(!request.micro_batch_sizes.empty() && request.repeats >= 1 && request.data,
+                   "nothing to measure");
+  install_counting_allocator();
+  const c10::InferenceMode no_autograd;
+  Profile profile;
+  profile.model = model.name;
+  profile.model_fingerprint = model.fingerprint;
+  profile.dtype = name_of(model.dtype);
+  profile.repeats = request.repeats;
+  profile.optimizer = request.optimizer;
+  profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;
+  Chain chain(model, loss, request.seed);
+  for (const std::int64_t size : request.micro_batch_sizes) {
+    std::array<ChainInput, kInFlight> data;
+    for (std::size_t i = 0; i < kInFlight; ++i) data[i] = request.data(size, static_cast<int>(i));
+    Measurement measurement;
+    measurement.micro_batch = size;
+    measurement.input = Bytes{boundaries(model, size).front().bytes()};
+    (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
+    measurement.layers = measure_memory(chain, data[0]);
+    profile.repeats = std::min(profile.repeats, measure_times(chain, data, request, measurement.layers));
+    profile.measurements.push_back(std::move(measurement));
+  }
+  return profile;
+}
+
+}  // namespace stagecraft

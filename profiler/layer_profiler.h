@@ -1,0 +1,40 @@
+#pragma once
+
+// The profiler: what every layer of a model costs on this machine, now. Layers are timed where they stand in
+// the chain, forward through all of them and back, with two micro-batches in flight as a pipeline has, so
+// that caches are as warm as in a run and not as warm as in a loop over one layer.
+
+#include "models/loss.h"
+#include "models/model.h"
+#include "partitioner/profile.h"
+#include "profiler/chain.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+struct ProfileRequest {
+  std::vector<std::int64_t> micro_batch_sizes;  ///< at least one, all at least 1
+  int repeats = 20;
+  int warmup = 3;
+  /// For each micro-batch size; when it is spent there are fewer repeats, but never less than three.
+  Seconds budget{60};
+  std::uint64_t seed = 0;
+  /// `size` samples; `index` tells one micro-batch from the next.
+  std::function<ChainInput(std::int64_t size, int index)> data;
+
+  // The optimizer, if step times are wanted.
+  std::string optimizer;
+  double optimizer_bytes_per_parameter_byte = 0;
+  /// One update of one layer; its learning rate should be 0, so that the weights stay what they are.
+  Chain::Update update;
+};
+
+/// Runs on the calling thread, with the operator threads it has; `threads`, `busy_ranks` and `link` are left
+/// to the caller. The last row is "loss". Installs the counting allocator.
+[[nodiscard]] Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest& request);
+
+}  // namespace stagecraft

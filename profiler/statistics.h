@@ -1,0 +1,14 @@
+#pragma once
+
+// Robust figures of a few repeats.
+
+#include "partitioner/profile.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// Median and interquartile range (linear between neighbours); zeros for no samples.
+[[nodiscard]] Timing timing_of(std::vector<Seconds> samples);
+
+}  // namespace stagecraft

@@ -1,0 +1,168 @@
+// Proof 5: buffers. Every slot goes free -> posted -> arrived -> free, over and over, for tensors of its own
+// boundary, and is read only while what was asked for has arrived. An activation's slot is the kept input: it
+// is read from the forward to the last part of the backward.
+
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft::checker {
+namespace {
+
+class RankBuffers {
+ public:
+  RankBuffers(const Subject& subject, Rank rank, Findings& findings)
+      : subject_(subject),
+        findings_(findings),
+        rank_(rank),
+        infos_(subject.program().slots[rank.index()]),
+        slots_(infos_.size()) {}
+
+  void run() {
+    const auto& list = subject_.program().ranks[rank_.index()];
+    for (std::size_t i = 0; i < list.size() && !findings_.full(); ++i) {
+      here_ = {rank_.value, static_cast<std::int32_t>(i)};
+      visit(list[i]);
+    }
+    for (std::size_t s = 0; s < slots_.size() && !findings_.full(); ++s) {
+      if (slots_[s].state == State::free) continue;
+      findings_.add(Finding::Kind::buffers,
+                    fmt::format("rank {}: slot {} still holds {} at the end; expected a release", rank_.value,
+                                s, describe_tag(slots_[s].tag)));
+    }
+  }
+
+ private:
+  enum class State : std::uint8_t { free, posted, arrived };
+  struct Content {
+    State state = State::free;
+    Tag tag;
+  };
+
+  void add(const std::string& what) {
+    findings_.add(Finding::Kind::buffers, fmt::format("{}: {}", subject_.name(here_), what));
+  }
+
+  [[nodiscard]] std::string content(Slot slot) const {
+    const Content& held = slots_[slot.index()];
+    if (held.state == State::free) return fmt::format("slot {} is free", slot.value);
+    return fmt::format("slot {} {} {}", slot.value, held.state == State::posted ? "waits for" : "holds",
+                       describe_tag(held.tag));
+  }
+
+  void visit(const Action& action) {
+    switch (action.op) {
+      case Op::post_receive:
+        return post(action);
+      case Op::wait_receive:
+        return arrive(action);
+      case Op::release:
+        return release(action);
+      case Op::forward:
+      case Op::recompute:
+        return read_activation(action, action.slot);
+      case Op::backward:
+      case Op::backward_input:
+      case Op::backward_weight:
+        return read_for_backward(action);
+      case Op::report_loss:
+        return read_losses(action);
+      default:
+        return;
+    }
+  }
+
+  void post(const Action& action) {
+    const Tag& tag = action.tag;
+    const SlotInfo& info = infos_[action.slot.index()];
+    if (info != SlotInfo{tag.payload, tag.from, tag.to, tag.index}) {
+      add(fmt::format("slot {} is for the {} from stage {} to stage {} ({})", action.slot.value,
+                      enum_name(info.payload), info.from.value, info.to.value, info.index));
+    }
+    Content& slot = slots_[action.slot.index()];
+    if (slot.state != State::free) add(content(action.slot) + "; expected a free one");
+    slot = {State::posted, tag};
+  }
+
+  void arrive(const Action& action) {
+    Content& slot = slots_[action.slot.index()];
+    if (slot.state != State::posted || slot.tag != action.tag) {
+      add(fmt::format("{}; expected it to wait for {}", content(action.slot), describe_tag(action.tag)));
+    }
+    slot = {State::arrived, action.tag};
+  }
+
+  void release(const Action& action) {
+    Content& slot = slots_[action.slot.index()];
+    if (slot.state != State::arrived) add(content(action.slot) + "; expected one that was waited for");
+    slot = {};
+  }
+
+  /// `named` is the slot on the action, `tag` what it must hold now.
+  void read(Slot named, const Tag& tag) {
+    const Content& slot = slots_[named.index()];
+    if (slot.state != State::arrived || slot.tag != tag) {
+      add(fmt::format("{}; expected it to hold {}", content(named), describe_tag(tag)));
+    }
+  }
+
+  void no_slot(Slot named, const char* why) {
+    if (named.valid()) add(fmt::format("names slot {}, but {}", named.value, why));
+  }
+
+  void read_activation(const Action& action, Slot named) {
+    if (action.stage.value == 0) return no_slot(named, "stage 0 reads loaded data");
+    const StageId from{action.stage.value - 1};
+    if (subject_.hand_off(from, action.stage, action.micro_batch)) {
+      return no_slot(named, "its input is handed over on this rank");
+    }
+    const Tag tag{Payload::activation, from, action.stage, action.micro_batch, 0};
+    if (!named.valid()) return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
+    read(named, tag);
+  }
+
+  void read_for_backward(const Action& action) {
+    // The kept input: the slot its forward read.
+    const Place forward = subject_.work(action.stage, action.micro_batch).forward;
+    if (forward.found() && subject_.action(forward).slot.valid()) {
+      read_activation(action, subject_.action(forward).slot);
+    }
+    if (subject_.is_last(action.stage)) return no_slot(action.slot, "the last stage reads the loss");
+    const StageId from{action.stage.value + 1};
+    if (subject_.hand_off(from, action.stage, action.micro_batch)) {
+      return no_slot(action.slot, "its gradient is handed over on this rank");
+    }
+    const Tag tag{Payload::gradient, from, action.stage, action.micro_batch, 0};
+    if (!action.slot.valid())
+      return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
+    read(action.slot, tag);
+  }
+
+  /// The printing rank reads the losses of all the last stage's replicas, which lie in the slots posted for
+  /// them.
+  void read_losses(const Action& action) {
+    const Holder printer = subject_.holders().front();
+    if (action.stage != printer.stage || rank_ != printer.rank) return;
+    const StageId last{subject_.stages() - 1};
+    for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
+      const Tag tag{Payload::loss, last, StageId{0}, MicroBatch{action.group.value}, replica};
+      const Transfer* transfer = subject_.transfer(tag);
+      if (transfer != nullptr && transfer->post.found()) read(subject_.action(transfer->post).slot, tag);
+    }
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+  Rank rank_;
+  const std::vector<SlotInfo>& infos_;
+  std::vector<Content> slots_;
+  Place here_;
+};
+
+}  // namespace
+
+void prove_buffers(const Subject& subject, Findings& findings) {
+  for (int r = 0; r < subject.world() && !findings.full(); ++r) RankBuffers(subject, Rank{r}, findings).run();
+}
+
+}  // namespace stagecraft::checker

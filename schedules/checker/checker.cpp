@@ -1,0 +1,39 @@
+#include "schedules/checker.h"
+
+#include "schedules/checker/proofs.h"
+
+namespace stagecraft {
+
+Proof check(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
+  Proof proof;
+  proof.slots_per_channel = program.slots_per_channel;
+  checker::Findings findings;
+  if (checker::well_formed(program, findings)) {
+    const checker::Subject subject(program, findings);
+    checker::prove_completeness(subject, findings);
+    checker::prove_updates(subject, findings);
+    checker::prove_reports(subject, findings);
+    checker::prove_matching(subject, findings);
+    checker::prove_no_deadlock(subject, findings);
+    proof.stages = checker::prove_versions(subject, findings);
+    checker::prove_buffers(subject, findings);
+    if (costs != nullptr && !findings.any()) {
+      proof.memory = checker::prove_memory(subject, *costs, capacity, findings);
+    }
+  }
+  proof.findings = findings.take();
+  return proof;
+}
+
+Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
+  Proof proof = check(program, costs, capacity);
+  if (proof.accepted()) return proof;
+  std::string message = "the program was refused:";
+  for (const Finding& finding : proof.findings) {
+    message += "\n  " + enum_name(finding.kind) + ": " + finding.message;
+    for (const std::string& line : finding.cycle) message += "\n    " + line;
+  }
+  throw RefusedError(message);
+}
+
+}  // namespace stagecraft

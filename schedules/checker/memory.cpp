@@ -1,0 +1,248 @@
+// Memory: peak bytes a rank, in requested tensor bytes. This is the contract that the engine's measured
+// memory is compared with. What a rank holds:
+//
+//   for the whole segment
+//     weights          parameters + buffers of every stage it holds (the current version)
+//     optimizer_state  of every stage it holds
+//     gradients        one accumulation, as large as the parameters, of every stage it holds; training only
+//     versions         parameters of every stage it holds, times the older versions alive at once at most: a
+//     step
+//                      whose source version is still read later copies once, into a ring that keeps its
+//                      memory
+//     transfers        every receive slot of its table: for an activation `input` and for a gradient `output`
+//     of
+//                      the receiving stage, for a loss `CostTable::loss`
+//   for a while: from the end of the first action named to the end of the second
+//     versions   parameters, from a step whose source version is still read later (the engine copies once) to
+//     the
+//                last reader of that version; a step whose source is read no more updates in place
+//     kept       the data of stage 0 (`input`), load to backward
+//                `kept_for_input`, forward to backward. Split: to the input part, and then `kept_for_weight`
+//                to the weight part. Recomputed: from the recompute instead of the forward `output`, handed
+//                over on the same rank: forward to the next stage's backward `output` with `output_kept`: to
+//                the stage's own backward (recomputed: from the recompute)
+//     transfers  `output` on its way: forward to wait_send
+//                the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
+//                handed over on the same rank, to the previous stage's backward a loss: start_send to
+//                wait_send
+//   transient, during one action, above all that
+//     forward_peak    during forward and recompute
+//     backward_peak   during backward, and during each half of a split one
+//
+// "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
+// data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
+// once, as under way until it is sent. The last stage's output is not a boundary and its targets are not
+// counted. A micro-batch shorter than the others counts as a full one.
+
+#include "schedules/base/table.h"
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace stagecraft::checker {
+namespace {
+
+enum Category : std::uint8_t { kept, transfers, transient, categories };
+using Amounts = std::array<std::int64_t, categories>;
+
+std::int64_t sum(const Amounts& amounts) { return amounts[kept] + amounts[transfers] + amounts[transient]; }
+
+class RankMemory {
+ public:
+  RankMemory(const Subject& subject, const CostTable& costs, Rank rank)
+      : subject_(subject), costs_(costs), rank_(rank) {
+    proof_.rank = rank;
+  }
+
+  MemoryProof run() {
+    add_slots();
+    for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
+      if (subject_.holders()[h].rank == rank_) add_stage(h);
+    }
+    add_loss_sends();
+    find_peak();
+    return proof_;
+  }
+
+ private:
+  struct Change {
+    std::int32_t at;  ///< takes effect when this action ends
+    Category category;
+    std::int64_t bytes;
+  };
+
+  [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
+
+  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
+    if (bytes.value == 0 || until <= from) return;
+    changes_.push_back({from, category, bytes.value});
+    changes_.push_back({until, category, -bytes.value});
+  }
+
+  void add_slots() {
+    for (const SlotInfo& slot : subject_.program().slots[rank_.index()]) {
+      switch (slot.payload) {
+        case Payload::activation:
+          slots_ += cost(slot.to).input;
+          break;
+        case Payload::gradient:
+          slots_ += cost(slot.to).output;
+          break;
+        case Payload::loss:
+          slots_ += costs_.loss;
+          break;
+      }
+    }
+  }
+
+  void add_stage(std::size_t holder) {
+    const StageId stage = subject_.holders()[holder].stage;
+    const StageCosts& c = cost(stage);
+    proof_.weights += c.parameters + c.buffers;
+    proof_.optimizer_state += c.optimizer_state;
+    if (subject_.train()) proof_.gradients += c.parameters;
+    proof_.versions += c.parameters * old_versions(subject_, holder);
+    for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb);
+  }
+
+  void add_micro_batch(StageId stage, MicroBatch mb) {
+    const StageCosts& c = cost(stage);
+    const Work& work = subject_.work(stage, mb);
+    const std::int32_t end = last_use(work);
+    if (stage.value == 0) alive(kept, c.input, subject_.load(stage, mb).at, end);
+    if (!subject_.is_last(stage)) add_output(stage, mb, work);
+    if (!subject_.train()) return;
+    const std::int32_t begin = (work.recompute.found() ? work.recompute : work.forward).at;
+    alive(kept, c.kept_for_input, begin, work.input_part.at);
+    alive(kept, c.kept_for_weight, work.input_part.at, work.weight_part.at);
+    if (stage.value > 0) add_input_gradient(stage, mb, work);
+  }
+
+  /// Where the stage is done with a micro-batch.
+  [[nodiscard]] std::int32_t last_use(const Work& work) const {
+    return (subject_.train() ? work.weight_part : work.forward).at;
+  }
+
+  void add_output(StageId stage, MicroBatch mb, const Work& work) {
+    const StageCosts& c = cost(stage);
+    const StageId next{stage.value + 1};
+    const Place made = work.forward;
+    std::int32_t gone = 0;
+    if (subject_.hand_off(stage, next, mb)) {
+      gone = last_use(subject_.work(next, mb));
+      alive(kept, c.output, made.at, gone);
+    } else {
+      gone = subject_.transfer({Payload::activation, stage, next, mb, 0})->wait_send.at;
+      alive(transfers, c.output, made.at, gone);
+    }
+    if (!c.output_kept || !subject_.train()) return;
+    const std::int32_t again = work.recompute.found() ? work.recompute.at : made.at;
+    alive(kept, c.output, std::max(again, gone), work.weight_part.at);
+  }
+
+  void add_input_gradient(StageId stage, MicroBatch mb, const Work& work) {
+    const StageId previous{stage.value - 1};
+    const std::int32_t gone =
+        subject_.hand_off(stage, previous, mb)
+            ? last_use(subject_.work(previous, mb))
+            : subject_.transfer({Payload::gradient, stage, previous, mb, 0})->wait_send.at;
+    alive(transfers, cost(stage).input, work.input_part.at, gone);
+  }
+
+  void add_loss_sends() {
+    for (const Transfer& t : subject_.transfers()) {
+      if (t.tag.payload == Payload::loss && t.start.rank == rank_.value) {
+        alive(transfers, costs_.loss, t.start.at, t.wait_send.at);
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t transient_of(const Action& action) const {
+    if (action.op == Op::forward || action.op == Op::recompute) return cost(action.stage).forward_peak.value;
+    return is_compute(action.op) ? cost(action.stage).backward_peak.value : 0;
+  }
+
+  void find_peak() {
+    std::stable_sort(changes_.begin(), changes_.end(),
+                     [](const Change& a, const Change& b) { return a.at < b.at; });
+    Amounts now{};
+    Amounts most{};
+    std::int32_t at = -1;
+    const auto compare = [&](std::size_t here) {
+      if (at >= 0 && sum(now) <= sum(most)) return;
+      most = now;
+      at = static_cast<std::int32_t>(here);
+    };
+    std::size_t next = 0;
+    const auto& list = subject_.program().ranks[rank_.index()];
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      now[transient] = transient_of(list[i]);
+      compare(i);
+      now[transient] = 0;
+      for (; next < changes_.size() && changes_[next].at == static_cast<std::int32_t>(i); ++next) {
+        now[changes_[next].category] += changes_[next].bytes;
+      }
+      compare(i);
+    }
+    proof_.kept = Bytes{most[kept]};
+    proof_.transfers = slots_ + Bytes{most[transfers]};
+    proof_.transient = Bytes{most[transient]};
+    proof_.peak = proof_.weights + proof_.versions + proof_.optimizer_state + proof_.gradients + slots_ +
+                  Bytes{sum(most)};
+    if (at >= 0) proof_.at = subject_.name({rank_.value, at});
+  }
+
+  const Subject& subject_;
+  const CostTable& costs_;
+  Rank rank_;
+  MemoryProof proof_;
+  Bytes slots_;
+  std::vector<Change> changes_;
+};
+
+/// Sums of a million tensors of this size still fit 64 bits.
+constexpr Bytes kMostBytes{std::int64_t{1} << 42U};
+
+bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings& findings) {
+  constexpr auto kind = Finding::Kind::memory;
+  if (costs.stages.size() != static_cast<std::size_t>(subject.stages())) {
+    findings.add(kind, fmt::format("the program has {} stages, but the cost table has {}", subject.stages(),
+                                   costs.stages.size()));
+    return false;
+  }
+  const auto possible = [](Bytes bytes) { return bytes >= Bytes{0} && bytes <= kMostBytes; };
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCosts& c = costs.stages[s];
+    for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.kept_for_input,
+                              c.kept_for_weight, c.forward_peak, c.backward_peak, costs.loss}) {
+      if (possible(bytes)) continue;
+      findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
+                                     bytes.value, s, kMostBytes.value));
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<MemoryProof> prove_memory(const Subject& subject, const CostTable& costs,
+                                      std::optional<Bytes> capacity, Findings& findings) {
+  if (!costs_well_formed(subject, costs, findings)) return {};
+  std::vector<MemoryProof> proofs;
+  for (int r = 0; r < subject.world(); ++r) {
+    proofs.push_back(RankMemory(subject, costs, Rank{r}).run());
+    const MemoryProof& proof = proofs.back();
+    if (!capacity || proof.peak <= *capacity) continue;
+    findings.add(Finding::Kind::memory,
+                 fmt::format("rank {} needs {}, {} more than the {} it has; the peak is at {}", r,
+                             format_bytes(proof.peak), format_bytes(proof.peak - *capacity),
+                             format_bytes(*capacity), proof.at));
+  }
+  return proofs;
+}
+
+}  // namespace stagecraft::checker

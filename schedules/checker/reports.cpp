@@ -1,0 +1,98 @@
+// Proof 1, third part: the loss reports. The last stage's replicas report what they know of a group, and
+// stage 0's first rank gathers that and prints. A replica on the printing rank needs no report of its own,
+// nor does one without micro-batches in the group.
+
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft::checker {
+namespace {
+
+class Reports {
+ public:
+  Reports(const Subject& subject, Findings& findings)
+      : subject_(subject), findings_(findings), last_(subject.stages() - 1) {}
+
+  void run() {
+    for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
+      for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) check(h, Group{g});
+    }
+  }
+
+ private:
+  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
+
+  void needs(Place here, Place what, const std::string& wanted) {
+    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
+  }
+
+  [[nodiscard]] Rank printer() const { return subject_.holders().front().rank; }
+
+  void check(std::size_t h, Group group) {
+    const auto [stage, rank] = subject_.holders()[h];
+    const Place report = subject_.report(h, group);
+    const Place last_forward = stage == last_ ? last_forward_of(h, group) : Place{};
+    const bool sends = last_forward.found() && rank != printer();
+    if (!report.found()) {
+      if (h == 0 || sends) {
+        add(fmt::format("rank {}: no loss report of group {} on stage {}; expected one", rank.value,
+                        group.value, stage.value));
+      }
+      return;
+    }
+    if (h != 0 && !sends) return add(subject_.name(report) + ": there is nothing to report here");
+    if (last_forward.found()) needs(report, last_forward, "the last forward of its group");
+    if (sends) check_sent(h, group, report);
+    if (h == 0) check_gathered(group, report);
+  }
+
+  [[nodiscard]] Tag tag(std::size_t replica, Group group) const {
+    return {Payload::loss, last_, StageId{0}, MicroBatch{group.value}, static_cast<std::int32_t>(replica)};
+  }
+
+  /// On the replica's own rank: the loss leaves after the report.
+  void check_sent(std::size_t h, Group group, Place report) {
+    const Transfer* transfer = subject_.transfer(tag(h - subject_.holder(last_, 0), group));
+    if (transfer == nullptr || !transfer->start.found()) {
+      return add(subject_.name(report) + ": its loss is never sent to stage 0's first rank");
+    }
+    needs(transfer->start, report, "the report that makes it");
+  }
+
+  /// On the printing rank: behind the losses of all replicas, and behind the step that is reported.
+  void check_gathered(Group group, Place report) {
+    if (subject_.train()) needs(report, subject_.update(0, group).step, "the step of its group");
+    const std::size_t first = subject_.holder(last_, 0);
+    for (std::size_t h = first; h < subject_.holders().size(); ++h) {
+      const Place last_forward = last_forward_of(h, group);
+      if (!last_forward.found()) continue;
+      if (subject_.holders()[h].rank == printer()) {
+        needs(report, last_forward, "the last forward of its group");
+        continue;
+      }
+      const Transfer* transfer = subject_.transfer(tag(h - first, group));
+      needs(report, transfer != nullptr ? transfer->wait : Place{},
+            "the wait for " + describe_tag(tag(h - first, group)));
+    }
+  }
+
+  /// The forward of the last of `group`'s micro-batches that a replica of the last stage has.
+  [[nodiscard]] Place last_forward_of(std::size_t h, Group group) const {
+    const auto width = subject_.program().placement.width(last_);
+    const auto replica = static_cast<int>(h - subject_.holder(last_, 0));
+    const int end = subject_.begin_of(Group{group.value + 1});
+    const int last = end - 1 - (end - 1 - replica + width) % width;
+    return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : Place{};
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+  StageId last_;
+};
+
+}  // namespace
+
+void prove_reports(const Subject& subject, Findings& findings) { Reports(subject, findings).run(); }
+
+}  // namespace stagecraft::checker

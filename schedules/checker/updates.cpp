@@ -1,0 +1,120 @@
+// Proof 1, second half: what is done once a group. Every gradient enters exactly one step; gradients and
+// buffer updates come in micro-batch order, which is what makes runs of all schedules equal to the bit.
+
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft::checker {
+namespace {
+
+class Updates {
+ public:
+  Updates(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+
+  void run() {
+    const bool agreed = any_agreement();
+    for (std::size_t h = 0; h < subject_.holders().size() && !findings_.full(); ++h) {
+      if (subject_.train()) {
+        for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) check_update(h, Group{g}, agreed);
+      }
+      check_order(h);
+    }
+  }
+
+ private:
+  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
+
+  void needs(Place here, Place what, const std::string& wanted) {
+    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
+  }
+
+  void missing(const char* what, std::size_t h, Group group) {
+    const auto [stage, rank] = subject_.holders()[h];
+    add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", rank.value, what, group.value,
+                    stage.value));
+  }
+
+  [[nodiscard]] bool any_agreement() const {
+    for (const auto& list : subject_.program().ranks) {
+      for (const Action& action : list) {
+        if (action.op == Op::agree_norm) return true;
+      }
+    }
+    return false;
+  }
+
+  /// Gradients, then reduction (with several replicas), then norm agreement (if the program has any), step.
+  void check_update(std::size_t h, Group group, bool agreed) {
+    const auto [stage, rank] = subject_.holders()[h];
+    const Update& update = subject_.update(h, group);
+    const Place agreement = subject_.agreement(rank, group);
+    if (!update.step.found()) return missing("step", h, group);
+    if (agreed && !agreement.found()) return missing("norm agreement", h, group);
+    if (agreed) needs(update.step, agreement, "the norm agreement of its group");
+    const bool replicated = subject_.program().placement.width(stage) > 1;
+    if (replicated && !update.reduce.found()) return missing("reduction", h, group);
+    if (replicated) {
+      needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");
+    } else if (update.reduce.found()) {
+      add(subject_.name(update.reduce) + ": the stage has one replica, there is nothing to reduce");
+    }
+    // A replica without micro-batches in the group starts with this.
+    needs_closed(h, group, first_use(h, group));
+  }
+
+  /// What first uses the sum of a group's gradients.
+  [[nodiscard]] Place first_use(std::size_t h, Group group) const {
+    const Update& update = subject_.update(h, group);
+    if (update.reduce.found()) return update.reduce;
+    const Place agreement = subject_.agreement(subject_.holders()[h].rank, group);
+    return agreement.found() ? agreement : update.step;
+  }
+
+  /// Micro-batches of a replica go forward in order and their gradients are added in order; a group's first
+  /// gradient comes after the step before, as a stage has one accumulation.
+  void check_order(std::size_t h) {
+    const StageId stage = subject_.holders()[h].stage;
+    const Work* previous = nullptr;
+    for (const MicroBatch mb : subject_.micro_batches_of(h)) {
+      const Work& work = subject_.work(stage, mb);
+      check_place(h, subject_.group_of(mb), work, previous);
+      previous = &work;
+    }
+  }
+
+  void check_place(std::size_t h, Group group, const Work& work, const Work* previous) {
+    if (previous != nullptr && work.forward.before(previous->forward)) {
+      add(fmt::format("{}: stands before {}; forwards of a stage go in micro-batch order",
+                      subject_.name(work.forward), subject_.name(previous->forward)));
+    }
+    if (!work.weight_part.found()) return;
+    if (previous != nullptr && work.weight_part.before(previous->weight_part)) {
+      add(fmt::format("{}: stands before {}; gradients of a stage are added in micro-batch order",
+                      subject_.name(work.weight_part), subject_.name(previous->weight_part)));
+    }
+    const Place use = first_use(h, group);
+    if (use.found() && !work.weight_part.before(use)) {
+      add(out_of_place(subject_, use, work.weight_part, "every gradient of its group"));
+    }
+    needs_closed(h, group, work.weight_part);
+  }
+
+  /// A stage has one accumulation: nothing goes into `group`'s before the step of the group before it.
+  void needs_closed(std::size_t h, Group group, Place here) {
+    if (group.value == 0) return;
+    const Place step = subject_.update(h, Group{group.value - 1}).step;
+    if (!step.found() || step.before(here)) return;
+    add(fmt::format("{}: group {} is still open, its step comes only later: {}", subject_.name(here),
+                    group.value - 1, subject_.name(step)));
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void prove_updates(const Subject& subject, Findings& findings) { Updates(subject, findings).run(); }
+
+}  // namespace stagecraft::checker

@@ -1,0 +1,130 @@
+// Proof 4: versions. What is read exists and agrees; from that follow, for every stage on every rank, the
+// most micro-batches in flight, the most versions alive and the staleness, as facts and not as formulas
+// assumed.
+
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecraft::checker {
+namespace {
+
+/// The most intervals that hold at once; `ends` are pairs of (position, +1 or -1).
+int most_at_once(std::vector<std::pair<std::int32_t, int>> ends) {
+  std::sort(ends.begin(), ends.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  int now = 0;
+  int most = 0;
+  for (const auto& [at, change] : ends) {
+    now += change;
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+class Versions {
+ public:
+  Versions(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+
+  std::vector<StageProof> run() {
+    std::vector<StageProof> proofs;
+    for (std::size_t h = 0; h < subject_.holders().size() && !findings_.full(); ++h) {
+      if (subject_.train()) check_steps(h);
+      for (const MicroBatch mb : subject_.micro_batches_of(h)) check_reads(h, mb);
+      proofs.push_back(derive(h));
+    }
+    return proofs;
+  }
+
+ private:
+  void add(const std::string& message) { findings_.add(Finding::Kind::versions, message); }
+
+  /// Steps go 0, 1, ...: the one of group g reads version g and writes g + 1.
+  void check_steps(std::size_t h) {
+    for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) {
+      const Place step = subject_.update(h, Group{g}).step;
+      if (!step.found()) continue;
+      const int reads = subject_.action(step).version.value;
+      if (reads != g) add(fmt::format("{}: updates version {}, expected {}", subject_.name(step), reads, g));
+      const Place previous = g > 0 ? subject_.update(h, Group{g - 1}).step : Place{};
+      if (step.before(previous)) {
+        add(fmt::format("{}: comes before {}; steps go in the order of their groups", subject_.name(step),
+                        subject_.name(previous)));
+      }
+    }
+  }
+
+  void check_reads(std::size_t h, MicroBatch mb) {
+    const Work& work = subject_.work(subject_.holders()[h].stage, mb);
+    if (!work.forward.found()) return;
+    const int version = subject_.action(work.forward).version.value;
+    if (version > 0) {
+      const Place written = subject_.update(h, Group{version - 1}).step;
+      if (!written.before(work.forward)) {
+        add(out_of_place(subject_, work.forward, written,
+                         fmt::format("the step that writes version {}", version)));
+      }
+    }
+    for (const Place later : {work.recompute, work.input_part, work.weight_part}) {
+      if (!later.found() || subject_.action(later).version.value == version) continue;
+      add(fmt::format("{}: reads version {}, but {} read version {}; both must read the same",
+                      subject_.name(later), subject_.action(later).version.value, subject_.name(work.forward),
+                      version));
+      return;
+    }
+  }
+
+  [[nodiscard]] StageProof derive(std::size_t h) const {
+    const auto [stage, rank] = subject_.holders()[h];
+    StageProof proof{.stage = stage, .rank = rank};
+    std::vector<std::pair<std::int32_t, int>> in_flight;
+    bool first = true;
+    for (const MicroBatch mb : subject_.micro_batches_of(h)) {
+      const Work& work = subject_.work(stage, mb);
+      if (!work.forward.found() || !work.input_part.found()) continue;
+      in_flight.emplace_back(work.forward.at, +1);
+      in_flight.emplace_back(work.input_part.at, -1);
+      const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;
+      proof.staleness_min = first ? staleness : std::min(proof.staleness_min, staleness);
+      proof.staleness_max = first ? staleness : std::max(proof.staleness_max, staleness);
+      first = false;
+    }
+    proof.in_flight = most_at_once(std::move(in_flight));
+    proof.versions_alive = 1 + old_versions(subject_, h);
+    return proof;
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+int old_versions(const Subject& subject, std::size_t holder) {
+  if (!subject.train()) return 0;
+  std::vector<std::int32_t> last_reader(static_cast<std::size_t>(subject.groups()) + 1, -1);
+  for (const MicroBatch mb : subject.micro_batches_of(holder)) {
+    const Work& work = subject.work(subject.holders()[holder].stage, mb);
+    for (const Place place : {work.forward, work.recompute, work.input_part, work.weight_part}) {
+      if (!place.found()) continue;
+      std::int32_t& last = last_reader[subject.action(place).version.index()];
+      last = std::max(last, place.at);
+    }
+  }
+  std::vector<std::pair<std::int32_t, int>> old;
+  for (int g = 0; g < subject.groups(); ++g) {
+    const Place step = subject.update(holder, Group{g}).step;  // version g is old from here on
+    const std::int32_t last = last_reader[static_cast<std::size_t>(g)];
+    if (!step.found() || last <= step.at) continue;
+    old.emplace_back(step.at, +1);
+    old.emplace_back(last, -1);
+  }
+  return most_at_once(std::move(old));
+}
+
+std::vector<StageProof> prove_versions(const Subject& subject, Findings& findings) {
+  return Versions(subject, findings).run();
+}
+
+}  // namespace stagecraft::checker

@@ -1,0 +1,111 @@
+#pragma once
+
+// What the simulator and the memory proof need to know about a plan: costs a stage and the network between
+// ranks. partitioner/ makes these from a profile, a cluster and a plan.
+
+#include "schedules/base/ids.h"
+#include "schedules/base/json.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
+struct StageCosts {
+  Seconds forward;
+  Seconds backward_input;
+  Seconds backward_weight;
+  Seconds step;      ///< optimizer update of the stage's parameters
+  Bytes parameters;  ///< one version of the weights
+  Bytes buffers;     ///< running statistics and the like, one copy
+  Bytes optimizer_state;
+  Bytes input;   ///< boundary received from the previous stage (stage 0: the loaded data)
+  Bytes output;  ///< boundary sent to the next stage (last stage: 0)
+  Bytes
+      kept_for_input;  ///< kept from forward to backward_input, without the input slot and without the output
+  Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
+  bool output_kept = false;  ///< the sent output is also kept for backward
+  Bytes forward_peak;   ///< transient bytes above what is live before, at the worst moment of forward (kept
+                        ///< and output included)
+  Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
+};
+
+template <class V>
+void describe(V& v, StageCosts& c) {
+  v.required("forward_ms", c.forward, "forward of one micro-batch", json::at_least(0));
+  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", json::at_least(0));
+  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", json::at_least(0));
+  v.optional("step_ms", c.step, "optimizer update", json::at_least(0));
+  v.optional("parameter_bytes", c.parameters, "one version of the weights", json::at_least(0));
+  v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
+  v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
+  v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));
+  v.optional("output_bytes", c.output, "boundary sent to the next stage", json::at_least(0));
+  v.optional("kept_for_input_bytes", c.kept_for_input,
+             "kept from forward to the input gradient, input and output apart", json::at_least(0));
+  v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient",
+             json::at_least(0));
+  v.optional("output_kept", c.output_kept, "the output is also kept for backward");
+  v.optional("forward_peak_bytes", c.forward_peak, "transient peak of forward above what is live before",
+             json::at_least(0));
+  v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
+             json::at_least(0));
+}
+
+/// One direction of a connection: a transfer of n bytes takes latency + n / bytes_per_second.
+struct Link {
+  Seconds latency;
+  double bytes_per_second = 1e9;
+
+  [[nodiscard]] Seconds time(Bytes bytes) const {
+    return latency + Seconds{static_cast<double>(bytes.value) / bytes_per_second};
+  }
+};
+
+template <class V>
+void describe(V& v, Link& link) {
+  v.required("latency_ms", link.latency, "one-way time of an empty message, ms", json::at_least(0));
+  v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::above(0));
+}
+
+/// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits
+/// at the mixed-radix coordinates of r. Two ranks talk over the link of the innermost level that holds both.
+struct NetworkLevel {
+  int count = 1;
+  Link link;
+};
+
+template <class V>
+void describe(V& v, NetworkLevel& level) {
+  v.required("count", level.count, "children of one node of this level", json::at_least(1));
+  v.required("link", level.link, "between those children");
+}
+
+struct Network {
+  std::vector<NetworkLevel> levels;
+  [[nodiscard]] Link between(Rank a, Rank b) const;
+};
+
+struct CostTable {
+  std::vector<StageCosts> stages;
+  Network network;
+  std::vector<double> speed;  ///< per rank, compute times are divided by it; empty: all 1
+  Bytes loss{16};             ///< payload of a loss report
+
+  [[nodiscard]] double speed_of(Rank rank) const { return speed.empty() ? 1.0 : speed[rank.index()]; }
+};
+
+template <class V>
+void describe(V& v, Network& n) {
+  v.required("levels", n.levels, "innermost level first");
+}
+
+template <class V>
+void describe(V& v, CostTable& c) {
+  v.required("stages", c.stages, "costs a stage", json::non_empty());
+  v.required("network", c.network, "links between ranks");
+  v.optional("speed", c.speed, "relative speed a rank; empty: all 1");
+  v.optional("loss_bytes", c.loss, "payload of a loss report");
+}
+
+}  // namespace stagecraft

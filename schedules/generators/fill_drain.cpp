@@ -1,0 +1,44 @@
+// GPipe's schedule: all forwards of the mini-batch, then all backwards (Huang et al., "GPipe: Efficient
+// Training of Giant Neural Networks using Pipeline Parallelism", arXiv 1811.06965, section 2.2, figure 2c).
+// Backwards run in micro-batch order, not in reverse as in the paper's figure, because gradients add in
+// micro-batch order whatever the schedule: that makes the results of all synchronous schedules equal to the
+// bit.
+
+#include "schedules/generators/assembly.h"
+
+namespace stagecraft {
+namespace {
+
+ScheduleProgram generate(const ScheduleRequest& request) {
+  ScheduleProgram program{make_header("fill_drain", SegmentKind::train, request), {}};
+  require_one_group(program);
+  const auto groups = program.groups_by_micro_batch();
+  auto lists = make_lists(program, groups);
+  for (auto& list : lists) {
+    for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
+    for (int k = 0; k < list.count(); ++k) list.backward(k);
+  }
+  program.ranks = merge(program, lists);
+  append_flush(program, request.clip);
+  return program;
+}
+
+int in_flight(const Placement& placement, StageId stage, int micro_batches) {
+  return most_micro_batches(placement, stage, micro_batches);
+}
+
+int versions(const Placement&, StageId, const std::vector<int>&, bool) { return 1; }
+
+}  // namespace
+
+Schedule fill_drain_schedule() {
+  return {.name = "fill_drain",
+          .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
+          .paper = "GPipe, arXiv 1811.06965",
+          .synchronous = true,
+          .generate = generate,
+          .in_flight = in_flight,
+          .versions = versions};
+}
+
+}  // namespace stagecraft

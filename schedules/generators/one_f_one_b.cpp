@@ -1,0 +1,50 @@
+// 1F1B with a flush: as many forwards as it takes to reach the end of the pipeline, then one forward and one
+// backward in turn, then the remaining backwards and the step (PipeDream-Flush: Narayanan et al., "Memory-
+// Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503, section 3.2; DAPPLE: Fan et al., arXiv
+// 2007.01045). The bubble is fill_drain's; a stage keeps p - s micro-batches instead of all.
+
+#include "schedules/generators/assembly.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+ScheduleProgram generate(const ScheduleRequest& request) {
+  ScheduleProgram program{make_header("1f1b", SegmentKind::train, request), {}};
+  require_one_group(program);
+  const auto groups = program.groups_by_micro_batch();
+  auto lists = make_lists(program, groups);
+  for (auto& list : lists) {
+    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()));
+    for (int k = 0; k < ahead; ++k) list.forward(k, Version{0});
+    for (int k = 0; k < list.count(); ++k) {
+      if (k + ahead < list.count()) list.forward(k + ahead, Version{0});
+      list.backward(k);
+    }
+  }
+  program.ranks = merge(program, lists);
+  append_flush(program, request.clip);
+  return program;
+}
+
+int in_flight(const Placement& placement, StageId stage, int micro_batches) {
+  return std::min(most_micro_batches(placement, stage, micro_batches), warm_up_depth(placement, stage) + 1);
+}
+
+int versions(const Placement&, StageId, const std::vector<int>&, bool) { return 1; }
+
+}  // namespace
+
+Schedule one_f_one_b_schedule() {
+  return {
+      .name = "1f1b",
+      .summary = "one forward, one backward, and a flush at the step; keeps p - s micro-batches on stage s",
+      .paper = "PipeDream-Flush, arXiv 2006.09503; DAPPLE, arXiv 2007.01045",
+      .synchronous = true,
+      .generate = generate,
+      .in_flight = in_flight,
+      .versions = versions};
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,23 @@
+// Validation: forwards only, in micro-batch order, and one report. Nothing is kept, so no schedule could do
+// better.
+
+#include "schedules/generators/assembly.h"
+
+namespace stagecraft {
+
+ScheduleProgram validation_program(const Placement& placement, int micro_batches) {
+  ScheduleProgram program{make_header("validation", SegmentKind::validate,
+                                      {.placement = placement, .group_sizes = {micro_batches}}),
+                          {}};
+  const auto groups = program.groups_by_micro_batch();
+  auto lists = make_lists(program, groups);
+  for (auto& list : lists) {
+    for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
+  }
+  program.ranks = merge(program, lists);
+  program.ranks[placement.ranks[0][0].index()].push_back(
+      {.op = Op::report_loss, .stage = StageId{0}, .group = Group{0}});
+  return program;
+}
+
+}  // namespace stagecraft

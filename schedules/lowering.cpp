@@ -1,0 +1,268 @@
+#include "schedules/lowering.h"
+
+#include "schedules/dependencies.h"
+#include "schedules/lowering_scan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+/// Slots of a boundary channel: the same number on all, or what each holds at once plus a surplus.
+struct SlotRule {
+  std::int32_t uniform = 0;  ///< 0: by surplus
+  std::int32_t surplus = 0;
+
+  [[nodiscard]] std::int32_t slots_of(const Channel& channel, std::int32_t stages) const {
+    // Losses are a few bytes. Up to one group a stage is on its way, and none should hold another up.
+    const std::int32_t wanted = channel.info.payload == Payload::loss ? std::max(channel.held, stages) + 1
+                                : uniform > 0                         ? uniform
+                                                                      : channel.held + surplus;
+    return std::min(wanted, channel.transfers);
+  }
+};
+
+/// Sends of one boundary that are under way, oldest first. There are never more than a handful.
+struct Outstanding {
+  SlotInfo channel;
+  std::vector<Tag> tags;
+};
+
+/// Lays slots and waits over one rank's list.
+class RankLowering {
+ public:
+  RankLowering(const ScheduleProgram& program, Rank rank, const RankScan& scan, const SlotRule& rule,
+               int sends_in_flight)
+      : program_(program),
+        rank_(rank),
+        scan_(scan),
+        sends_in_flight_(static_cast<std::size_t>(sends_in_flight)),
+        slot_of_(scan.receives.size()),
+        free_(scan.channels.size()),
+        waiting_(scan.channels.size()),
+        next_(scan.channels.size(), 0) {
+    for (std::size_t c = 0; c < scan.channels.size(); ++c) {
+      const std::int32_t count = rule.slots_of(scan.channels[c], program.placement.stages());
+      for (std::int32_t k = 0; k < count; ++k) {
+        free_[c].emplace_back(slots.size());
+        slots.push_back(scan.channels[c].info);
+      }
+      std::reverse(free_[c].begin(), free_[c].end());  // taken from the back: lowest number first
+    }
+    for (std::size_t r = 0; r < scan.receives.size(); ++r) {
+      waiting_[static_cast<std::size_t>(scan.receives[r].channel)].push_back(r);
+    }
+  }
+
+  void run() {
+    const auto& list = program_.ranks[rank_.index()];
+    actions.reserve(list.size() + 6 * scan_.receives.size());
+    for (const Receive& receive : scan_.receives) post_next(static_cast<std::size_t>(receive.channel));
+    for (std::size_t i = 0; i < list.size(); ++i) lower(list[i], i);
+    // Oldest first, over all boundaries.
+    for (const Tag& tag : started_) {
+      if (remove(tag)) actions.push_back({.op = Op::wait_send, .tag = tag});
+    }
+  }
+
+  std::vector<Action> actions;
+  std::vector<SlotInfo> slots;
+
+ private:
+  void lower(const Action& action, std::size_t index) {
+    const auto here = static_cast<std::int32_t>(index);
+    Action lowered = action;
+    const Payload input =
+        action.op == Op::forward || action.op == Op::recompute ? Payload::activation : Payload::gradient;
+    for (const std::int32_t r : scan_.reads(index)) {
+      const Receive& receive = scan_.receives[static_cast<std::size_t>(r)];
+      const Slot slot = slot_of_[static_cast<std::size_t>(r)];
+      if (receive.first == here) {
+        actions.push_back({.op = Op::wait_receive, .tag = receive.tag, .slot = slot});
+      }
+      if (receive.tag.payload == input) lowered.slot = slot;
+    }
+    if (action.op == Op::backward || action.op == Op::backward_input) {
+      // The sent activation goes away with the backward. By now its gradient is here, so this never blocks.
+      const Tag sent{.payload = Payload::activation,
+                     .from = action.stage,
+                     .to = StageId{action.stage.value + 1},
+                     .micro_batch = action.micro_batch};
+      if (remove(sent)) actions.push_back({.op = Op::wait_send, .tag = sent});
+    }
+    actions.push_back(lowered);
+    for (const std::int32_t r : scan_.reads(index)) {
+      const Receive& receive = scan_.receives[static_cast<std::size_t>(r)];
+      if (receive.last != here) continue;
+      const auto channel = static_cast<std::size_t>(receive.channel);
+      actions.push_back({.op = Op::release, .slot = slot_of_[static_cast<std::size_t>(r)]});
+      free_[channel].push_back(slot_of_[static_cast<std::size_t>(r)]);
+      post_next(channel);
+    }
+    if (!within(program_, action)) return;
+    const Tag sent = sent_after(program_, rank_, action);
+    if (sent.from.valid()) send(sent);
+  }
+
+  /// Posts the channel's next receive if one is left and a slot is free.
+  void post_next(std::size_t channel) {
+    if (next_[channel] == waiting_[channel].size() || free_[channel].empty()) return;
+    const std::size_t receive = waiting_[channel][next_[channel]++];
+    slot_of_[receive] = free_[channel].back();
+    free_[channel].pop_back();
+    actions.push_back(
+        {.op = Op::post_receive, .tag = scan_.receives[receive].tag, .slot = slot_of_[receive]});
+  }
+
+  void send(const Tag& tag) {
+    Outstanding& out = outstanding(tag);
+    if (out.tags.size() == sends_in_flight_) {
+      actions.push_back({.op = Op::wait_send, .tag = out.tags.front()});
+      out.tags.erase(out.tags.begin());
+    }
+    out.tags.push_back(tag);
+    started_.push_back(tag);
+    actions.push_back({.op = Op::start_send, .tag = tag});
+  }
+
+  Outstanding& outstanding(const Tag& tag) {
+    const SlotInfo channel{tag.payload, tag.from, tag.to, tag.index};
+    for (Outstanding& out : outstanding_) {
+      if (out.channel == channel) return out;
+    }
+    return outstanding_.emplace_back(Outstanding{channel, {}});
+  }
+
+  bool remove(const Tag& tag) {
+    auto& tags = outstanding(tag).tags;
+    const auto found = std::find(tags.begin(), tags.end(), tag);
+    if (found == tags.end()) return false;
+    tags.erase(found);
+    return true;
+  }
+
+  const ScheduleProgram& program_;
+  Rank rank_;
+  const RankScan& scan_;
+  std::size_t sends_in_flight_;
+  std::vector<Slot> slot_of_;                      // per receive, once posted
+  std::vector<std::vector<Slot>> free_;            // per channel
+  std::vector<std::vector<std::size_t>> waiting_;  // per channel its receives in order
+  std::vector<std::size_t> next_;                  // per channel the first that is not posted
+  std::vector<Outstanding> outstanding_;
+  std::vector<Tag> started_;
+};
+
+/// Lowering with any number of slots, over one scan.
+class Lowering {
+ public:
+  Lowering(const ScheduleProgram& program, int sends_in_flight)
+      : program_(program), sends_in_flight_(sends_in_flight) {
+    for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+      scans_.push_back(scan_rank(program, Rank{r}));
+      for (const Channel& channel : scans_.back().channels) {
+        if (channel.info.payload == Payload::loss) continue;
+        most_transfers_ = std::max(most_transfers_, channel.transfers);
+        if (channel.held > most_held_) {
+          most_held_ = channel.held;
+          most_held_by_ =
+              fmt::format("rank {} reads {} {}s from stage {} to stage {} at once", r, channel.held,
+                          enum_name(channel.info.payload), channel.info.from.value, channel.info.to.value);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] LoweredProgram with(const SlotRule& rule) const {
+    LoweredProgram lowered{program_, {}, {}, 0};
+    for (std::size_t r = 0; r < scans_.size(); ++r) {
+      RankLowering rank(program_, Rank{r}, scans_[r], rule, sends_in_flight_);
+      rank.run();
+      lowered.ranks.push_back(std::move(rank.actions));
+      lowered.slots.push_back(std::move(rank.slots));
+      for (const Channel& channel : scans_[r].channels) {
+        if (channel.info.payload == Payload::loss) continue;
+        lowered.slots_per_channel =
+            std::max(lowered.slots_per_channel, rule.slots_of(channel, program_.placement.stages()));
+      }
+    }
+    return lowered;
+  }
+
+  /// The least n in [from, most transfers] for which with(rule(n)) has no cycle: more slots only ever help.
+  template <class MakeRule>
+  [[nodiscard]] std::int32_t least(std::int32_t from, const MakeRule& rule) const {
+    if (works(rule(from))) return from;
+    std::int32_t low = from;  // does not work
+    std::int32_t high = std::max(from + 1, most_transfers_);
+    if (!works(rule(high))) refuse(rule(high), "no number of receive slots helps");
+    while (high - low > 1) {
+      const std::int32_t middle = low + (high - low) / 2;
+      (works(rule(middle)) ? high : low) = middle;
+    }
+    return high;
+  }
+
+  [[nodiscard]] bool works(const SlotRule& rule) const { return Dependencies(with(rule)).acyclic(); }
+
+  [[noreturn]] void refuse(const SlotRule& rule, const std::string& why) const {
+    const LoweredProgram lowered = with(rule);
+    std::string message = "the program deadlocks; " + why + ":";
+    for (const std::string& line : Dependencies(lowered).describe_cycle(lowered)) message += "\n  " + line;
+    throw RefusedError(message);
+  }
+
+  [[nodiscard]] std::int32_t most_held() const { return most_held_; }
+  [[nodiscard]] const std::string& most_held_by() const { return most_held_by_; }
+
+ private:
+  const ScheduleProgram& program_;
+  int sends_in_flight_;
+  std::vector<RankScan> scans_;
+  std::int32_t most_transfers_ = 0;
+  std::int32_t most_held_ = 0;
+  std::string most_held_by_;
+};
+
+SlotRule uniform(std::int32_t k) { return {.uniform = k, .surplus = 0}; }
+SlotRule surplus(std::int32_t e) { return {.uniform = 0, .surplus = e}; }
+
+}  // namespace
+
+LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& options) {
+  if (options.slots_per_channel < 0 || options.extra_slots < 0 || options.sends_in_flight < 1) {
+    throw InputError(
+        fmt::format("expected at least 0 slots and 1 send in flight, found slots_per_channel {}, "
+                    "extra_slots {}, sends_in_flight {}",
+                    options.slots_per_channel, options.extra_slots, options.sends_in_flight));
+  }
+  const Lowering lowering(program, options.sends_in_flight);
+  if (options.slots_per_channel == 0) {
+    LoweredProgram lowered = lowering.with(surplus(options.extra_slots));
+    if (Dependencies(lowered).acyclic()) return lowered;
+    return lowering.with(surplus(lowering.least(options.extra_slots, surplus)));
+  }
+  if (options.slots_per_channel < lowering.most_held()) {
+    throw RefusedError(
+        fmt::format("slots_per_channel is {}, but {}", options.slots_per_channel, lowering.most_held_by()));
+  }
+  LoweredProgram lowered = lowering.with(uniform(options.slots_per_channel));
+  if (!Dependencies(lowered).acyclic()) {
+    lowering.refuse(uniform(options.slots_per_channel),
+                    fmt::format("slots_per_channel {} is too few", options.slots_per_channel));
+  }
+  return lowered;
+}
+
+int least_slots(const ScheduleProgram& program) {
+  const Lowering lowering(program, LoweringOptions{}.sends_in_flight);
+  if (lowering.most_held() == 0) {
+    if (!lowering.works(surplus(0))) lowering.refuse(surplus(0), "no number of receive slots helps");
+    return 0;
+  }
+  return lowering.least(lowering.most_held(), uniform);
+}
+
+}  // namespace stagecraft

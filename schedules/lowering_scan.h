@@ -1,0 +1,50 @@
+#pragma once
+
+// The first half of lowering: which action of a rank reads which transfer, and how many each channel must
+// hold at once. It does not depend on the number of slots; lowering.cpp lays slots over it.
+
+#include "schedules/program.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace stagecraft {
+
+/// A transfer that arrives at a rank, and the first and last of the rank's actions that read it.
+struct Receive {
+  Tag tag;
+  std::int32_t channel = 0;  ///< into RankScan::channels
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+};
+
+struct Channel {
+  SlotInfo info;
+  std::int32_t transfers = 0;
+  std::int32_t held = 0;  ///< most transfers between first and last reader at once: fewer slots cannot do
+};
+
+/// What one rank receives. `receives` are in the order of their first readers.
+struct RankScan {
+  std::vector<Receive> receives;
+  std::vector<Channel> channels;  ///< in the order of their first receives
+
+  /// Receives that action `index` of the rank's list reads.
+  [[nodiscard]] std::span<const std::int32_t> reads(std::size_t index) const {
+    return {reads_.data() + begin_[index], reads_.data() + begin_[index + 1]};
+  }
+
+  std::vector<std::int32_t> reads_;
+  std::vector<std::size_t> begin_;  // per action, and the end
+};
+
+[[nodiscard]] RankScan scan_rank(const ScheduleProgram& program, Rank rank);
+
+/// The transfer that leaves after `action` on `rank`; Tag{} with an invalid `from` when none does.
+[[nodiscard]] Tag sent_after(const ProgramHeader& header, Rank rank, const Action& action);
+
+/// Whether stage, micro-batch and group of the action lie in the program. Others have no transfers.
+[[nodiscard]] bool within(const ProgramHeader& header, const Action& action);
+
+}  // namespace stagecraft

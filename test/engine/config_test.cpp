@@ -1,0 +1,185 @@
+#include "engine/config.h"
+
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+#include <fmt/format.h>
+
+using namespace stagecraft;
+using test::ScratchFolder;
+
+namespace {
+
+Json minimal() {
+  return Json::parse(R"({
+    "model": {"family": "mlp", "hidden": [8]},
+    "data": {"type": "synthetic"},
+    "loss": {"type": "cross_entropy"},
+    "train_batch_size": 64,
+    "train_micro_batch_size_per_gpu": 12,
+    "train_steps": 5
+  })");
+}
+
+RunConfig read(const Json& json, const std::vector<std::string>& overrides = {}) {
+  const ScratchFolder folder;
+  return read_run_config(folder.write("run.json", json.dump()), overrides);
+}
+
+/// What the parser says of `json`; "" when it takes it.
+std::string complaint(const Json& json, const std::vector<std::string>& overrides = {}) {
+  try {
+    (void)read(json, overrides);
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+std::string complaint(const char* key, const Json& value) {
+  Json json = minimal();
+  json[Json::json_pointer(key)] = value;
+  return complaint(json);
+}
+
+using stagecraft::test::says;
+
+/// Calls `visit(schema of a key, pointer)` for every key with a plain type, wherever it stands.
+template <class Visit>
+void each_key(const Json& schema, const std::string& pointer, const Visit& visit) {
+  if (!schema.contains("properties")) return;
+  for (const auto& [key, value] : schema.at("properties").items()) {
+    const std::string here = fmt::format("{}/{}", pointer, key);
+    if (value.contains("type") && value["type"] != "object") visit(value, here);
+    each_key(value, here, visit);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the number of micro-batches is the batch over their size, rounded up", "[config]") {
+  CHECK(read(minimal()).micro_batches() == 6);
+  Json json = minimal();
+  json["gradient_accumulation_steps"] = 6;
+  CHECK(read(json).micro_batches() == 6);
+}
+
+TEST_CASE("batch arithmetic that does not add up shows all three numbers", "[config]") {
+  const std::string what = complaint("/gradient_accumulation_steps", 4);
+  CHECK(says(what, "/gradient_accumulation_steps: train_batch_size 64"));
+  CHECK(says(what, "train_micro_batch_size_per_gpu 12"));
+  CHECK(says(what, "gradient_accumulation_steps 4"));
+  CHECK(says(what, "are 6"));
+  CHECK(says(complaint("/train_micro_batch_size_per_gpu", 65), "does not fit into train_batch_size 64"));
+}
+
+TEST_CASE("unknown keys, wrong types and values out of range are refused by pointer", "[config]") {
+  CHECK(says(complaint("/trian_steps", 3), "/trian_steps: unknown key; did you mean \"train_steps\"?"));
+  CHECK(says(complaint("/pipeline", Json{{"schedul", "1f1b"}}), "did you mean \"schedule\"?"));
+  CHECK(says(complaint("/train_batch_size", "64"), "/train_batch_size: expected an integer"));
+  CHECK(says(complaint("/train_batch_size", 0), "/train_batch_size: expected at least 1"));
+  CHECK(says(complaint("/dtype", "bfloat16"), "/dtype: expected one of \"float32\", \"float64\""));
+  CHECK(says(complaint("/pipeline", Json{{"schedule", "1f1c"}}), "did you mean \"1f1b\"?"));
+  CHECK(says(complaint("/optimizer", Json{{"type", "Adma"}}), "/optimizer/type"));
+  Json no_model = minimal();
+  no_model.erase("model");
+  CHECK(says(complaint(no_model), "the key \"model\" is missing"));
+}
+
+TEST_CASE("either steps or epochs, not both, not none", "[config]") {
+  CHECK(says(complaint("/epochs", 1), "either \"train_steps\" or \"epochs\""));
+  Json neither = minimal();
+  neither.erase("train_steps");
+  CHECK(says(complaint(neither), "either \"train_steps\" or \"epochs\""));
+  neither["epochs"] = 2;
+  CHECK(complaint(neither).empty());
+}
+
+TEST_CASE("what is not there yet is said to be so, never ignored", "[config]") {
+  for (const char* key : {"bf16", "fp16", "activation_checkpointing"}) {
+    Json json = minimal();
+    json[key] = {{"enabled", true}};
+    CHECK(says(complaint(json), fmt::format("/{}/enabled: not available yet", key)));
+    json[key] = {{"enabled", false}};
+    CHECK(complaint(json).empty());
+  }
+}
+
+TEST_CASE("an asynchronous schedule refuses clipping and another update interval, with the reason",
+          "[config]") {
+  Json json = minimal();
+  json["pipeline"] = {{"schedule", "pipedream"}};
+  CHECK(complaint(json).empty());
+  json["pipeline"]["update_interval"] = 6;
+  CHECK(complaint(json).empty());
+  json["pipeline"]["update_interval"] = 3;
+  CHECK(says(complaint(json), "/pipeline/update_interval"));
+  json["pipeline"].erase("update_interval");
+  json["gradient_clipping"] = 1.0;
+  CHECK(says(complaint(json), "/gradient_clipping: pipedream cannot clip by the global norm"));
+}
+
+TEST_CASE("overrides reach any key, as JSON or as a bare string", "[config]") {
+  const RunConfig config =
+      read(minimal(), {"train_steps=7", "run_dir=runs/other", "optimizer.type=AdamW",
+                       "optimizer.params.lr=0.5", "model.hidden=[3,4]", "model.hidden.1=5"});
+  CHECK(config.train_steps == 7);
+  CHECK(config.run_dir == "runs/other");
+  CHECK(std::get<AdamWConfig>(config.optimizer.type).lr == 0.5);
+  CHECK(std::get<MlpConfig>(config.model.family).hidden == std::vector<std::int64_t>{3, 5});
+}
+
+TEST_CASE("an override of the run's length takes the other one's place", "[config]") {
+  const RunConfig config = read(minimal(), {"epochs=3"});
+  CHECK(config.epochs == 3);
+  CHECK_FALSE(config.train_steps.has_value());
+}
+
+TEST_CASE("overrides of keys that do not exist are refused like the file's", "[config]") {
+  CHECK(says(complaint(minimal(), {"train_step=7"}), "did you mean \"train_steps\"?"));
+  CHECK(says(complaint(minimal(), {"train_step=7"}), "--set"));
+  CHECK(says(complaint(minimal(), {"train_steps.x=7"}), "it has no key \"x\""));
+  CHECK(says(complaint(minimal(), {"model.hidden.9=7"}), "expected an index below 1"));
+  CHECK(says(complaint(minimal(), {"train_steps"}), "expected KEY=VALUE"));
+}
+
+TEST_CASE("what is written reads back as the same config", "[config]") {
+  Json json = minimal();
+  json["scheduler"] = {{"type", "WarmupLR"}, {"params", {{"warmup_num_steps", 3}}}};
+  json["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {1}}};
+  const Json effective = json::write(read(json));
+  CHECK(json::write(read(effective)) == effective);
+  CHECK(effective.at("comms").at("backend") == "auto");  // defaults are there
+}
+
+TEST_CASE("the shipped schema is the parser's", "[config]") {
+  const Json shipped = json::parse_file(STAGECRAFT_TEST_DATA "/../../configs/run.schema.json");
+  INFO("if the config changed on purpose: stagecraft train --schema > configs/run.schema.json");
+  CHECK(shipped == run_config_schema());
+}
+
+TEST_CASE("the parser keeps what the schema promises of every key", "[config]") {
+  const Json schema = run_config_schema();
+  int keys = 0;
+  each_key(schema, "", [&](const Json& key, const std::string& pointer) {
+    INFO(pointer);
+    ++keys;
+    // A value of no listed type is refused at that very place.
+    CHECK(says(complaint(pointer.c_str(), Json{{"no", "such"}}), pointer));
+    // The default is taken, as far as this key is concerned.
+    if (key.contains("default") && pointer != "/gradient_norm") {
+      const std::string said = complaint(pointer.c_str(), key.at("default"));
+      CHECK((said.empty() || !says(said, pointer + ":")));
+    }
+    if (key.contains("minimum") && key["type"] == "integer") {
+      CHECK(says(complaint(pointer.c_str(), key["minimum"].get<double>() - 1), pointer));
+    }
+  });
+  CHECK(keys > 20);
+  CHECK(schema.at("additionalProperties") == false);
+  for (const Json& key : schema.at("required")) {
+    Json json = minimal();
+    json.erase(key.get<std::string>());
+    CHECK(says(complaint(json), fmt::format("\"{}\" is missing", key.get<std::string>())));
+  }
+}

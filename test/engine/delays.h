@@ -1,0 +1,50 @@
+#pragma once
+
+#include "engine/transport/transport.h"
+
+#include <random>
+
+namespace stagecraft::test {
+
+/// A transport whose calls now and then take their time: a result that depends on timing is a bug.
+class DelayedTransport final : public Transport {
+ public:
+  DelayedTransport(Transport& inner, std::uint64_t seed)
+      : inner_(inner), random_(seed * 1000 + static_cast<std::uint64_t>(inner.rank().value)) {}
+
+  [[nodiscard]] Rank rank() const override { return inner_.rank(); }
+  [[nodiscard]] int world() const override { return inner_.world(); }
+  [[nodiscard]] std::string name() const override { return inner_.name(); }
+  [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override {
+    dawdle();
+    return inner_.post_receive(from, tag, into);
+  }
+  [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override {
+    dawdle();
+    return inner_.start_send(to, tag, tensor);
+  }
+  [[nodiscard]] bool test(Request& request) override { return inner_.test(request); }
+  void wait(Request& request) override {
+    dawdle();
+    inner_.wait(request);
+  }
+  void progress() override { inner_.progress(); }
+  void barrier() override { inner_.barrier(); }
+  [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
+    dawdle();
+    return inner_.all_gather(mine);
+  }
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override {
+    return inner_.all_gather_text(mine);
+  }
+  [[nodiscard]] std::string broadcast(const std::string& text) override { return inner_.broadcast(text); }
+  void fail(const std::string& reason) noexcept override { inner_.fail(reason); }
+
+ private:
+  void dawdle();
+
+  Transport& inner_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace stagecraft::test

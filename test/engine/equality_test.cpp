@@ -1,0 +1,38 @@
+// Every schedule, at every number of stages, gives the oracle's bits: losses, gradients, weights, buffers,
+// optimizer state. All runs send synchronously, poison released slots and delay calls at random.
+
+#include "test/engine/pipeline_case.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+
+namespace {
+
+void run_all(const std::vector<PipelineCase>& cases) {
+  for (const PipelineCase& pipeline : cases) {
+    INFO(pipeline.name());
+    CHECK(run_locally(pipeline) == "");
+  }
+  std::cout << fmt::format("{} local runs compared with the oracle\n", cases.size());
+}
+
+}  // namespace
+
+TEST_CASE("a pipeline equals the oracle to the bit, a few of each kind", "[equality_fast]") {
+  std::vector<PipelineCase> some;
+  for (const int stages : {1, 2, 3, 4}) {
+    const auto all = all_cases(stages);
+    // A stride prime to the sizes of all dimensions visits every value of each.
+    for (std::size_t i = static_cast<std::size_t>(stages); i < all.size(); i += 35) some.push_back(all[i]);
+  }
+  run_all(some);
+}
+
+TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[equality]") {
+  run_all(all_cases(GENERATE(1, 2, 3, 4)));
+}

@@ -1,0 +1,101 @@
+#include "engine/run/launcher.h"
+
+#include "engine/run/failure.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+#include <map>
+
+using namespace stagecraft;
+
+namespace {
+
+Launch launch(const std::map<std::string, std::string>& variables) {
+  return detect_launch([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+template <class F>
+std::string complaint(const F& call) {
+  try {
+    call();
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+using stagecraft::test::says;
+
+}  // namespace
+
+TEST_CASE("a process without launcher variables is alone", "[launcher]") {
+  const Launch alone = launch({});
+  CHECK_FALSE(alone.launched());
+  CHECK(alone.world == 1);
+  CHECK(choose_backend(Backend::automatic, alone) == Backend::local);
+  CHECK(choose_backend(Backend::mpi, alone) == Backend::mpi);
+}
+
+TEST_CASE("the variables of Open MPI, MPICH and Slurm are read", "[launcher]") {
+  const Launch open_mpi = launch(
+      {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  CHECK(open_mpi.world == 4);
+  CHECK(open_mpi.rank == 3);
+  CHECK(open_mpi.machine_world == 2);
+  CHECK(choose_backend(Backend::automatic, open_mpi) == Backend::mpi);
+  CHECK(launch({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}).rank == 1);
+  CHECK(launch({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "5"}}).world == 8);
+}
+
+TEST_CASE("a batch script of Slurm that launches nothing is alone", "[launcher]") {
+  CHECK_FALSE(launch({{"SLURM_NTASKS", "8"}}).launched());
+}
+
+TEST_CASE("the largest world wins: one launcher may have started another", "[launcher]") {
+  CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}).world == 2);
+  CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_NTASKS", "3"}, {"SLURM_PROCID", "0"}}).world == 3);
+}
+
+TEST_CASE("N processes that MPI does not connect are refused", "[launcher]") {
+  const Launch four = launch({{"OMPI_COMM_WORLD_SIZE", "4"}});
+  CHECK(says(complaint([&] { check_world(four, 1); }), "4 processes were launched (OMPI_COMM_WORLD_SIZE=4)"));
+  CHECK(says(complaint([&] { check_world(four, 2); }), "MPI connects 2"));
+  CHECK(complaint([&] { check_world(four, 4); }).empty());
+  CHECK(complaint([&] { check_world(launch({}), 1); }).empty());
+}
+
+TEST_CASE("tasks of an srun without PMI cannot be connected", "[launcher]") {
+  CHECK_FALSE(launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}}).connectable);
+  CHECK(launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}}).connectable);
+  CHECK(launch({{"OMPI_COMM_WORLD_SIZE", "2"}}).connectable);
+}
+
+TEST_CASE("local ranks under a launcher of several are refused", "[launcher]") {
+  const Launch two = launch({{"PMI_SIZE", "2"}});
+  CHECK(says(complaint([&] { (void)choose_backend(Backend::local, two); }), "2 copies"));
+  CHECK(choose_backend(Backend::local, launch({{"PMI_SIZE", "1"}})) == Backend::local);
+}
+
+TEST_CASE("a launcher variable that is no number is an error", "[launcher]") {
+  CHECK(says(complaint([] { (void)launch({{"PMI_SIZE", "two"}}); }), "environment variable PMI_SIZE"));
+}
+
+TEST_CASE("threads are as configured, or the cores over the ranks", "[launcher]") {
+  CHECK(resolve_threads(3, 8, 8) == 3);
+  CHECK(resolve_threads(0, 1000, 1) == 1);
+  CHECK(resolve_threads(0, 1, 1) >= 1);
+}
+
+TEST_CASE("every kind of error has its exit code", "[launcher]") {
+  const auto code = [](auto error) { return failure_of(std::make_exception_ptr(error)).code; };
+  CHECK(code(InputError("x")) == 2);
+  CHECK(code(RefusedError("x")) == 3);
+  CHECK(code(PeerError("x")) == 4);
+  CHECK(code(StoppedError("x")) == 75);
+  CHECK(code(InternalError("x")) == 1);
+  CHECK(code(7) == 1);
+  CHECK(failure_of(std::make_exception_ptr(PeerError("x"))).secondary);
+}

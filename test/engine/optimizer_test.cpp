@@ -1,0 +1,178 @@
+#include "engine/optimizer.h"
+
+#include "engine/clipping.h"
+#include "models/gradient_accumulator.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numbers>
+
+using namespace stagecraft;
+
+namespace {
+
+constexpr int kUpdates = 5;
+
+/// Two parameters, one of which decays, through `kUpdates` updates in double precision.
+struct Run {
+  std::vector<at::Tensor> parameters, expected;
+  std::vector<std::vector<at::Tensor>> gradients;
+  std::vector<bool> decays{true, false};
+  OptimizerState state;
+
+  Run() {
+    auto generator = at::detail::createCPUGenerator(3);
+    for (const std::int64_t size : {7, 20}) {
+      parameters.push_back(at::randn({size}, generator, at::kDouble));
+      expected.push_back(parameters.back().clone());
+      auto& own = gradients.emplace_back();
+      for (int t = 0; t < kUpdates; ++t) own.push_back(at::randn({size}, generator, at::kDouble));
+    }
+  }
+  void update(const OptimizerConfig& config, double lr, int t) {
+    optimizer_step(config, lr, parameters, {gradients[0][t], gradients[1][t]}, decays, state);
+  }
+  void compare() const {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      CHECK(at::allclose(parameters[i], expected[i], 1e-12, 1e-14));
+    }
+  }
+};
+
+double rate_at(int t) { return 0.1 / (1 + t); }
+
+}  // namespace
+
+TEST_CASE("SGD follows its formula", "[optimizer]") {
+  const SgdConfig config = GENERATE(SgdConfig{}, SgdConfig{.weight_decay = 0.3}, SgdConfig{.momentum = 0.9},
+                                    SgdConfig{.momentum = 0.9, .dampening = 0.4, .weight_decay = 0.1},
+                                    SgdConfig{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true});
+  CAPTURE(config.momentum, config.dampening, config.weight_decay, config.nesterov);
+  Run run;
+  std::vector<at::Tensor> momentum(2);
+  for (int t = 0; t < kUpdates; ++t) {
+    run.update({config}, rate_at(t), t);
+    for (std::size_t i = 0; i < 2; ++i) {
+      at::Tensor d = run.gradients[i][t] + (run.decays[i] ? config.weight_decay : 0) * run.expected[i];
+      if (config.momentum != 0) {
+        // PyTorch: the buffer starts as the first gradient itself, undampened.
+        momentum[i] = t == 0 ? d.clone() : config.momentum * momentum[i] + (1 - config.dampening) * d;
+        d = config.nesterov ? d + config.momentum * momentum[i] : momentum[i];
+      }
+      run.expected[i] = run.expected[i] - rate_at(t) * d;
+    }
+  }
+  run.compare();
+  CHECK(run.state.steps == kUpdates);
+  CHECK(run.state.tensors[0].count("momentum_buffer") == (config.momentum != 0 ? 1 : 0));
+  CHECK(optimizer_bytes_per_parameter_byte({config}) == (config.momentum != 0 ? 1 : 0));
+}
+
+TEST_CASE("Adam and AdamW follow their formulas", "[optimizer]") {
+  const bool decoupled = GENERATE(false, true);
+  AdamParameters parameters;
+  parameters.betas = {0.8, 0.95};
+  parameters.eps = 1e-6;
+  parameters.weight_decay = 0.2;
+  OptimizerConfig config;
+  if (decoupled) {
+    AdamWConfig adamw;
+    static_cast<AdamParameters&>(adamw) = parameters;
+    config.type = adamw;
+  } else {
+    config.type = AdamConfig{parameters};
+  }
+  Run run;
+  std::vector<at::Tensor> m(2), v(2);
+  for (int t = 0; t < kUpdates; ++t) {
+    run.update(config, rate_at(t), t);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const double decay = run.decays[i] ? parameters.weight_decay : 0;
+      at::Tensor g = run.gradients[i][t];
+      if (decoupled) {
+        run.expected[i] = run.expected[i] * (1 - rate_at(t) * decay);
+      } else {
+        g = g + decay * run.expected[i];
+      }
+      m[i] = (t == 0 ? at::zeros_like(g) : m[i]) * 0.8 + 0.2 * g;
+      v[i] = (t == 0 ? at::zeros_like(g) : v[i]) * 0.95 + 0.05 * g * g;
+      const at::Tensor m_hat = m[i] / (1 - std::pow(0.8, t + 1));
+      const at::Tensor v_hat = v[i] / (1 - std::pow(0.95, t + 1));
+      run.expected[i] = run.expected[i] - rate_at(t) * m_hat / (v_hat.sqrt() + parameters.eps);
+    }
+  }
+  run.compare();
+  for (const char* name : {"exp_avg", "exp_avg_sq"}) CHECK(run.state.tensors[1].count(name) == 1);
+  CHECK(optimizer_bytes_per_parameter_byte(config) == 2);
+}
+
+TEST_CASE("learning rates follow DeepSpeed's formulas", "[optimizer]") {
+  const OptimizerConfig optimizer{SgdConfig{.lr = 0.5}};
+  const auto rate = [&](const SchedulerConfig& scheduler, std::int64_t step) {
+    return learning_rate(scheduler, optimizer, step, 50);
+  };
+  CHECK(rate({ConstantLRConfig{}}, 7) == 0.5);
+
+  const WarmupLRConfig log{
+      .warmup_min_lr = 0.1, .warmup_max_lr = 0.3, .warmup_num_steps = 10, .warmup_type = "log"};
+  WarmupLRConfig linear = log;
+  linear.warmup_type = "linear";
+  CHECK(rate({log}, 0) == Approx(0.1));
+  CHECK(rate({log}, 4) == Approx(0.1 + 0.2 * std::log(5.0) / std::log(10.0)));
+  CHECK(rate({log}, 9) == Approx(0.3));
+  CHECK(rate({linear}, 4) == Approx(0.1 + 0.2 * 0.4));
+  CHECK(rate({linear}, 10) == Approx(0.3));
+  CHECK(rate({linear}, 1000) == Approx(0.3));
+
+  WarmupDecayLRConfig decay;
+  static_cast<WarmupLRConfig&>(decay) = linear;
+  CHECK(rate({decay}, 5) == Approx(0.2));
+  CHECK(rate({decay}, 10) == Approx(0.3));
+  CHECK(rate({decay}, 30) == Approx(0.1 + 0.2 * 20 / 40));  // total: the run's 50 steps
+  CHECK(rate({decay}, 60) == Approx(0.1));
+  decay.total_num_steps = 20;
+  CHECK(rate({decay}, 15) == Approx(0.1 + 0.2 * 5 / 10));
+
+  const WarmupCosineLRConfig cosine{
+      .total_num_steps = 40, .warmup_min_ratio = 0.2, .cos_min_ratio = 0.1, .warmup_num_steps = 20};
+  CHECK(rate({cosine}, 0) == Approx(0.5 * 0.2));
+  CHECK(rate({cosine}, 9) == Approx(0.5 * (0.2 + 0.8 * std::log(10.0) / std::log(20.0))));
+  CHECK(rate({cosine}, 29) == Approx(0.5 * (0.1 + 0.9 * (1 + std::cos(std::numbers::pi * 0.5)) / 2)));
+  CHECK(rate({cosine}, 39) == Approx(0.5 * 0.1));
+  CHECK(rate({cosine}, 100) == Approx(0.5 * 0.1));
+
+  // A warm-up of none or one step is DeepSpeed's shortest, two.
+  CHECK(rate({WarmupLRConfig{.warmup_max_lr = 1, .warmup_num_steps = 0, .warmup_type = "linear"}}, 1) ==
+        Approx(0.5));
+}
+
+TEST_CASE("clipping has PyTorch's factor", "[optimizer]") {
+  CHECK(clip_factor(0.5, 1) == 1);
+  CHECK(clip_factor(4, 1) == Approx(1 / (4 + 1e-6)).epsilon(1e-15));
+  const at::Tensor gradient = at::full({1000}, 1e-4, at::kFloat);
+  CHECK(sum_of_squares(gradient) == Approx(1e-5).epsilon(1e-7));
+  // A float's square underflows where the double's does not.
+  CHECK(sum_of_squares(at::full({1}, 1e-30, at::kFloat)) == Approx(1e-60).epsilon(1e-6));
+}
+
+TEST_CASE("the first contribution to a gradient writes, later ones add", "[optimizer]") {
+  const at::Tensor weight = at::zeros({3, 2, 2});  // a convolution's, seen as a matrix by products
+  const at::Tensor bias = at::zeros({3});
+  const at::Tensor unused = at::zeros({5});
+  GradientAccumulator sums({weight, bias, unused});
+  const at::Tensor left = at::randn({3, 6});
+  const at::Tensor right = at::randn({6, 4});
+  for (int round = 0; round < 2; ++round) {
+    sums.clear();
+    sums.add_product(0, left, right);
+    sums.add(1, at::ones({3}));
+    CHECK(at::equal(sums.gradients()[0], at::mm(left, right).view({3, 2, 2})));
+    sums.add_product(0, left, right);
+    sums.add(1, at::ones({3}));
+    CHECK(at::equal(sums.gradients()[0], at::addmm(at::mm(left, right), left, right).view({3, 2, 2})));
+    CHECK(at::equal(sums.gradients()[1], at::full({3}, 2)));
+    CHECK(at::equal(sums.gradients()[2], unused));
+  }
+}

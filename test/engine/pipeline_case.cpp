@@ -1,0 +1,335 @@
+#include "test/engine/pipeline_case.h"
+
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
+#include "test/engine/delays.h"
+#include "test/support/ranks.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+namespace stagecraft::test {
+namespace {
+
+constexpr std::int64_t kSteps = 7;  // more than two epochs
+constexpr std::int64_t kValidateEvery = 3;
+
+const char* name_of(ModelKind kind) {
+  return kind == ModelKind::mlp ? "mlp" : kind == ModelKind::convnet ? "convnet" : "gpt";
+}
+
+ModelConfig model_config(const PipelineCase& c) {
+  const double dropout = c.dropout ? 0.25 : 0;
+  switch (c.model) {
+    case ModelKind::mlp:
+      return {MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}};
+    case ModelKind::convnet:
+      return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
+    case ModelKind::gpt:
+      break;
+  }
+  return {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
+}
+
+/// Samples, mini-batch and micro-batch of a shape.
+struct Sizes {
+  std::int64_t samples, batch, micro_batch;
+};
+Sizes sizes(BatchShape shape) {
+  switch (shape) {
+    case BatchShape::even:
+      return {36, 12, 3};
+    case BatchShape::short_ends:
+      return {31, 12, 5};  // steps of 5 + 5 + 2 and, at an epoch's end, 5 + 2
+    case BatchShape::few:
+      break;
+  }
+  return {10, 4, 4};  // one micro-batch a step
+}
+
+SyntheticDataConfig data_config(const PipelineCase& c) {
+  SyntheticDataConfig config;
+  config.samples = sizes(c.shape).samples;
+  config.validation_samples = 10;
+  config.classes = 5;
+  switch (c.model) {
+    case ModelKind::mlp:
+      config.shape = {6};
+      break;
+    case ModelKind::convnet:
+      config.shape = {1, 8, 8};
+      break;
+    case ModelKind::gpt:
+      config.task = "tokens";
+      config.shape = {6};
+      config.classes = 11;
+      break;
+  }
+  return config;
+}
+
+OptimizerConfig optimizer_config(OptimizerKind kind) {
+  AdamConfig adam;
+  AdamWConfig adamw;
+  adam.lr = adamw.lr = 0.01;
+  adam.weight_decay = 0.05;
+  switch (kind) {
+    case OptimizerKind::sgd:
+      return {SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+    case OptimizerKind::adam:
+      return {adam};
+    case OptimizerKind::adamw:
+      break;
+  }
+  return {adamw};
+}
+
+bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
+
+bool same(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+bool same(const OptimizerState& a, const OptimizerState& b) {
+  if (a.steps != b.steps || a.tensors.size() != b.tensors.size()) return false;
+  for (std::size_t i = 0; i < a.tensors.size(); ++i) {
+    if (a.tensors[i].size() != b.tensors[i].size()) return false;
+    for (const auto& [name, tensor] : a.tensors[i]) {
+      const auto other = b.tensors[i].find(name);
+      if (other == b.tensors[i].end() || !at::equal(tensor, other->second)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void DelayedTransport::dawdle() {
+  if (random_() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+}
+
+std::string PipelineCase::name() const {
+  constexpr const char* kShapes[] = {"even", "short", "m<p"};
+  constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
+  return fmt::format("{}{} p={}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
+                     stages, ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
+                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
+                     kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
+                     dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "",
+                     delay_seed);
+}
+
+std::vector<PipelineCase> all_cases(int stages) {
+  std::vector<PipelineCase> cases;
+  struct Rule {
+    const char* schedule;
+    bool vertical_sync;
+    double clipping;
+  };
+  for (const Rule& rule :
+       {Rule{"fill_drain", false, 0}, Rule{"fill_drain", false, 0.05}, Rule{"1f1b", false, 0},
+        Rule{"1f1b", false, 0.05}, Rule{"pipedream", false, 0}, Rule{"pipedream", true, 0}}) {
+    for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+      for (const BatchShape shape : {BatchShape::even, BatchShape::short_ends, BatchShape::few}) {
+        for (const OptimizerKind optimizer :
+             {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw}) {
+          for (const bool dropout : {false, true}) {
+            cases.push_back({.schedule = rule.schedule,
+                             .vertical_sync = rule.vertical_sync,
+                             .stages = stages,
+                             .model = model,
+                             .shape = shape,
+                             .optimizer = optimizer,
+                             .dropout = dropout,
+                             .clipping = rule.clipping,
+                             .delay_seed = cases.size()});
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+Setting::Setting(const PipelineCase& its_case)
+    : pipeline(its_case),
+      data(open_dataset({.source = data_config(its_case)}, {"test", "/data"})),
+      model(build_model(model_config(its_case), data->sample(), at::kFloat, {"test", "/model"})),
+      loss({.type =
+                its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
+      placement(Placement::straight(its_case.stages)) {
+  if (pipeline.ranks > 0) {
+    for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+      placement.ranks[s] = {Rank{static_cast<int>(s) % pipeline.ranks}};
+    }
+  }
+  const int layers = static_cast<int>(model.layers.size());
+  const int p = pipeline.stages;
+  const auto first_of = [&](int s) {
+    if (s == 0 || s == p) return s == 0 ? 0 : layers;
+    return pipeline.cuts.empty() ? s * layers / p : pipeline.cuts[static_cast<std::size_t>(s) - 1];
+  };
+  for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
+
+  const Sizes numbers = sizes(pipeline.shape);
+  shape = {.samples = numbers.samples,
+           .validation_samples = data->size(Split::validation),
+           .batch = numbers.batch,
+           .micro_batch = numbers.micro_batch,
+           .steps = kSteps,
+           .validate_every = kValidateEvery,
+           .synchronous = synchronous(pipeline)};
+  options.optimizer = optimizer_config(pipeline.optimizer);
+  options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
+  options.total_steps = kSteps;
+  options.gradient_clipping = pipeline.clipping;
+  options.seed = 17;
+  options.micro_batch_size = numbers.micro_batch;
+  options.poison_released_slots = true;
+  options.record_steps = 3;
+
+  oracle = {.batch = numbers.batch,
+            .micro_batch = numbers.micro_batch,
+            .steps = kSteps,
+            .validate_every = kValidateEvery,
+            .first_layers = {},
+            .delay = {},
+            .drain_every = shape.synchronous ? 1 : kValidateEvery,
+            .optimizer = options.optimizer,
+            .scheduler = options.scheduler,
+            .gradient_clipping = pipeline.clipping,
+            .norm = pipeline.clipping > 0,
+            .seed = options.seed};
+  for (int s = 0; s < p; ++s) {
+    oracle.first_layers.push_back(stage_layers[static_cast<std::size_t>(s)].first);
+    oracle.delay.push_back(shape.synchronous ? 0 : pipeline.vertical_sync ? p - 1 : p - 1 - s);
+  }
+}
+
+const OracleResult& oracle_of(const Setting& setting) {
+  // Synchronous results do not depend on the schedule or the cuts: there the key leaves them out.
+  PipelineCase key = setting.pipeline;
+  key.delay_seed = 0;
+  if (setting.shape.synchronous) {
+    key.schedule = "1f1b";
+    key.stages = 1;
+    key.ranks = 0;
+    key.cuts.clear();
+  }
+  static std::map<std::string, OracleResult> known;
+  const auto found = known.find(key.name());
+  if (found != known.end()) return found->second;
+  return known.emplace(key.name(), run_oracle(setting.model, setting.loss, *setting.data, setting.oracle))
+      .first->second;
+}
+
+Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& mischief) {
+  Outcome outcome;
+  DelayedTransport delayed(transport, setting.pipeline.delay_seed);
+  WorkerOptions options = setting.options;
+  options.on_gradients = [&](std::int64_t step, int layer, const Tensors& gradients) {
+    if (mischief.gradients) mischief.gradients(step, layer, gradients);
+    Tensors& copies = outcome.gradients[{step, layer}];
+    for (const at::Tensor& gradient : gradients) copies.push_back(gradient.clone());
+  };
+  Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
+                options);
+  const auto program_of = [&](const Segment& segment) {
+    ScheduleProgram program = segment.kind == SegmentKind::validate
+                                  ? validation_program(setting.placement, segment.group_sizes.front())
+                                  : find_schedule(setting.pipeline.schedule)
+                                        .generate({.placement = setting.placement,
+                                                   .group_sizes = segment.group_sizes,
+                                                   .vertical_sync = setting.pipeline.vertical_sync,
+                                                   .clip = setting.pipeline.clipping > 0});
+    if (mischief.schedule) mischief.schedule(program);
+    LoweredProgram lowered = lower(program);
+    (void)prove(lowered);
+    if (mischief.program && segment.kind == SegmentKind::train) mischief.program(lowered);
+    return lowered;
+  };
+  std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) {
+    const std::pair key{segment.kind, segment.group_sizes};
+    if (!programs.contains(key)) programs.emplace(key, program_of(segment));
+    if (mischief.segment) mischief.segment(transport.rank(), segment);
+    worker.run(programs.at(key), segment, [&](const StepReport& report) {
+      (segment.kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
+    });
+  }
+  for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
+  outcome.events = worker.events();
+  return outcome;
+}
+
+std::string difference(const Outcome& outcome, const OracleResult& oracle, bool reports) {
+  if (reports) {
+    if (outcome.steps.size() != oracle.steps.size()) {
+      return fmt::format("{} steps reported instead of {}", outcome.steps.size(), oracle.steps.size());
+    }
+    for (std::size_t i = 0; i < oracle.steps.size(); ++i) {
+      const StepReport& got = outcome.steps[i];
+      const OracleStep& want = oracle.steps[i];
+      if (got.step != static_cast<std::int64_t>(i) || got.loss != want.loss ||
+          got.gradient_norm != want.gradient_norm || got.learning_rate != want.learning_rate ||
+          got.samples != want.samples) {
+        return fmt::format("step {}: loss {} norm {} rate {} samples {}, the oracle has {} {} {} {}", i,
+                           got.loss, got.gradient_norm, got.learning_rate, got.samples, want.loss,
+                           want.gradient_norm, want.learning_rate, want.samples);
+      }
+    }
+    if (outcome.validations.size() != oracle.validations.size()) return "validations are missing";
+    for (std::size_t i = 0; i < oracle.validations.size(); ++i) {
+      const StepReport& got = outcome.validations[i];
+      const OracleValidation& want = oracle.validations[i];
+      if (got.step != want.after_steps || got.loss != want.loss || got.correct != want.correct) {
+        return fmt::format("validation after {} steps: {} and {} right, the oracle has {} and {}", got.step,
+                           got.loss, got.correct, want.loss, want.correct);
+      }
+    }
+  }
+  if (outcome.gradients.size() != outcome.state.size() * oracle.steps.size()) return "gradients are missing";
+  for (const auto& [key, gradients] : outcome.gradients) {
+    const auto [step, layer] = key;
+    if (!same(gradients, oracle.steps.at(static_cast<std::size_t>(step)).gradients.at(layer))) {
+      return fmt::format("gradients of layer {} differ at step {}", layer, step);
+    }
+  }
+  for (const auto& [layer, state] : outcome.state) {
+    if (!same(state.parameters, oracle.parameters[layer])) {
+      return fmt::format("final weights of layer {} differ", layer);
+    }
+    if (!same(state.buffers, oracle.buffers[layer])) {
+      return fmt::format("final buffers of layer {} differ", layer);
+    }
+    if (!same(state.optimizer, oracle.optimizer[layer])) {
+      return fmt::format("final optimizer state of layer {} differs", layer);
+    }
+  }
+  return "";
+}
+
+std::string run_locally(const PipelineCase& pipeline, const Mischief& mischief) {
+  const Setting setting(pipeline);
+  const OracleResult& oracle = oracle_of(setting);
+  const int world = setting.placement.world();
+  std::vector<std::string> differences(static_cast<std::size_t>(world));
+  run_ranks(world, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
+    const Outcome outcome = run_rank(setting, transport, mischief);
+    differences[transport.rank().index()] = difference(outcome, oracle, transport.rank().value == 0);
+  });
+  for (const std::string& text : differences) {
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,93 @@
+#pragma once
+
+// A pipelined run in small, and whether it equals the oracle to the bit.
+
+#include "engine/worker.h"
+#include "schedules/schedule.h"
+#include "test/support/oracle.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::test {
+
+enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
+/// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
+/// short. few: fewer micro-batches than stages.
+enum class BatchShape : std::uint8_t { even, short_ends, few };
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+
+struct PipelineCase {
+  std::string schedule = "1f1b";
+  bool vertical_sync = false;
+  int stages = 2;
+  int ranks = 0;            ///< stage s lies on rank s mod ranks; 0: a rank a stage
+  std::vector<int> cuts{};  ///< first layers of stages 1, 2, ...; empty: even
+  ModelKind model = ModelKind::mlp;
+  BatchShape shape = BatchShape::even;
+  OptimizerKind optimizer = OptimizerKind::sgd;
+  bool dropout = false;
+  double clipping = 0;
+  /// Of the random delays; the same case with other delays must give the same bits.
+  std::uint64_t delay_seed = 0;
+
+  [[nodiscard]] std::string name() const;
+};
+
+/// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
+/// clipping where allowed x models, for one number of stages.
+[[nodiscard]] std::vector<PipelineCase> all_cases(int stages);
+
+/// Everything a case is made of.
+struct Setting {
+  explicit Setting(const PipelineCase& its_case);
+
+  PipelineCase pipeline;
+  std::unique_ptr<Dataset> data;
+  Model model;
+  Loss loss;
+  Placement placement;
+  std::vector<std::pair<int, int>> stage_layers;
+  RunShape shape;
+  WorkerOptions options;
+  OracleRun oracle;
+};
+
+/// What one rank saw and ended with.
+struct Outcome {
+  std::vector<StepReport> steps, validations;                 ///< on stage 0's rank
+  std::map<std::pair<std::int64_t, int>, Tensors> gradients;  ///< by step and layer
+  std::map<int, LayerState> state;                            ///< by layer
+  std::vector<Event> events;
+};
+
+/// What a test does to a run on purpose.
+struct Mischief {
+  /// Changes a training program after it was lowered and proved.
+  std::function<void(LoweredProgram&)> program{};
+  /// Before the update that uses them.
+  std::function<void(std::int64_t step, int layer, const Tensors& gradients)> gradients{};
+  /// Changes what a rank takes the segment's data to be.
+  std::function<void(Rank rank, Segment&)> segment{};
+  /// Changes the schedule's program before it is lowered (to programs that are right as well).
+  std::function<void(ScheduleProgram&)> schedule{};
+};
+
+/// Runs this rank's part. Randomly delays calls of `transport`.
+[[nodiscard]] Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& mischief = {});
+
+/// The oracle's result, computed once for all cases that share it.
+[[nodiscard]] const OracleResult& oracle_of(const Setting& setting);
+
+/// The first difference between what a rank got and the oracle, in words; empty when all bits are equal.
+[[nodiscard]] std::string difference(const Outcome& outcome, const OracleResult& oracle, bool reports);
+
+/// A case over the local transport with synchronous sends and poisoned slots: the first difference of any
+/// rank.
+[[nodiscard]] std::string run_locally(const PipelineCase& pipeline, const Mischief& mischief = {});
+
+}  // namespace stagecraft::test

@@ -1,0 +1,333 @@
+// Whole runs over the local transport: tiny, from a config on disk to the run directory.
+
+#include "engine/report/report.h"
+#include "engine/run/checkpoint.h"
+#include "engine/run/metrics.h"
+#include "engine/run/train.h"
+#include "schedules/base/files.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+using namespace stagecraft;
+using test::ScratchFolder;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// 150 samples in batches of 32: five steps an epoch, the last one short.
+Json tiny() {
+  return Json::parse(R"({
+    "model": {"family": "mlp", "hidden": [16, 12], "dropout": 0.1},
+    "data": {"type": "synthetic", "samples": 150, "validation_samples": 40, "shape": [8], "classes": 4},
+    "loss": {"type": "cross_entropy"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+    "train_batch_size": 32,
+    "train_micro_batch_size_per_gpu": 8,
+    "train_steps": 9,
+    "seed": 3,
+    "threads_per_rank": 1,
+    "steps_per_print": 1,
+    "profiler": {"repeats": 2, "warmup": 1},
+    "pipeline": {"schedule": "1f1b", "cuts": [2]},
+    "validation": {"every_steps": 4},
+    "checkpoint": {"every_steps": 3},
+    "log": {"timeline_steps": 3}
+  })");
+}
+
+struct Ran {
+  std::string printed;
+  TrainResult result;
+};
+
+class Run {
+ public:
+  explicit Run(Json config) : config_(std::move(config)) { config_["run_dir"] = dir(); }
+
+  Ran train(bool resume = false, const std::vector<std::string>& overrides = {}) const {
+    Ran ran;
+    TrainRequest request;
+    request.config = folder_.write("run.json", config_.dump());
+    request.overrides = overrides;
+    request.resume = resume;
+    TrainVoice voice;
+    voice.print = [&](const std::string& text) { ran.printed += text; };
+    voice.note = [](const std::string&) {};
+    ran.result = stagecraft::train(request, voice);
+    return ran;
+  }
+  std::string complaint(bool resume, const std::vector<std::string>& overrides = {}) const {
+    try {
+      (void)train(resume, overrides);
+      return "";
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  }
+  [[nodiscard]] std::string dir() const { return folder_.path("run"); }
+  [[nodiscard]] std::string checkpoint(int step) const {
+    return fmt::format("{}/checkpoints/step-{:08}", dir(), step);
+  }
+  [[nodiscard]] std::vector<MetricsRecord> metrics() const { return read_metrics(RunPaths{dir()}.metrics()); }
+
+ private:
+  ScratchFolder folder_;
+  Json config_;
+};
+
+using stagecraft::test::says;
+
+/// Everything of the records that is no time, to the bit.
+void check_same(const std::vector<MetricsRecord>& a, const std::vector<MetricsRecord>& b) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    INFO("record " << i);
+    CHECK(a[i].step == b[i].step);
+    CHECK(a[i].validation == b[i].validation);
+    CHECK(a[i].loss == b[i].loss);
+    CHECK(a[i].accuracy == b[i].accuracy);
+    CHECK(a[i].gradient_norm == b[i].gradient_norm);
+    CHECK(a[i].learning_rate == b[i].learning_rate);
+  }
+}
+
+void check_same_files(const std::string& a, const std::string& b) {
+  for (const CheckpointFile& file : read_manifest(a).files) {
+    INFO(file.name);
+    const bool same = test::read_text_file(a + "/" + file.name) == test::read_text_file(b + "/" + file.name);
+    CHECK(same);  // not the bytes themselves: nobody reads them in a log
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a run leaves what it says it leaves", "[trainer]") {
+  const Run run(tiny());
+  const Ran ran = run.train();
+  CHECK(ran.result.trained);
+  CHECK(ran.result.outcome.steps == 9);
+  for (const char* table : {"Model: ", "Plan: 2 stages", "Schedule: 1f1b", "Memory", "Batch: 32 samples"}) {
+    CHECK(says(ran.printed, table));
+  }
+  CHECK(says(ran.printed, "step  1/9   loss "));
+  CHECK(says(ran.printed, "valid 8/9   loss "));
+  const RunPaths paths{run.dir()};
+  for (const std::string& path : {paths.config(), paths.plan(), paths.metrics(), paths.timeline(),
+                                  paths.summary(), paths.log(Rank{0}), paths.log(Rank{1})}) {
+    INFO(path);
+    CHECK(fs::file_size(path) > 0);
+  }
+  CHECK_FALSE(fs::exists(paths.exit_record()));
+
+  const auto metrics = run.metrics();
+  REQUIRE(metrics.size() == 9 + 3);  // validation after 4, 8 and 9
+  CHECK(metrics[4].validation);
+  CHECK(metrics[4].step == 4);
+  CHECK(metrics[4].accuracy.has_value());
+  CHECK(metrics[0].gradient_norm.value_or(0) > 0);
+  CHECK(metrics.back().step == 9);
+
+  // The effective config is a config, and all that follows from the rest is in it.
+  const RunConfig effective = read_run_config(paths.config());
+  CHECK(effective.gradient_accumulation_steps == 4);
+  CHECK(effective.pipeline.stages == 2);
+
+  // The newest two of the checkpoints after 3, 6 and 9 are kept.
+  CHECK_FALSE(fs::exists(run.checkpoint(3)));
+  CHECK(newest_checkpoint(paths.checkpoints()) == run.checkpoint(9));
+  const Manifest manifest = read_manifest(run.checkpoint(6));
+  CHECK(manifest.step == 6);
+  CHECK(manifest.epoch == 1);
+  CHECK(manifest.epoch_step == 1);
+
+  const RunReport report = make_report(read_run(run.dir()));
+  CHECK(report.timeline_steps == 3);
+  CHECK(report.stage_rows.size() == 2);
+  CHECK(report.stage_rows[1].forward.measured.value > 0);
+  CHECK(report.memory.size() == 2);
+}
+
+TEST_CASE("stages make no difference: metrics and weights are the same to the bit", "[trainer]") {
+  Json config = tiny();
+  config["model"]["dropout"] = 0.2;
+  const Run two(config);
+  config["pipeline"] = {{"schedule", "fill_drain"}, {"cuts", {1, 3}}};
+  const Run three(config);
+  (void)two.train();
+  (void)three.train();
+  check_same(two.metrics(), three.metrics());
+  check_same_files(two.checkpoint(9), three.checkpoint(9));
+}
+
+TEST_CASE("a resumed run goes on to the bit, with other stages too", "[trainer]") {
+  const Run whole(tiny());
+  (void)whole.train();
+  const std::string other_stages =
+      GENERATE(std::string("pipeline.cuts=[2]"), std::string("pipeline.cuts=[1,4]"));
+  INFO(other_stages);
+  Json half = tiny();
+  half["train_steps"] = 6;
+  half["validation"]["every_steps"] = 4;
+  half["data"]["validation_samples"] = 40;
+  const Run run(half);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=9", other_stages});
+  auto metrics = run.metrics();
+  // The first part ended with a validation of its own, after step 6.
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only with its own stages",
+          "[trainer]") {
+  Json config = tiny();
+  config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2}}};
+  config["gradient_norm"] = false;
+  const Run whole(config);
+  (void)whole.train();
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=9", "pipeline.cuts=[1]"}), "its own pipeline only"));
+  // The drain after step 6 is in both runs, as a checkpoint is due there.
+  (void)run.train(true, {"train_steps=9"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("a signal stops a run behind a checkpoint, and the rest is as if it had not been", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 40;
+  config["checkpoint"]["every_steps"] = 0;
+  const Run whole(config);
+  (void)whole.train();
+  const Run run(config);
+  // Raised by the first step line: in the middle of the run, on a rank's own thread.
+  bool raised = false;
+  TrainRequest request;
+  const ScratchFolder folder;
+  config["run_dir"] = run.dir();
+  request.config = folder.write("run.json", config.dump());
+  TrainVoice voice;
+  voice.print = [&](const std::string& text) {
+    if (!raised && says(text, "step   5/40")) {
+      raised = true;
+      std::raise(SIGTERM);
+    }
+  };
+  voice.note = [](const std::string&) {};
+  const TrainResult stopped = stagecraft::train(request, voice);
+  CHECK(stopped.outcome.stopped_by == SIGTERM);
+  CHECK(stopped.outcome.steps < 40);
+  CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == stopped.outcome.last_checkpoint);
+  (void)run.train(true);
+  check_same(whole.metrics(), run.metrics());
+  check_same_files(whole.checkpoint(40), run.checkpoint(40));
+}
+
+TEST_CASE("--resume of an empty run directory starts fresh", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 1;
+  const Run run(config);
+  CHECK(run.train(true).result.outcome.steps == 1);
+  CHECK(says(run.complaint(false), "--resume"));
+}
+
+TEST_CASE("a resume that would not be the same run is refused, naming the key", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=2", "optimizer.params.lr=0.5"}), "/optimizer/params/lr"));
+  CHECK(says(run.complaint(true, {"train_steps=2", "data.seed=9"}), "/data/seed"));
+  CHECK(says(run.complaint(true, {"train_steps=2", "model.hidden=[16,13]"}), "/model/hidden"));
+}
+
+TEST_CASE("a broken checkpoint is refused by the name of the file", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  const std::string folder = run.checkpoint(1);
+  const std::string file = folder + "/" + read_manifest(folder).files.front().name;
+  const std::string good = test::read_text_file(file);
+  SECTION("one bit") {
+    std::string bad = good;
+    bad[bad.size() - 3] = static_cast<char>(bad[bad.size() - 3] ^ 1);
+    write_file_atomically(file, bad);
+  }
+  SECTION("cut short") { write_file_atomically(file, good.substr(0, good.size() / 2)); }
+  SECTION("gone") { fs::remove(file); }
+  CHECK(says(run.complaint(true, {"train_steps=2"}), file));
+  CHECK(says(test::read_text_file(run.dir() + "/exit.json"), "loading"));
+}
+
+TEST_CASE("a checkpoint without its complete marker does not count", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  fs::remove(run.checkpoint(6) + "/complete");
+  CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == run.checkpoint(3));
+  CHECK(run.train(true).result.outcome.steps == 6);
+}
+
+TEST_CASE("weights start from another run's checkpoint", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 2;
+  config["checkpoint"] = {{"at_start", true}, {"keep", 0}};
+  const Run first(config);
+  (void)first.train();
+  REQUIRE(fs::exists(first.checkpoint(0) + "/complete"));
+  config["initial_checkpoint"] = first.checkpoint(2);
+  config["seed"] = 77;
+  const Run second(config);
+  (void)second.train();
+  const std::string file = read_manifest(second.checkpoint(0)).files.front().name;
+  CHECK(read_manifest(second.checkpoint(0)).step == 0);
+  // The optimizer's state is not taken, so only the weights agree: compare through a third run.
+  config["initial_checkpoint"] = second.checkpoint(0);
+  const Run third(config);
+  (void)third.train();
+  check_same_files(second.checkpoint(0), third.checkpoint(0));
+  check_same(second.metrics(), third.metrics());
+}
+
+TEST_CASE("a failing rank ends the run with its own error, in exit.json too", "[trainer]") {
+  Json config = tiny();
+  const Run run(config);
+  // A folder where rank 1 wants its log.
+  fs::create_directories(run.dir() + "/logs/rank-1.log");
+  const std::string what = run.complaint(true);
+  CHECK(says(what, "rank-1.log"));
+  const Json exit = json::parse_file(run.dir() + "/exit.json");
+  CHECK(exit["rank"] == 1);
+  CHECK(exit["code"] == 2);
+}
+
+TEST_CASE("a dry run proves and shows, and writes nothing", "[trainer]") {
+  const Run run(tiny());
+  const ScratchFolder folder;
+  Json config = tiny();
+  config["run_dir"] = run.dir();
+  TrainRequest request;
+  request.config = folder.write("run.json", config.dump());
+  request.dry_run = true;
+  std::string printed;
+  TrainVoice voice{[&](const std::string& text) { printed += text; }, [](const std::string&) {}, [] {}};
+  const TrainResult result = stagecraft::train(request, voice);
+  CHECK_FALSE(result.trained);
+  CHECK(says(printed, "program shapes proved"));
+  CHECK(result.effective_config["pipeline"]["stages"] == 2);
+  CHECK_FALSE(fs::exists(run.dir()));
+}

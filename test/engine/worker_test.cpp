@@ -1,0 +1,286 @@
+#include "engine/worker.h"
+
+#include "models/counting_allocator.h"
+#include "schedules/base/error.h"
+#include "schedules/lowering.h"
+#include "test/engine/pipeline_case.h"
+#include "test/support/catch.h"
+#include "test/support/ranks.h"
+
+#include <ATen/ATen.h>
+
+#include <set>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+
+namespace {
+
+/// Rewrites every backward of a program.
+void replace_backwards(ScheduleProgram& program, const std::vector<Op>& by) {
+  for (auto& list : program.ranks) {
+    std::vector<Action> rewritten;
+    for (const Action& action : list) {
+      if (action.op != Op::backward) {
+        rewritten.push_back(action);
+        continue;
+      }
+      for (const Op op : by) {
+        rewritten.push_back(action);
+        rewritten.back().op = op;
+      }
+    }
+    list = std::move(rewritten);
+  }
+}
+
+/// Weight halves as late as possible: all of them just before what closes the accumulation.
+void defer_weight_halves(ScheduleProgram& program) {
+  replace_backwards(program, {Op::backward_input, Op::backward_weight});
+  for (auto& list : program.ranks) {
+    std::vector<Action> early, late, end;
+    for (const Action& action : list) {
+      const bool closing = action.op == Op::agree_norm || action.op == Op::step ||
+                           (action.op == Op::report_loss && action.stage == StageId{0});
+      (closing ? end : action.op == Op::backward_weight ? late : early).push_back(action);
+    }
+    early.insert(early.end(), late.begin(), late.end());
+    early.insert(early.end(), end.begin(), end.end());
+    list = std::move(early);
+  }
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("split backward gives the bits of whole backward", "[worker]") {
+  for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+    const PipelineCase flush{
+        .schedule = "1f1b", .stages = 3, .model = model, .dropout = true, .clipping = 0.1};
+    INFO(flush.name());
+    CHECK(run_locally(flush, {.schedule = defer_weight_halves}) == "");
+    PipelineCase stashing = flush;
+    stashing.schedule = "pipedream";
+    stashing.clipping = 0;
+    CHECK(run_locally(stashing, {.schedule = [](ScheduleProgram& program) {
+                        replace_backwards(program, {Op::backward_input, Op::backward_weight});
+                      }}) == "");
+  }
+}
+
+TEST_CASE("recomputation gives the same bits and changes no buffer", "[worker]") {
+  for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+    for (const char* schedule : {"fill_drain", "pipedream"}) {
+      const PipelineCase pipeline{.schedule = schedule, .stages = 3, .model = model, .dropout = true};
+      INFO(pipeline.name());
+      CHECK(run_locally(pipeline, {.schedule = [](ScheduleProgram& program) {
+                          replace_backwards(program, {Op::recompute, Op::backward});
+                        }}) == "");
+    }
+  }
+}
+
+TEST_CASE("several stages on a rank hand over in memory", "[worker]") {
+  const int ranks = GENERATE(1, 2, 3);
+  for (const auto& [schedule, vertical_sync] :
+       {std::pair{"fill_drain", false}, {"1f1b", false}, {"pipedream", false}, {"pipedream", true}}) {
+    for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
+      const PipelineCase pipeline{.schedule = schedule,
+                                  .vertical_sync = vertical_sync,
+                                  .stages = 4,
+                                  .ranks = ranks,
+                                  .model = model,
+                                  .shape = BatchShape::short_ends,
+                                  .clipping = std::string(schedule) == "pipedream" ? 0 : 0.1};
+      INFO(pipeline.name());
+      CHECK(run_locally(pipeline) == "");
+    }
+  }
+}
+
+TEST_CASE("a stage that only reshapes does not send its own receive slot", "[worker]") {
+  const Setting convnet({.model = ModelKind::convnet});
+  int flatten = 0;
+  while (convnet.model.layers[static_cast<std::size_t>(flatten)]->type() != "flatten") ++flatten;
+  for (const char* schedule : {"fill_drain", "pipedream"}) {
+    CHECK(run_locally({.schedule = schedule,
+                       .stages = 3,
+                       .cuts = {flatten, flatten + 1},
+                       .model = ModelKind::convnet}) == "");
+  }
+}
+
+TEST_CASE("a run continues from states of layers to the bit, at another number of stages", "[worker]") {
+  constexpr std::int64_t kCut = 3;
+  const Setting before({.schedule = "1f1b", .stages = 2, .model = ModelKind::convnet, .dropout = true});
+  const Setting after({.schedule = "fill_drain", .stages = 3, .model = ModelKind::convnet, .dropout = true});
+  std::map<int, LayerState> saved;
+  std::mutex mutex;
+  const auto run = [](const Setting& setting, Transport& transport, std::int64_t first, std::int64_t last,
+                      const std::function<void(Worker&)>& start, const std::function<void(Worker&)>& end) {
+    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+                  transport, setting.options);
+    start(worker);
+    RunShape shape = setting.shape;
+    shape.first_step = first;
+    shape.validation_samples = 0;
+    SegmentWalk walk(shape);
+    for (Segment segment; walk.next(segment) && segment.first_step < last;) {
+      worker.run(lower(find_schedule(setting.pipeline.schedule)
+                           .generate({.placement = setting.placement, .group_sizes = segment.group_sizes})),
+                 segment, nullptr);
+    }
+    end(worker);
+  };
+  run_ranks(2, {}, [&](Transport& transport) {
+    run(
+        before, transport, 0, kCut, [](Worker&) {},
+        [&](Worker& worker) {
+          const std::lock_guard lock(mutex);
+          for (const int layer : worker.layers()) saved[layer] = worker.state(layer);
+        });
+  });
+  REQUIRE(saved.size() == before.model.layers.size());
+  Outcome outcome;
+  run_ranks(3, {}, [&](Transport& transport) {
+    run(
+        after, transport, kCut, after.shape.steps,
+        [&](Worker& worker) {
+          for (const int layer : worker.layers()) worker.set_state(layer, saved.at(layer));
+        },
+        [&](Worker& worker) {
+          const std::lock_guard lock(mutex);
+          for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
+        });
+  });
+  const OracleResult& oracle = oracle_of(after);
+  for (const auto& [layer, state] : outcome.state) {
+    for (std::size_t i = 0; i < state.parameters.size(); ++i) {
+      CHECK(at::equal(state.parameters[i], oracle.parameters[layer][i]));
+    }
+    for (std::size_t i = 0; i < state.buffers.size(); ++i) {
+      CHECK(at::equal(state.buffers[i], oracle.buffers[layer][i]));
+    }
+  }
+}
+
+TEST_CASE("a worker refuses states and plans that do not fit", "[worker]") {
+  const Setting setting({.stages = 1});
+  const auto with = [&](const std::vector<std::vector<Rank>>& ranks,
+                        const std::function<void(Worker&)>& body) {
+    return message_of([&] {
+      run_ranks(1, {}, [&](Transport& transport) {
+        Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, Placement{ranks},
+                      transport, setting.options);
+        body(worker);
+      });
+    });
+  };
+  CHECK(contains(with({{Rank{0}, Rank{1}}}, [](Worker&) {}), "stage 0 has 2 replicas"));
+  CHECK(contains(with({{Rank{1}}}, [](Worker&) {}), "the plan is for 2 ranks, there are 1"));
+  CHECK(contains(with({{Rank{0}}},
+                      [](Worker& worker) {
+                        LayerState state = worker.state(0);
+                        state.parameters[0] = at::zeros({2, 2});
+                        worker.set_state(0, state);
+                      }),
+                 "the state [2, 2]"));
+  CHECK(contains(with({{Rank{0}}},
+                      [](Worker& worker) {
+                        LayerState state = worker.state(0);
+                        state.optimizer.tensors = {{{"exp_avg", at::zeros({1})}}, {}};
+                        worker.set_state(0, state);
+                      }),
+                 "exp_avg"));
+}
+
+TEST_CASE("an error inside an action names rank, step and action", "[worker]") {
+  const std::string text = message_of([] {
+    (void)run_locally({.stages = 2}, {.program = [](LoweredProgram& program) {
+                        std::erase_if(program.ranks[1], [](const Action& action) {
+                          return action.op == Op::load && action.micro_batch == MicroBatch{2};
+                        });
+                      }});
+  });
+  INFO(text);
+  // Rank 0 hears of it; its message quotes rank 1's.
+  CHECK(contains(text, "rank 1"));
+  CHECK(contains(text, "step 0"));
+  CHECK(contains(text, "forward of micro-batch 2 on stage 1"));
+}
+
+TEST_CASE("events of the last steps are kept, in order", "[worker]") {
+  const Setting setting({.stages = 2});  // records 3 of 7 steps
+  std::vector<Outcome> outcomes(2);
+  run_ranks(2, {},
+            [&](Transport& transport) { outcomes[transport.rank().index()] = run_rank(setting, transport); });
+  for (int rank = 0; rank < 2; ++rank) {
+    std::map<int, int> forwards;  // by step, of training
+    Seconds last{0};
+    for (const Event& event : outcomes[static_cast<std::size_t>(rank)].events) {
+      CHECK(event.rank == Rank{rank});
+      CHECK(event.begin >= last);
+      CHECK(event.end >= event.begin);
+      last = event.end;
+      if (event.action.op == Op::backward) ++forwards[event.step];
+    }
+    REQUIRE_FALSE(forwards.empty());
+    CHECK(forwards.rbegin()->first == 6);
+    for (const auto& [step, count] : forwards) {
+      CHECK(step >= 4);
+      CHECK(count == 4);  // micro-batches
+    }
+  }
+}
+
+TEST_CASE("memory is what the program keeps, and does not grow", "[worker]") {
+  install_counting_allocator();
+  const auto peak = [](const char* schedule, std::int64_t steps) {
+    Setting setting({.schedule = schedule, .stages = 2, .shape = BatchShape::even});
+    setting.model = build_model({MlpConfig{.hidden = {64, 64, 64, 64}}}, setting.data->sample(), at::kFloat,
+                                {"test", "/model"});
+    const int layers = static_cast<int>(setting.model.layers.size());
+    setting.stage_layers = {{0, layers / 2}, {layers / 2, layers}};
+    setting.shape.batch = 32;
+    setting.shape.micro_batch = 2;
+    setting.options.micro_batch_size = 2;
+    setting.shape.samples = 32;
+    setting.shape.steps = steps;
+    SyntheticDataConfig data;
+    data.samples = 32;
+    data.shape = {6};
+    data.classes = 5;
+    setting.data = open_dataset({.source = data}, {"test", "/data"});
+    Bytes most{0};
+    run_ranks(2, {}, [&](Transport& transport) {
+      Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+                    transport, setting.options);
+      SegmentWalk walk(setting.shape);
+      for (Segment segment; walk.next(segment);) {
+        if (segment.kind == SegmentKind::validate) continue;
+        worker.run(lower(find_schedule(schedule).generate(
+                       {.placement = setting.placement, .group_sizes = segment.group_sizes})),
+                   segment, nullptr);
+      }
+      if (transport.rank().value == 0) most = worker.peak_bytes();
+    });
+    return most.value;
+  };
+  const std::int64_t drained = peak("fill_drain", 2);
+  const std::int64_t flushed = peak("1f1b", 2);
+  // Sixteen micro-batches in flight against two.
+  CHECK(drained > flushed + 10 * 2 * 64 * 4);
+  CHECK(peak("1f1b", 6) <= flushed + 1024);  // reading ahead may be a batch further
+}

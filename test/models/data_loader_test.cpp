@@ -1,0 +1,193 @@
+#include "models/data/loader.h"
+#include "schedules/base/error.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace stagecraft {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Sample i is the number i. Slow and failing on request; counts what was read.
+class Numbers final : public Dataset {
+ public:
+  std::chrono::microseconds delay{0};
+  std::int64_t broken_sample = -1;
+  mutable std::atomic<int> reads{0};
+
+  [[nodiscard]] std::int64_t size(Split) const override { return 100; }
+  [[nodiscard]] SampleSpec sample() const override { return {{}, at::kLong, 0}; }
+  [[nodiscard]] at::Tensor inputs(Split, const std::vector<std::int64_t>& indices) const override {
+    ++reads;
+    std::this_thread::sleep_for(delay);
+    for (const std::int64_t index : indices)
+      if (index == broken_sample) throw InputError("sample is broken");
+    return at::tensor(indices, at::kLong);
+  }
+  [[nodiscard]] at::Tensor targets(Split, const std::vector<std::int64_t>& indices) const override {
+    return -at::tensor(indices, at::kLong);
+  }
+  [[nodiscard]] std::string fingerprint() const override { return ""; }
+  [[nodiscard]] std::string summary() const override { return ""; }
+};
+
+/// Micro-batches of four samples, the last one of three, across an epoch's end.
+std::vector<MicroBatchRange> some_ranges(int count) {
+  std::vector<MicroBatchRange> ranges;
+  for (int i = 0; i < count; ++i) ranges.push_back({i / 25, 4 * (i % 25), i + 1 == count ? 3 : 4});
+  return ranges;
+}
+
+at::Tensor expected(const MicroBatchRange& range, std::uint64_t seed) {
+  const Shuffle shuffle(100, seed, range.epoch, true);
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < range.count; ++i) indices.push_back(shuffle(range.first + i));
+  return at::tensor(indices, at::kLong);
+}
+
+LoaderOptions options(int depth = 2) {
+  LoaderOptions result;
+  result.seed = 7;
+  result.depth = depth;
+  return result;
+}
+
+template <class Condition>
+void wait_until(const Condition& holds) {
+  for (int i = 0; i < 5000 && !holds(); ++i) std::this_thread::sleep_for(1ms);
+  REQUIRE(holds());
+}
+
+TEST_CASE("loader: batches in order, with the epoch's shuffle and a short last one", "[data]") {
+  const Numbers data;
+  const int depth = GENERATE(1, 2, 5, 100);
+  Loader loader(data, options(depth));
+  const auto ranges = some_ranges(60);
+  loader.start(ranges);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const Batch batch = loader.take(MicroBatch(i));
+    REQUIRE(batch.samples == ranges[i].count);
+    REQUIRE(at::equal(batch.inputs, expected(ranges[i], 7)));
+    REQUIRE(at::equal(batch.targets, -expected(ranges[i], 7)));
+  }
+  CHECK(data.reads == 60);
+}
+
+TEST_CASE("loader: a replica takes every third, and nothing else is read", "[data]") {
+  const Numbers data;
+  Loader loader(data, options());
+  const auto ranges = some_ranges(20);
+  std::vector<MicroBatch> wanted;
+  for (int i = 1; i < 20; i += 3) wanted.emplace_back(i);
+  loader.start(ranges, wanted);
+  for (const MicroBatch micro_batch : wanted)
+    CHECK(at::equal(loader.take(micro_batch).inputs, expected(ranges[micro_batch.index()], 7)));
+  CHECK(data.reads == static_cast<int>(wanted.size()));
+  CHECK_THROWS_AS(loader.take(MicroBatch(0)), InternalError);   // never announced
+  CHECK_THROWS_AS(loader.take(MicroBatch(1)), InternalError);   // taken before
+  CHECK_THROWS_AS(loader.take(MicroBatch(20)), InternalError);  // not in the segment
+}
+
+TEST_CASE("loader: any order works at any depth", "[data]") {
+  Numbers data;
+  data.delay = 200us;
+  Loader loader(data, options(GENERATE(1, 3)));
+  const auto ranges = some_ranges(16);
+  loader.start(ranges);
+  for (int i = 0; i < 16; ++i) {
+    const MicroBatch micro_batch((i * 11 + 5) % 16);
+    CHECK(at::equal(loader.take(micro_batch).inputs, expected(ranges[micro_batch.index()], 7)));
+  }
+  CHECK(data.reads == 16);
+}
+
+TEST_CASE("loader: reads what is asked for only", "[data]") {
+  const Numbers data;
+  LoaderOptions targets_only = options();
+  targets_only.inputs = false;
+  Loader loader(data, targets_only);
+  loader.start(some_ranges(3));
+  const Batch batch = loader.take(MicroBatch(0));
+  CHECK_FALSE(batch.inputs.defined());
+  CHECK(batch.targets.defined());
+  CHECK(data.reads == 0);
+}
+
+TEST_CASE("loader: reads ahead, but only so far", "[data]") {
+  Numbers data;
+  data.delay = 1ms;
+  Loader loader(data, options(3));
+  loader.start(some_ranges(20));
+  wait_until([&] { return data.reads == 3; });
+  std::this_thread::sleep_for(20ms);
+  CHECK(data.reads == 3);
+  const double before = loader.waited().value;
+  (void)loader.take(MicroBatch(0));
+  CHECK(loader.waited().value - before < 0.001);  // it was there
+  wait_until([&] { return data.reads == 4; });
+}
+
+TEST_CASE("loader: measures what reading ahead could not hide", "[data]") {
+  Numbers data;
+  data.delay = 5ms;
+  Loader loader(data, options(2));
+  loader.start(some_ranges(4));
+  for (int i = 0; i < 4; ++i) (void)loader.take(MicroBatch(i));
+  CHECK(loader.waited().value > 0.009);
+}
+
+TEST_CASE("loader: what reading throws comes out of the take that asks for it", "[data]") {
+  Numbers data;
+  const auto ranges = some_ranges(8);
+  data.broken_sample = expected(ranges[2], 7)[0].item<std::int64_t>();
+  Loader loader(data, options(4));
+  loader.start(ranges);
+  CHECK_NOTHROW((void)loader.take(MicroBatch(0)));
+  CHECK_NOTHROW((void)loader.take(MicroBatch(1)));
+  CHECK_THROWS_WITH(loader.take(MicroBatch(2)), "sample is broken");
+  CHECK_NOTHROW((void)loader.take(MicroBatch(3)));
+}
+
+TEST_CASE("loader: a new segment forgets the one before, whatever is under way", "[data]") {
+  Numbers data;
+  data.delay = 300us;
+  Loader loader(data, options(2));
+  const auto ranges = some_ranges(30);
+  for (std::size_t round = 0; round < 20; ++round) {
+    const std::vector<MicroBatchRange> segment(ranges.begin() + static_cast<std::ptrdiff_t>(round),
+                                               ranges.begin() + static_cast<std::ptrdiff_t>(round + 6));
+    loader.start(segment);
+    for (std::size_t i = 0; i < round % 5; ++i)
+      REQUIRE(at::equal(loader.take(MicroBatch(i)).inputs, expected(segment[i], 7)));
+  }
+}
+
+TEST_CASE("loader: a batch of the segment before, finished late, does not count in the new one", "[data]") {
+  Numbers data;
+  data.delay = 20ms;
+  Loader loader(data, options(1));
+  loader.start(some_ranges(3));
+  wait_until([&] { return data.reads == 1; });
+  loader.start(some_ranges(5));
+  wait_until([&] { return data.reads == 2; });  // it still reads ahead
+  CHECK(at::equal(loader.take(MicroBatch(0)).inputs, expected(some_ranges(5)[0], 7)));
+}
+
+TEST_CASE("loader: can be destroyed at any time", "[data]") {
+  Numbers data;
+  data.delay = 500us;
+  for (int i = 0; i < 20; ++i) {
+    Loader loader(data, options(2));
+    if (i % 4 != 0) loader.start(some_ranges(10));
+    if (i % 4 > 1) std::this_thread::sleep_for(std::chrono::microseconds(100 * i));
+    if (i % 4 == 3) (void)loader.take(MicroBatch(1));
+  }
+}
+
+}  // namespace
+}  // namespace stagecraft

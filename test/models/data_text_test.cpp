@@ -1,0 +1,105 @@
+#include "models/data/dataset.h"
+#include "test/models/data_files.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+
+namespace stagecraft::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+DataConfig text(const DataFolder& folder, const std::string& tokens, std::int64_t sequence,
+                double validation) {
+  return {TextDataConfig{folder.path("text.txt"), tokens, sequence, validation}};
+}
+
+TEST_CASE("text: windows do not overlap, targets are the next token, validation is the end", "[data]") {
+  const DataFolder folder;
+  folder.write("text.txt", "abcdefghijklmnopqrst");  // 20: 15 to train on, 5 held back
+  const auto data = open_dataset(text(folder, "bytes", 4, 0.25), {});
+  CHECK(data->size(Split::train) == 3);  // (15 - 1) / 4
+  CHECK(data->size(Split::validation) == 1);
+  CHECK((data->sample().shape == std::vector<std::int64_t>{4}));
+  CHECK(data->sample().dtype == at::kLong);
+  CHECK(data->sample().classes == 256);
+  CHECK(at::equal(data->inputs(Split::train, {2, 0}),
+                  at::tensor({'i', 'j', 'k', 'l', 'a', 'b', 'c', 'd'}, at::kLong).view({2, 4})));
+  CHECK(at::equal(data->targets(Split::train, {2, 0}),
+                  at::tensor({'j', 'k', 'l', 'm', 'b', 'c', 'd', 'e'}, at::kLong).view({2, 4})));
+  CHECK(at::equal(data->inputs(Split::validation, {0}),
+                  at::tensor({'p', 'q', 'r', 's'}, at::kLong).view({1, 4})));
+  CHECK(at::equal(data->targets(Split::validation, {0}),
+                  at::tensor({'q', 'r', 's', 't'}, at::kLong).view({1, 4})));
+}
+
+TEST_CASE("text: bytes above 127 stay positive", "[data]") {
+  const DataFolder folder;
+  folder.write("text.txt", "\xFF\x80\x7F");
+  const auto data = open_dataset(text(folder, "bytes", 2, 0), {});
+  CHECK(at::equal(data->inputs(Split::train, {0}), at::tensor({255, 128}, at::kLong).view({1, 2})));
+  CHECK(data->size(Split::validation) == 0);
+}
+
+TEST_CASE("text: characters are ranked by code point among those that occur", "[data]") {
+  const DataFolder folder;
+  folder.write("text.txt", "b\u00E9a\u20AC\U0001F600b");
+  const auto data = open_dataset(text(folder, "characters", 5, 0), {});
+  CHECK(data->sample().classes == 5);
+  CHECK(at::equal(data->inputs(Split::train, {0}), at::tensor({1, 2, 0, 3, 4}, at::kLong).view({1, 5})));
+  CHECK(at::equal(data->targets(Split::train, {0}), at::tensor({2, 0, 3, 4, 1}, at::kLong).view({1, 5})));
+}
+
+TEST_CASE("text: what cannot be read is refused with its place", "[data]") {
+  const DataFolder folder;
+  SECTION("missing") {
+    CHECK_THAT(refusal(text(folder, "bytes", 4, 0)), Contains("run.json: /data/path: ") &&
+                                                         Contains("no such file") &&
+                                                         Contains("run scripts/fetch_data.sh --text"));
+  }
+  SECTION("empty") {
+    folder.write("text.txt", "");
+    CHECK_THAT(refusal(text(folder, "bytes", 4, 0)), Contains("too short: 0 of 0 bytes are for training"));
+  }
+  SECTION("one token short of a window") {
+    folder.write("text.txt", "abcd");
+    CHECK_THAT(refusal(text(folder, "bytes", 4, 0)),
+               Contains("too short: 4 of 4 bytes are for training, one sample takes 5"));
+  }
+  SECTION("validation part shorter than a window") {
+    folder.write("text.txt", "abcdefghijkl");
+    CHECK_THAT(refusal(text(folder, "bytes", 4, 0.25)),
+               Contains("too short: 3 of 12 bytes are for validation, one sample takes 5"));
+  }
+  SECTION("not UTF-8") {
+    for (const char* bad : {"abc\xFF", "abc\xC3", "abc\xC3(", "abc\xC0\x80", "abc\xED\xA0\x80", "abc\x80",
+                            "abc\xF4\x90\x80\x80", "abc\xE0\x80\x80"}) {
+      INFO(Catch::Detail::stringify(std::string(bad)));
+      folder.write("text.txt", bad);
+      CHECK_THAT(refusal(text(folder, "characters", 1, 0)), Contains("not UTF-8 at byte 3"));
+    }
+  }
+}
+
+TEST_CASE("text: the fingerprint follows text and windows", "[data]") {
+  const DataFolder folder;
+  folder.write("text.txt", "abcdefghijklmnop");
+  const auto print = [&](std::int64_t sequence, double validation) {
+    return open_dataset(text(folder, "bytes", sequence, validation), {})->fingerprint();
+  };
+  CHECK(print(2, 0) == print(2, 0));
+  CHECK(print(2, 0) != print(3, 0));
+  CHECK(print(2, 0) != print(2, 0.5));
+}
+
+TEST_CASE("text: the excerpt of Shakespeare", "[data]") {
+  const auto data =
+      open_dataset({TextDataConfig{STAGECRAFT_TEST_DATA "/text/shakespeare.txt", "characters", 64, 0.1}}, {});
+  CHECK(data->size(Split::train) > 1000);
+  CHECK(data->size(Split::validation) > 100);
+  CHECK(data->sample().classes < 100);
+  CHECK(data->inputs(Split::train, {0, 1}).max().item<std::int64_t>() < data->sample().classes);
+}
+
+}  // namespace
+}  // namespace stagecraft::test

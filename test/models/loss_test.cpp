@@ -1,0 +1,112 @@
+#include "models/loss.h"
+
+#include "test/support/catch.h"
+#include "test/support/gradient_check.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+using namespace stagecraft;
+
+namespace {
+
+/// Value and gradient against a reference of (output, targets) with PyTorch's own reduction.
+template <class Formula>
+void check(const LossConfig& config, const at::Tensor& output, const at::Tensor& targets,
+           const Formula& formula) {
+  const Loss loss(config);
+  for (const double share : {1.0, 0.25}) {
+    INFO("share " << share);
+    const at::Tensor leaf = output.clone().requires_grad_(true);
+    const at::Tensor expected = formula(leaf, targets) * share;
+    const Tensors gradient = test::autograd(expected, at::ones_like(expected), {leaf});
+    const c10::NoGradGuard no_grad;
+    const at::Tensor before = output.clone();
+    Kept kept;
+    const LossValue value = loss.forward(output, targets, share, &kept, true);
+    CHECK(value.loss == Approx(expected.template item<double>()).epsilon(1e-12));
+    CHECK(loss.forward(output, targets, share, nullptr, false).loss == value.loss);
+    const at::Tensor ours = loss.backward(kept);
+    CHECK(kept.for_input.empty());
+    CHECK(ours.sizes() == output.sizes());
+    CHECK(at::allclose(ours, gradient[0], 1e-10, 1e-12));
+    CHECK(at::equal(output, before));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cross entropy", "[loss]") {
+  at::manual_seed(1);
+  const at::Tensor logits = at::randn({6, 5}, at::kDouble).mul_(3),
+                   classes = at::randint(0, 5, {6}, at::kLong);
+  const auto formula = [](std::int64_t reduction) {
+    return [reduction](const at::Tensor& x, const at::Tensor& y) {
+      return at::cross_entropy_loss(x, y, {}, reduction);
+    };
+  };
+  check({LossKind::cross_entropy, Reduction::mean}, logits, classes, formula(at::Reduction::Mean));
+  check({LossKind::cross_entropy, Reduction::sum}, logits, classes, formula(at::Reduction::Sum));
+  CHECK(Loss({LossKind::cross_entropy, Reduction::mean}).units(classes) == 6);
+}
+
+TEST_CASE("token cross entropy", "[loss]") {
+  at::manual_seed(2);
+  const at::Tensor logits = at::randn({2, 3, 7}, at::kDouble), tokens = at::randint(0, 7, {2, 3}, at::kLong);
+  for (const bool mean : {true, false}) {
+    check({LossKind::token_cross_entropy, mean ? Reduction::mean : Reduction::sum}, logits, tokens,
+          [&](const at::Tensor& x, const at::Tensor& y) {
+            return at::cross_entropy_loss(x.reshape({6, 7}), y.reshape({6}), {},
+                                          mean ? at::Reduction::Mean : at::Reduction::Sum);
+          });
+  }
+  CHECK(Loss({LossKind::token_cross_entropy, Reduction::mean}).units(tokens) == 6);
+}
+
+TEST_CASE("mean squared error", "[loss]") {
+  at::manual_seed(3);
+  const at::Tensor output = at::randn({4, 3}, at::kDouble), targets = at::randn({4, 3}, at::kDouble);
+  check({LossKind::mse, Reduction::mean}, output, targets,
+        [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); });
+  check({LossKind::mse, Reduction::sum}, output, targets,
+        [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y, at::Reduction::Sum); });
+  CHECK(Loss({LossKind::mse, Reduction::mean}).units(targets) == 4);
+}
+
+TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[loss]") {
+  at::manual_seed(4);
+  const Loss loss({LossKind::token_cross_entropy, Reduction::mean});
+  const at::Tensor logits = at::randn({5, 3, 7}, at::kDouble), tokens = at::randint(0, 7, {5, 3}, at::kLong);
+  Kept whole;
+  const double expected = loss.forward(logits, tokens, 1, &whole, false).loss;
+  const at::Tensor gradient = loss.backward(whole);
+  double sum = 0;
+  for (const auto& [first, last] :
+       {std::pair{0, 2}, std::pair{2, 4}, std::pair{4, 5}}) {  // the last one is short
+    const at::Tensor part = logits.slice(0, first, last), targets = tokens.slice(0, first, last);
+    Kept kept;
+    sum += loss.forward(part, targets, static_cast<double>(loss.units(targets)) / 15, &kept, false).loss;
+    CHECK(at::allclose(loss.backward(kept), gradient.slice(0, first, last), 1e-12, 1e-14));
+  }
+  CHECK(sum == Approx(expected).epsilon(1e-12));
+}
+
+TEST_CASE("right predictions are counted", "[loss]") {
+  const at::Tensor logits = at::eye(4), classes = at::tensor({0, 1, 3, 3}, at::kLong);
+  CHECK(Loss({LossKind::cross_entropy, Reduction::mean}).forward(logits, classes, 1, nullptr, true).correct ==
+        3);
+  CHECK(
+      Loss({LossKind::cross_entropy, Reduction::mean}).forward(logits, classes, 1, nullptr, false).correct ==
+      0);
+}
+
+TEST_CASE("low precision logits lose nothing in the sum", "[loss]") {
+  at::manual_seed(5);
+  const at::Tensor logits = at::randn({64, 50}).to(at::kBFloat16),
+                   classes = at::randint(0, 50, {64}, at::kLong);
+  const Loss loss({LossKind::cross_entropy, Reduction::mean});
+  Kept kept;
+  const double expected = loss.forward(logits.to(at::kDouble), classes, 1, nullptr, false).loss;
+  CHECK(loss.forward(logits, classes, 1, &kept, false).loss == Approx(expected).epsilon(1e-6));
+  CHECK(loss.backward(kept).scalar_type() == at::kBFloat16);
+}

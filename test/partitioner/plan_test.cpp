@@ -1,0 +1,92 @@
+#include "partitioner/plan.h"
+
+#include "schedules/base/files.h"
+#include "test/support/catch.h"
+
+#include <cstdio>
+#include <functional>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+Plan small_plan() {
+  Plan plan;
+  plan.stages = {{0, 2, {Rank{0}}, Recompute::none}, {2, 3, {Rank{1}}, Recompute::none}};
+  plan.micro_batches = 4;
+  return plan;
+}
+
+std::string refused(const std::function<void(Plan&)>& spoil) {
+  Plan plan = small_plan();
+  spoil(plan);
+  try {
+    validate(plan, "p.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a plan survives its file", "[plan]") {
+  const std::string path = "/tmp/stagecraft_plan_test_" + std::to_string(getpid()) + ".json";
+  Plan plan = small_plan();
+  plan.costs.emplace().stages.resize(2);
+  plan.costs->network.levels = {{2, Link{}}};
+  plan.costs->speed = {1, 0.5};
+  plan.capacity = Bytes{1000};
+  plan.predicted.emplace().memory = {Bytes{1}, Bytes{2}};
+  write_json_file(path, json::write(plan));
+  const Plan read = read_plan(path);
+  std::remove(path.c_str());
+  CHECK(json::write(read) == json::write(plan));
+  CHECK(read.layers() == 3);
+  CHECK(read.placement() == Placement::straight(2));
+}
+
+TEST_CASE("four keys make a plan written by hand", "[plan]") {
+  const Json json = json::parse_text(
+      R"({"stages": [{"first_layer": 0, "last_layer": 5, "ranks": [0]}, {"first_layer": 5, "last_layer": 7, "ranks": [1]}],
+          "schedule": {"name": "1f1b"}, "micro_batches": 4, "micro_batch_size": 8})",
+      "hand.json");
+  const auto plan = json::read<Plan>(json, {"hand.json", ""});
+  validate(plan, "hand.json");
+  CHECK(plan_program(plan, {4}, false).schedule == "1f1b");
+}
+
+TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
+  CHECK(refused([](Plan&) {}) == "");
+  CHECK(refused([](Plan& p) { p.stages[0].first_layer = 1; }) ==
+        "p.json: /stages/0/first_layer: the first stage starts at layer 0, not 1");
+  CHECK(refused([](Plan& p) {
+          p.stages[1].first_layer = 1;
+        }).find("p.json: /stages/1/first_layer: expected 2, where stage 0 ends, found 1") == 0);
+  CHECK(refused([](Plan& p) { p.stages[1].ranks = {Rank{2}}; }) ==
+        "p.json: /stages: rank 1 holds no stage, but rank 2 does; ranks count from 0 without gaps");
+  CHECK(refused([](Plan& p) {
+          p.stages[1].ranks = {Rank{1}, Rank{1}};
+        }).find("p.json: /stages/1/ranks/1: rank 1 is there twice") == 0);
+  CHECK(refused([](Plan& p) {
+          p.stages[1].recompute = Recompute::all;
+        }).find("p.json: /stages/1/recompute:") == 0);
+  CHECK(refused([](Plan& p) { p.schedule.name = "1f1bb"; }).find("p.json: /schedule/name: ") == 0);
+  CHECK(refused([](Plan& p) { p.schedule.vertical_sync = true; }).find("p.json: /schedule/vertical_sync: ") ==
+        0);
+  CHECK(refused([](Plan& p) { p.costs.emplace().stages.resize(3); }) ==
+        "p.json: /costs/stages: costs of 3 stages for a plan of 2");
+  CHECK(refused([](Plan& p) {
+          p.costs.emplace().stages.resize(2);
+          p.costs->network.levels = {{1, Link{}}};
+        }) == "p.json: /costs/network/levels: the network has 1 places for 2 ranks");
+  CHECK(refused([](Plan& p) {
+          p.costs.emplace().stages.resize(2);
+          p.costs->network.levels = {{2, Link{}}};
+          p.costs->speed = {1, -1};
+        }) == "p.json: /costs/speed/1: expected above 0, found -1");
+  CHECK(refused([](Plan& p) { p.predicted.emplace().memory = {Bytes{1}}; }) ==
+        "p.json: /predicted/memory_bytes: 1 ranks' memory for 2 ranks");
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,193 @@
+#include "partitioner/planner.h"
+
+#include "test/partitioner/random_profile.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace stagecraft {
+namespace {
+
+Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
+
+Cluster machine(int devices, std::optional<Bytes> memory = std::nullopt) {
+  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
+  cluster.memory = memory;
+  return cluster;
+}
+
+PlanRequest request_of(int micro_batches = 8) {
+  PlanRequest request;
+  request.micro_batch_size = 8;
+  request.micro_batches = micro_batches;
+  return request;
+}
+
+template <class Error>
+std::string refused(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
+  try {
+    (void)make_plan(profile, cluster, request);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Bytes most_memory(const Plan& plan) {
+  return *std::max_element(plan.predicted->memory.begin(), plan.predicted->memory.end());
+}
+
+}  // namespace
+
+TEST_CASE("the best of all stage counts comes first, the others by their step", "[planner]") {
+  const PlanResult result = make_plan(example(), machine(4), request_of());
+  REQUIRE(result.others.size() == 3);
+  CHECK(result.infeasible.empty());
+  Seconds before = result.best.plan.predicted->step;
+  for (const PlanCandidate& other : result.others) {
+    CHECK(other.plan.predicted->step >= before);
+    before = other.plan.predicted->step;
+  }
+  CHECK(result.best.plan.stages.size() == 4);
+  CHECK_NOTHROW(validate(result.best.plan, "made"));
+  CHECK(result.best.plan.layers() == 11);
+  CHECK(result.best.plan.model == "gpt 4x128");
+  CHECK(result.best.plan.profile_fingerprint == fingerprint(example()));
+  CHECK(contains(result.best.bound_by, "compute of stage"));
+}
+
+TEST_CASE("a link that is too slow keeps the model on one device", "[planner]") {
+  Cluster cluster = machine(2);
+  cluster.levels[0].link.bytes_per_second = 1e6;
+  const PlanResult result = make_plan(example(), cluster, request_of());
+  CHECK(result.best.plan.stages.size() == 1);
+  CHECK(result.others[0].bound_by == "link 0 -> 1");
+}
+
+TEST_CASE("the loss is never cut off from its model", "[planner]") {
+  const PlanResult result = make_plan(example(), machine(10), [] {
+    PlanRequest request = request_of();
+    request.stages = 10;
+    return request;
+  }());
+  CHECK(result.best.plan.stages.back().first_layer == 9);
+  CHECK(result.best.plan.stages.back().last_layer == 11);
+}
+
+TEST_CASE("the user's own cuts are taken as they are", "[planner]") {
+  PlanRequest request = request_of();
+  request.cuts = {2, 3};
+  const PlanResult result = make_plan(example(), machine(4), request);
+  REQUIRE(result.best.plan.stages.size() == 3);
+  CHECK(result.best.plan.stages[1].first_layer == 2);
+  CHECK(result.best.plan.stages[2].first_layer == 3);
+  CHECK(result.others.empty());
+}
+
+TEST_CASE("impossible requests say what is possible", "[planner]") {
+  PlanRequest request = request_of();
+  request.stages = 5;
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "the cluster machine has 4 devices"));
+  request.stages = 11;
+  CHECK(contains(refused<InputError>(example(), machine(16), request), "the model has 10 layers"));
+  request.stages = 0;
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "expected at least 1"));
+  request = request_of();
+  for (const std::vector<int>& cuts : {std::vector<int>{0}, {3, 3}, {4, 2}, {10}, {-1}}) {
+    request.cuts = cuts;
+    CHECK(contains(refused<InputError>(example(), machine(4), request), "out of place"));
+  }
+  request.cuts = {2};
+  request.stages = 3;
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "make 2 stages, but 3 are asked for"));
+  request = request_of();
+  request.schedule.name = "1f1";
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "1f1b"));
+  request = request_of();
+  request.schedule.vertical_sync = true;
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "vertical sync"));
+  request = request_of();
+  request.micro_batch_size = 5;
+  CHECK(contains(refused<InputError>(example(), machine(4), request), "only of 4, 8"));
+}
+
+TEST_CASE("memory decides where time would cut otherwise", "[planner]") {
+  PlanRequest request = request_of();
+  request.stages = 2;
+  const Plan free = make_plan(example(), machine(2), request).best.plan;
+  const Bytes most = most_memory(free);
+  const PlanResult capped = make_plan(example(), machine(2, most - Bytes{1}), request);
+  CHECK(capped.best.plan.stages[1].first_layer != free.stages[1].first_layer);
+  CHECK(most_memory(capped.best.plan) < most);
+  CHECK(capped.best.plan.predicted->bottleneck > free.predicted->bottleneck);
+}
+
+TEST_CASE("what does not fit is named with what it misses", "[planner]") {
+  // One device has one micro-batch in flight: the cap that just holds two stages is too small for one.
+  const Bytes two = most_memory(make_plan(example(), machine(2), request_of()).best.plan);
+  const PlanResult result = make_plan(example(), machine(2, two), request_of());
+  REQUIRE(result.best.plan.stages.size() == 2);
+  REQUIRE(result.infeasible.size() + result.others.size() == 1);
+  const std::string nothing = refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request_of());
+  CHECK(contains(nothing, "no plan fits:"));
+  CHECK(contains(nothing, "1 stage: stage 0 (embedding .. loss) needs"));
+  CHECK(contains(nothing, "2 stages: even with the cuts that need least memory ("));
+  CHECK(contains(nothing, "more than the 10.0 MiB a device has to give"));
+  PlanRequest request = request_of();
+  request.cuts = {1};
+  CHECK(contains(refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request),
+                 "2 stages: with the cuts asked for (1), stage 1"));
+}
+
+TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[planner]") {
+  REQUIRE(rc::check("against all cuts", [] {
+    Profile profile;
+    profile.optimizer_bytes_per_parameter_byte = 1;
+    const int layers = *rc::gen::inRange(2, 7);
+    Measurement m = test::random_measurement(layers);
+    m.layers.back().output = Bytes{};
+    m.layers.back().output_is_input = false;
+    profile.measurements = {m};
+    PlanRequest request;
+    request.micro_batches = *rc::gen::inRange(1, 5);
+    request.schedule.name = (*rc::gen::elementOf(schedules())).name;
+    const int stages = *rc::gen::inRange(1, std::min(layers, 3) + 1);
+    request.stages = stages;
+    Cluster cluster = machine(stages, Bytes{*rc::gen::inRange(100, 2000)});
+    cluster.levels[0].link = Link{Seconds{0}, 1e18};
+
+    std::optional<Seconds> best;
+    Cluster unlimited = cluster;
+    unlimited.memory.reset();
+    PlanRequest each = request;
+    for (int a = 1; a < (stages > 1 ? layers : 2); ++a) {
+      for (int b = a + 1; b < (stages > 2 ? layers : a + 2); ++b) {
+        each.cuts.clear();
+        if (stages > 1) each.cuts.push_back(a);
+        if (stages > 2) each.cuts.push_back(b);
+        const Plan plan = make_plan(profile, unlimited, each).best.plan;
+        if (most_memory(plan) > *cluster.memory) continue;
+        if (!best || plan.predicted->bottleneck < *best) best = plan.predicted->bottleneck;
+      }
+    }
+    RC_CLASSIFY(!best, "nothing fits");
+    try {
+      const Plan plan = make_plan(profile, cluster, request).best.plan;
+      RC_ASSERT(best);
+      RC_ASSERT(plan.predicted->bottleneck.value <= best->value * (1 + 1e-9));
+      RC_ASSERT(most_memory(plan) <= *cluster.memory);
+    } catch (const RefusedError&) {
+      RC_ASSERT(!best);
+    }
+  }));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,85 @@
+#include "schedules/base/files.h"
+#include "test/partitioner/random_profile.h"
+#include "test/support/catch.h"
+
+#include <cstdio>
+#include <functional>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+Profile small_profile() {
+  Profile profile;
+  profile.model = "small";
+  for (const std::int64_t size : {2, 4}) {
+    Measurement m;
+    m.micro_batch = size;
+    m.layers = {test::plain_layer(0, 1, 8), test::plain_layer(1, 2, 0)};
+    profile.measurements.push_back(m);
+  }
+  return profile;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a profile survives its file", "[profile]") {
+  const std::string path = "/tmp/stagecraft_profile_test_" + std::to_string(getpid()) + ".json";
+  const Profile profile = small_profile();
+  write_json_file(path, json::write(profile));
+  const Profile read = read_profile(path);
+  std::remove(path.c_str());
+  CHECK(json::write(read) == json::write(profile));
+  CHECK(fingerprint(read) == fingerprint(profile));
+  CHECK(read.at(4).micro_batch == 4);
+}
+
+TEST_CASE("the example profile reads", "[profile]") {
+  const Profile profile = read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json");
+  CHECK(profile.at(8).layers.size() == 11);
+  CHECK(profile.at(8).layers.back().name == "loss");
+}
+
+TEST_CASE("a size that was not measured is not guessed", "[profile]") {
+  CHECK(
+      message_of([] { (void)small_profile().at(3); }) ==
+      "the profile of small has no measurement of micro-batches of 3 samples, only of 2, 4; measure it with "
+      "`stagecraft profile --micro-batch-sizes 3` or plan with one of those");
+}
+
+TEST_CASE("profiles that contradict themselves are refused", "[profile]") {
+  const auto refused = [](const std::function<void(Profile&)>& spoil) {
+    Profile profile = small_profile();
+    spoil(profile);
+    return message_of([&] { validate(profile, "p.json"); });
+  };
+  CHECK(refused([](Profile&) {}) == "");
+  CHECK(refused([](Profile& p) { p.measurements[1].micro_batch = 2; }) ==
+        "p.json: /measurements/1/micro_batch: the size 2 was measured before; keep one");
+  CHECK(refused([](Profile& p) { p.measurements[1].layers.pop_back(); }) ==
+        "p.json: /measurements/1/layers: 1 layers, but 2 in the first measurement");
+  CHECK(refused([](Profile& p) { p.measurements[0].layers[1].name = "layer0"; }) ==
+        "p.json: /measurements/0/layers/1/name: \"layer0\" is there twice");
+  CHECK(refused([](Profile& p) { p.measurements[1].layers[1].name = "other"; }) ==
+        "p.json: /measurements/1/layers/1/name: \"other\", but \"layer1\" in the first measurement");
+  CHECK(refused([](Profile& p) {
+          p.measurements[1].layers[1].parameters = Bytes{4};
+        }).find("weights do not depend on the micro-batch") != std::string::npos);
+}
+
+TEST_CASE("any change of a profile changes its fingerprint", "[profile]") {
+  Profile other = small_profile();
+  other.measurements[1].layers[0].step.spread = Seconds{1e-9};
+  CHECK(fingerprint(other) != fingerprint(small_profile()));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,58 @@
+#include "test/partitioner/random_profile.h"
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+namespace stagecraft::test {
+
+namespace {
+Bytes some_bytes(int most) { return Bytes{*rc::gen::inRange(0, most + 1)}; }
+Timing some_time(int most) {
+  return {Seconds{static_cast<double>(*rc::gen::inRange(0, most + 1))}, Seconds{}};
+}
+}  // namespace
+
+LayerProfile random_layer(int index) {
+  LayerProfile layer;
+  layer.name = fmt::format("layer{}", index);
+  layer.forward = some_time(8);
+  layer.backward_input = some_time(8);
+  layer.backward_weight = some_time(8);
+  layer.step = some_time(3);
+  layer.parameters = *rc::gen::arbitrary<bool>() ? some_bytes(50) : Bytes{};
+  layer.buffers = some_bytes(5);
+  layer.output = some_bytes(40);
+  layer.kept_for_input = some_bytes(30);
+  layer.kept_for_weight = some_bytes(30);
+  layer.keeps_input = *rc::gen::arbitrary<bool>();
+  layer.keeps_output = *rc::gen::arbitrary<bool>();
+  layer.output_is_input = *rc::gen::inRange(0, 4) == 0;
+  layer.forward_transient = some_bytes(20);
+  layer.backward_transient = some_bytes(20);
+  return layer;
+}
+
+Measurement random_measurement(int layers) {
+  Measurement measurement;
+  measurement.input = some_bytes(40);
+  Bytes input = measurement.input;
+  for (int i = 0; i < layers; ++i) {
+    measurement.layers.push_back(random_layer(i));
+    LayerProfile& layer = measurement.layers.back();
+    if (layer.output_is_input) layer.output = input;  // a view of all of it
+    input = layer.output;
+  }
+  return measurement;
+}
+
+LayerProfile plain_layer(int index, double work, std::int64_t output) {
+  LayerProfile layer;
+  layer.name = fmt::format("layer{}", index);
+  layer.forward.median = Seconds{work / 4};
+  layer.backward_input.median = Seconds{work / 4};
+  layer.backward_weight.median = Seconds{work / 2};
+  layer.output = Bytes{output};
+  return layer;
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,16 @@
+#pragma once
+
+// Profiles for properties: random layers with whole numbers, so that sums are exact.
+
+#include "partitioner/profile.h"
+
+namespace stagecraft::test {
+
+/// A layer with every kind of behaviour drawn by RapidCheck. Call within a property.
+[[nodiscard]] LayerProfile random_layer(int index);
+[[nodiscard]] Measurement random_measurement(int layers);
+
+/// A layer of plain figures: `work` seconds in all (a third forward), `output` bytes, nothing kept.
+[[nodiscard]] LayerProfile plain_layer(int index, double work, std::int64_t output);
+
+}  // namespace stagecraft::test

@@ -1,0 +1,199 @@
+// stage_costs against an interpreter that runs a stage's forward and backward with named storages and a table
+// of what is live: no prefix sums, no cases, so an error of the one cannot hide in the other.
+
+#include "test/partitioner/random_profile.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include <map>
+#include <string>
+
+namespace stagecraft {
+namespace {
+
+/// Live storages by name, with their highest sum.
+class Heap {
+ public:
+  void hold(const std::string& name, Bytes bytes) {
+    live_.emplace(name, bytes);
+    peak_ = std::max(peak_, live());
+  }
+  void transient(Bytes bytes) { peak_ = std::max(peak_, live() + bytes); }
+  void drop(const std::string& name) { live_.erase(name); }
+  [[nodiscard]] Bytes live() const {
+    Bytes sum;
+    for (const auto& [name, bytes] : live_) sum += bytes;
+    return sum;
+  }
+  [[nodiscard]] Bytes peak() const { return peak_; }
+
+ private:
+  std::map<std::string, Bytes> live_;
+  Bytes peak_;
+};
+
+struct Interpreted {
+  Bytes kept;  ///< after forward, without the output
+  Bytes forward_peak;
+  Bytes backward_peak;  ///< above what is live when it starts
+  bool output_kept = false;
+};
+
+Interpreted interpret(const Measurement& measurement, int first, int last) {
+  const auto layer = [&](int i) -> const LayerProfile& {
+    return measurement.layers[static_cast<std::size_t>(i)];
+  };
+  // storage[i]: number of the storage that boundary i lies in; the stage's input storage is `first`.
+  std::map<int, int> storage{{first, first}};
+  for (int i = first; i < last; ++i) storage[i + 1] = layer(i).output_is_input ? storage[i] : i + 1;
+  const auto name = [&](int boundary) { return fmt::format("x{}", storage[boundary]); };
+  const auto kept_by = [&](int s, int until) {
+    for (int i = first; i < until; ++i) {
+      if ((layer(i).keeps_input && storage[i] == s) || (layer(i).keeps_output && storage[i + 1] == s))
+        return true;
+    }
+    return false;
+  };
+  const auto bytes_of = [&](int boundary) {
+    return boundary == 0 ? measurement.input : layer(boundary - 1).output;
+  };
+
+  Heap forward;
+  for (int i = first; i < last; ++i) {
+    forward.hold(fmt::format("kept{}", i), layer(i).kept_for_input);
+    if (storage[i + 1] != storage[i]) forward.hold(name(i + 1), bytes_of(i + 1));
+    forward.transient(layer(i).forward_transient);
+    if (storage[i + 1] != storage[i] && storage[i] != first && !kept_by(storage[i], last))
+      forward.drop(name(i));
+  }
+  if (storage[last] == first) forward.hold("copy", bytes_of(last));  // what is sent must be its own
+  Interpreted result;
+  result.forward_peak = forward.peak();
+  result.output_kept = storage[last] != first && kept_by(storage[last], last) && bytes_of(last) > Bytes{};
+  Heap after = forward;
+  after.drop(storage[last] != first ? name(last) : "copy");
+  result.kept = after.live();
+
+  Heap backward;
+  for (int i = first; i < last; ++i) backward.hold(fmt::format("kept{}", i), layer(i).kept_for_input);
+  for (int i = first + 1; i <= last; ++i) {
+    if (storage[i] != first && kept_by(storage[i], last)) backward.hold(name(i), bytes_of(storage[i]));
+  }
+  const Bytes before = backward.live();
+  Heap running = backward;
+  // The gradient of storage[last] lies in a slot.
+  for (int i = last - 1; i >= first; --i) {
+    const bool view = storage[i] == storage[i + 1];
+    if (!view && i > 0) running.hold(fmt::format("g{}", storage[i]), bytes_of(storage[i]));
+    running.transient(layer(i).backward_transient);
+    if (!view) running.drop(fmt::format("g{}", storage[i + 1]));
+    running.drop(fmt::format("kept{}", i));
+    for (int b = i; b <= last; ++b) {
+      if (!kept_by(storage[b], i)) running.drop(fmt::format("x{}", storage[b]));
+    }
+  }
+  if (storage[last] == first && first > 0) running.hold("copy", bytes_of(first));
+  result.backward_peak = running.peak() - before;
+  return result;
+}
+
+Measurement three_layers() {
+  // linear (keeps input) -> relu (keeps output) -> linear
+  Measurement m;
+  m.input = Bytes{100};
+  LayerProfile linear;
+  linear.name = "a";
+  linear.parameters = Bytes{1000};
+  linear.output = Bytes{200};
+  linear.kept_for_weight = Bytes{200};  // the gradient of its output
+  linear.keeps_input = true;
+  linear.forward.median = Seconds{1};
+  linear.backward_input.median = Seconds{2};
+  linear.backward_weight.median = Seconds{3};
+  LayerProfile relu;
+  relu.name = "relu";
+  relu.output = Bytes{200};
+  relu.keeps_output = true;
+  LayerProfile last = linear;
+  last.name = "b";
+  last.output = Bytes{40};
+  last.kept_for_weight = Bytes{40};
+  m.layers = {linear, relu, last};
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("a tensor between two layers counts once, the stage's input and output not at all",
+          "[stage_costs]") {
+  const Measurement m = three_layers();
+  const StageCosts all = stage_costs(m, 0, 3, 2);
+  CHECK(all.forward == Seconds{2});
+  CHECK(all.backward_input == Seconds{4});
+  CHECK(all.backward_weight == Seconds{6});
+  CHECK(all.parameters == Bytes{2000});
+  CHECK(all.optimizer_state == Bytes{4000});
+  CHECK(all.input == Bytes{100});
+  CHECK(all.output == Bytes{40});
+  CHECK_FALSE(all.output_kept);
+  CHECK(all.kept_for_input == Bytes{200});              // relu's output, kept by relu and by b
+  CHECK(all.kept_for_weight == Bytes{200 + 40 + 200});  // both gradients, and b's input
+  CHECK(all.forward_peak == Bytes{400});                // relu's input is live while relu runs
+  CHECK(all.backward_peak == Bytes{400});               // in relu: the gradients of its output and input
+
+  const StageCosts head = stage_costs(m, 0, 2, 2);
+  CHECK(head.output_kept);
+  CHECK(head.kept_for_input == Bytes{0});
+  CHECK(head.backward_peak == Bytes{200});  // its output's gradient is in a slot
+
+  const StageCosts tail = stage_costs(m, 2, 3, 2);
+  CHECK(tail.input == Bytes{200});
+  CHECK(tail.kept_for_input == Bytes{0});   // relu's output is the slot
+  CHECK(tail.backward_peak == Bytes{200});  // the gradient sent upstream
+}
+
+TEST_CASE("a gradient in the memory of something kept takes none of its own", "[stage_costs]") {
+  Measurement m = three_layers();
+  LayerProfile loss;
+  loss.name = "loss";
+  loss.kept_for_input = Bytes{40};
+  loss.backward_transient = Bytes{-40};
+  m.layers.push_back(loss);
+  CHECK(stage_costs(m, 3, 4, 0).backward_peak == Bytes{0});
+  CHECK(stage_costs(m, 2, 4, 0).backward_peak == Bytes{200});
+}
+
+TEST_CASE("views of the stage's input take no bytes", "[stage_costs]") {
+  Measurement m = three_layers();
+  LayerProfile flatten;
+  flatten.name = "flatten";
+  flatten.output = Bytes{100};
+  flatten.output_is_input = true;
+  m.layers.insert(m.layers.begin(), flatten);
+  const StageCosts costs = stage_costs(m, 0, 2, 0);
+  CHECK(costs.kept_for_input == Bytes{0});
+  CHECK(costs.forward_peak == Bytes{200});
+  const StageCosts only = stage_costs(m, 0, 1, 0);
+  CHECK(only.output == Bytes{100});
+  CHECK_FALSE(only.output_kept);
+  CHECK(only.forward_peak == Bytes{100});  // the copy that is sent
+}
+
+TEST_CASE("stage_costs agrees with an interpreter of storages", "[stage_costs]") {
+  REQUIRE(rc::check("bytes of a random stage", [] {
+    const int layers = *rc::gen::inRange(1, 9);
+    const Measurement m = test::random_measurement(layers);
+    const int first = *rc::gen::inRange(0, layers);
+    const int last = *rc::gen::inRange(first + 1, layers + 1);
+    const StageCosts costs = stage_costs(m, first, last, 0);
+    const Interpreted expected = interpret(m, first, last);
+    RC_ASSERT(costs.kept_for_input.value == expected.kept.value);
+    RC_ASSERT(costs.output_kept == expected.output_kept);
+    RC_ASSERT(costs.forward_peak.value == expected.forward_peak.value);
+    RC_ASSERT(costs.backward_peak.value == std::max<std::int64_t>(0, expected.backward_peak.value));
+  }));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,49 @@
+#pragma once
+
+// Small models of every family, with data for them.
+
+#include "models/loss.h"
+#include "models/model.h"
+#include "profiler/chain.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+namespace stagecraft::test {
+
+struct Subject {
+  Model model;
+  Loss loss;
+
+  [[nodiscard]] ChainInput data(std::int64_t size) const {
+    std::vector<std::int64_t> shape{size};
+    shape.insert(shape.end(), model.sample.shape.begin(), model.sample.shape.end());
+    if (model.sample.dtype == at::kLong) {
+      const at::Tensor tokens = at::randint(model.sample.classes, shape, at::kLong);
+      return {tokens, tokens.clone()};
+    }
+    return {at::randn(shape), at::randint(model.sample.classes, {size}, at::kLong)};
+  }
+};
+
+inline std::vector<Subject> subjects(double dropout) {
+  const SampleSpec image{{2, 8, 8}, at::kFloat, 5};
+  const SampleSpec text{{6}, at::kLong, 20};
+  const Loss classes({LossKind::cross_entropy, Reduction::mean});
+  std::vector<Subject> all;
+  all.push_back(
+      {build_model({MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}}, image, at::kFloat, {}), classes});
+  all.push_back({build_model({ConvnetConfig{.groups = {{3, 4}, {4}}, .classifier = {6}, .dropout = dropout}},
+                             image, at::kFloat, {}),
+                 classes});
+  all.push_back(
+      {build_model(
+           {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}},
+           text, at::kFloat, {}),
+       Loss({LossKind::token_cross_entropy, Reduction::mean})});
+  return all;
+}
+
+}  // namespace stagecraft::test

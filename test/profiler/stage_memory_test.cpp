@@ -1,0 +1,107 @@
+// The proof that the memory accounting is right: what stage_costs predicts from a profile is, to the byte,
+// what the counting allocator sees when the engine runs that stage.
+
+#include "engine/stage.h"
+#include "models/counting_allocator.h"
+#include "profiler/layer_profiler.h"
+#include "test/profiler/models.h"
+#include "test/support/catch.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+constexpr std::int64_t kSize = 3;
+
+/// What was live and what was most, above what was live before.
+struct Measured {
+  Bytes after_forward;  ///< output included
+  Bytes kept;
+  Bytes forward_peak;
+  Bytes backward_peak;
+};
+
+/// Runs the stage of layers [first, last) (the loss behind the last one) twice; the second time is measured.
+Measured run_stage(const test::Subject& subject, int first, int last, bool with_loss) {
+  const auto size = static_cast<std::size_t>(first);
+  const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
+  const ChainInput data = subject.data(kSize);
+  const at::Tensor input = first == 0 ? data.inputs : at::randn(shapes[size].shape);
+  const at::Tensor gradient =
+      with_loss ? at::Tensor() : at::randn(shapes[static_cast<std::size_t>(last)].shape);
+  Stage stage(subject.model, subject.loss, StageId{0}, first, last, 1, [] {});
+  Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
+  Action backward = forward;
+  backward.op = Op::backward;
+  const std::vector<Action> list{forward, backward};
+
+  MemoryAccount account;
+  const ChargeTo charge(account);
+  Measured measured;
+  for (int round = 0; round < 2; ++round) {
+    stage.begin(list);
+    const Bytes before = account.live();
+    account.reset_peak();
+    at::Tensor output;
+    ForwardTask task;
+    task.micro_batch = MicroBatch{0};
+    task.version = Version{0};
+    if (with_loss) {
+      (void)stage.forward_loss(input, task, {data.targets, 1});
+    } else {
+      output = stage.forward(input, task);
+    }
+    measured.forward_peak = account.peak() - before;
+    measured.after_forward = account.live() - before;
+    output.reset();
+    const Bytes kept = account.live();
+    measured.kept = kept - before;
+    account.reset_peak();
+    const at::Tensor result = stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient);
+    measured.backward_peak = account.peak() - kept;
+  }
+  return measured;
+}
+
+}  // namespace
+
+TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever the model is cut",
+          "[profiled_memory]") {
+  install_counting_allocator();
+  const c10::InferenceMode no_autograd;
+  at::set_num_threads(1);
+  for (const double dropout : {0.0, 0.25}) {
+    for (const test::Subject& subject : test::subjects(dropout)) {
+      ProfileRequest request;
+      request.micro_batch_sizes = {kSize};
+      request.repeats = 1;
+      request.warmup = 0;
+      request.data = [&](std::int64_t size, int) { return subject.data(size); };
+      const Profile profile = profile_model(subject.model, subject.loss, request);
+      const Measurement& measurement = profile.at(kSize);
+      const int layers = static_cast<int>(subject.model.layers.size());
+      for (int first = 0; first < layers; ++first) {
+        for (int last = first + 1; last <= layers; ++last) {
+          const bool with_loss = last == layers;
+          const StageCosts costs = stage_costs(measurement, first, with_loss ? last + 1 : last, 0);
+          const Measured measured = run_stage(subject, first, last, with_loss);
+          INFO(subject.model.name << ", dropout " << dropout << ", layers " << first << " to " << last - 1
+                                  << " (" << subject.model.layers[static_cast<std::size_t>(first)]->name()
+                                  << " .. "
+                                  << subject.model.layers[static_cast<std::size_t>(last - 1)]->name() << ")");
+          CHECK(measured.after_forward.value == (costs.kept_for_input + costs.output).value);
+          CHECK(measured.kept.value ==
+                (costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})).value);
+          CHECK(measured.forward_peak.value ==
+                std::max(costs.forward_peak, costs.kept_for_input + costs.output).value);
+          CHECK(measured.backward_peak.value == costs.backward_peak.value);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,100 @@
+#include "schedules/base/error.h"
+#include "schedules/base/files.h"
+#include "schedules/base/json.h"
+#include "schedules/base/table.h"
+#include "test/support/catch.h"
+
+namespace stagecraft {
+namespace {
+
+struct Inner {
+  static constexpr const char* kName = "inner";
+  int count = 3;
+};
+template <class V>
+void describe(V& v, Inner& i) {
+  v.optional("count", i.count, "how many", json::between(1, 5));
+}
+struct Other {
+  static constexpr const char* kName = "other";
+};
+template <class V>
+void describe(V&, Other&) {}
+
+struct Outer {
+  double rate = 0.5;
+  Seconds time;
+  std::vector<Inner> list;
+  std::optional<Bytes> cap;
+  std::variant<Inner, Other> choice;
+};
+template <class V>
+void describe(V& v, Outer& o) {
+  v.required("rate", o.rate, "a rate", json::above(0));
+  v.optional("time_ms", o.time, "a time");
+  v.optional("list", o.list, "several");
+  v.optional("cap_bytes", o.cap, "a cap");
+  v.alternatives("kind", o.choice, "which", "params");
+}
+
+std::string message_of(const std::string& text) {
+  try {
+    (void)json::read<Outer>(json::parse_text(text, "x.json"), {"x.json", ""});
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a described value survives writing and reading", "[base]") {
+  Outer outer;
+  outer.rate = 2;
+  outer.time = Seconds{0.25};
+  outer.list = {Inner{5}, Inner{1}};
+  outer.cap = Bytes{7};
+  outer.choice = Other{};
+  const Json written = json::write(outer);
+  const auto read = json::read<Outer>(written, {});
+  REQUIRE(json::write(read) == written);
+  REQUIRE(written["time_ms"] == 250.0);
+  REQUIRE(read.list[0].count == 5);
+  REQUIRE(std::holds_alternative<Other>(read.choice));
+}
+
+TEST_CASE("bad input names the file, the pointer, the value and the nearest key", "[base]") {
+  CHECK(message_of("{").find("x.json: not valid JSON") == 0);
+  CHECK(message_of(R"({"kind":"inner"})") == "x.json: the key \"rate\" is missing");
+  CHECK(message_of(R"({"kind":"inner","rat":1})") ==
+        "x.json: the key \"rate\" is missing; \"rat\" is there, is it a slip?");
+  CHECK(message_of(R"({"rate":0,"kind":"inner"})") == "x.json: /rate: expected above 0, found 0");
+  CHECK(message_of(R"({"rate":"1","kind":"inner"})") ==
+        "x.json: /rate: expected a finite number, found \"1\"");
+  CHECK(message_of(R"({"rate":1,"kind":"iner"})") ==
+        "x.json: /kind: expected one of \"inner\", \"other\", found \"iner\"; did you mean \"inner\"?");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","lst":[]})") ==
+        "x.json: /lst: unknown key; did you mean \"list\"?");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","list":[{"count":9}]})") ==
+        "x.json: /list/0/count: expected at least 1 and at most 5, found 9");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","params":{"cont":1}})") ==
+        "x.json: /params/cont: unknown key; did you mean \"count\"?");
+  CHECK(message_of(R"({"rate":1,"rate":2,"kind":"inner"})") ==
+        "x.json: the key \"rate\" appears twice in one object");
+  CHECK(message_of(R"({"rate":1e999,"kind":"inner"})") != "");
+  CHECK(message_of(R"([1])") == "x.json: expected an object, found [1]");
+}
+
+TEST_CASE("files are replaced whole or not at all", "[base]") {
+  REQUIRE_THROWS_AS(write_file_atomically("/nonexistent/folder/x", "a"), InputError);
+  REQUIRE_THROWS_AS(json::parse_file("/nonexistent/x.json"), InputError);
+  REQUIRE_THROWS_AS(json::parse_file("/"), InputError);
+}
+
+TEST_CASE("tables align", "[base]") {
+  Table table({"<name", "ms"});
+  table.row({"a", "1.000"}).row({"longer", "10.000"});
+  REQUIRE(table.text("") == "name        ms\n--------------\na        1.000\nlonger  10.000\n");
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,271 @@
+#include "schedules/schedule.h"
+#include "test/schedules/random_programs.h"
+#include "test/support/catch.h"
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace stagecraft {
+namespace {
+
+std::string golden(const std::string& name) {
+  std::ifstream in(STAGECRAFT_TEST_DATA "/schedules/" + name + ".txt");
+  REQUIRE(in);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::string generated(const char* schedule, const ScheduleRequest& request) {
+  return to_text(find_schedule(schedule).generate(request));
+}
+
+/// The actions of one stage on one rank, in order.
+std::vector<Action> of_stage(const ScheduleProgram& program, Rank rank, StageId stage) {
+  std::vector<Action> actions;
+  for (const Action& a : program.ranks[rank.index()]) {
+    if (a.stage == stage) actions.push_back(a);
+  }
+  return actions;
+}
+
+template <class Visit>
+void each_replica(const ScheduleProgram& program, const Visit& visit) {
+  for (int s = 0; s < program.placement.stages(); ++s) {
+    for (int r = 0; r < program.placement.width(StageId{s}); ++r) {
+      const Rank rank = program.placement.ranks[static_cast<std::size_t>(s)][static_cast<std::size_t>(r)];
+      visit(StageId{s}, r, of_stage(program, rank, StageId{s}));
+    }
+  }
+}
+
+/// Written down a second time on purpose: how far the version that micro-batch i reads lags behind, by the
+/// papers' words. Ranks from the stage on, less one, rounded down to whole rounds of its replicas.
+int delay_by_the_paper(const Placement& placement, int stage) {
+  int ranks = 0;
+  for (int s = stage; s < placement.stages(); ++s) ranks += placement.width(StageId{s});
+  const int width = placement.width(StageId{stage});
+  return (ranks - 1) / width * width;
+}
+
+int groups_complete_after(const std::vector<int>& group_sizes, int micro_batches) {
+  int end = 0;
+  int complete = 0;
+  for (const int size : group_sizes) {
+    end += size;
+    if (end <= micro_batches) ++complete;
+  }
+  return complete;
+}
+
+}  // namespace
+
+TEST_CASE("small programs are those of the papers' figures", "[generators]") {
+  const ScheduleRequest three{.placement = Placement::straight(3), .group_sizes = {4}};
+  CHECK(generated("fill_drain", {.placement = Placement::straight(3), .group_sizes = {4}, .clip = true}) ==
+        golden("fill_drain_p3_m4_clip"));
+  CHECK(generated("1f1b", three) == golden("1f1b_p3_m4"));
+  CHECK(generated("1f1b", {.placement = Placement::straight(4), .group_sizes = {2}}) == golden("1f1b_p4_m2"));
+  CHECK(generated("1f1b", {.placement = Placement{{{Rank{0}}, {Rank{0}}, {Rank{1}}}}, .group_sizes = {4}}) ==
+        golden("1f1b_shared_rank"));
+  CHECK(generated("pipedream", {.placement = Placement::straight(3), .group_sizes = {2, 2, 1}}) ==
+        golden("pipedream_p3_stashing"));
+  CHECK(generated("pipedream", {.placement = Placement::straight(3),
+                                .group_sizes = {1, 1, 1, 1, 1},
+                                .vertical_sync = true}) == golden("pipedream_p3_vertical_sync"));
+  CHECK(generated("pipedream", {.placement = placement_of_widths({2, 1}), .group_sizes = {2, 2, 2}}) ==
+        golden("pipedream_2_1"));
+  CHECK(to_text(validation_program(Placement::straight(2), 3)) == golden("validation_p2_m3"));
+}
+
+TEST_CASE("each replica does each of its micro-batches once, in order, and steps each group once",
+          "[generators]") {
+  REQUIRE(rc::check([] {
+    const RandomProgram random = random_program();
+    const ScheduleProgram& program = random.program;
+    each_replica(program, [&](StageId stage, int replica, const std::vector<Action>& actions) {
+      const int width = program.placement.width(stage);
+      int forwards = 0;
+      int backwards = 0;
+      int steps = 0;
+      int loads = 0;
+      int reductions = 0;
+      for (const Action& a : actions) {
+        if (a.op == Op::forward) RC_ASSERT(a.micro_batch.value == replica + width * forwards++);
+        if (a.op == Op::backward) RC_ASSERT(a.micro_batch.value == replica + width * backwards++);
+        if (a.op == Op::load) RC_ASSERT(a.micro_batch.value == replica + width * loads++);
+        if (is_compute(a.op)) RC_ASSERT(a.group == program.group_of(a.micro_batch));
+        RC_ASSERT(backwards <= forwards);
+        if (a.op == Op::reduce) RC_ASSERT(a.group.value == reductions++);
+        if (a.op == Op::step) {
+          RC_ASSERT(a.group.value == steps);
+          RC_ASSERT(a.version.value == steps++);
+          RC_ASSERT(reductions == (width > 1 ? steps : 0));
+          // All of the replica's micro-batches of the group are in.
+          const int next = replica + width * backwards;
+          RC_ASSERT(next >= program.micro_batches() || program.group_of(MicroBatch{next}) > a.group);
+        }
+      }
+      const int own = std::max(0, (program.micro_batches() - replica + width - 1) / width);
+      const bool reads_data = stage.value == 0 || stage.value == program.placement.stages() - 1;
+      RC_ASSERT(forwards == own);
+      RC_ASSERT(backwards == own);
+      RC_ASSERT(steps == program.groups());
+      RC_ASSERT(loads == (reads_data ? own : 0));
+    });
+  }));
+}
+
+TEST_CASE("losses are sent once by every replica that has one, and printed once", "[generators]") {
+  REQUIRE(rc::check([] {
+    const ScheduleProgram program = random_program().program;
+    const Placement& placement = program.placement;
+    const StageId last{placement.stages() - 1};
+    std::map<std::pair<Rank, Group>, int> reports;
+    for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+      for (const Action& a : program.ranks[r]) {
+        if (a.op == Op::report_loss) ++reports[{Rank{r}, a.group}];
+      }
+    }
+    std::set<std::pair<Rank, Group>> expected;
+    for (int g = 0; g < program.groups(); ++g) expected.insert({placement.ranks[0][0], Group{g}});
+    for (int i = 0; i < program.micro_batches(); ++i) {
+      expected.insert({placement.rank_of(last, MicroBatch{i}), program.group_of(MicroBatch{i})});
+    }
+    RC_ASSERT(reports.size() == expected.size());
+    for (const auto& [key, count] : reports) {
+      RC_ASSERT(count == 1);
+      RC_ASSERT(expected.contains(key));
+    }
+  }));
+}
+
+TEST_CASE("versions follow the closed form, and what the list itself says", "[generators]") {
+  REQUIRE(rc::check([] {
+    ScheduleRequest request{.placement = *rc::gen::arbitrary<bool>() ? random_widths(5) : random_shared(),
+                            .group_sizes = random_groups(12),
+                            .vertical_sync = *rc::gen::arbitrary<bool>()};
+    const ScheduleProgram program = find_schedule("pipedream").generate(request);
+    each_replica(program, [&](StageId stage, int, const std::vector<Action>& actions) {
+      const int delay = delay_by_the_paper(program.placement, request.vertical_sync ? 0 : stage.value);
+      int steps = 0;
+      std::map<MicroBatch, Version> read;
+      for (const Action& a : actions) {
+        if (a.op == Op::step) ++steps;
+        if (a.op == Op::forward) {
+          RC_ASSERT(a.version.value ==
+                    groups_complete_after(request.group_sizes, std::max(0, a.micro_batch.value - delay)));
+          RC_ASSERT(a.version.value <= steps);                                                  // it exists
+          if (!request.vertical_sync || stage.value == 0) RC_ASSERT(a.version.value == steps);  // the newest
+          read[a.micro_batch] = a.version;
+        }
+        if (a.op == Op::backward) RC_ASSERT(a.version == read.at(a.micro_batch));
+      }
+    });
+  }));
+}
+
+TEST_CASE("a straight pipeline lags p - 1 - s micro-batches, with vertical sync p - 1", "[generators]") {
+  for (int p = 1; p <= 6; ++p) {
+    for (const bool vertical : {false, true}) {
+      const std::vector<int> groups{3, 1, 2, 2, 5, 1};
+      const auto program =
+          find_schedule("pipedream")
+              .generate(
+                  {.placement = Placement::straight(p), .group_sizes = groups, .vertical_sync = vertical});
+      for (int s = 0; s < p; ++s) {
+        for (const Action& a : program.ranks[static_cast<std::size_t>(s)]) {
+          if (a.op != Op::forward) continue;
+          const int delay = vertical ? p - 1 : p - 1 - s;
+          CHECK(a.version.value == groups_complete_after(groups, std::max(0, a.micro_batch.value - delay)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("micro-batches in flight and versions alive are what the schedule says beforehand",
+          "[generators]") {
+  REQUIRE(rc::check([] {
+    const RandomProgram random = random_program();
+    const Schedule& schedule = find_schedule(random.schedule);
+    const Placement& placement = random.request.placement;
+    std::map<StageId, int> in_flight;
+    std::map<StageId, int> alive;
+    each_replica(random.program, [&](StageId stage, int, const std::vector<Action>& actions) {
+      int flying = 0;
+      Version current{0};
+      for (std::size_t i = 0; i < actions.size(); ++i) {
+        if (actions[i].op == Op::forward) in_flight[stage] = std::max(in_flight[stage], ++flying);
+        if (actions[i].op == Op::backward) --flying;
+        if (actions[i].op == Op::step) current = Version{actions[i].version.value + 1};
+        std::set<Version> needed{current};
+        for (std::size_t j = i + 1; j < actions.size(); ++j) {
+          if (is_compute(actions[j].op) && actions[j].version < current) needed.insert(actions[j].version);
+        }
+        alive[stage] = std::max(alive[stage], static_cast<int>(needed.size()));
+      }
+    });
+    for (const auto& [stage, most] : in_flight) {
+      RC_ASSERT(schedule.in_flight(placement, stage, random.program.micro_batches()) == most);
+    }
+    for (const auto& [stage, most] : alive) {
+      RC_ASSERT(schedule.versions(placement, stage, random.request.group_sizes,
+                                  random.request.vertical_sync) == most);
+    }
+  }));
+}
+
+TEST_CASE("the figures of the literature", "[generators]") {
+  const Placement straight = Placement::straight(4);
+  const std::vector<int> every_micro_batch(20, 1);
+  for (int s = 0; s < 4; ++s) {
+    CHECK(find_schedule("fill_drain").in_flight(straight, StageId{s}, 8) == 8);
+    CHECK(find_schedule("1f1b").in_flight(straight, StageId{s}, 8) == 4 - s);
+    CHECK(find_schedule("1f1b").in_flight(straight, StageId{s}, 2) == std::min(2, 4 - s));
+    CHECK(find_schedule("pipedream").versions(straight, StageId{s}, every_micro_batch, false) == 4 - s);
+    CHECK(find_schedule("pipedream").versions(straight, StageId{s}, every_micro_batch, true) == 4);
+    CHECK(find_schedule("1f1b").versions(straight, StageId{s}, {8}, false) == 1);
+  }
+}
+
+TEST_CASE("what cannot be generated is refused with the reason", "[generators]") {
+  const auto& pipedream = find_schedule("pipedream");
+  const auto& flush = find_schedule("1f1b");
+  const Placement two = Placement::straight(2);
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message([&] {
+          (void)pipedream.generate({.placement = two, .group_sizes = {2}, .clip = true});
+        }).find("cannot clip by the global norm") != std::string::npos);
+  CHECK(message([&] {
+          (void)flush.generate({.placement = two, .group_sizes = {2, 2}});
+        }) == "1f1b is synchronous: a program is one step with one group, not 2");
+  CHECK(message([&] { (void)flush.generate({.placement = two, .group_sizes = {}}); }) != "");
+  CHECK(message([&] { (void)flush.generate({.placement = two, .group_sizes = {0}}); }) ==
+        "expected at least 1 micro-batch in each group, found 0");
+  CHECK(message([&] { (void)flush.generate({.placement = {}, .group_sizes = {1}}); }) != "");
+  CHECK(message([&] {
+          (void)flush.generate({.placement = Placement{{{Rank{0}}, {Rank{2}}}}, .group_sizes = {1}});
+        }) != "");
+  CHECK(message([&] {
+          (void)flush.generate({.placement = Placement{{{Rank{0}, Rank{0}}}}, .group_sizes = {1}});
+        }) == "stage 0 has the same rank twice");
+  CHECK(message([&] { (void)validation_program(two, 0); }) != "");
+  CHECK(message([&] {
+          (void)find_schedule("1f1", {"run.json", "/pipeline/schedule"});
+        }) ==
+        "run.json: /pipeline/schedule: expected one of \"fill_drain\", \"1f1b\", \"pipedream\", found "
+        "\"1f1\"; did "
+        "you mean \"1f1b\"?");
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,549 @@
+#include "test/schedules/interpreter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <tuple>
+
+namespace stagecraft::test {
+namespace {
+
+/// Thrown for whatever an engine could not carry out, or would carry out wrongly.
+struct Wrong : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+void require(bool holds, const char* what) {
+  if (!holds) throw Wrong(what);
+}
+
+template <class... Parts>
+Symbol made_of(Parts... parts) {
+  Symbol h = 0x51ED270B9D3A7C15ULL;
+  for (const auto part : {static_cast<Symbol>(parts)...}) {
+    h = (h ^ part) * 0x9E3779B97F4A7C15ULL;
+    h ^= h >> 29U;
+  }
+  return h;
+}
+
+enum Made : Symbol {
+  data,
+  activation,
+  activation_gradient,
+  weight_gradient,
+  weights,
+  statistics,
+  loss,
+  norm,
+  nothing
+};
+
+using Work = std::pair<int, int>;  ///< stage, micro-batch
+
+struct SlotState {
+  enum { free, pending, full } state = free;
+  std::optional<Symbol> content;  ///< none: poison
+  Tag tag;                        ///< while pending or full
+};
+
+/// What a forward keeps for its backward.
+struct Kept {
+  Symbol input = 0, output = 0, weights = 0;
+  std::optional<int> slot;  ///< where the input lies
+  Symbol gradient = 0;      ///< of the output, between the two halves of a split backward
+  bool input_done = false;
+};
+
+struct Accumulation {
+  Symbol sum = nothing;
+  bool open = false;
+  int group = -1;
+};
+
+struct StageState {
+  std::vector<Symbol> versions;
+  Symbol statistics = nothing;
+  Accumulation accumulation;
+};
+
+struct RankState {
+  std::size_t next = 0;
+  std::vector<SlotState> slots;
+  std::map<int, StageState> stages;
+  std::set<Work> loaded, ever_loaded;
+  std::map<Work, Kept> kept;
+  std::map<Work, Symbol> outputs, input_gradients;
+  std::map<int, Symbol> losses, norms;  ///< by group
+  std::map<int, Symbol> reported;
+  std::set<Tag> sending;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const LoweredProgram& program, unsigned seed) : program_(program), random_(seed) {}
+
+  Outcome run() {
+    try {
+      start();
+      while (step_somewhere()) {
+      }
+      finish();
+    } catch (const Wrong& wrong) {
+      outcome_ = {};
+      outcome_.wrong = wrong.what();
+    }
+    return outcome_;
+  }
+
+ private:
+  // --- the placement, read afresh -----------------------------------------------------------------------
+  int stages() const { return static_cast<int>(program_.placement.ranks.size()); }
+  bool last(int stage) const { return stage == stages() - 1; }
+  int micro_batches() const { return total_; }
+
+  int owner(int stage, int mb) const {
+    require(stage >= 0 && stage < stages() && mb >= 0 && mb < total_, "stage or micro-batch out of range");
+    const auto& replicas = program_.placement.ranks[static_cast<std::size_t>(stage)];
+    return replicas[static_cast<std::size_t>(mb) % replicas.size()].value;
+  }
+
+  int group_of(int mb) const {
+    int group = 0;
+    for (int end = program_.group_sizes[0]; mb >= end;
+         end += program_.group_sizes[static_cast<std::size_t>(group)])
+      ++group;
+    return group;
+  }
+
+  std::pair<int, int> ends(const Tag& t) const {
+    if (t.payload == Payload::loss) {
+      require(t.from.value == stages() - 1 && t.to.value == 0,
+              "a loss goes from the last stage to the first");
+      const auto& replicas = program_.placement.ranks.back();
+      require(t.index >= 0 && t.index < static_cast<int>(replicas.size()), "no such replica");
+      return {replicas[static_cast<std::size_t>(t.index)].value, program_.placement.ranks[0][0].value};
+    }
+    require(t.index == 0, "a boundary has one tensor");
+    return {owner(t.from.value, t.micro_batch.value), owner(t.to.value, t.micro_batch.value)};
+  }
+
+  // --- running ------------------------------------------------------------------------------------------
+  void start() {
+    for (const int size : program_.group_sizes) total_ += size;
+    require(program_.ranks.size() == program_.slots.size(), "lists and slot tables differ in number");
+    ranks_.resize(program_.ranks.size());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].slots.resize(program_.slots[r].size());
+    for (int s = 0; s < stages(); ++s) {
+      for (const Rank rank : program_.placement.ranks[static_cast<std::size_t>(s)]) {
+        ranks_.at(rank.index()).stages[s].versions = {made_of(weights, s)};
+      }
+    }
+  }
+
+  /// One action of a random rank that can go on; false when none can.
+  bool step_somewhere() {
+    std::vector<int> order(ranks_.size());
+    for (std::size_t r = 0; r < order.size(); ++r) order[r] = static_cast<int>(r);
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const int rank : order) {
+      if (random_() % 2 == 0) arrive_somewhere();
+      RankState& mine = ranks_[static_cast<std::size_t>(rank)];
+      const auto& list = program_.ranks[static_cast<std::size_t>(rank)];
+      if (mine.next == list.size() || !carry_out(rank, list[mine.next])) continue;
+      ++mine.next;
+      return true;
+    }
+    return false;
+  }
+
+  void finish() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      require(ranks_[r].next == program_.ranks[r].size(), "deadlock");
+      for (const SlotState& slot : ranks_[r].slots)
+        require(slot.state == SlotState::free, "a slot is never released");
+      require(ranks_[r].sending.empty(), "a send is never waited for");
+      require(ranks_[r].kept.empty(), "a forward without a backward");
+      for (const auto& [stage, state] : ranks_[r].stages) {
+        require(!state.accumulation.open, "a gradient that enters no step");
+        outcome_.weights[{stage, static_cast<int>(r)}] =
+            made_of(state.versions.back(), state.versions.size());
+        outcome_.statistics[{stage, static_cast<int>(r)}] = state.statistics;
+      }
+    }
+  }
+
+  /// False: the action has to wait.
+  bool carry_out(int rank, const Action& a) {
+    RankState& mine = ranks_[static_cast<std::size_t>(rank)];
+    switch (a.op) {
+      case Op::load:
+        load(mine, a);
+        return true;
+      case Op::forward:
+        forward(rank, mine, a);
+        return true;
+      case Op::recompute:
+        recompute(rank, mine, a);
+        return true;
+      case Op::backward_input:
+        backward_input(rank, mine, a);
+        return true;
+      case Op::backward_weight:
+        backward_weight(mine, a);
+        return true;
+      case Op::backward:
+        backward_input(rank, mine, a);
+        backward_weight(mine, a);
+        return true;
+      case Op::reduce:
+        return reduce(rank, a);
+      case Op::agree_norm:
+        return agree(rank, a);
+      case Op::step:
+        step(mine, a);
+        return true;
+      case Op::report_loss:
+        report(rank, mine, a);
+        return true;
+      case Op::post_receive:
+        post(rank, mine, a);
+        return true;
+      case Op::wait_receive:
+        return wait_receive(rank, mine, a);
+      case Op::start_send:
+        return start_send(rank, mine, a);
+      case Op::wait_send:
+        require(mine.sending.erase(a.tag) == 1, "wait for a send that was not started");
+        return true;
+      case Op::release:
+        release(mine, a);
+        return true;
+    }
+    throw Wrong("no such action");
+  }
+
+  // --- compute ------------------------------------------------------------------------------------------
+  StageState& stage(RankState& mine, StageId id) {
+    const auto found = mine.stages.find(id.value);
+    require(found != mine.stages.end(), "the rank does not hold the stage");
+    return found->second;
+  }
+
+  void load(RankState& mine, const Action& a) {
+    require(a.stage.value == 0 || last(a.stage.value), "no data for this stage");
+    stage(mine, a.stage);
+    owner(a.stage.value, a.micro_batch.value);
+    const Work work{a.stage.value, a.micro_batch.value};
+    require(mine.ever_loaded.insert(work).second, "the data was already taken");
+    mine.loaded.insert(work);
+  }
+
+  Symbol weights_of(RankState& mine, const Action& a) {
+    const auto& versions = stage(mine, a.stage).versions;
+    require(a.version.value >= 0 && a.version.index() < versions.size(), "a version that does not exist yet");
+    return versions[a.version.index()];
+  }
+
+  SlotState& slot(RankState& mine, Slot id) {
+    require(id.valid() && id.index() < mine.slots.size(), "no such slot");
+    return mine.slots[id.index()];
+  }
+
+  Symbol read(RankState& mine, Slot id) {
+    const SlotState& s = slot(mine, id);
+    require(s.state == SlotState::full && s.content.has_value(), "poison is read");
+    return *s.content;
+  }
+
+  Symbol input_of(int rank, RankState& mine, const Action& a) {
+    const int s = a.stage.value;
+    const int mb = a.micro_batch.value;
+    if (s == 0) return made_of(data, mb);
+    if (owner(s - 1, mb) != owner(s, mb)) return read(mine, a.slot);
+    require(mine.outputs.contains({s - 1, mb}), "the previous stage's forward is not done");
+    static_cast<void>(rank);
+    return mine.outputs[{s - 1, mb}];
+  }
+
+  Symbol output_of(const Action& a, Symbol input, Symbol read_weights) const {
+    return made_of(activation, a.stage.value, a.micro_batch.value, input, read_weights);
+  }
+
+  void forward(int rank, RankState& mine, const Action& a) {
+    StageState& state = stage(mine, a.stage);
+    const int mb = a.micro_batch.value;
+    owner(a.stage.value, mb);
+    const Work work{a.stage.value, mb};
+    if (a.stage.value == 0 || last(a.stage.value)) require(mine.loaded.erase(work) == 1, "data not loaded");
+    Kept kept;
+    kept.input = input_of(rank, mine, a);
+    kept.weights = weights_of(mine, a);
+    kept.output = output_of(a, kept.input, kept.weights);
+    if (a.slot.valid()) kept.slot = a.slot.value;
+    require(!mine.outputs.contains(work), "a second forward");
+    mine.outputs[work] = kept.output;
+    if (last(a.stage.value)) {
+      Symbol& sum = mine.losses.try_emplace(group_of(mb), nothing).first->second;
+      sum = made_of(sum, loss, kept.output);
+    }
+    if (program_.kind == SegmentKind::validate) return;
+    state.statistics = made_of(state.statistics, kept.input);
+    mine.kept[work] = kept;
+  }
+
+  Kept& kept_of(RankState& mine, const Action& a) {
+    const auto found = mine.kept.find({a.stage.value, a.micro_batch.value});
+    require(found != mine.kept.end(), "nothing is kept for it");
+    return found->second;
+  }
+
+  /// The kept input must still be there, and the weights the same.
+  void check_kept(RankState& mine, const Action& a, const Kept& kept) {
+    require(weights_of(mine, a) == kept.weights, "other weights than the forward's");
+    if (kept.slot) require(read(mine, Slot{*kept.slot}) == kept.input, "the kept input is gone");
+  }
+
+  void recompute(int rank, RankState& mine, const Action& a) {
+    Kept& kept = kept_of(mine, a);
+    check_kept(mine, a, kept);
+    require(!kept.input_done, "recomputed too late");
+    require(output_of(a, input_of(rank, mine, a), weights_of(mine, a)) == kept.output,
+            "recomputed something else");
+  }
+
+  void backward_input(int rank, RankState& mine, const Action& a) {
+    static_cast<void>(rank);
+    Kept& kept = kept_of(mine, a);
+    require(!kept.input_done, "a second input gradient");
+    check_kept(mine, a, kept);
+    const int s = a.stage.value;
+    const int mb = a.micro_batch.value;
+    kept.gradient = made_of(loss, mb);
+    if (!last(s) && owner(s + 1, mb) != owner(s, mb)) kept.gradient = read(mine, a.slot);
+    if (!last(s) && owner(s + 1, mb) == owner(s, mb)) {
+      require(mine.input_gradients.contains({s + 1, mb}), "the next stage's backward is not done");
+      kept.gradient = mine.input_gradients[{s + 1, mb}];
+    }
+    kept.input_done = true;
+    mine.input_gradients[{s, mb}] = made_of(activation_gradient, s, kept.output, kept.gradient);
+  }
+
+  void backward_weight(RankState& mine, const Action& a) {
+    Kept& kept = kept_of(mine, a);
+    require(kept.input_done, "weight gradient before input gradient");
+    check_kept(mine, a, kept);
+    const int s = a.stage.value;
+    const int mb = a.micro_batch.value;
+    if (!last(s) && owner(s + 1, mb) != owner(s, mb)) {
+      require(read(mine, a.slot) == kept.gradient, "the output's gradient is gone");
+    }
+    Accumulation& sum = stage(mine, a.stage).accumulation;
+    require(!sum.open || sum.group == a.group.value, "two accumulations at once");
+    sum = {made_of(sum.open ? sum.sum : Symbol{nothing}, weight_gradient, kept.output, kept.gradient), true,
+           a.group.value};
+    mine.kept.erase({s, mb});
+  }
+
+  // --- collectives and updates --------------------------------------------------------------------------
+  /// Whether all of `members` stand at a collective of this kind; those of another group or stage are wrong.
+  bool all_at(const std::vector<int>& members, const Action& a) const {
+    for (const int member : members) {
+      const auto& list = program_.ranks[static_cast<std::size_t>(member)];
+      const std::size_t next = ranks_[static_cast<std::size_t>(member)].next;
+      if (next == list.size() || list[next].op != a.op || list[next].stage != a.stage) return false;
+      require(list[next].group == a.group, "a collective of two different groups");
+    }
+    return true;
+  }
+
+  bool reduce(int rank, const Action& a) {
+    stage(ranks_[static_cast<std::size_t>(rank)], a.stage);
+    std::vector<int> members;
+    for (const Rank r : program_.placement.ranks[a.stage.index()]) members.push_back(r.value);
+    if (!all_at(members, a)) return false;
+    Symbol sum = nothing;
+    for (const int member : members) {
+      const Accumulation& part = ranks_[static_cast<std::size_t>(member)].stages[a.stage.value].accumulation;
+      require(!part.open || part.group == a.group.value, "the gradients of another group are reduced");
+      sum = made_of(sum, part.open ? part.sum : Symbol{nothing});
+    }
+    for (const int member : members) {
+      ranks_[static_cast<std::size_t>(member)].stages[a.stage.value].accumulation = {sum, true,
+                                                                                     a.group.value};
+    }
+    return advance_others(members, rank);
+  }
+
+  bool agree(int rank, const Action& a) {
+    std::vector<int> members;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) members.push_back(static_cast<int>(r));
+    if (!all_at(members, a)) return false;
+    Symbol value = norm;
+    for (const RankState& state : ranks_) {
+      for (const auto& [id, held] : state.stages) value = made_of(value, id, held.accumulation.sum);
+    }
+    for (RankState& state : ranks_) {
+      require(state.norms.emplace(a.group.value, value).second, "a second agreement");
+    }
+    return advance_others(members, rank);
+  }
+
+  bool advance_others(const std::vector<int>& members, int rank) {
+    for (const int member : members) {
+      if (member != rank) ++ranks_[static_cast<std::size_t>(member)].next;
+    }
+    return true;
+  }
+
+  void step(RankState& mine, const Action& a) {
+    StageState& state = stage(mine, a.stage);
+    require(a.version.value + 1 == static_cast<int>(state.versions.size()),
+            "a step from a version that is not the newest");
+    require(!state.accumulation.open || state.accumulation.group == a.group.value,
+            "the gradients of another group");
+    const auto agreed = mine.norms.find(a.group.value);
+    state.versions.push_back(made_of(weights, state.versions.back(),
+                                     state.accumulation.open ? state.accumulation.sum : Symbol{nothing},
+                                     agreed == mine.norms.end() ? Symbol{nothing} : agreed->second));
+    state.accumulation = {};
+  }
+
+  void report(int rank, RankState& mine, const Action& a) {
+    stage(mine, a.stage);
+    const int g = a.group.value;
+    require(g >= 0 && g < static_cast<int>(program_.group_sizes.size()), "no such group");
+    const int printer = program_.placement.ranks[0][0].value;
+    if (rank != printer) {
+      require(last(a.stage.value) && mine.losses.contains(g), "nothing to report");
+      require(mine.reported.emplace(g, mine.losses[g]).second, "a second report");
+      return;
+    }
+    require(a.stage.value == 0, "the printing rank reports as stage 0");
+    const auto versions = mine.stages[0].versions.size();
+    require(program_.kind == SegmentKind::validate || versions > static_cast<std::size_t>(g) + 1,
+            "a step is reported that was not made");
+    Symbol all = nothing;
+    const auto& replicas = program_.placement.ranks.back();
+    for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+      if (!takes_part(replica, replicas.size(), g)) continue;
+      if (replicas[replica].value == printer) {
+        require(mine.losses.contains(g), "no loss yet");
+        all = made_of(all, mine.losses[g]);
+        continue;
+      }
+      const Tag wanted{Payload::loss, StageId{stages() - 1}, StageId{0}, MicroBatch{g},
+                       static_cast<std::int32_t>(replica)};
+      const auto found = std::find_if(mine.slots.begin(), mine.slots.end(), [&](const SlotState& s) {
+        return s.state == SlotState::full && s.content && s.tag == wanted;
+      });
+      require(found != mine.slots.end(), "a loss has not arrived");
+      all = made_of(all, *found->content);
+    }
+    require(outcome_.reports.emplace(g, all).second, "a second report");
+  }
+
+  bool takes_part(std::size_t replica, std::size_t width, int group) const {
+    for (int mb = 0; mb < total_; ++mb) {
+      if (static_cast<std::size_t>(mb) % width == replica && group_of(mb) == group) return true;
+    }
+    return false;
+  }
+
+  // --- transfers ----------------------------------------------------------------------------------------
+  struct Posted {
+    int rank;
+    Slot slot;
+  };
+  struct Arriving {
+    Posted where;
+    Tag tag;
+    Symbol content;
+  };
+
+  void post(int rank, RankState& mine, const Action& a) {
+    const auto [from, to] = ends(a.tag);
+    require(to == rank && from != rank, "a receive on the wrong rank");
+    SlotState& s = slot(mine, a.slot);
+    const SlotInfo& info = program_.slots[static_cast<std::size_t>(rank)][a.slot.index()];
+    require(info == SlotInfo{a.tag.payload, a.tag.from, a.tag.to, a.tag.index}, "a slot of another boundary");
+    require(s.state == SlotState::free, "a receive into a slot that is in use");
+    require(posted_.try_emplace(a.tag, Posted{rank, a.slot}).second, "a second receive of the same tag");
+    s = {SlotState::pending, std::nullopt, a.tag};
+  }
+
+  Symbol sent_tensor(RankState& mine, const Tag& t) {
+    const Work work{t.from.value, t.micro_batch.value};
+    const auto& from = t.payload == Payload::activation ? mine.outputs : mine.input_gradients;
+    if (t.payload == Payload::loss) {
+      require(mine.reported.contains(t.micro_batch.value), "a loss that was not reported");
+      return mine.reported[t.micro_batch.value];
+    }
+    require(t.to.value == t.from.value + (t.payload == Payload::activation ? 1 : -1), "not a boundary");
+    require(from.contains(work), "a tensor that was not made");
+    return from.at(work);
+  }
+
+  bool start_send(int rank, RankState& mine, const Action& a) {
+    const auto [from, to] = ends(a.tag);
+    require(from == rank && to != rank, "a send on the wrong rank");
+    const Symbol content = sent_tensor(mine, a.tag);
+    const auto where = posted_.find(a.tag);
+    if (where == posted_.end() || sent_.contains(a.tag)) return false;
+    sent_.insert(a.tag);
+    mine.sending.insert(a.tag);
+    arriving_.push_back({where->second, a.tag, content});
+    return true;
+  }
+
+  void arrive(std::size_t which) {
+    const Arriving now = arriving_[which];
+    arriving_.erase(arriving_.begin() + static_cast<std::ptrdiff_t>(which));
+    SlotState& s = ranks_[static_cast<std::size_t>(now.where.rank)].slots[now.where.slot.index()];
+    require(s.state == SlotState::pending && s.tag == now.tag, "a slot is written while it is in use");
+    s.content = now.content;
+  }
+
+  void arrive_somewhere() {
+    if (!arriving_.empty()) arrive(random_() % arriving_.size());
+  }
+
+  bool wait_receive(int rank, RankState& mine, const Action& a) {
+    SlotState& s = slot(mine, a.slot);
+    require(s.state == SlotState::pending && s.tag == a.tag, "wait for what was not posted");
+    if (!sent_.contains(a.tag)) return false;
+    for (std::size_t i = 0; i < arriving_.size(); ++i) {
+      if (arriving_[i].tag == a.tag && arriving_[i].where.rank == rank) {
+        arrive(i);
+        break;
+      }
+    }
+    s.state = SlotState::full;
+    return true;
+  }
+
+  void release(RankState& mine, const Action& a) {
+    SlotState& s = slot(mine, a.slot);
+    require(s.state == SlotState::full, "release of a slot that holds nothing");
+    s = {};
+  }
+
+  const LoweredProgram& program_;
+  std::mt19937 random_;
+  int total_ = 0;
+  std::vector<RankState> ranks_;
+  std::map<Tag, Posted> posted_;
+  std::set<Tag> sent_;
+  std::vector<Arriving> arriving_;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+Outcome interpret(const LoweredProgram& program, unsigned seed) { return Interpreter(program, seed).run(); }
+
+}  // namespace stagecraft::test

@@ -1,0 +1,305 @@
+// The memory proof against small cases done by hand, and against a ledger that walks a rank's list as the
+// engine does: tensors come and go one by one, and the most there ever was is the peak.
+
+#include "schedules/checker.h"
+#include "test/schedules/program_grid.h"
+#include "test/support/catch.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace stagecraft {
+namespace {
+
+/// All different, so that a mix-up shows.
+StageCosts costs_of(int stage, int stages) {
+  const auto bytes = [&](int n) { return Bytes{n + stage * 7}; };
+  StageCosts c;
+  c.parameters = bytes(100'000);
+  c.buffers = bytes(1'000);
+  c.optimizer_state = bytes(300'000);
+  c.input = Bytes{stage == 0 ? 3'000 : 5'000 + (stage - 1) * 11};
+  c.output = Bytes{stage + 1 == stages ? 0 : 5'000 + stage * 11};  // the next stage's input
+  c.kept_for_input = bytes(20'000);
+  c.kept_for_weight = bytes(9'000);
+  c.output_kept = stage % 2 == 1;
+  c.forward_peak = bytes(31'000);
+  c.backward_peak = bytes(27'000);
+  return c;
+}
+
+CostTable costs_for(int stages) {
+  CostTable costs;
+  for (int s = 0; s < stages; ++s) costs.stages.push_back(costs_of(s, stages));
+  return costs;
+}
+
+/// One rank's tensors, by name, as its list is carried out.
+class Ledger {
+ public:
+  Ledger(const LoweredProgram& program, const CostTable& costs, const Proof& proof, Rank rank)
+      : program_(program), costs_(costs), rank_(rank) {
+    const bool train = program.kind == SegmentKind::train;
+    for (const StageId s : program.placement.stages_of(rank)) {
+      const StageCosts& c = cost(s);
+      fixed_ += (c.parameters + c.buffers + c.optimizer_state).value + (train ? c.parameters.value : 0);
+    }
+    for (const StageProof& stage : proof.stages) {
+      if (stage.rank == rank) fixed_ += cost(stage.stage).parameters.value * (stage.versions_alive - 1);
+    }
+    for (const SlotInfo& slot : program.slots[rank.index()]) {
+      fixed_ += slot.payload == Payload::loss         ? costs.loss.value
+                : slot.payload == Payload::activation ? cost(slot.to).input.value
+                                                      : cost(slot.to).output.value;
+    }
+    for (const Action& a : program.ranks[rank.index()]) {
+      if (a.op == Op::recompute) recomputed_.insert({a.stage, a.micro_batch});
+    }
+    note(0);
+    for (const Action& a : program.ranks[rank.index()]) carry_out(a);
+  }
+
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+  [[nodiscard]] bool empty() const { return tensors_.empty(); }
+
+ private:
+  enum class What { data, kept, weight_part, output, gradient, loss };
+  using Key = std::tuple<What, StageId, MicroBatch>;
+
+  [[nodiscard]] const StageCosts& cost(StageId s) const { return costs_.stages[s.index()]; }
+  void make(What what, StageId s, MicroBatch mb, Bytes bytes) { tensors_[{what, s, mb}] = bytes.value; }
+  void drop(What what, StageId s, MicroBatch mb) { tensors_.erase({what, s, mb}); }
+  [[nodiscard]] bool here(StageId s, MicroBatch mb) const {
+    return program_.placement.rank_of(s, mb) == rank_;
+  }
+
+  void note(std::int64_t transient) {
+    std::int64_t now = fixed_ + transient;
+    for (const auto& [key, bytes] : tensors_) now += bytes;
+    peak_ = std::max(peak_, now);
+  }
+
+  void carry_out(const Action& a) {
+    const StageId s = a.stage;
+    const MicroBatch mb = a.micro_batch;
+    if (is_compute(a.op)) {
+      note((a.op == Op::forward || a.op == Op::recompute ? cost(s).forward_peak : cost(s).backward_peak)
+               .value);
+    }
+    switch (a.op) {
+      case Op::load:
+        if (s.value == 0) make(What::data, s, mb, cost(s).input);
+        break;
+      case Op::forward:
+        forward(s, mb);
+        break;
+      case Op::recompute:
+        make(What::kept, s, mb, cost(s).kept_for_input);
+        if (cost(s).output_kept && !last(s)) make(What::output, s, mb, cost(s).output);
+        break;
+      case Op::backward:
+      case Op::backward_input:
+        drop(What::kept, s, mb);
+        if (a.op == Op::backward_input) make(What::weight_part, s, mb, cost(s).kept_for_weight);
+        if (s.value > 0) make(What::gradient, s, mb, cost(s).input);
+        if (a.op == Op::backward) done(s, mb);
+        break;
+      case Op::backward_weight:
+        done(s, mb);
+        break;
+      case Op::start_send:
+        if (a.tag.payload == Payload::loss) make(What::loss, a.tag.from, a.tag.micro_batch, costs_.loss);
+        break;
+      case Op::wait_send:
+        sent(a.tag);
+        break;
+      default:
+        break;
+    }
+    note(0);
+  }
+
+  [[nodiscard]] bool last(StageId s) const { return s.value + 1 == program_.placement.stages(); }
+
+  void forward(StageId s, MicroBatch mb) {
+    if (!last(s)) make(What::output, s, mb, cost(s).output);
+    if (program_.kind == SegmentKind::validate) return done(s, mb);
+    if (!recomputed_.contains({s, mb})) make(What::kept, s, mb, cost(s).kept_for_input);
+  }
+
+  /// The stage needs nothing of the micro-batch any more.
+  void done(StageId s, MicroBatch mb) {
+    finished_.insert({s, mb});
+    drop(What::data, s, mb);
+    drop(What::weight_part, s, mb);
+    if (s.value > 0 && here(StageId{s.value - 1}, mb)) {
+      const StageId previous{s.value - 1};
+      if (!cost(previous).output_kept || program_.kind == SegmentKind::validate)
+        drop(What::output, previous, mb);
+    }
+    if (!last(s)) {
+      const StageId next{s.value + 1};
+      if (here(next, mb)) drop(What::gradient, next, mb);
+      const bool under_way = !here(next, mb) && !sent_.contains({s, mb});
+      if (program_.kind == SegmentKind::train && !under_way) drop(What::output, s, mb);
+    }
+  }
+
+  void sent(const Tag& tag) {
+    if (tag.payload == Payload::loss) return drop(What::loss, tag.from, tag.micro_batch);
+    if (tag.payload == Payload::gradient) return drop(What::gradient, tag.from, tag.micro_batch);
+    const Work work{tag.from, tag.micro_batch};
+    sent_.insert(work);
+    const bool kept = cost(tag.from).output_kept && program_.kind == SegmentKind::train &&
+                      !recomputed_.contains(work) && !finished_.contains(work);
+    if (!kept) drop(What::output, tag.from, tag.micro_batch);
+  }
+
+  using Work = std::pair<StageId, MicroBatch>;
+  const LoweredProgram& program_;
+  const CostTable& costs_;
+  Rank rank_;
+  std::int64_t fixed_ = 0;
+  std::int64_t peak_ = 0;
+  std::map<Key, std::int64_t> tensors_;
+  std::set<Work> recomputed_, finished_, sent_;
+};
+
+LoweredProgram lowered(const char* schedule, const Placement& placement, const std::vector<int>& groups) {
+  return lower(find_schedule(schedule).generate({placement, groups}));
+}
+
+std::int64_t sum(const MemoryProof& m) {
+  return (m.weights + m.versions + m.gradients + m.optimizer_state + m.kept + m.transfers + m.transient)
+      .value;
+}
+
+}  // namespace
+
+TEST_CASE("one rank, one micro-batch, by hand", "[memory]") {
+  CostTable costs;
+  StageCosts& c = costs.stages.emplace_back();
+  c.parameters = Bytes{1000};
+  c.buffers = Bytes{10};
+  c.optimizer_state = Bytes{2000};
+  c.input = Bytes{100};
+  c.kept_for_input = Bytes{50};
+  c.forward_peak = Bytes{70};
+  c.backward_peak = Bytes{80};
+  const Proof proof = check(lowered("fill_drain", Placement::straight(1), {1}), &costs);
+  REQUIRE(proof.memory.size() == 1);
+  const MemoryProof& m = proof.memory.front();
+  CHECK(m.weights.value == 1010);
+  CHECK(m.gradients.value == 1000);
+  CHECK(m.optimizer_state.value == 2000);
+  CHECK(m.versions.value == 0);
+  CHECK(m.kept.value == 150);  // the data and what the forward kept
+  CHECK(m.transfers.value == 0);
+  CHECK(m.transient.value == 80);
+  CHECK(m.peak.value == 4240);
+  CHECK(m.at == "rank 0 [2] backward of micro-batch 0 on stage 0");
+}
+
+TEST_CASE("two stages under 1F1B, by hand", "[memory]") {
+  CostTable costs;
+  costs.stages.resize(2);
+  costs.stages[0].input = Bytes{1};
+  costs.stages[0].output = costs.stages[1].input = Bytes{100};
+  costs.stages[0].kept_for_input = Bytes{10'000};
+  costs.stages[1].kept_for_input = Bytes{1'000'000};
+  costs.loss = Bytes{10'000'000};
+  const LoweredProgram program = lowered("1f1b", Placement::straight(2), {4});
+  const Proof proof = check(program, &costs);
+  INFO(to_text(program));
+  // Rank 0: two micro-batches in flight (data and kept), two slots for gradients and one for the loss, and up
+  // to two sends under way.
+  CHECK(proof.memory[0].kept.value == 2 * 1 + 2 * 10'000);
+  CHECK(proof.memory[0].transfers.value == 2 * 100 + 10'000'000 + 2 * 100);
+  // Rank 1: one in flight, two slots; in the end the loss and two gradients are under way.
+  CHECK(proof.memory[1].peak.value == 2 * 100 + 1'000'000 + 10'000'000 + 2 * 100);
+  CHECK(proof.memory[1].kept.value == 1'000'000);
+}
+
+TEST_CASE("the peak is what a ledger finds", "[memory]") {
+  auto placements = test::straight_placements();
+  for (auto& odd : test::odd_placements()) placements.push_back(std::move(odd));
+  int recomputed_or_split = 0;
+  for (const auto& entry : test::program_grid(placements)) {
+    const CostTable costs = costs_for(entry.program.placement.stages());
+    const Proof proof = check(entry.program, &costs);
+    REQUIRE(proof.memory.size() == entry.program.ranks.size());
+    for (const MemoryProof& memory : proof.memory) {
+      const Ledger ledger(entry.program, costs, proof, memory.rank);
+      INFO(entry.name << " rank " << memory.rank.value << ", at " << memory.at);
+      CHECK(memory.peak.value == ledger.peak());
+      CHECK(ledger.empty());
+      CHECK(memory.peak.value == sum(memory));
+    }
+    recomputed_or_split += entry.name.ends_with("both") ? 1 : 0;
+  }
+  CHECK(recomputed_or_split > 10);
+}
+
+TEST_CASE("what schedules are chosen for: activations, versions", "[memory]") {
+  const int p = 4;
+  const CostTable costs = costs_for(p);
+  const auto memory = [&](const char* schedule, bool vertical_sync, const std::vector<int>& groups) {
+    return check(lower(find_schedule(schedule).generate({Placement::straight(p), groups, vertical_sync})),
+                 &costs)
+        .memory;
+  };
+  const auto all_at_once = memory("fill_drain", false, {12});
+  const auto in_turn = memory("1f1b", false, {12});
+  const auto stashed = memory("pipedream", false, std::vector<int>(12, 1));
+  const auto synced = memory("pipedream", true, std::vector<int>(12, 1));
+  for (std::size_t r = 0; r < p; ++r) {
+    const std::int64_t parameters = costs.stages[r].parameters.value;
+    CHECK(in_turn[r].kept < all_at_once[r].kept);
+    CHECK(in_turn[r].versions.value == 0);
+    CHECK(stashed[r].versions.value == parameters * (p - 1 - static_cast<int>(r)));
+    CHECK(synced[r].versions.value >= stashed[r].versions.value);
+  }
+  CHECK(synced[p - 1].versions.value == costs.stages[p - 1].parameters.value * (p - 1));
+}
+
+TEST_CASE("a rank above its capacity is refused by how much and where", "[memory]") {
+  const CostTable costs = costs_for(2);
+  const LoweredProgram program = lowered("1f1b", Placement::straight(2), {4});
+  const Proof free = check(program, &costs);
+  REQUIRE(free.accepted());
+  const Bytes most = std::max(free.memory[0].peak, free.memory[1].peak);
+  CHECK(check(program, &costs, most).accepted());
+  const Proof proof = check(program, &costs, most - Bytes{2048});
+  REQUIRE(proof.findings.size() == 1);
+  const Finding& finding = proof.findings.front();
+  CHECK(finding.kind == Finding::Kind::memory);
+  const std::size_t rank = free.memory[0].peak == most ? 0 : 1;
+  CHECK(finding.message.find("rank " + std::to_string(rank)) != std::string::npos);
+  CHECK(finding.message.find("2.0 KiB more") != std::string::npos);
+  CHECK(finding.message.find(free.memory[rank].at) != std::string::npos);
+  CHECK(proof.memory.size() == 2);
+}
+
+TEST_CASE("cost tables that cannot be are refused", "[memory]") {
+  const LoweredProgram program = lowered("1f1b", Placement::straight(2), {2});
+  CostTable costs = costs_for(2);
+  SECTION("of another number of stages") { costs.stages.pop_back(); }
+  SECTION("with negative bytes") { costs.stages[1].output = Bytes{-1}; }
+  SECTION("with bytes beyond all memory") { costs.stages[0].kept_for_input = Bytes{std::int64_t{1} << 62}; }
+  const Proof proof = check(program, &costs);
+  REQUIRE(proof.findings.size() == 1);
+  CHECK(proof.findings.front().kind == Finding::Kind::memory);
+}
+
+TEST_CASE("a program refused for another reason gets no memory proof", "[memory]") {
+  LoweredProgram program = lowered("1f1b", Placement::straight(2), {2});
+  program.ranks[0].pop_back();
+  const CostTable costs = costs_for(2);
+  const Proof proof = check(program, &costs);
+  CHECK_FALSE(proof.accepted());
+  CHECK(proof.memory.empty());
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,416 @@
+#include "schedules/simulator.h"
+
+#include "schedules/base/error.h"
+#include "schedules/lowering.h"
+#include "schedules/schedule.h"
+#include "test/support/catch.h"
+#include "test/support/count_allocations.h"
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace stagecraft;
+
+namespace {
+
+constexpr double kFree = std::numeric_limits<double>::infinity();
+
+Network one_level(int ranks, double latency, double bytes_per_second) {
+  return Network{{NetworkLevel{ranks, Link{Seconds{latency}, bytes_per_second}}}};
+}
+
+/// Stages that all take F, B (in two halves) and S seconds; sizes in powers of two keep sums exact.
+CostTable even_costs(int stages, double f, double b, double s) {
+  CostTable costs;
+  StageCosts stage;
+  stage.forward = Seconds{f};
+  stage.backward_input = Seconds{b / 2};
+  stage.backward_weight = Seconds{b / 2};
+  stage.step = Seconds{s};
+  costs.stages.assign(static_cast<std::size_t>(stages), stage);
+  costs.network = one_level(std::max(stages, 8), 0, kFree);
+  return costs;
+}
+
+LoweredProgram program_of(const std::string& schedule, int stages, std::vector<int> group_sizes,
+                          bool clip = false) {
+  ScheduleRequest request;
+  request.placement = Placement::straight(stages);
+  request.group_sizes = std::move(group_sizes);
+  request.clip = clip;
+  return lower(find_schedule(schedule).generate(request));
+}
+
+/// Hand-made programs, to pin down single rules.
+class Builder {
+ public:
+  explicit Builder(int ranks) {
+    program_.placement = Placement::straight(ranks);
+    program_.group_sizes = {8};
+    program_.ranks.resize(static_cast<std::size_t>(ranks));
+    program_.slots.resize(static_cast<std::size_t>(ranks));
+  }
+  Builder& compute(int rank, Op op, int micro_batch) {
+    Action action;
+    action.op = op;
+    action.stage = StageId{rank};
+    action.micro_batch = MicroBatch{micro_batch};
+    action.group = Group{0};
+    return add(rank, action);
+  }
+  Builder& transfer(int rank, Op op, int from, int to, int micro_batch) {
+    Action action;
+    action.op = op;
+    action.tag = Tag{from < to ? Payload::activation : Payload::gradient, StageId{from}, StageId{to},
+                     MicroBatch{micro_batch}, 0};
+    return add(rank, action);
+  }
+  Builder& collective(int rank, Op op, int stage) {
+    Action action;
+    action.op = op;
+    action.stage = StageId{stage};
+    action.group = Group{0};
+    return add(rank, action);
+  }
+  LoweredProgram program_;
+
+ private:
+  Builder& add(int rank, const Action& action) {
+    program_.ranks[static_cast<std::size_t>(rank)].push_back(action);
+    return *this;
+  }
+};
+
+/// 1 s forwards, 2 s backwards, boundaries of 8 bytes over links of 2 bytes/s and 1 s latency: 5 s a
+/// transfer.
+CostTable slow_links(int stages) {
+  CostTable costs = even_costs(stages, 1, 2, 0);
+  for (StageCosts& stage : costs.stages) {
+    stage.input = Bytes{8};
+    stage.output = Bytes{8};
+  }
+  costs.network = one_level(stages, 1, 2);
+  return costs;
+}
+
+void parts_make_the_makespan(const Simulation& simulation) {
+  for (const RankTimes& rank : simulation.ranks) {
+    const double total = (rank.busy() + rank.waiting() + rank.idle_end).value;
+    CHECK(total == Approx(simulation.makespan.value));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("synchronous schedules take (m + p - 1)(F + B) + S with free links, to the digit", "[simulator]") {
+  const double f = 1.5, b = 2.25, s = 0.5;
+  for (const char* schedule : {"fill_drain", "1f1b"}) {
+    for (int p = 1; p <= 8; ++p) {
+      for (const int m : {1, 2, 3, 4, 7, 8, 16, 33}) {
+        INFO(fmt::format("{}, p={}, m={}", schedule, p, m));
+        const LoweredProgram program = program_of(schedule, p, {m});
+        const Simulation simulation = simulate(program, even_costs(p, f, b, s));
+        CHECK(simulation.makespan.value == (m + p - 1) * (f + b) + s);
+        CHECK(simulation.bubble == Approx(1 - (m * (f + b) + s) / ((m + p - 1) * (f + b) + s)).margin(1e-12));
+        for (const RankTimes& rank : simulation.ranks) {
+          CHECK(rank.forward.value == m * f);
+          CHECK(rank.backward.value == m * b);
+          CHECK(rank.step.value == s);
+        }
+        parts_make_the_makespan(simulation);
+      }
+    }
+  }
+}
+
+TEST_CASE("the bubble without a step is (p - 1) / (m + p - 1)", "[simulator]") {
+  for (int p = 1; p <= 6; ++p) {
+    for (const int m : {1, 4, 12}) {
+      const Simulation simulation = simulate(program_of("1f1b", p, {m}), even_costs(p, 1, 2, 0));
+      CHECK(simulation.bubble == Approx((p - 1.0) / (m + p - 1.0)).margin(1e-12));
+    }
+  }
+}
+
+TEST_CASE("pipedream fills once: (n + p - 1)(F + B), and a step costs every group its time", "[simulator]") {
+  const double f = 1.0, b = 2.0, s = 0.25;
+  for (int p = 1; p <= 6; ++p) {
+    for (const int width : {1, 2, 4, 8}) {
+      INFO(fmt::format("p={}, group of {}", p, width));
+      const auto makespan = [&](int groups, double step) {
+        const std::vector<int> sizes(static_cast<std::size_t>(groups), width);
+        return simulate(program_of("pipedream", p, sizes), even_costs(p, f, b, step)).makespan.value;
+      };
+      CHECK(makespan(6, 0) == (6 * width + p - 1) * (f + b));
+      // Steady state: one more group is one more group's work on any stage, nothing else.
+      CHECK(makespan(24, s) - makespan(23, s) == Approx(width * (f + b) + s));
+    }
+  }
+}
+
+TEST_CASE("a transfer delays the next stage by latency + bytes / bandwidth", "[simulator]") {
+  // F 0..1, link 1..6, F 6..7, B 7..9, link 9..14, B 14..16
+  const LoweredProgram program = program_of("fill_drain", 2, {1});
+  CostTable costs = slow_links(2);
+  costs.loss = Bytes{0};
+  Timeline timeline;
+  const Simulation simulation = simulate(program, costs, &timeline);
+  CHECK(simulation.makespan.value == 16);
+  CHECK(simulation.ranks[0].wait_gradient.value == 13);
+  CHECK(simulation.ranks[1].wait_activation.value == 6);
+  CHECK(simulation.ranks[1].idle_end.value == 7 - simulation.ranks[1].wait_send.value);
+  CHECK(simulate_free_links(program, costs).makespan.value == 6);
+  parts_make_the_makespan(simulation);
+}
+
+TEST_CASE("activation and gradient sizes are those of their boundary", "[simulator]") {
+  const LoweredProgram program = program_of("fill_drain", 3, {1});
+  CostTable costs = slow_links(3);
+  costs.network = one_level(3, 0, 1);
+  costs.loss = Bytes{0};
+  costs.stages[0].input = Bytes{1000};  // loaded, never sent
+  costs.stages[0].output = costs.stages[1].input = Bytes{10};
+  costs.stages[1].output = costs.stages[2].input = Bytes{100};
+  costs.stages[2].output = Bytes{10000};
+  CHECK(simulate(program, costs).makespan.value == 3 * (1 + 2) + 2 * (10 + 100));
+}
+
+TEST_CASE("transfers of one direction go one after the other, in the order they were started",
+          "[simulator]") {
+  Builder b(2);
+  b.transfer(1, Op::post_receive, 0, 1, 0).transfer(1, Op::post_receive, 0, 1, 1);
+  b.compute(0, Op::forward, 0).transfer(0, Op::start_send, 0, 1, 0);
+  b.compute(0, Op::forward, 1).transfer(0, Op::start_send, 0, 1, 1);
+  b.transfer(0, Op::wait_send, 0, 1, 0).transfer(0, Op::wait_send, 0, 1, 1);
+  b.transfer(1, Op::wait_receive, 0, 1, 0).compute(1, Op::forward, 0);
+  b.transfer(1, Op::wait_receive, 0, 1, 1).compute(1, Op::forward, 1);
+  // Sent at 1 and 2; on the link 1..6 and 6..11.
+  Timeline timeline;
+  const Simulation simulation = simulate(b.program_, slow_links(2), &timeline);
+  CHECK(simulation.makespan.value == 12);
+  CHECK(simulation.ranks[0].wait_send.value == 9);  // 2..6, 6..11
+  CHECK(simulation.ranks[1].wait_activation.value == 10);
+  std::vector<std::pair<double, double>> on_link;
+  for (const Event& event : timeline.events) {
+    if (event.lane == Event::Lane::send) on_link.emplace_back(event.begin.value, event.end.value);
+  }
+  CHECK(on_link == std::vector<std::pair<double, double>>{{1, 6}, {6, 11}});
+}
+
+TEST_CASE("the two directions of a link do not disturb each other", "[simulator]") {
+  Builder b(2);
+  b.transfer(1, Op::post_receive, 0, 1, 0).transfer(0, Op::post_receive, 1, 0, 0);
+  b.transfer(0, Op::start_send, 0, 1, 0).transfer(1, Op::start_send, 1, 0, 0);
+  b.transfer(0, Op::wait_receive, 1, 0, 0).transfer(1, Op::wait_receive, 0, 1, 0);
+  b.transfer(0, Op::wait_send, 0, 1, 0).transfer(1, Op::wait_send, 1, 0, 0);
+  CHECK(simulate(b.program_, slow_links(2)).makespan.value == 5);
+}
+
+TEST_CASE("a transfer waits for its receive, its sender does not before it asks", "[simulator]") {
+  Builder b(2);
+  b.transfer(0, Op::start_send, 0, 1, 0).compute(0, Op::forward, 0).transfer(0, Op::wait_send, 0, 1, 0);
+  b.compute(1, Op::backward, 0).transfer(1, Op::post_receive, 0, 1, 0);
+  b.transfer(1, Op::wait_receive, 0, 1, 0);
+  const Simulation simulation = simulate(b.program_, slow_links(2));
+  CHECK(simulation.makespan.value == 7);  // posted at 2, on the link 2..7
+  CHECK(simulation.ranks[0].forward.value == 1);
+  CHECK(simulation.ranks[0].wait_send.value == 6);
+  CHECK(simulation.ranks[1].wait_activation.value == 5);
+}
+
+TEST_CASE("agree_norm ends for all 2 ceil(log2 P) latencies after the last has come", "[simulator]") {
+  for (const auto& [ranks, rounds] : {std::pair{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {8, 3}}) {
+    Builder b(ranks);
+    for (int r = 0; r < ranks; ++r) b.compute(r, Op::forward, 0).collective(r, Op::agree_norm, -1);
+    CostTable costs = even_costs(ranks, 1, 2, 0);
+    costs.stages.back().forward = Seconds{4};
+    costs.network = one_level(ranks, 0.5, kFree);
+    const Simulation simulation = simulate(b.program_, costs);
+    INFO(ranks);
+    CHECK(simulation.makespan.value == 4 + 2 * rounds * 0.5);
+    CHECK(simulation.ranks[0].wait_other.value == simulation.makespan.value - (ranks == 1 ? 4 : 1));
+    parts_make_the_makespan(simulation);
+  }
+}
+
+TEST_CASE("reduce is a ring over the replicas at the pace of its slowest link", "[simulator]") {
+  Builder b(4);
+  b.program_.placement.ranks = {{Rank{0}, Rank{1}, Rank{2}, Rank{3}}};
+  for (int r = 0; r < 4; ++r) {
+    Action action;
+    action.op = Op::reduce;
+    action.stage = StageId{0};
+    action.group = Group{0};
+    b.program_.ranks[static_cast<std::size_t>(r)].push_back(action);
+  }
+  CostTable costs = even_costs(1, 1, 2, 0);
+  costs.stages[0].parameters = Bytes{1024};
+  // Two machines of two devices: the ring crosses machines twice.
+  costs.network.levels = {{2, Link{Seconds{0.25}, 4096}}, {2, Link{Seconds{1}, 256}}};
+  CHECK(simulate(b.program_, costs).makespan.value == 2 * 3 / 4.0 * 1024 / 256 + 2 * 3 * 1.0);
+  CHECK(simulate_free_links(b.program_, costs).makespan.value == 0);
+}
+
+TEST_CASE("recompute costs a forward, halves of a backward their own time, a fast rank less", "[simulator]") {
+  Builder b(2);
+  b.compute(0, Op::forward, 0).compute(0, Op::recompute, 0);
+  b.compute(0, Op::backward_input, 0).compute(0, Op::backward_weight, 0).compute(0, Op::step, 0);
+  CostTable costs = even_costs(2, 1, 2, 8);
+  costs.stages[0].backward_weight = Seconds{3};
+  costs.speed = {2, 1};
+  const Simulation simulation = simulate(b.program_, costs);
+  CHECK(simulation.ranks[0].forward.value == 1);
+  CHECK(simulation.ranks[0].backward.value == 2);
+  CHECK(simulation.ranks[0].step.value == 4);
+  CHECK(simulation.ranks[1].idle_end.value == 7);
+}
+
+TEST_CASE("a program that cannot finish is refused", "[simulator]") {
+  Builder crossed(2);  // each sends before it posts: rendezvous sends wait for each other
+  for (const int rank : {0, 1}) {
+    const int peer = 1 - rank;
+    crossed.transfer(rank, Op::start_send, rank, peer, 0).transfer(rank, Op::wait_send, rank, peer, 0);
+    crossed.transfer(rank, Op::post_receive, peer, rank, 0).transfer(rank, Op::wait_receive, peer, rank, 0);
+  }
+  CHECK_THROWS_AS(simulate(crossed.program_, slow_links(2)), RefusedError);
+  try {
+    (void)simulate(crossed.program_, slow_links(2));
+  } catch (const RefusedError& error) {
+    CHECK(std::string(error.what()).find("rank 0") != std::string::npos);
+    CHECK(std::string(error.what()).find("rank 1") != std::string::npos);
+  }
+  Builder unsent(2);
+  unsent.transfer(1, Op::post_receive, 0, 1, 0).transfer(1, Op::wait_receive, 0, 1, 0);
+  CHECK_THROWS_AS(simulate(unsent.program_, slow_links(2)), RefusedError);
+}
+
+TEST_CASE("costs for another number of stages are a defect of the caller", "[simulator]") {
+  CHECK_THROWS_AS(simulate(program_of("1f1b", 3, {4}), even_costs(2, 1, 2, 0)), InternalError);
+}
+
+TEST_CASE("a simulator is priced again and again without allocating", "[simulator]") {
+  const LoweredProgram program = program_of("1f1b", 4, {16}, true);
+  Simulator simulator(program);
+  const CostTable first = slow_links(4);
+  const CostTable second = even_costs(4, 1, 2, 1);
+  const Seconds makespan = simulator.run(first).makespan;
+  const std::size_t before = test::allocations();
+  simulator.run(second);
+  simulator.run_free_links(first);
+  simulator.run(first);
+  CHECK(test::allocations() == before);
+  CHECK(simulator.run(first).makespan == makespan);  // nothing is left over from the runs between
+  std::size_t actions = 0;
+  for (const auto& rank : program.ranks) actions += rank.size();
+  CHECK(simulator.actions() == actions);
+}
+
+TEST_CASE("the timeline is what was priced", "[simulator]") {
+  const LoweredProgram program = program_of("1f1b", 3, {5}, true);
+  Timeline timeline;
+  timeline.title = "kept";
+  timeline.events.resize(7);  // replaced
+  const Simulation simulation = simulate(program, slow_links(3), &timeline);
+  CHECK(timeline.title == "kept");
+  CHECK(timeline.rank_names ==
+        std::vector<std::string>{"rank 0: stage 0", "rank 1: stage 1", "rank 2: stage 2"});
+  std::vector<RankTimes> sums(3);
+  Rank rank{0};
+  Seconds busy_until;
+  std::vector<Seconds> link_until(3);  // by receiver
+  for (const Event& event : timeline.events) {
+    REQUIRE(event.rank >= rank);
+    if (event.rank != rank) {
+      rank = event.rank;
+      busy_until = Seconds{};
+      link_until.assign(3, Seconds{});
+    }
+    REQUIRE(event.end >= event.begin);
+    Seconds& until =
+        event.lane == Event::Lane::compute ? busy_until : link_until[event.action.tag.to.index()];
+    CHECK(event.begin >= until);  // nothing overlaps on a lane
+    until = event.end;
+    RankTimes& sum = sums[event.rank.index()];
+    const Seconds took = event.end - event.begin;
+    switch (event_kind(event)) {
+      case EventKind::forward:
+        sum.forward += took;
+        break;
+      case EventKind::backward:
+        sum.backward += took;
+        break;
+      case EventKind::wait:
+        (event.action.op == Op::wait_send                  ? sum.wait_send
+         : event.action.tag.payload == Payload::activation ? sum.wait_activation
+         : event.action.tag.payload == Payload::gradient   ? sum.wait_gradient
+                                                           : sum.wait_other) += took;
+        break;
+      case EventKind::collective:
+        sum.wait_other += took;
+        break;
+      default:
+        break;
+    }
+  }
+  for (std::size_t r = 0; r < 3; ++r) {
+    CHECK(sums[r].forward.value == Approx(simulation.ranks[r].forward.value));
+    CHECK(sums[r].backward.value == Approx(simulation.ranks[r].backward.value));
+    CHECK(sums[r].wait_activation.value == Approx(simulation.ranks[r].wait_activation.value));
+    CHECK(sums[r].wait_gradient.value == Approx(simulation.ranks[r].wait_gradient.value));
+    CHECK(sums[r].wait_send.value == Approx(simulation.ranks[r].wait_send.value).margin(1e-9));
+    CHECK(sums[r].wait_other.value == Approx(simulation.ranks[r].wait_other.value));
+  }
+}
+
+TEST_CASE("no makespan beats the busiest rank or the longest chain of one micro-batch", "[simulator]") {
+  const bool held = rc::check("bounds", [] {
+    const int p = *rc::gen::inRange(1, 7);
+    const int m = *rc::gen::inRange(1, 17);
+    const std::string schedule = *rc::gen::element<std::string>("fill_drain", "1f1b", "pipedream");
+    const auto seconds = [] { return Seconds{*rc::gen::inRange(0, 1000) / 128.0}; };
+    CostTable costs = even_costs(p, 0, 0, 0);
+    double chain = 0, busiest = 0;
+    for (StageCosts& stage : costs.stages) {
+      stage.forward = seconds();
+      stage.backward_input = seconds();
+      stage.backward_weight = seconds();
+      stage.step = seconds();
+      stage.input = Bytes{*rc::gen::inRange(0, 4096)};
+    }
+    for (std::size_t s = 0; s + 1 < costs.stages.size(); ++s)
+      costs.stages[s].output = costs.stages[s + 1].input;
+    const Link link{seconds(), *rc::gen::inRange(1, 4096) / 2.0};
+    costs.network = Network{{NetworkLevel{8, link}}};
+    for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+      const StageCosts& stage = costs.stages[s];
+      const double work = (stage.forward + stage.backward_input + stage.backward_weight).value;
+      busiest = std::max(busiest, m * work + stage.step.value);
+      chain += work;
+      if (s > 0) chain += 2 * link.time(stage.input).value;
+    }
+    chain += costs.stages.front().step.value;
+    const LoweredProgram program = program_of(schedule, p, {m});
+    Simulator simulator(program);
+    const Simulation priced = simulator.run(costs);
+    const Simulation free = simulator.run_free_links(costs);
+    const double slack = 1e-9 * (1 + priced.makespan.value);
+    RC_ASSERT(priced.makespan.value >= busiest - slack);
+    RC_ASSERT(priced.makespan.value >= chain - slack);
+    RC_ASSERT(free.makespan.value <= priced.makespan.value + slack);
+    RC_ASSERT(free.makespan.value >= busiest - slack);
+    for (const Simulation* simulation : {&priced, &free}) {
+      RC_ASSERT(simulation->bubble >= -1e-9);
+      RC_ASSERT(simulation->bubble <= 1.0);
+      for (const RankTimes& rank : simulation->ranks) {
+        const double total = (rank.busy() + rank.waiting() + rank.idle_end).value;
+        RC_ASSERT(std::abs(total - simulation->makespan.value) <= slack);
+      }
+    }
+  });
+  CHECK(held);
+}

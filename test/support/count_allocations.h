@@ -1,0 +1,12 @@
+#pragma once
+
+// Counts every operator new of the binary it is linked into (count_allocations.cpp replaces it), so that a
+// test can show that something allocates nothing.
+
+#include <cstddef>
+
+namespace stagecraft::test {
+
+[[nodiscard]] std::size_t allocations();
+
+}  // namespace stagecraft::test

@@ -1,0 +1,64 @@
+#pragma once
+
+// What a pipelined run must compute, to the bit: one process, a plain loop over micro-batches, no program, no
+// schedule, no stage but as a number. It takes the version rule as a delay a stage, so that an error in a
+// generator cannot hide in it. It shares with the engine only what has tests of its own: the layers, the
+// gradient accumulator, the optimizer's update and the sum of squares of one tensor.
+
+#include "engine/optimizer.h"
+#include "models/data/dataset.h"
+#include "models/loss.h"
+#include "models/model.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft::test {
+
+struct OracleRun {
+  std::int64_t batch = 1;
+  std::int64_t micro_batch = 1;
+  std::int64_t steps = 1;
+  std::int64_t validate_every = 0;  ///< and at the end, where there is validation data
+
+  /// First layer of every stage; the first is 0.
+  std::vector<int> first_layers{0};
+  /// Micro-batch x (counted from the last drain point) reads, on stage s, the weights as they are after all
+  /// updates whose micro-batches are among the first x - delay[s].
+  std::vector<int> delay{0};
+  /// Steps between drain points: 1 for a synchronous run.
+  std::int64_t drain_every = 1;
+
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  double gradient_clipping = 0;
+  bool norm = false;  ///< report the gradient's norm
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+};
+
+struct OracleStep {
+  double loss = 0;
+  double gradient_norm = -1;
+  double learning_rate = 0;
+  std::int64_t samples = 0;
+  std::vector<Tensors> gradients;  ///< by layer, as the update used them
+};
+
+struct OracleValidation {
+  std::int64_t after_steps = 0;
+  double loss = 0;
+  double correct = 0;
+};
+
+struct OracleResult {
+  std::vector<OracleStep> steps;
+  std::vector<OracleValidation> validations;
+  std::vector<Tensors> parameters, buffers;  ///< by layer, at the end
+  std::vector<OptimizerState> optimizer;
+};
+
+[[nodiscard]] OracleResult run_oracle(const Model& model, const Loss& loss, const Dataset& data,
+                                      const OracleRun& run);
+
+}  // namespace stagecraft::test
