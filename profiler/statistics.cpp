@@ -1,25 +1,14 @@
 #include "profiler/statistics.h"
 
-#include <algorithm>
-#include <cmath>
+#include "schedules/base/statistics.h"
 
 namespace stagecraft {
 
-namespace {
-
-Seconds quantile(const std::vector<Seconds>& sorted, double q) {
-  const double position = q * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(position));
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (sorted[above] - sorted[below]) * (position - std::floor(position));
-}
-
-}  // namespace
-
-Timing timing_of(std::vector<Seconds> samples) {
-  if (samples.empty()) return {};
-  std::sort(samples.begin(), samples.end());
-  return {quantile(samples, 0.5), quantile(samples, 0.75) - quantile(samples, 0.25)};
+Timing timing_of(const std::vector<Seconds>& samples) {
+  std::vector<double> values;
+  values.reserve(samples.size());
+  for (const Seconds sample : samples) values.push_back(sample.value);
+  return {Seconds{quantile(values, 0.5)}, Seconds{quantile(values, 0.75) - quantile(values, 0.25)}};
 }
 
 }  // namespace stagecraft

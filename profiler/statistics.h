@@ -9,6 +9,6 @@
 namespace stagecraft {
 
 /// Median and interquartile range (linear between neighbours); zeros for no samples.
-[[nodiscard]] Timing timing_of(std::vector<Seconds> samples);
+[[nodiscard]] Timing timing_of(const std::vector<Seconds>& samples);
 
 }  // namespace stagecraft

@@ -1,23 +1,16 @@
 #include "engine/report/report.h"
 
+#include "schedules/base/statistics.h"
 #include "schedules/simulator.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 namespace stagecraft {
 namespace {
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  return std::lerp(values[below], values[std::min(below + 1, values.size() - 1)], at - std::floor(at));
-}
 
 /// The stage an event's time counts for: its own, or of a transfer the one at this end.
 StageId stage_of(const Event& event) {

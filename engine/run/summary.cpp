@@ -1,9 +1,10 @@
 #include "engine/run/summary.h"
 
+#include "schedules/base/statistics.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <limits>
 
@@ -28,15 +29,6 @@ Seconds shift_of(const Json& theirs, const Json& mine) {
 Json last_of(const std::optional<MetricsRecord>& record) { return record ? json::write(*record) : Json(); }
 
 }  // namespace
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(std::floor(at));
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return std::lerp(values[below], values[above], at - std::floor(at));
-}
 
 RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
                           Seconds together) {

@@ -26,7 +26,4 @@ struct RunResults {
 [[nodiscard]] Json summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
                               std::int64_t steps, int stopped_by);
 
-/// The value below which a share of the values lies, interpolated; 0 for none.
-[[nodiscard]] double quantile(std::vector<double> values, double share);
-
 }  // namespace stagecraft
