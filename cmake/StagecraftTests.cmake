@@ -1,5 +1,7 @@
 # stagecraft_test(NAME SOURCES a.cpp ... LINK targets... TAGS "[a]" "[b]" [MAIN main.cpp] [TIMEOUT seconds] [LABELS labels...])
 # One binary, one ctest entry a tag (a process a case would pay LibTorch's start-up a hundred times). A tag that selects no case fails.
+# Under ctest the property tests draw the same cases each time, so that a change is judged by what it changed; run by hand they draw new
+# ones (CONTRIBUTING.md).
 
 find_package(Catch2 REQUIRED)
 find_package(rapidcheck REQUIRED)
@@ -25,6 +27,6 @@ function(stagecraft_test name)
   foreach(tag IN LISTS ARG_TAGS)
     string(REGEX REPLACE "[][]" "" plain ${tag})
     add_test(NAME ${name}.${plain} COMMAND test_${name} ${tag} --warn NoTests)
-    set_tests_properties(${name}.${plain} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    set_tests_properties(${name}.${plain} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT RC_PARAMS=seed=20261121)
   endforeach()
 endfunction()
