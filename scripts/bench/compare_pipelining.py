@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One GPT step over 2 ranks: Stagecraft beside torch.distributed.pipelining (gloo), same shapes, on this machine, in turns.
 
-    ~/.cache/stagecraft/venv-torch-2.11.0/bin/python scripts/bench/compare_pipelining.py [--rounds 5] [--json OUT]
+    ~/.cache/stagecraft/venv-torch-2.11.0/bin/python scripts/bench/compare_pipelining.py [--rounds 5] [--bind] [--json OUT]
 
 Each round runs theirs and then ours (the next round ours and then theirs) on configs/bench_gpt.json, for every schedule asked
 for. A run's figure is the median step time without its first third; a round's ratio is ours over theirs, so what slows the
@@ -40,7 +40,7 @@ def steady_median(step_ms):
 def theirs(schedule, arguments, folder):
     out = folder / "theirs.json"
     run([sys.executable, "scripts/bench/pipelining.py", arguments.config, "--schedule", schedule, "--steps",
-         str(arguments.steps), "--json", str(out)])
+         str(arguments.steps), "--json", str(out), *(["--bind"] if arguments.bind else [])])
     return steady_median(json.loads(out.read_text())["step_ms"])
 
 
@@ -52,7 +52,7 @@ def ours(schedule, arguments, folder):
         launcher = []
         overrides += ["pipeline.stages=1", "pipeline.cuts=[]"]
     else:
-        launcher = arguments.launcher.split()
+        launcher = ["mpirun", "-np", "2", "--bind-to", "core" if arguments.bind else "none"]
         overrides += [f"pipeline.schedule={SCHEDULES[schedule]}"]
     flags = [word for override in overrides for word in ("--set", override)]
     run([*launcher, str(arguments.binary), "train", arguments.config, *flags])
@@ -67,8 +67,8 @@ def main():
     parser.add_argument("--schedules", nargs="+", default=["1f1b", "gpipe", "plain"], choices=["1f1b", "gpipe", "plain"])
     parser.add_argument("--config", default="configs/bench_gpt.json")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
-    parser.add_argument("--launcher", default="mpirun -np 2", help="of Stagecraft's ranks (default: %(default)s, which "
-                        "binds each to a core; theirs are not bound)")
+    parser.add_argument("--bind", action="store_true", help="each rank on a core of its own, theirs and ours "
+                        "(default: the scheduler places both)")
     parser.add_argument("--json", type=Path, help="write every run's figure there")
     arguments = parser.parse_args()
     arguments.config = str(Path(arguments.config).resolve())

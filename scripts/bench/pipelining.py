@@ -64,6 +64,8 @@ def batches(config):
 
 def train(rank, stages, arguments, config, port):
     torch.set_num_threads(1)
+    if arguments.bind:
+        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     if stages > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=stages)
     module = make_stage(config, rank, stages)
@@ -120,6 +122,7 @@ def main():
     parser.add_argument("config")
     parser.add_argument("--schedule", choices=["1f1b", "gpipe", "plain"], default="1f1b")
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--bind", action="store_true", help="rank i runs on core i alone")
     parser.add_argument("--json", help="write step times and losses there")
     arguments = parser.parse_args()
     config = read_json(arguments.config)
