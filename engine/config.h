@@ -66,14 +66,14 @@ void describe(V& v, PipelineConfig& c) {
 
 /// The measurement behind a plan, where no plan is given.
 struct ProfilerConfig {
-  int repeats = 10;
-  int warmup = 3;
+  int repeats = 50;
+  Seconds warmup{0.5};
   std::vector<std::int64_t> micro_batch_sizes;  ///< empty: the run's own
 };
 template <class V>
 void describe(V& v, ProfilerConfig& c) {
   v.optional("repeats", c.repeats, "measurements behind each median", json::at_least(1));
-  v.optional("warmup", c.warmup, "measurements thrown away first", json::at_least(0));
+  v.optional("warmup_ms", c.warmup, "measured and thrown away first", json::at_least(0));
   v.optional("micro_batch_sizes", c.micro_batch_sizes, "samples; empty: the run's micro-batch size");
 }
 

@@ -30,12 +30,9 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
     first += size;
     groups_.push_back(group);
   }
-  std::vector<MicroBatch> wanted;
   for (const Action& action : list_) {
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
-    if (action.op == Op::load) wanted.push_back(action.micro_batch);
   }
-  if (equipment_.loader != nullptr) equipment_.loader->start(segment.micro_batches, wanted);
   equipment_.boundaries.begin(program.slots.at(me().index()));
   for (Stage& stage : equipment_.stages) stage.begin(list_);
 }
@@ -153,7 +150,8 @@ void Executor::load(const Action& action) {
   // The first and the last stage share one where they are on one rank.
   if (loaded_.contains(action.micro_batch)) return;
   STAGECRAFT_CHECK(equipment_.loader != nullptr, "a rank without the first or last stage loads nothing");
-  loaded_.emplace(action.micro_batch, equipment_.loader->take(action.micro_batch));
+  loaded_.emplace(action.micro_batch,
+                  equipment_.loader->take(segment_.micro_batches[action.micro_batch.index()]));
 }
 
 void Executor::forward(const Action& action) {

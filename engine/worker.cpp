@@ -148,10 +148,22 @@ Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
 
 Worker::~Worker() = default;
 
+void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
+  Loader* loader = impl_->loader(segment.kind);
+  if (loader == nullptr) return;
+  std::vector<MicroBatchRange> ranges;
+  for (const Action& action : program.ranks.at(impl_->transport.rank().index())) {
+    if (action.op != Op::load) continue;
+    ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
+  }
+  loader->announce(ranges);
+}
+
 void Worker::run(const LoweredProgram& program, const Segment& segment,
                  const std::function<void(const StepReport&)>& report) {
   const c10::InferenceMode no_autograd;
   const ChargeTo charge(impl_->account);
+  read_ahead(program, segment);
   const Equipment equipment{.loss = impl_->loss,
                             .parameter_counts = impl_->parameter_counts,
                             .stages = impl_->stages,

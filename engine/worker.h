@@ -63,6 +63,10 @@ class Worker {
          Transport& transport, WorkerOptions options);
   ~Worker();
 
+  /// Begins to read the data of a segment that will be run, behind that of segments named before. run() does
+  /// it for its own where it was not done; naming the next one before hides the first reads of that too.
+  void read_ahead(const LoweredProgram& program, const Segment& segment);
+
   /// Carries out one segment with its program (same group sizes; the caller has proved it). `report` is
   /// called on stage 0's rank, once a group, as soon as the step is over there. The program's version 0 is
   /// the weights as they are; afterwards its last version is.

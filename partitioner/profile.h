@@ -75,7 +75,8 @@ void describe(V& v, LayerProfile& p) {
 /// All layers at one micro-batch size.
 struct Measurement {
   std::int64_t micro_batch = 1;
-  Bytes input;  ///< what stage 0 loads
+  Bytes input;    ///< what stage 0 loads
+  Bytes targets;  ///< what the last stage loads for the loss
   std::vector<LayerProfile> layers;
 };
 
@@ -83,6 +84,7 @@ template <class V>
 void describe(V& v, Measurement& m) {
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
   v.optional("input_bytes", m.input, "one micro-batch of the model's input", json::at_least(0));
+  v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with", json::at_least(0));
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 

@@ -72,6 +72,7 @@ StageCosts StageWalk::costs() const {
   costs.optimizer_state =
       Bytes{static_cast<std::int64_t>(static_cast<double>(costs.parameters.value) * optimizer_factor_ + 0.5)};
   costs.output = measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
+  if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
   costs.output_kept = boundary_.kept && !boundary_.is_input && costs.output > Bytes{};
   costs.kept_for_input = closed_;
   if (boundary_.kept_for_weight) costs.kept_for_weight += boundary_.bytes;

@@ -93,7 +93,7 @@ class MemoryPass {
     storages.add(kept.for_weight);
     storages.take_all(chain_.weights(row));
     storages.take_all(chain_.buffers(row));
-    storages.take(key_of(data_.targets));  // loaded, not made: the proof does not count them
+    storages.take(key_of(data_.targets));  // loaded, not made: the proof counts them apart
     profile.keeps_input = storages.take(key_of(input));
     profile.keeps_output = output.defined() && (storages.take(key_of(output)) ||
                                                 (profile.output_is_input && profile.keeps_input));

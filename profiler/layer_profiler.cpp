@@ -40,10 +40,11 @@ class TimedPasses {
     forward();
   }
 
-  /// One forward, one backward and one update of everything.
   void repeat() {
     forward();
     backward();
+  }
+  void update() {
     for (int row = 0; update_ && row < chain_.rows(); ++row) {
       if (chain_.has_weights(row)) timed(row, &Samples::step, [&] { chain_.update(row, update_); });
     }
@@ -106,11 +107,16 @@ int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, c
                   std::vector<LayerProfile>& layers) {
   TimedPasses passes(chain, data, request.update);
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < request.warmup; ++i) passes.repeat();
-  passes.forget();
-  for (int i = 0; i < request.repeats; ++i) {
-    if (i >= kFewestRepeats && since(begin) > request.budget) break;
+  const auto pass = [&](int index) {
     passes.repeat();
+    if (index % request.passes_per_update == 0) passes.update();
+  };
+  for (int i = 0; i == 0 || since(begin) < request.warmup; ++i) pass(i);
+  passes.forget();
+  const Clock::time_point begin_measured = Clock::now();
+  for (int i = 0; i < request.repeats; ++i) {
+    if (i >= kFewestRepeats && since(begin_measured) > request.budget) break;
+    pass(i);
   }
   for (std::size_t row = 0; row < layers.size(); ++row) {
     const Samples& samples = passes.samples()[row];
@@ -143,6 +149,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     Measurement measurement;
     measurement.micro_batch = size;
     measurement.input = Bytes{boundaries(model, size).front().bytes()};
+    measurement.targets = Bytes{static_cast<std::int64_t>(data[0].targets.nbytes())};
     (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(chain, data[0]);
     profile.repeats = std::min(profile.repeats, measure_times(chain, data, request, measurement.layers));

@@ -18,8 +18,8 @@ namespace stagecraft {
 
 struct ProfileRequest {
   std::vector<std::int64_t> micro_batch_sizes;  ///< at least one, all at least 1
-  int repeats = 20;
-  int warmup = 3;
+  int repeats = 50;
+  Seconds warmup{0.5};  ///< passes thrown away first, one at least, until clocks and caches are as in a run
   /// For each micro-batch size; when it is spent there are fewer repeats, but never less than three.
   Seconds budget{60};
   std::uint64_t seed = 0;
@@ -31,6 +31,10 @@ struct ProfileRequest {
   double optimizer_bytes_per_parameter_byte = 0;
   /// One update of one layer; its learning rate should be 0, so that the weights stay what they are.
   Chain::Update update;
+  /// Passes from one update of all layers to the next, as many as the run's steps have micro-batches: an
+  /// update streams weights and optimizer state through the caches that the passes use. There is one update
+  /// at least.
+  int passes_per_update = 1;
 };
 
 /// Runs on the calling thread, with the operator threads it has; `threads`, `busy_ranks` and `link` are left

@@ -19,8 +19,9 @@ struct StageCosts {
   Bytes parameters;  ///< one version of the weights
   Bytes buffers;     ///< running statistics and the like, one copy
   Bytes optimizer_state;
-  Bytes input;   ///< boundary received from the previous stage (stage 0: the loaded data)
-  Bytes output;  ///< boundary sent to the next stage (last stage: 0)
+  Bytes input;    ///< boundary received from the previous stage (stage 0: the loaded data)
+  Bytes output;   ///< boundary sent to the next stage (last stage: 0)
+  Bytes targets;  ///< last stage: what is loaded for the loss
   Bytes
       kept_for_input;  ///< kept from forward to backward_input, without the input slot and without the output
   Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
@@ -41,6 +42,7 @@ void describe(V& v, StageCosts& c) {
   v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
   v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));
   v.optional("output_bytes", c.output, "boundary sent to the next stage", json::at_least(0));
+  v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss", json::at_least(0));
   v.optional("kept_for_input_bytes", c.kept_for_input,
              "kept from forward to the input gradient, input and output apart", json::at_least(0));
   v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient",

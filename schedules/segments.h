@@ -31,6 +31,10 @@ struct RunShape {
 /// nothing against these.
 inline constexpr std::int64_t kMostSegmentMicroBatches = 65536;
 
+/// Micro-batches whose data a rank with the first or last stage reads before the program asks for them. The
+/// memory proof counts them.
+inline constexpr int kReadAhead = 2;
+
 /// The samples of one micro-batch: positions [first, first + count) in the epoch's shuffled order.
 struct MicroBatchRange {
   std::int64_t epoch = 0;  ///< of a validation pass: 0

@@ -38,6 +38,7 @@ Profile quick_profile(const RunConfig& config, const Materials& materials, int t
   request.repeats = config.profiler.repeats;
   request.warmup = config.profiler.warmup;
   request.budget = kBudget;
+  request.passes_per_update = config.micro_batches();
   request.seed = static_cast<std::uint64_t>(config.seed);
   request.data = [&](std::int64_t size, int index) { return samples(*materials.data, size, index); };
   request.optimizer = json::write(config.optimizer).at("type").get<std::string>();

@@ -76,9 +76,9 @@ class Trainer {
     SegmentWalk walk(setup_.shape());
     Segment segment;
     for (bool more = walk.next(segment); more;) {
-      carry_out(segment);
       Segment next;
       more = walk.next(next);
+      carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
       const int signal = agreed_signal();
       if (trained && (segment.checkpoint_after || signal != 0 || !more)) {
@@ -97,7 +97,8 @@ class Trainer {
 
  private:
   void start();
-  void carry_out(const Segment& segment);
+  /// Reads ahead for the next segment, if any.
+  void carry_out(const Segment& segment, const Segment* next);
   void save(bool validation_owed);
   void finish();
   /// The signal that any rank got, the same answer on all of them.
@@ -138,7 +139,7 @@ void Trainer::start() {
   if (reporter_) reporter_->restart_clock();
 }
 
-void Trainer::carry_out(const Segment& segment) {
+void Trainer::carry_out(const Segment& segment, const Segment* next) {
   const bool train = segment.kind == SegmentKind::train;
   const auto groups = static_cast<std::int64_t>(segment.group_sizes.size());
   doing_.what = !train ? fmt::format("validation after step {}", segment.first_step)
@@ -147,6 +148,9 @@ void Trainer::carry_out(const Segment& segment) {
                     : fmt::format("steps {} to {}", segment.first_step + 1, segment.first_step + groups);
   log_->debug("{}: {} micro-batches", doing_.what, segment.micro_batches.size());
   if (reporter_ && !train) reporter_->restart_clock();
+  worker_.read_ahead(setup_.programs().of(segment), segment);
+  // Not from training to validation and back: the memory proof counts what one of them reads ahead.
+  if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
   worker_.run(setup_.programs().of(segment), segment, [&](const StepReport& report) {
     if (!reporter_) return;
     if (train) {

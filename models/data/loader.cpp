@@ -6,19 +6,26 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 namespace stagecraft {
 
 struct Loader::Impl {
-  enum class State : std::uint8_t { unwanted, pending, reading, ready, taken };
+  enum class State : std::uint8_t { pending, reading, ready };
   struct Entry {
-    MicroBatchRange range;
-    State state = State::unwanted;
+    State state = State::pending;
     Batch batch;
     std::exception_ptr error;
+  };
+  struct InOrder {
+    bool operator()(const MicroBatchRange& a, const MicroBatchRange& b) const {
+      return std::tie(a.epoch, a.first, a.count) < std::tie(b.epoch, b.first, b.count);
+    }
   };
 
   const Dataset& data;
@@ -26,11 +33,9 @@ struct Loader::Impl {
 
   std::mutex mutex;
   std::condition_variable changed;  // one condition for both sides: there are two threads, no herd
-  std::vector<Entry> entries;       // of the segment, by micro-batch
-  std::vector<MicroBatch> order;    // wanted ones
-  std::size_t next = 0;             // in `order`: where the thread looks for work
-  int waiting = 0;                  // entries that are ready
-  std::uint64_t segment = 0;
+  std::map<MicroBatchRange, Entry, InOrder> entries;  // announced and not taken
+  std::deque<MicroBatchRange> unread;                 // the reading thread's work; some may be taken already
+  int waiting = 0;                                    // entries that are ready
   bool stopping = false;
 
   double waited = 0;   // only the taking thread touches it
@@ -53,40 +58,38 @@ struct Loader::Impl {
     return batch;
   }
 
-  /// The next entry nobody has begun, or null.
-  Entry* next_pending() {
-    for (; next < order.size(); ++next) {
-      Entry& entry = entries[order[next].index()];
-      if (entry.state == State::pending) return &entry;
+  /// The next entry nobody has begun, or the end.
+  auto next_pending() {
+    for (; !unread.empty(); unread.pop_front()) {
+      const auto entry = entries.find(unread.front());
+      if (entry != entries.end() && entry->second.state == State::pending) return entry;
     }
-    return nullptr;
+    return entries.end();
   }
 
   void read_ahead() {
     std::unique_lock lock(mutex);
     while (true) {
-      Entry* entry = nullptr;
-      changed.wait(
-          lock, [&] { return stopping || (waiting < options.depth && (entry = next_pending()) != nullptr); });
+      auto entry = entries.end();
+      changed.wait(lock, [&] {
+        return stopping || (waiting < options.depth && (entry = next_pending()) != entries.end());
+      });
       if (stopping) return;
-      entry->state = State::reading;
-      const MicroBatchRange range = entry->range;
-      const std::uint64_t began_in = segment;
+      entry->second.state = State::reading;  // until it is ready nobody erases it
 
       lock.unlock();
       Batch batch;
       std::exception_ptr error;
       try {
-        batch = read(range);
+        batch = read(entry->first);
       } catch (...) {
         error = std::current_exception();
       }
       lock.lock();
 
-      if (began_in != segment) continue;  // `entry` is gone
-      entry->batch = std::move(batch);
-      entry->error = error;
-      entry->state = State::ready;
+      entry->second.batch = std::move(batch);
+      entry->second.error = error;
+      entry->second.state = State::ready;
       ++waiting;
       changed.notify_all();
     }
@@ -104,55 +107,36 @@ Loader::~Loader() {
   impl_->thread.join();
 }
 
-void Loader::start(const std::vector<MicroBatchRange>& segment) {
-  std::vector<MicroBatch> all;
-  for (std::size_t i = 0; i < segment.size(); ++i) all.emplace_back(i);
-  start(segment, all);
-}
-
-void Loader::start(const std::vector<MicroBatchRange>& segment, const std::vector<MicroBatch>& wanted) {
-  std::vector<Impl::Entry> entries(segment.size());
-  for (std::size_t i = 0; i < segment.size(); ++i) entries[i].range = segment[i];
-  for (const MicroBatch micro_batch : wanted) {
-    STAGECRAFT_CHECK(micro_batch.valid() && micro_batch.index() < segment.size(),
-                     fmt::format("micro-batch {} of a segment of {}", micro_batch.value, segment.size()));
-    entries[micro_batch.index()].state = Impl::State::pending;
-  }
+void Loader::announce(const std::vector<MicroBatchRange>& ranges) {
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->entries.swap(entries);  // the old ones are freed outside the lock
-    impl_->order = wanted;
-    impl_->next = 0;
-    impl_->waiting = 0;
-    ++impl_->segment;
+    for (const MicroBatchRange& range : ranges) {
+      if (impl_->entries.try_emplace(range).second) impl_->unread.push_back(range);
+    }
   }
   impl_->changed.notify_all();
 }
 
-Batch Loader::take(MicroBatch micro_batch) {
+Batch Loader::take(const MicroBatchRange& range) {
   using State = Impl::State;
   const auto begin = std::chrono::steady_clock::now();
   Batch batch;
   std::exception_ptr error;
   {
     std::unique_lock lock(impl_->mutex);
-    STAGECRAFT_CHECK(
-        micro_batch.valid() && micro_batch.index() < impl_->entries.size(),
-        fmt::format("micro-batch {} of a segment of {}", micro_batch.value, impl_->entries.size()));
-    Impl::Entry& entry = impl_->entries[micro_batch.index()];
-    STAGECRAFT_CHECK(entry.state != State::unwanted && entry.state != State::taken,
-                     fmt::format("micro-batch {} was {}", micro_batch.value,
-                                 entry.state == State::taken ? "taken before" : "never announced"));
-    if (entry.state == State::pending) {
-      entry.state = State::taken;
-      const MicroBatchRange range = entry.range;
+    const auto entry = impl_->entries.find(range);
+    STAGECRAFT_CHECK(entry != impl_->entries.end(),
+                     fmt::format("samples [{}, {}) of epoch {} were not announced, or taken before",
+                                 range.first, range.first + range.count, range.epoch));
+    if (entry->second.state == State::pending) {
+      impl_->entries.erase(entry);
       lock.unlock();
       batch = impl_->read(range);
     } else {
-      impl_->changed.wait(lock, [&] { return entry.state == State::ready; });
-      batch = std::move(entry.batch);
-      error = entry.error;
-      entry.state = State::taken;
+      impl_->changed.wait(lock, [&] { return entry->second.state == State::ready; });
+      batch = std::move(entry->second.batch);
+      error = entry->second.error;
+      impl_->entries.erase(entry);
       --impl_->waiting;
       lock.unlock();
       impl_->changed.notify_all();

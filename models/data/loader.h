@@ -25,9 +25,9 @@ struct LoaderOptions {
   Split split = Split::train;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  bool inputs = true;   ///< the rank has stage 0
-  bool targets = true;  ///< the rank has the last stage
-  int depth = 2;        ///< batches read and not yet taken; at least 1
+  bool inputs = true;      ///< the rank has stage 0
+  bool targets = true;     ///< the rank has the last stage
+  int depth = kReadAhead;  ///< batches read and not yet taken; at least 1
 };
 
 /// Used by one thread. The reading thread sleeps whenever `depth` batches wait to be taken and takes no part
@@ -41,14 +41,13 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Begins a segment: its micro-batches, and those of them this rank will take, in that order (all of them
-  /// where it is left out). What is left of the segment before is forgotten.
-  void start(const std::vector<MicroBatchRange>& segment);
-  void start(const std::vector<MicroBatchRange>& segment, const std::vector<MicroBatch>& wanted);
+  /// Micro-batches that will be taken, in that order behind those announced before. One that is announced
+  /// already and was not taken yet is not read twice.
+  void announce(const std::vector<MicroBatchRange>& ranges);
 
-  /// The data of one of the announced micro-batches, once each. Any order is safe: one that was not begun yet
-  /// is read here and now.
-  [[nodiscard]] Batch take(MicroBatch micro_batch);
+  /// The data of an announced micro-batch, once. Any order is safe: one that was not begun yet is read here
+  /// and now.
+  [[nodiscard]] Batch take(const MicroBatchRange& range);
 
   /// Time spent in take(), waiting or reading, since the loader was made: what reading ahead did not hide.
   [[nodiscard]] Seconds waited() const;

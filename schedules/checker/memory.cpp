@@ -1,41 +1,41 @@
 // Memory: peak bytes a rank, in requested tensor bytes. This is the contract that the engine's measured
-// memory is compared with. What a rank holds:
+// memory is compared with. What a rank holds
 //
-//   for the whole segment
-//     weights          parameters + buffers of every stage it holds (the current version)
-//     optimizer_state  of every stage it holds
-//     gradients        one accumulation, as large as the parameters, of every stage it holds; training only
-//     versions         parameters of every stage it holds, times the older versions alive at once at most: a
-//     step
-//                      whose source version is still read later copies once, into a ring that keeps its
-//                      memory
-//     transfers        every receive slot of its table: for an activation `input` and for a gradient `output`
-//     of
-//                      the receiving stage, for a loss `CostTable::loss`
-//   for a while: from the end of the first action named to the end of the second
-//     versions   parameters, from a step whose source version is still read later (the engine copies once) to
-//     the
-//                last reader of that version; a step whose source is read no more updates in place
-//     kept       the data of stage 0 (`input`), load to backward
-//                `kept_for_input`, forward to backward. Split: to the input part, and then `kept_for_weight`
-//                to the weight part. Recomputed: from the recompute instead of the forward `output`, handed
-//                over on the same rank: forward to the next stage's backward `output` with `output_kept`: to
-//                the stage's own backward (recomputed: from the recompute)
-//     transfers  `output` on its way: forward to wait_send
-//                the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
-//                handed over on the same rank, to the previous stage's backward a loss: start_send to
-//                wait_send
-//   transient, during one action, above all that
-//     forward_peak    during forward and recompute
-//     backward_peak   during backward, and during each half of a split one
+// for the whole segment:
+//   weights          parameters + buffers of every stage it holds (the current version)
+//   optimizer_state  of every stage it holds
+//   gradients        one accumulation, as large as the parameters, of every stage it holds; training only
+//   versions         parameters of every stage it holds, times the older versions alive at once at most. A
+//                    step whose source version is still read later copies once, into a ring that keeps its
+//                    memory; one whose source is read no more updates in place
+//   transfers        every receive slot of its table: of an activation the receiving stage's `input`, of a
+//                    gradient its `output`, of a loss `CostTable::loss`
+//   kept             data read ahead: kReadAhead micro-batches of `input` (stage 0) and `targets` (last
+//   stage)
+//
+// for a while, from the end of the first action named to the end of the second:
+//   kept       `input` of stage 0, load to backward
+//              `targets` of the last stage, load to backward (input part)
+//              `kept_for_input`, forward to backward. Split: to the input part, and then `kept_for_weight` to
+//              the weight part. Recomputed: from the recompute instead of the forward
+//              `output`, handed over on the same rank: forward to the next stage's backward
+//              `output` with `output_kept`: to the stage's own backward (recomputed: from the recompute)
+//   transfers  `output` on its way: forward to wait_send
+//              the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
+//              handed over on the same rank, to the previous stage's backward a loss: start_send to wait_send
+//
+// during one action, above all that:
+//   transient  `forward_peak` during forward and recompute; `backward_peak` during backward, and during each
+//              half of a split one
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
-// once, as under way until it is sent. The last stage's output is not a boundary and its targets are not
-// counted. A micro-batch shorter than the others counts as a full one.
+// once, as under way until it is sent. The last stage's output is not a boundary. A micro-batch shorter than
+// the others counts as a full one.
 
 #include "schedules/base/table.h"
 #include "schedules/checker/proofs.h"
+#include "schedules/segments.h"
 
 #include <fmt/format.h>
 
@@ -105,6 +105,8 @@ class RankMemory {
     proof_.optimizer_state += c.optimizer_state;
     if (subject_.train()) proof_.gradients += c.parameters;
     proof_.versions += c.parameters * old_versions(subject_, holder);
+    if (stage.value == 0) read_ahead_ += c.input * kReadAhead;
+    if (subject_.is_last(stage)) read_ahead_ += c.targets * kReadAhead;
     for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb);
   }
 
@@ -113,6 +115,10 @@ class RankMemory {
     const Work& work = subject_.work(stage, mb);
     const std::int32_t end = last_use(work);
     if (stage.value == 0) alive(kept, c.input, subject_.load(stage, mb).at, end);
+    if (subject_.is_last(stage)) {
+      const Place gone = subject_.train() ? work.input_part : work.forward;
+      alive(kept, c.targets, subject_.load(stage, mb).at, gone.at);
+    }
     if (!subject_.is_last(stage)) add_output(stage, mb, work);
     if (!subject_.train()) return;
     const std::int32_t begin = (work.recompute.found() ? work.recompute : work.forward).at;
@@ -187,11 +193,11 @@ class RankMemory {
       }
       compare(i);
     }
-    proof_.kept = Bytes{most[kept]};
+    proof_.kept = read_ahead_ + Bytes{most[kept]};
     proof_.transfers = slots_ + Bytes{most[transfers]};
     proof_.transient = Bytes{most[transient]};
     proof_.peak = proof_.weights + proof_.versions + proof_.optimizer_state + proof_.gradients + slots_ +
-                  Bytes{sum(most)};
+                  read_ahead_ + Bytes{sum(most)};
     if (at >= 0) proof_.at = subject_.name({rank_.value, at});
   }
 
@@ -200,6 +206,7 @@ class RankMemory {
   Rank rank_;
   MemoryProof proof_;
   Bytes slots_;
+  Bytes read_ahead_;
   std::vector<Change> changes_;
 };
 
@@ -216,8 +223,9 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
   const auto possible = [](Bytes bytes) { return bytes >= Bytes{0} && bytes <= kMostBytes; };
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
-    for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.kept_for_input,
-                              c.kept_for_weight, c.forward_peak, c.backward_peak, costs.loss}) {
+    for (const Bytes bytes :
+         {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets, c.kept_for_input,
+          c.kept_for_weight, c.forward_peak, c.backward_peak, costs.loss}) {
       if (possible(bytes)) continue;
       findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
                                      bytes.value, s, kMostBytes.value));

@@ -34,7 +34,7 @@ Json tiny() {
     "seed": 3,
     "threads_per_rank": 1,
     "steps_per_print": 1,
-    "profiler": {"repeats": 2, "warmup": 1},
+    "profiler": {"repeats": 2, "warmup_ms": 0},
     "pipeline": {"schedule": "1f1b", "cuts": [2]},
     "validation": {"every_steps": 4},
     "checkpoint": {"every_steps": 3},

@@ -13,7 +13,7 @@ ProfileRequest request_for(const test::Subject& subject) {
   ProfileRequest request;
   request.micro_batch_sizes = {2, 4};
   request.repeats = 5;
-  request.warmup = 1;
+  request.warmup = Seconds{0};
   request.data = [&subject](std::int64_t size, int) { return subject.data(size); };
   return request;
 }

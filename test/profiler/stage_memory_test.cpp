@@ -78,7 +78,7 @@ TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever 
       ProfileRequest request;
       request.micro_batch_sizes = {kSize};
       request.repeats = 1;
-      request.warmup = 0;
+      request.warmup = Seconds{0};
       request.data = [&](std::int64_t size, int) { return subject.data(size); };
       const Profile profile = profile_model(subject.model, subject.loss, request);
       const Measurement& measurement = profile.at(kSize);
