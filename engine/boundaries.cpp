@@ -52,6 +52,9 @@ void Boundaries::begin(const std::vector<SlotInfo>& slots) {
     if (number == memory.size()) memory.push_back(allocate(info));
     slots_.push_back({memory[number], {}, false});
   }
+  // What this segment has no slot for goes, so that memory is what its own proof says.
+  for (auto& [kind, memory] : memory_) memory.resize(used[kind]);
+  std::erase_if(memory_, [](const auto& entry) { return entry.second.empty(); });
 }
 
 Rank Boundaries::sender(const Tag& tag) const {

@@ -63,7 +63,7 @@ class Boundaries {
   bool poison_;
   std::vector<BoundarySpec> inputs_;  ///< of each stage
 
-  std::map<SlotKind, Tensors> memory_;  ///< of all segments so far
+  std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;
   std::unordered_map<Tag, Transfer> receives_, sends_;
   std::unordered_map<Tag, std::pair<at::Tensor, bool>> ready_;  ///< and whether it lies in a slot

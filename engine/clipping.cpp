@@ -1,16 +1,33 @@
 #include "engine/clipping.h"
 
-#include <ATen/ops/linalg_vector_norm.h>
+#include "schedules/base/error.h"
+
+#include <ATen/Dispatch.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 namespace stagecraft {
 
+// LibTorch's norm kernel makes a double copy of what it is given, twice a gradient's own memory. Here lanes
+// are what the compiler makes vectors of, and the order of additions is one for all numbers of threads.
 double sum_of_squares(const at::Tensor& gradient) {
-  const double norm =
-      at::linalg_vector_norm(gradient, 2, at::OptionalIntArrayRef(), /*keepdim=*/false, at::kDouble)
-          .item<double>();
-  return norm * norm;
+  STAGECRAFT_CHECK(gradient.is_contiguous() && gradient.is_cpu(), "a gradient as an accumulator holds it");
+  std::array<double, 16> lanes{};
+  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "sum_of_squares", [&] {
+    const auto* values = gradient.const_data_ptr<scalar_t>();
+    const std::int64_t count = gradient.numel();
+    std::int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+      for (std::size_t lane = 0; lane < 16; ++lane) {
+        const double value = values[i + static_cast<std::int64_t>(lane)];
+        lanes[lane] += value * value;
+      }
+    }
+    for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  });
+  return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace stagecraft {
@@ -46,6 +47,13 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
       decays.push_back(spec.decays);
     }
     has_parameters_.push_back(!decays.empty());
+  }
+}
+
+void Stage::begin(const std::vector<Action>& list) {
+  versions_.begin(list, id_);
+  if (std::none_of(list.begin(), list.end(), [](const Action& action) { return action.op == Op::step; })) {
+    spare_.clear();
   }
 }
 

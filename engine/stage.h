@@ -47,8 +47,9 @@ class Stage {
   [[nodiscard]] int first_layer() const { return first_; }
   [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
 
-  /// Starts a segment; `list` is the rank's.
-  void begin(const std::vector<Action>& list) { versions_.begin(list, id_); }
+  /// Starts a segment; `list` is the rank's. What its proof does not count (gradients and old versions, in
+  /// validation) gives its memory back.
+  void begin(const std::vector<Action>& list);
 
   /// The stage's output: contiguous, and sharing no memory with `input`.
   [[nodiscard]] at::Tensor forward(at::Tensor input, const ForwardTask& task);
@@ -75,9 +76,6 @@ class Stage {
   [[nodiscard]] const Tensors& parameters(int layer) const { return versions_.newest()[local(layer)]; }
   [[nodiscard]] Tensors& buffers(int layer) { return buffers_[local(layer)]; }
   [[nodiscard]] OptimizerState& optimizer_state(int layer) { return optimizer_[local(layer)]; }
-
-  /// Micro-batches whose forward is done and whose backward is not.
-  [[nodiscard]] std::size_t in_flight() const { return in_flight_.size(); }
 
  private:
   /// Between forward and backward.

@@ -5,15 +5,23 @@
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace stagecraft {
 
 Versions::Versions(StageParameters current) { ring_.push_back({Version{0}, std::move(current)}); }
 
 void Versions::begin(const std::vector<Action>& list, StageId stage) {
   const std::size_t current = find(newest_);
+  std::swap(ring_.front(), ring_[current]);
+  const bool steps = std::any_of(list.begin(), list.end(), [&](const Action& action) {
+    return action.op == Op::step && action.stage == stage;
+  });
+  if (!steps) ring_.erase(ring_.begin() + 1, ring_.end());
   for (Entry& entry : ring_) entry.version = Version{};
   newest_ = Version{0};
-  ring_[current].version = newest_;
+  ring_.front().version = newest_;
 
   reads_end_.clear();
   for (std::size_t at = 0; at < list.size(); ++at) {
