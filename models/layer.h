@@ -9,7 +9,7 @@
 // two backward halves name, and each half calls ATen's own backward kernels. This makes the split of backward
 // free, the kept bytes explicit, and takes LibTorch's tape, hooks and threads out of the steady state. Since
 // every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
-// (models/gradient_check.h).
+// (test/support/gradient_check.h).
 
 #include <ATen/core/Tensor.h>
 
@@ -103,6 +103,12 @@ class Layer {
   [[nodiscard]] virtual std::string details() const { return ""; }
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters() const { return {}; }
   [[nodiscard]] virtual std::vector<BufferSpec> buffers() const { return {}; }
+
+  /// Samples of the smallest micro-batch it can be trained on, `shape` being that of one sample of its input.
+  [[nodiscard]] virtual std::int64_t least_samples(const std::vector<std::int64_t>& shape) const {
+    (void)shape;
+    return 1;
+  }
 
   /// The output for `input`; `kept` gets what backward needs. Null: no backward will follow, as always in
   /// Mode::evaluate. Accepts tensors on the `meta` device (shapes come from there), does not modify `input`

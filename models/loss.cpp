@@ -20,10 +20,6 @@ double factor(const LossConfig& config, double share, std::int64_t terms) {
 
 }  // namespace
 
-std::int64_t Loss::units(const at::Tensor& targets) const {
-  return config_.type == LossKind::token_cross_entropy ? targets.numel() : targets.size(0);
-}
-
 // Kept: cross entropies the log-probabilities and targets, mse the difference; both the output's own shape
 // and dtype (an empty tensor expanded, no memory) and the factor.
 LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,

@@ -51,8 +51,6 @@ class Loss {
  public:
   explicit Loss(LossConfig config) : config_(config) {}
 
-  /// Units counted for the share: samples, or tokens for token_cross_entropy.
-  [[nodiscard]] std::int64_t units(const at::Tensor& targets) const;
   /// Loss of `output` (logits [n, classes] or [n, tokens, classes]; mse: any shape) against `targets`. `kept`
   /// (null: no backward) gets what backward needs. `count_correct` only where it is reported (validation).
   [[nodiscard]] LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,

@@ -96,9 +96,14 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, at::Scala
     site.linear_deviation = list.linear_deviation;
     // GPT-2: so that the residual stream's variance does not grow with depth.
     site.residual_deviation = 0.02 / std::sqrt(static_cast<double>(std::max<std::size_t>(residuals, 1)));
-    model.layers.push_back(
-        std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
-    boundary = dry_forward(*model.layers.back(), boundary, dtype);
+    try {
+      model.layers.push_back(
+          std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
+      boundary = dry_forward(*model.layers.back(), boundary, dtype);
+    } catch (const c10::Error& error) {  // sizes that no tensor can have
+      throw InputError(site.place,
+                       fmt::format("layer \"{}\": {}", site.name, error.what_without_backtrace()));
+    }
   }
   model.fingerprint = model_fingerprint(model);
   return model;

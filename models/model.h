@@ -1,6 +1,6 @@
 #pragma once
 
-// A model: a list of layers and a loss, built from a config. Shapes are found by a dry pass on the `meta`
+// A model: a list of layers, built from a config. Shapes are found by a dry pass on the `meta`
 // device.
 
 #include "models/layer.h"
@@ -12,11 +12,15 @@
 
 namespace stagecraft {
 
+/// What a data set's targets are: one class a sample, one a token, or numbers.
+enum class Targets : std::uint8_t { classes, tokens, values };
+
 /// Shape, without the batch dimension, and dtype of what the data set yields.
 struct SampleSpec {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
   std::int64_t classes = 0;  ///< classes of the targets, vocabulary size, or numbers a regression predicts
+  Targets targets = Targets::classes;
 };
 
 /// A boundary tensor for a given micro-batch size.

@@ -1,30 +1,90 @@
 #include "engine/run/materials.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace stagecraft {
 namespace {
 
-/// The last layer's output must be something the loss can take; better said here than by a kernel.
+const char* what(Targets targets) {
+  switch (targets) {
+    case Targets::classes:
+      return "one class a sample: use cross_entropy";
+    case Targets::tokens:
+      return "one class a token: use token_cross_entropy";
+    case Targets::values:
+      return "numbers: use mse";
+  }
+  return "";
+}
+
+Targets wanted(LossKind loss) {
+  switch (loss) {
+    case LossKind::cross_entropy:
+      return Targets::classes;
+    case LossKind::token_cross_entropy:
+      return Targets::tokens;
+    case LossKind::mse:
+      return Targets::values;
+  }
+  return Targets::classes;
+}
+
+/// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
 void check_loss(const Model& model, const LossConfig& loss, const std::string& file) {
-  const std::vector<BoundarySpec> shapes = boundaries(model, 2);
-  const std::vector<std::int64_t>& output = shapes.back().shape;
-  const bool tokens = model.sample.dtype == at::kLong;
-  const auto refuse = [&](const std::string& why) { throw InputError({file, "/loss/type"}, why); };
-  if (loss.type == LossKind::token_cross_entropy && output.size() != 3) {
-    refuse(fmt::format(
-        "token_cross_entropy needs an output of [tokens, classes] a sample, but {} gives {} dimensions",
-        model.name, output.size() - 1));
+  const SampleSpec& sample = model.sample;
+  if (wanted(loss.type) != sample.targets) {
+    throw InputError({file, "/loss/type"}, fmt::format("{} does not fit the data, whose targets are {}",
+                                                       enum_name(loss.type), what(sample.targets)));
   }
-  if (loss.type == LossKind::cross_entropy && (output.size() != 2 || tokens)) {
-    refuse(fmt::format(
-        "cross_entropy needs one class a sample; {}",
-        tokens ? "text has one a token: use token_cross_entropy"
-               : fmt::format("the output of {} has {} dimensions", model.name, output.size() - 1)));
+  const std::vector<std::int64_t> output = boundaries(model, 2).back().shape;
+  const auto refuse = [&](const std::string& expected) {
+    throw InputError({file, "/model"}, fmt::format("{} gives [{}] a sample, but {} needs {}", model.name,
+                                                   fmt::join(output.begin() + 1, output.end(), ", "),
+                                                   enum_name(loss.type), expected));
+  };
+  const auto fewer = [&](std::int64_t classes) { return classes < sample.classes; };
+  switch (loss.type) {
+    case LossKind::cross_entropy:
+      if (output.size() != 2 || fewer(output.back()))
+        refuse(fmt::format("[classes], {} of them", sample.classes));
+      break;
+    case LossKind::token_cross_entropy:
+      if (output.size() != 3 || output[1] != sample.shape.front() || fewer(output.back())) {
+        refuse(fmt::format("[{} tokens, {} classes]", sample.shape.front(), sample.classes));
+      }
+      break;
+    case LossKind::mse:
+      if (c10::multiply_integers(output) != 2 * sample.classes)
+        refuse(fmt::format("{} numbers", sample.classes));
+      break;
   }
-  if (loss.type != LossKind::mse && output.back() < model.sample.classes) {
-    refuse(fmt::format("the data has {} classes, but the output of {} has {}", model.sample.classes,
-                       model.name, output.back()));
+}
+
+/// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the
+/// smallest.
+void check_smallest_micro_batch(const Model& model, const RunConfig& config, const Dataset& data,
+                                const std::string& file) {
+  const RunShape shape = run_shape(config, data, /*synchronous=*/true);
+  if (shape.steps < 1) return;  // said elsewhere
+  MicroBatchRange smallest = step_micro_batches(shape, 0).back();
+  const MicroBatchRange last =
+      step_micro_batches(shape, std::min(shape.steps, steps_per_epoch(shape)) - 1).back();
+  if (last.count < smallest.count) smallest = last;
+  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::vector<std::int64_t> sample(shapes[i].shape.begin() + 1, shapes[i].shape.end());
+    const std::int64_t least = model.layers[i]->least_samples(sample);
+    if (smallest.count >= least) continue;
+    throw InputError(
+        {file, "/train_micro_batch_size_per_gpu"},
+        fmt::format("layer \"{}\" ({}) needs micro-batches of {} samples, but samples [{}, {}) of an epoch "
+                    "make one of {}; use other sizes, or data.drop_last if it is an epoch's last",
+                    model.layers[i]->name(), model.layers[i]->type(), least, smallest.first,
+                    smallest.first + smallest.count, smallest.count));
   }
 }
 
@@ -43,6 +103,7 @@ Materials open_materials(const RunConfig& config, const std::string& file) {
   materials.model =
       build_model(config.model, materials.data->sample(), scalar_type(config.dtype), {file, "/model"});
   check_loss(materials.model, config.loss, file);
+  check_smallest_micro_batch(materials.model, config, *materials.data, file);
   return materials;
 }
 

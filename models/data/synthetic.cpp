@@ -97,7 +97,9 @@ class Classification final : public Synthetic {
 class Regression final : public Synthetic {
  public:
   using Synthetic::Synthetic;
-  [[nodiscard]] SampleSpec sample() const override { return {config_.shape, at::kFloat, config_.classes}; }
+  [[nodiscard]] SampleSpec sample() const override {
+    return {config_.shape, at::kFloat, config_.classes, Targets::values};
+  }
 
   [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     at::Tensor batch = batch_of(indices.size(), config_.shape, at::kFloat);
@@ -131,7 +133,9 @@ class Regression final : public Synthetic {
 class Tokens final : public Synthetic {
  public:
   using Synthetic::Synthetic;
-  [[nodiscard]] SampleSpec sample() const override { return {config_.shape, at::kLong, config_.classes}; }
+  [[nodiscard]] SampleSpec sample() const override {
+    return {config_.shape, at::kLong, config_.classes, Targets::tokens};
+  }
   [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     return window(split, indices, 0);
   }

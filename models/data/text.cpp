@@ -85,7 +85,9 @@ class TextDataset final : public Dataset {
   [[nodiscard]] std::int64_t size(Split split) const override {
     return samples_[split == Split::train ? 0 : 1];
   }
-  [[nodiscard]] SampleSpec sample() const override { return {{config_.sequence}, at::kLong, vocabulary_}; }
+  [[nodiscard]] SampleSpec sample() const override {
+    return {{config_.sequence}, at::kLong, vocabulary_, Targets::tokens};
+  }
   [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     return batch(split, indices, 0);
   }

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -27,16 +28,16 @@ class BatchNorm : public Layer {
     return {{"running_mean", {channels_}, 0}, {"running_var", {channels_}, 1}};
   }
 
+  /// One number a channel has no variance.
+  std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
+    return c10::multiply_integers(shape) == channels_ ? 2 : 1;
+  }
+
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
     if (input.is_meta()) return at::empty_like(input);
     const bool training = context.mode == Mode::train;
-    if (training && input.numel() == channels_) {
-      throw InputError(
-          fmt::format("layer \"{}\": batch norm cannot train on {}, one number a channel has no "
-                      "variance; use a larger micro-batch, or drop_last if it is an epoch's last",
-                      name(), functional::shape_text(input.sizes())));
-    }
+    STAGECRAFT_CHECK(!training || input.numel() > channels_, "batch norm of one number a channel");
     std::optional<at::Tensor> mean, variance;  // absent: not updated
     if (!training || context.commit_buffers) {
       mean = weights.buffers[0];

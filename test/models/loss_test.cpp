@@ -47,7 +47,6 @@ TEST_CASE("cross entropy", "[loss]") {
   };
   check({LossKind::cross_entropy, Reduction::mean}, logits, classes, formula(at::Reduction::Mean));
   check({LossKind::cross_entropy, Reduction::sum}, logits, classes, formula(at::Reduction::Sum));
-  CHECK(Loss({LossKind::cross_entropy, Reduction::mean}).units(classes) == 6);
 }
 
 TEST_CASE("token cross entropy", "[loss]") {
@@ -60,7 +59,6 @@ TEST_CASE("token cross entropy", "[loss]") {
                                           mean ? at::Reduction::Mean : at::Reduction::Sum);
           });
   }
-  CHECK(Loss({LossKind::token_cross_entropy, Reduction::mean}).units(tokens) == 6);
 }
 
 TEST_CASE("mean squared error", "[loss]") {
@@ -70,7 +68,6 @@ TEST_CASE("mean squared error", "[loss]") {
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); });
   check({LossKind::mse, Reduction::sum}, output, targets,
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y, at::Reduction::Sum); });
-  CHECK(Loss({LossKind::mse, Reduction::mean}).units(targets) == 4);
 }
 
 TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[loss]") {
@@ -85,7 +82,7 @@ TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[lo
        {std::pair{0, 2}, std::pair{2, 4}, std::pair{4, 5}}) {  // the last one is short
     const at::Tensor part = logits.slice(0, first, last), targets = tokens.slice(0, first, last);
     Kept kept;
-    sum += loss.forward(part, targets, static_cast<double>(loss.units(targets)) / 15, &kept, false).loss;
+    sum += loss.forward(part, targets, static_cast<double>(targets.numel()) / 15, &kept, false).loss;
     CHECK(at::allclose(loss.backward(kept), gradient.slice(0, first, last), 1e-12, 1e-14));
   }
   CHECK(sum == Approx(expected).epsilon(1e-12));
