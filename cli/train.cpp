@@ -6,6 +6,7 @@
 #include "cli/errors.h"
 #include "cli/output.h"
 #include "models/counting_allocator.h"
+#include "schedules/base/table.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -42,14 +43,15 @@ void show(const TrainResult& result, const TrainOptions& options) {
   if (options.request.print_config || (options.json && !result.trained)) {
     print_json(result.effective_config);
   } else if (options.json) {
-    print_json(result.outcome.summary);
+    print_json(json::write(result.outcome.summary));
+  } else if (result.over) {
+    print(fmt::format("{} had made all its steps: nothing was left to do.\n", result.run_dir));
   } else if (!result.trained) {
     print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
-    const Json& summary = result.outcome.summary;
-    print(fmt::format(
-        "Done: {} steps, {:.2f} ms a step (median). `stagecraft report {}` compares with the plan.\n",
-        result.outcome.steps, summary["step_ms"]["median"].get<double>(), result.run_dir));
+    print(fmt::format("Done: {} steps, {} a step (median). `stagecraft report {}` compares with the plan.\n",
+                      result.outcome.steps, format_duration(result.outcome.summary.step.median),
+                      result.run_dir));
   }
   if (!stopped.empty()) throw StoppedError(stopped);
 }

@@ -166,12 +166,11 @@ void Reporter::describe_run() {
   report_.schedule = plan_.schedule.name;
   report_.stages = static_cast<int>(plan_.stages.size());
   report_.micro_batches = plan_.micro_batches;
-  report_.steps = run_.summary.value("steps", std::int64_t{0});
-  const Json& times = run_.summary.at("step_ms");
-  report_.step.measured = Seconds{times.at("median").get<double>() / 1e3};
-  report_.step_p99 = Seconds{times.at("p99").get<double>() / 1e3};
+  report_.steps = run_.summary.steps;
+  report_.step.measured = run_.summary.step.median;
+  report_.step_p99 = run_.summary.step.p99;
   if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
-  report_.samples_per_second = run_.summary.value("samples_per_second", 0.0);
+  report_.samples_per_second = run_.summary.samples_per_second;
 }
 
 void Reporter::place_stages() {
@@ -271,13 +270,8 @@ void Reporter::predict_parts() {
 }
 
 void Reporter::memory() {
-  const auto bytes = [&](const char* key) {
-    return run_.summary.contains(key)
-               ? json::read<std::vector<Bytes>>(run_.summary.at(key), {"summary.json", ""})
-               : std::vector<Bytes>{};
-  };
-  const std::vector<Bytes> measured = bytes("peak_bytes");
-  const std::vector<Bytes> proved = bytes("proved_peak_bytes");
+  const std::vector<Bytes>& measured = run_.summary.peak;
+  const std::vector<Bytes>& proved = run_.summary.proved_peak;
   for (std::size_t r = 0; r < measured.size(); ++r) {
     MemoryRow row{Rank{r}, measured[r], std::nullopt};
     if (r < proved.size()) row.proved = proved[r];

@@ -6,7 +6,7 @@
 // Measured figures are of the steps in timeline.json (the last log.timeline_steps of the run), a step, except
 // the step time, which is the median over all steps of the run's last session (summary.json).
 
-#include "engine/run/metrics.h"
+#include "engine/run/run_summary.h"
 #include "partitioner/plan.h"
 #include "schedules/timeline.h"
 
@@ -131,7 +131,7 @@ struct RunFiles {
   Plan plan;
   Timeline timeline;
   std::vector<MetricsRecord> metrics;
-  Json summary;
+  RunSummary summary;
   bool gradient_norm = true;  ///< its programs agree on the norm
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);

@@ -17,7 +17,7 @@ RunFiles read_run(const std::string& run_dir) {
   };
   RunFiles run;
   run.plan = read_plan(path("plan.json"));
-  run.summary = json::parse_file(path("summary.json"));
+  run.summary = json::read_file<RunSummary>(path("summary.json"));
   const std::string timeline = path("timeline.json");
   run.timeline = timeline_from_chrome_trace(json::parse_file(timeline), timeline);
   run.metrics = read_metrics(path("metrics.jsonl"));

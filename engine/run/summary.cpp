@@ -26,8 +26,6 @@ Seconds shift_of(const Json& theirs, const Json& mine) {
   return origins - (number(theirs, "together") - number(mine, "together"));
 }
 
-Json last_of(const std::optional<MetricsRecord>& record) { return record ? json::write(*record) : Json(); }
-
 }  // namespace
 
 RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
@@ -67,29 +65,26 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
   return results;
 }
 
-Json summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
-                std::int64_t steps, int stopped_by) {
+RunSummary summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
+                      std::int64_t steps, int stopped_by) {
   std::vector<double> times = reporter.step_times();
   if (times.size() > 1) times.erase(times.begin());
   const double median = quantile(times, 0.5);
-  Json summary;
-  summary["steps"] = steps;
-  summary["stopped_by_signal"] = stopped_by;
-  summary["measured_steps"] = times.size();
-  summary["step_ms"] = {{"median", median * 1e3},
-                        {"p50", median * 1e3},
-                        {"p99", quantile(times, 0.99) * 1e3},
-                        {"interquartile_range", (quantile(times, 0.75) - quantile(times, 0.25)) * 1e3}};
-  const double samples = static_cast<double>(setup.config().train_batch_size);
-  summary["samples_per_second"] = median > 0 ? samples / median : 0.0;
+  RunSummary summary;
+  summary.steps = steps;
+  summary.stopped_by_signal = stopped_by;
+  summary.measured_steps = static_cast<std::int64_t>(times.size());
+  summary.step = {Seconds{median}, Seconds{quantile(times, 0.99)},
+                  Seconds{quantile(times, 0.75) - quantile(times, 0.25)}};
+  summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
   if (const std::int64_t tokens = tokens_per_sample(setup.materials()); tokens > 0) {
-    summary["tokens_per_second"] = median > 0 ? samples * static_cast<double>(tokens) / median : 0.0;
+    summary.tokens_per_second = summary.samples_per_second * static_cast<double>(tokens);
   }
-  if (setup.plan().predicted) summary["predicted_step_ms"] = setup.plan().predicted->step.value * 1e3;
-  summary["last_step"] = last_of(reporter.last_step());
-  summary["last_validation"] = last_of(reporter.last_validation());
-  summary["peak_bytes"] = json::write(results.peak);
-  summary["proved_peak_bytes"] = json::write(setup.programs().memory());
+  if (setup.plan().predicted) summary.predicted_step = setup.plan().predicted->step;
+  summary.last_step = reporter.last_step();
+  summary.last_validation = reporter.last_validation();
+  summary.peak = results.peak;
+  summary.proved_peak = setup.programs().memory();
   return summary;
 }
 

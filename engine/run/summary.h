@@ -3,6 +3,7 @@
 // What is left when a run is over: all ranks' events in one timeline, and summary.json.
 
 #include "engine/run/reporter.h"
+#include "engine/run/run_summary.h"
 #include "engine/run/setup.h"
 #include "engine/transport/transport.h"
 #include "engine/worker.h"
@@ -22,8 +23,7 @@ struct RunResults {
 [[nodiscard]] RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
                                         Seconds together);
 
-/// Step times are of this process's steps without the first, which still allocates (where there are others).
-[[nodiscard]] Json summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
-                              std::int64_t steps, int stopped_by);
+[[nodiscard]] RunSummary summary_of(const RunSetup& setup, const RunResults& results,
+                                    const RunReporter& reporter, std::int64_t steps, int stopped_by);
 
 }  // namespace stagecraft
