@@ -2,13 +2,10 @@
 
 #include "cli/plan.h"
 #include "cli/subject.h"
-#include "engine/run/launcher.h"
 #include "engine/run/plan_source.h"
 #include "schedules/schedule.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
 
 namespace stagecraft::cli {
 namespace {
@@ -32,7 +29,7 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
   const RunConfig config = read_run_config(path);
   const Materials materials = open_materials(config, path);
-  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt).plan, request);
+  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt, 1).plan, request);
 }
 
 PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
@@ -43,9 +40,7 @@ PlanInputs config_plan_inputs(const std::string& config_path, const std::string&
   inputs.request = plan_request(config, std::nullopt);
   check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
-    const int ranks =
-        std::max(inputs.request.stages.value_or(1), static_cast<int>(inputs.request.cuts.size()) + 1);
-    inputs.profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt, 1));
   } else {
     inputs.profile = read_profile(profile_path);
     check_profile(inputs.profile, profile_path, config, materials.model);

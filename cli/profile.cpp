@@ -141,10 +141,7 @@ RunConfig config_of(const ProfileArguments& arguments) {
 void profile_alone(const ProfileArguments& arguments) {
   const RunConfig config = config_of(arguments);
   const Materials materials = open_materials(config, arguments.config);
-  // As many ranks as the config's pipeline has would share the cores.
-  const int ranks =
-      std::max(config.pipeline.stages.value_or(1), static_cast<int>(config.pipeline.cuts.size()) + 1);
-  Profile profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt, 1));
   if (arguments.links) profile.link = {"local", probe_local_link()};
   show(profile, arguments);
 }
@@ -177,7 +174,7 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
 std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
   const Inputs inputs = open_inputs(arguments, transport);
   if (!inputs.problem.empty()) return inputs.problem;
-  const int threads = resolve_threads(inputs.config->threads_per_rank, 1, launch.machine_world);
+  const int threads = rank_threads(*inputs.config, transport.world(), launch.machine_world);
   transport.barrier();
   Profile profile = quick_profile(*inputs.config, *inputs.materials, threads);
   profile.busy_ranks = transport.world();

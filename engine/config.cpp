@@ -108,12 +108,21 @@ Json run_config_schema() {
   return schema;
 }
 
-Json training_identity(const RunConfig& config) {
+Json training_identity(const RunConfig& config, std::int64_t steps, bool synchronous) {
   const Json all = json::write(config);
   Json identity;
   for (const char* key : {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping",
                           "train_batch_size", "train_micro_batch_size_per_gpu", "seed", "dtype"}) {
     identity[key] = all.at(key);
+  }
+  identity["data"].erase("path");
+  const Json::json_pointer total("/params/total_num_steps");
+  if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
+    scheduler[total] = steps;
+  }
+  if (!synchronous) {
+    identity["validation"] = all.at("validation");
+    identity["checkpoint"]["every_steps"] = all.at("checkpoint").at("every_steps");
   }
   return identity;
 }

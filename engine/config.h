@@ -75,6 +75,9 @@ void describe(V& v, ProfilerConfig& c) {
   v.optional("repeats", c.repeats, "measurements behind each median", json::at_least(1));
   v.optional("warmup_ms", c.warmup, "measured and thrown away first", json::at_least(0));
   v.optional("micro_batch_sizes", c.micro_batch_sizes, "samples; empty: the run's micro-batch size");
+  for (const std::int64_t size : c.micro_batch_sizes) {
+    v.require(size >= 1, "micro_batch_sizes", fmt::format("expected sizes of at least 1, found {}", size));
+  }
 }
 
 struct ValidationConfig {
@@ -244,8 +247,9 @@ void check_schedule(const RunConfig& config, const std::string& schedule, const 
 [[nodiscard]] Json run_config_schema();
 
 /// What decides a run's numbers, for comparing the runs behind a checkpoint and its resume: model, data,
-/// loss, optimizer, scheduler, batch, seed and precision. Not the pipeline: a synchronous run may go on with
-/// another.
-[[nodiscard]] Json training_identity(const RunConfig& config);
+/// loss, optimizer, scheduler (a length that follows from the run's `steps` put in), batch, seed and
+/// precision. Not where the data lies: its fingerprint is compared. Not the pipeline: a synchronous run may
+/// go on with another. An asynchronous run's drain points are part of its numbers.
+[[nodiscard]] Json training_identity(const RunConfig& config, std::int64_t steps, bool synchronous);
 
 }  // namespace stagecraft

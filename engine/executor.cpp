@@ -226,9 +226,10 @@ void Executor::agree_norm(const Action& action) {
     for (int k = 0; k < equipment_.parameter_counts[s]; ++k) total += all[rank].at(next[rank]++);
   }
   GroupState& group = groups_[action.group.index()];
-  group.norm = std::sqrt(total);
+  const double norm = std::sqrt(total);
+  group.norm = norm;
   const double limit = equipment_.options.gradient_clipping;
-  const double factor = limit > 0 ? clip_factor(group.norm, limit) : 1;
+  const double factor = limit > 0 ? clip_factor(norm, limit) : 1;
   if (!(factor < 1)) return;
   for (Stage& stage : equipment_.stages) {
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {

@@ -68,7 +68,7 @@ class Executor {
     int first_micro_batch = 0;
     std::int64_t samples = 0;
     LossValue loss;  ///< of its micro-batches so far, on the last stage
-    double norm = -1;
+    std::optional<double> norm;
     double learning_rate = 0;
   };
 

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,9 +48,9 @@ struct WorkerOptions {
 /// What rank 0 knows of a step when it is over.
 struct StepReport {
   std::int64_t step = 0;
-  double loss = 0;            ///< of the mini-batch, by the scaling rule
-  double correct = 0;         ///< validation: right predictions
-  double gradient_norm = -1;  ///< before clipping; negative: the program has no agree_norm
+  double loss = 0;                      ///< of the mini-batch, by the scaling rule
+  double correct = 0;                   ///< validation: right predictions
+  std::optional<double> gradient_norm;  ///< before clipping; absent where the program has no agree_norm
   double learning_rate = 0;
   std::int64_t samples = 0;
 };

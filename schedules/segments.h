@@ -27,9 +27,9 @@ struct RunShape {
 };
 
 /// Most micro-batches of an asynchronous segment: after so many the run drains by itself, at a multiple of
-/// whole steps, so that no program outgrows memory. A drain costs a pipeline's fill and drain, next to
-/// nothing against these.
-inline constexpr std::int64_t kMostSegmentMicroBatches = 65536;
+/// whole steps, so that no program outgrows memory. A drain costs one fill and
+/// drain of the pipeline, little against these; and a signal waits for the next one.
+inline constexpr std::int64_t kMostSegmentMicroBatches = 1024;
 
 /// Micro-batches whose data a rank with the first or last stage reads before the program asks for them. The
 /// memory proof counts them.

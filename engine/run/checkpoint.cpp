@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string_view>
 
 namespace stagecraft {
 namespace {
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kComplete = "complete";
 constexpr const char* kAside = ".part";
+constexpr std::string_view kPrefix = "step-";
 
 bool has_state(const Layer& layer) { return !layer.parameters().empty() || !layer.buffers().empty(); }
 
@@ -74,18 +78,27 @@ void rename_folder(const std::string& from, const std::string& to) {
   if (error) throw InputError({to, ""}, fmt::format("cannot be written: {}", error.message()));
 }
 
-/// Complete checkpoints, oldest first. Their names sort by step.
+/// The step in a checkpoint's name; nothing for any other name.
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return step;
+}
+
+/// Complete checkpoints, oldest first.
 std::vector<std::string> complete_checkpoints(const std::string& folder) {
-  std::vector<std::string> found;
+  std::map<std::int64_t, std::string> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("step-") && !name.ends_with(kAside) && fs::exists(entry.path() / kComplete)) {
-      found.push_back(entry.path());
-    }
+    const auto step = step_of(entry.path().filename().native());
+    if (step && fs::exists(entry.path() / kComplete)) found[*step] = entry.path();
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  std::vector<std::string> paths;
+  for (const auto& [step, path] : found) paths.push_back(path);
+  return paths;
 }
 
 void remove_older(const std::string& folder, std::int64_t keep) {
@@ -105,7 +118,8 @@ Manifest manifest_of(const RunSetup& setup, std::int64_t step, bool validation_o
   manifest.epoch = step / epoch;
   manifest.epoch_step = step % epoch;
   manifest.validation_owed = validation_owed;
-  manifest.training = training_identity(setup.config());
+  manifest.training = training_identity(setup.config(), setup.shape().steps, setup.synchronous());
+  manifest.threads = setup.config().threads_per_rank;
   manifest.synchronous = setup.synchronous();
   manifest.pipeline = pipeline_of(setup.plan());
   manifest.data = setup.materials().data->fingerprint();
@@ -195,7 +209,7 @@ std::string layer_file(const std::string& layer) {
 
 std::string save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
                             Transport& transport, std::int64_t step, bool validation_owed) {
-  const std::string final_name = fmt::format("{}/step-{:08}", folder, step);
+  const std::string final_name = fmt::format("{}/{}{:08}", folder, kPrefix, step);
   const std::string aside = final_name + kAside;
   const bool first = transport.rank() == Rank{0};
   if (first) {
@@ -223,6 +237,12 @@ std::string save_checkpoint(const RunSetup& setup, const std::string& folder, co
   return final_name;
 }
 
+void note_validation(const std::string& checkpoint) {
+  Manifest manifest = read_manifest(checkpoint);
+  manifest.validation_owed = false;
+  write_json_file(checkpoint + "/" + kManifest, json::write(manifest));
+}
+
 std::string newest_checkpoint(const std::string& folder) {
   const std::vector<std::string> found = complete_checkpoints(folder);
   return found.empty() ? "" : found.back();
@@ -237,15 +257,17 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   const auto refuse = [&](const std::string& why) {
     throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
   };
-  if (const std::string what = first_difference(manifest.training, training_identity(config));
-      !what.empty()) {
-    refuse(what);
+  const bool synchronous = find_schedule(plan.schedule.name).synchronous;
+  if (manifest.synchronous && !synchronous) {
+    refuse(fmt::format("its schedule was synchronous, {} is not", plan.schedule.name));
   }
+  const std::int64_t steps = run_shape(config, *materials.data, synchronous).steps;
+  const Json identity = training_identity(config, steps, manifest.synchronous);
+  if (const std::string what = first_difference(manifest.training, identity); !what.empty()) refuse(what);
   if (manifest.data != materials.data->fingerprint()) refuse("the data files have changed");
   if (manifest.model != materials.model.fingerprint) refuse("the model has changed");
-  const bool synchronous = find_schedule(plan.schedule.name).synchronous;
   const std::string what = first_difference(manifest.pipeline, pipeline_of(plan));
-  if (!(manifest.synchronous && synchronous) && !what.empty()) {
+  if (!manifest.synchronous && !what.empty()) {
     refuse(fmt::format("an asynchronous run goes on with its own pipeline only ({})", what));
   }
 }

@@ -38,7 +38,8 @@ struct Manifest {
   std::int64_t epoch = 0;
   std::int64_t epoch_step = 0;
   bool validation_owed = false;
-  Json training;  ///< training_identity() of the run
+  Json training;    ///< training_identity() of the run
+  int threads = 1;  ///< of a rank: sums are split over them, so other numbers of threads may round otherwise
   bool synchronous = true;
   Json pipeline;     ///< schedule and stage boundaries
   std::string data;  ///< fingerprints
@@ -53,6 +54,8 @@ void describe(V& v, Manifest& m) {
   v.required("epoch_step", m.epoch_step, "steps made in the pass under way", json::at_least(0));
   v.required("validation_owed", m.validation_owed, "the validation due after this step was not made yet");
   v.required("training", m.training, "the part of the run's config that decides its numbers");
+  v.required("threads_per_rank", m.threads, "a run that goes on with others may round otherwise",
+             json::at_least(1));
   v.required("synchronous", m.synchronous, "false: goes on with the same pipeline only");
   v.required("pipeline", m.pipeline, "schedule and first layers of the stages");
   v.required("data", m.data, "fingerprint of the data");
@@ -65,6 +68,9 @@ void describe(V& v, Manifest& m) {
 /// Returns the folder. Throws InputError when something cannot be written; what was there stays.
 std::string save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
                             Transport& transport, std::int64_t step, bool validation_owed);
+
+/// The validation that `checkpoint` says is owed was made: its manifest says so from now on.
+void note_validation(const std::string& checkpoint);
 
 /// The newest complete checkpoint in `folder` (a run's checkpoints/), "" when there is none.
 [[nodiscard]] std::string newest_checkpoint(const std::string& folder);

@@ -68,7 +68,7 @@ Backend choose_backend(Backend configured, const Launch& launch) {
                     launch.world, launch.variable, launch.world));
   }
   if (configured != Backend::automatic) return configured;
-  return launch.launched() ? Backend::mpi : Backend::local;
+  return launch.launched() && launch.connectable ? Backend::mpi : Backend::local;
 }
 
 void check_world(const Launch& launch, int mpi_world) {
@@ -90,16 +90,18 @@ void check_world(const Launch& launch, int mpi_world) {
                   launch.world, launch.variable, mpi_world));
 }
 
-int resolve_threads(int configured, int ranks_here, int processes) {
-  if (configured > 0) return configured;
+Cores cores_here() {
   const auto machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t bound;
   CPU_ZERO(&bound);
-  const int usable = sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : machine;
+  return {machine, sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : machine};
+}
+
+int threads_a_rank(const Cores& cores, int ranks_here, int processes) {
   // A launcher that binds has divided the cores already; one that does not leaves all of them to every
   // process.
-  const bool divided = usable * processes <= machine;
-  return std::max(1, usable / (divided ? ranks_here : ranks_here * processes));
+  const bool divided = cores.usable * processes <= cores.machine;
+  return std::max(1, cores.usable / (divided ? ranks_here : ranks_here * processes));
 }
 
 }  // namespace stagecraft

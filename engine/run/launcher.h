@@ -30,14 +30,22 @@ using Environment = std::function<const char*(const char*)>;
 /// InputError for a variable that is no number.
 [[nodiscard]] Launch detect_launch(const Environment& environment = {});
 
-/// `local` or `mpi`. Throws InputError for local ranks under a launcher of several processes.
+/// `local` or `mpi`; automatic is mpi under a launcher that connects its processes. Throws InputError for
+/// local ranks under a launcher of several processes.
 [[nodiscard]] Backend choose_backend(Backend configured, const Launch& launch);
 
 /// Throws InputError when the launcher started several processes and MPI sees one, or another number.
 void check_world(const Launch& launch, int mpi_world);
 
-/// Threads of LibTorch's operators a rank: `configured`, or the cores this process may use over the ranks
-/// that share them, at least 1. `ranks_here` in this process, `processes` of the run on this machine.
-[[nodiscard]] int resolve_threads(int configured, int ranks_here, int processes);
+/// Cores of this machine, and those that this process may use.
+struct Cores {
+  int machine = 1;
+  int usable = 1;
+};
+[[nodiscard]] Cores cores_here();
+
+/// Threads of LibTorch's operators a rank: the cores over the ranks that share them, at least 1. `ranks_here`
+/// in this process, `processes` of the run on this machine.
+[[nodiscard]] int threads_a_rank(const Cores& cores, int ranks_here, int processes);
 
 }  // namespace stagecraft

@@ -98,12 +98,25 @@ PlanRequest plan_request(const RunConfig& config, std::optional<int> world) {
   return request;
 }
 
+namespace {
+
+int ranks_without_launcher(const RunConfig& config) {
+  const PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.cuts.empty()) return static_cast<int>(pipeline.cuts.size()) + 1;
+  return pipeline.stages.value_or(cores_here().usable);
+}
+
+}  // namespace
+
 Cluster plan_cluster(const RunConfig& config, const Profile& profile, std::optional<int> world) {
   if (config.cluster) return read_cluster(*config.cluster);
   const Link link = profile.link ? profile.link->link : kLocalLink;
-  const int devices = std::max({world.value_or(resolve_threads(0, 1, 1)), config.pipeline.stages.value_or(1),
-                                static_cast<int>(config.pipeline.cuts.size()) + 1});
-  return flat_cluster("this machine", devices, link);
+  return flat_cluster("this machine", world ? *world : ranks_without_launcher(config), link);
+}
+
+int rank_threads(const RunConfig& config, std::optional<int> world, int processes) {
+  if (config.threads_per_rank > 0) return config.threads_per_rank;
+  return threads_a_rank(cores_here(), world ? 1 : ranks_without_launcher(config), processes);
 }
 
 namespace {
@@ -121,12 +134,11 @@ void check_stages(const PlanRequest& request, const std::string& file, std::opti
 
 /// Measures, then plans.
 ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Materials& materials,
-                      std::optional<int> world) {
+                      std::optional<int> world, int processes) {
   const PlanRequest request = plan_request(config, world);
   check_stages(request, file, world);
-  const int ranks = world.value_or(request.stages.value_or(static_cast<int>(request.cuts.size()) + 1));
   ResolvedPlan resolved;
-  resolved.profile = quick_profile(config, materials, resolve_threads(config.threads_per_rank, ranks, 1));
+  resolved.profile = quick_profile(config, materials, rank_threads(config, world, processes));
   try {
     resolved.plan =
         make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;
@@ -139,11 +151,11 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Ma
 }  // namespace
 
 ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const Materials& materials,
-                          const std::string& plan_path, std::optional<int> world) {
+                          const std::string& plan_path, std::optional<int> world, int processes) {
   const std::string source = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
   ResolvedPlan resolved;
   if (source.empty()) {
-    resolved = plan_now(config, file, materials, world);
+    resolved = plan_now(config, file, materials, world, processes);
   } else {
     resolved.plan = read_plan(source);
   }

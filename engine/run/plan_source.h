@@ -26,7 +26,12 @@ struct ResolvedPlan {
 /// of /pipeline that contradict the plan), RefusedError (nothing fits the cluster).
 [[nodiscard]] ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file,
                                         const Materials& materials, const std::string& plan_path,
-                                        std::optional<int> world);
+                                        std::optional<int> world, int processes);
+
+/// Operator threads of a rank, the same in the profile that a plan is made from and in the run: the config's,
+/// or the cores over the ranks. `world` and `processes` (on this machine): as launched; without a launcher
+/// ranks are the config's stages, or one a core where it leaves them open, as plan_cluster offers them.
+[[nodiscard]] int rank_threads(const RunConfig& config, std::optional<int> world, int processes);
 
 /// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
 /// run's, with `threads` operator threads.

@@ -50,13 +50,22 @@ Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<in
       start.validation_owed = manifest->validation_owed;
     }
   }
+  if (manifest && config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
+  if (manifest && config.threads_per_rank != manifest->threads) {
+    prepared.notes.push_back(
+        fmt::format("{} threads a rank, where the run had {}: from here on numbers may differ from an "
+                    "uninterrupted run's in "
+                    "their last bits",
+                    config.threads_per_rank, manifest->threads));
+  }
   std::optional<Plan> plan;
   const bool asked = !request.plan.empty() || config.pipeline.plan;
   if (manifest && !asked) plan = earlier_plan(config, file, materials, world);
   if (!plan) {
-    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world);
+    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world, processes);
     plan = std::move(resolved.plan);
-    prepared.note = std::move(resolved.note);
+    if (resolved.profile) config.threads_per_rank = resolved.profile->threads;
+    if (!resolved.note.empty()) prepared.notes.push_back(std::move(resolved.note));
   }
   check_schedule(config, plan->schedule.name, file);
   if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
@@ -71,7 +80,8 @@ void write_run_files(const RunPaths& paths, const RunSetup& setup) {
   write_json_file(paths.config(), json::write(setup.config()));
   write_json_file(paths.plan(), json::write(setup.plan()));
   cut_metrics_back(paths.metrics(), setup.start().step, setup.start().validation_owed);
-  std::filesystem::remove(paths.summary());  // of the run before a resume
+  if (setup.start().step < setup.shape().steps)
+    std::filesystem::remove(paths.summary());  // the session before's
   if (setup.start().checkpoint.empty()) std::filesystem::remove(paths.metrics());
 }
 
@@ -85,17 +95,18 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
   return json.dump();
 }
 
-Received setup_from_text(const std::string& text, int processes) {
+RunPaths paths_from_text(const std::string& text) {
+  return {Json::parse(text).at("run_dir").get<std::string>()};
+}
+
+std::unique_ptr<RunSetup> setup_from_text(const std::string& text, int processes) {
   const Json json = Json::parse(text);
   const auto file = json.at("file").get<std::string>();
   auto config = json::read<RunConfig>(json.at("config"), {file, ""});
   Materials materials = open_materials(config, file);
-  Received received;
-  received.paths = {json.at("run_dir").get<std::string>()};
-  received.setup = std::make_unique<RunSetup>(
-      std::move(config), file, std::move(materials), json::read<Plan>(json.at("plan"), {"plan", ""}),
-      json::read<StartPoint>(json.at("start"), {"start", ""}), processes);
-  return received;
+  return std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
+                                    json::read<Plan>(json.at("plan"), {"plan", ""}),
+                                    json::read<StartPoint>(json.at("start"), {"start", ""}), processes);
 }
 
 }  // namespace stagecraft

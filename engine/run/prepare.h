@@ -11,13 +11,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 
 struct Prepared {
   std::unique_ptr<RunDirectory> directory;  ///< rank 0's; null in a dry run
   std::unique_ptr<RunSetup> setup;
-  std::string note;  ///< for people; may be empty
+  std::vector<std::string> notes;  ///< for people
 };
 
 /// `world`: launched ranks; absent: the plan decides. `processes` of the run on this machine.
@@ -31,10 +32,7 @@ void write_run_files(const RunPaths& paths, const RunSetup& setup);
 /// What rank 0 knows, for the others; and back.
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
                                      const std::string& run_dir);
-struct Received {
-  std::unique_ptr<RunSetup> setup;
-  RunPaths paths;
-};
-[[nodiscard]] Received setup_from_text(const std::string& text, int processes);
+[[nodiscard]] RunPaths paths_from_text(const std::string& text);
+[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text, int processes);
 
 }  // namespace stagecraft

@@ -45,7 +45,6 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int
     Key key{segment.kind, segment.group_sizes};
     if (segment.kind == SegmentKind::train && total(segment.group_sizes) > most) {
       most = total(segment.group_sizes);
-      main_ = key;
       main_proof_ = std::move(proof);
     }
     programs_.emplace(std::move(key), std::move(program));
@@ -58,7 +57,5 @@ const LoweredProgram& RunPrograms::of(const Segment& segment) const {
   STAGECRAFT_CHECK(found != programs_.end(), "a segment of a shape that was not proved");
   return found->second;
 }
-
-const LoweredProgram& RunPrograms::main() const { return programs_.at(main_); }
 
 }  // namespace stagecraft

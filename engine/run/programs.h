@@ -23,7 +23,6 @@ class RunPrograms {
   [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
   /// Of the training program with the most micro-batches: what the start-up tables show.
   [[nodiscard]] const Proof& proof() const { return main_proof_; }
-  [[nodiscard]] const LoweredProgram& main() const;
   /// Proved peak a rank, the largest over all programs. Empty without costs.
   [[nodiscard]] const std::vector<Bytes>& memory() const { return memory_; }
   [[nodiscard]] std::size_t count() const { return programs_.size(); }
@@ -31,7 +30,6 @@ class RunPrograms {
  private:
   using Key = std::pair<SegmentKind, std::vector<int>>;
   std::map<Key, LoweredProgram> programs_;
-  Key main_;
   Proof main_proof_;
   std::vector<Bytes> memory_;
 };

@@ -2,6 +2,10 @@
 
 #include "engine/run/printing.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+
 namespace stagecraft {
 
 RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print)
@@ -38,9 +42,10 @@ void RunReporter::step(const StepReport& report) {
   MetricsRecord record;
   record.step = report.step + 1;
   record.loss = report.loss;
-  if (report.gradient_norm >= 0) record.gradient_norm = report.gradient_norm;
+  record.gradient_norm = report.gradient_norm;
   record.learning_rate = report.learning_rate;
   fill_rates(record, report.samples, time);
+  if (!std::isfinite(record.loss)) stop_diverged(record);
   metrics_.append(record);
   const std::int64_t every = setup_.config().steps_per_print;
   if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
@@ -50,6 +55,14 @@ void RunReporter::step(const StepReport& report) {
     progress_->update(record.step, Seconds{std::chrono::duration<double>(mark_ - began_).count()});
   }
   last_step_ = record;
+}
+
+void RunReporter::stop_diverged(const MetricsRecord& record) {
+  show(step_line(record, setup_.shape().steps));
+  throw InputError(fmt::format(
+      "step {}: the loss is {}. The run stops here, before weights that are no numbers take the place of "
+      "the last good checkpoint. A lower learning rate, a longer warm-up or gradient_clipping may help",
+      record.step, record.loss));
 }
 
 void RunReporter::validation(const StepReport& report, std::int64_t steps_made) {
@@ -69,7 +82,5 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   show(validation_line(record, setup_.shape().steps, loss));
   last_validation_ = record;
 }
-
-void RunReporter::note(const std::string& text) { show(text); }
 
 }  // namespace stagecraft

@@ -30,7 +30,9 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape, i
   pipeline.plan.reset();  // its stages are above, and the run directory has it
   if (config.profiler.micro_batch_sizes.empty())
     config.profiler.micro_batch_sizes = {config.micro_batch_size};
-  config.threads_per_rank = resolve_threads(config.threads_per_rank, ranks_here, processes);
+  if (config.threads_per_rank == 0) {
+    config.threads_per_rank = threads_a_rank(cores_here(), ranks_here, processes);
+  }
   return config;
 }
 

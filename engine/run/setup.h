@@ -45,6 +45,8 @@ class RunSetup {
   [[nodiscard]] const RunShape& shape() const { return shape_; }
   [[nodiscard]] const RunPrograms& programs() const { return *programs_; }
   [[nodiscard]] const StartPoint& start() const { return start_; }
+  /// The checkpoint it starts from is the run's end.
+  [[nodiscard]] bool over() const { return start_.step >= shape_.steps && !start_.validation_owed; }
   [[nodiscard]] bool synchronous() const { return shape_.synchronous; }
   [[nodiscard]] int world() const { return placement_.world(); }
   /// The rank that hears of losses first, and so prints and writes metrics: the one of stage 0.

@@ -1,6 +1,7 @@
 #include "engine/run/signals.h"
 
 #include <array>
+#include <atomic>
 #include <csignal>
 
 namespace stagecraft {
@@ -8,7 +9,8 @@ namespace {
 
 constexpr std::array kSignals{SIGTERM, SIGUSR1, SIGINT};
 
-volatile std::sig_atomic_t received_signal = 0;  // written by the handler: nothing else is allowed there
+std::atomic<int> received_signal{0};  // written by the handler, on whatever thread it runs
+static_assert(std::atomic<int>::is_always_lock_free, "all that a handler may touch");
 std::array<struct sigaction, kSignals.size()> previous;  // NOLINT: what to restore
 
 extern "C" void remember(int signal) {

@@ -26,15 +26,18 @@ TransportOptions transport_options(const RunConfig& config) {
 }
 
 void announce(const Prepared& prepared, const TrainVoice& voice) {
-  if (!prepared.note.empty()) voice.note(prepared.note);
+  for (const std::string& note : prepared.notes) voice.note(note);
   if (voice.print) voice.print(start_up_tables(*prepared.setup));
 }
 
-ExitRecord exit_record(const RunSetup& setup, Rank rank, const Doing& doing, const Failure& failure) {
-  return {rank, setup.placement().stages_of(rank), doing.what, failure.message, failure.code};
+/// `setup`: null for a rank that failed before it had one.
+ExitRecord exit_record(const RunSetup* setup, Rank rank, const Doing& doing, const Failure& failure) {
+  std::vector<StageId> stages;
+  if (setup != nullptr) stages = setup->placement().stages_of(rank);
+  return {rank, std::move(stages), doing.what, failure.message, failure.code};
 }
 
-TrainResult dry_result(const RunSetup& setup) {
+TrainResult result_without_training(const RunSetup& setup) {
   TrainResult result;
   result.run_dir = setup.config().run_dir;
   result.effective_config = json::write(setup.config());
@@ -73,7 +76,7 @@ class LocalRun {
         const std::scoped_lock lock(mutex_);
         const bool first = !error_;
         if (first) error_ = std::current_exception();
-        if (first) (void)record_exit(paths_, exit_record(setup_, transport.rank(), doing, failure));
+        if (first) (void)record_exit(paths_, exit_record(&setup_, transport.rank(), doing, failure));
       }
       transport.fail(fmt::format("{} failed during {}: {}", setup_.rank_name(transport.rank()), doing.what,
                                  failure.message));
@@ -89,10 +92,11 @@ class LocalRun {
 
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice) {
   Prepared prepared = prepare(request, std::move(config), std::nullopt, 1);
-  TrainResult result = dry_result(*prepared.setup);
+  TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
   announce(prepared, voice);
-  if (request.dry_run) return result;
+  result.over = prepared.setup->over();
+  if (request.dry_run || result.over) return result;
   const RunPaths& paths = prepared.directory->paths();
   write_run_files(paths, *prepared.setup);
   const StopSignals signals;
@@ -129,6 +133,8 @@ class MpiRun {
 
  private:
   TrainResult rank();
+  /// Rank 0's: what the others need, or "" where nothing is to be trained.
+  std::string prepare_run(RunConfig config);
   [[noreturn]] void give_up();
   void compare_fingerprints(const RunSetup& setup);
 
@@ -146,43 +152,47 @@ class MpiRun {
 
 TrainResult MpiRun::rank() {
   const bool first = session_.rank() == Rank{0};
-  const int processes = launch_.machine_world;
-  // Its options come with the config, which only rank 0 has read: until then the defaults do.
-  transport_ = make_mpi_transport(session_, TransportOptions{});
+  RunConfig config;
   if (first) {
-    RunConfig config = read_run_config(request_.config, request_.overrides);
+    config = read_run_config(request_.config, request_.overrides);
     (void)choose_backend(config.comms.backend, launch_);
-    prepared_ = prepare(request_, std::move(config), session_.world(), processes);
-    setup_ = prepared_.setup.get();
-    if (!request_.print_config) announce(prepared_, voice_);
-    if (prepared_.directory) {
-      paths_ = prepared_.directory->paths();
-      write_run_files(paths_, *setup_);
-    }
-    std::fflush(stdout);
   }
-  const std::string text = transport_->broadcast(
-      first && prepared_.directory ? setup_text(*setup_, request_.config, paths_.root) : std::string());
+  transport_ = make_mpi_transport(session_, session_.share(transport_options(config)));
+  std::string text;  // empty: nothing to train
+  if (first) text = prepare_run(std::move(config));
+  text = transport_->broadcast(text);
   TrainResult result;
   result.speaks = first;
-  if (text.empty()) {  // a dry run
-    if (first) result = dry_result(*setup_);
+  if (text.empty()) {
+    if (!first) return result;
+    result = result_without_training(*setup_);
+    result.over = setup_->over();
     return result;
   }
   if (!first) {
-    Received received = setup_from_text(text, processes);
-    received_ = std::move(received.setup);
+    paths_ = paths_from_text(text);
+    received_ = setup_from_text(text, launch_.machine_world);
     setup_ = received_.get();
-    paths_ = std::move(received.paths);
   }
-  transport_ = make_mpi_transport(session_, transport_options(setup_->config()));
   compare_fingerprints(*setup_);
-  result = dry_result(*setup_);
+  result = result_without_training(*setup_);
   result.outcome = train_rank(*setup_, paths_, *transport_, voice_.print, doing_);
   result.speaks = session_.rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
   return result;
+}
+
+std::string MpiRun::prepare_run(RunConfig config) {
+  doing_.what = "preparing the run";
+  prepared_ = prepare(request_, std::move(config), session_.world(), launch_.machine_world);
+  setup_ = prepared_.setup.get();
+  if (!request_.print_config) announce(prepared_, voice_);
+  std::fflush(stdout);
+  if (!prepared_.directory || setup_->over()) return "";
+  paths_ = prepared_.directory->paths();
+  write_run_files(paths_, *setup_);
+  return setup_text(*setup_, request_.config, paths_.root);
 }
 
 void MpiRun::compare_fingerprints(const RunSetup& setup) {
@@ -202,8 +212,8 @@ void MpiRun::give_up() {
   const Rank rank = session_.rank();
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
   bool first = rank == Rank{0} || !failure.secondary;
-  if (setup_ != nullptr && !paths_.root.empty()) {
-    first = record_exit(paths_, exit_record(*setup_, rank, doing_, failure));
+  if (!paths_.root.empty()) {
+    first = record_exit(paths_, exit_record(setup_, rank, doing_, failure));
   }
   if (first) voice_.report_exception();
   if (transport_) {
@@ -221,7 +231,8 @@ TrainResult train(const TrainRequest& request, const TrainVoice& voice) {
   if (!launch.connectable) refuse_copies(launch, 1);
   if (launch.world > 1) return MpiRun(request, voice, launch).run();
   RunConfig config = read_run_config(request.config, request.overrides);
-  if (config.comms.backend == Backend::mpi) return MpiRun(request, voice, launch).run();
+  if (choose_backend(config.comms.backend, launch) == Backend::mpi)
+    return MpiRun(request, voice, launch).run();
   return train_locally(request, std::move(config), voice);
 }
 

@@ -23,7 +23,8 @@ struct TrainRequest {
 
 struct TrainResult {
   bool speaks = true;    ///< this process shows the result; the others of the run stay silent
-  bool trained = false;  ///< false: a dry run
+  bool trained = false;  ///< false: a dry run, or the run was over
+  bool over = false;     ///< a resume of a run that had made all its steps: nothing was done
   std::string run_dir;
   Json effective_config;  ///< on a speaking process
   TrainOutcome outcome;

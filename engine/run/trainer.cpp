@@ -11,6 +11,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace stagecraft {
 namespace {
@@ -84,8 +85,12 @@ class Trainer {
       if (trained && (segment.checkpoint_after || signal != 0 || !more)) {
         save(more && next.kind == SegmentKind::validate);
       }
-      // A validation leaves the state as the last checkpoint may not have it: stop behind the next step.
-      if (signal != 0 && (trained || outcome_.steps == saved_step_)) {
+      if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
+        note_validation(outcome_.last_checkpoint);
+      }
+      // A validation leaves the state as the last checkpoint may not have it: stop behind the next step. With
+      // nothing left to do there is nothing to stop.
+      if (signal != 0 && more && (trained || outcome_.steps == saved_step_)) {
         outcome_.stopped_by = signal;
         break;
       }
@@ -127,6 +132,7 @@ void Trainer::start() {
     load_checkpoint(start.checkpoint, model, worker_);
     log_->info("state of step {} from {}", start.step, start.checkpoint);
     saved_step_ = start.step;
+    outcome_.last_checkpoint = start.checkpoint;
   } else if (const auto& initial = setup_.config().initial_checkpoint) {
     doing_.what = "loading " + *initial;
     load_weights(*initial, model, worker_);
@@ -184,9 +190,15 @@ void Trainer::finish() {
   if (reporter_) reporter_->finish();
   const RunResults results = gather_results(setup_, worker_, transport_, together_);
   if (reporter_) {
-    write_json_file(paths_.timeline(), to_chrome_trace(results.timeline));
     outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
-    write_json_file(paths_.summary(), outcome_.summary);
+    if (outcome_.steps > setup_.start().step) {
+      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline));
+    } else if (std::filesystem::exists(paths_.summary())) {  // no step but the validation that was owed
+      auto summary = json::read_file<RunSummary>(paths_.summary());
+      summary.last_validation = outcome_.summary.last_validation;
+      outcome_.summary = std::move(summary);
+    }
+    write_json_file(paths_.summary(), json::write(outcome_.summary));
   }
   transport_.barrier();  // nobody leaves before the files are there
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);

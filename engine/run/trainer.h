@@ -5,6 +5,7 @@
 
 #include "engine/run/reporter.h"
 #include "engine/run/run_dir.h"
+#include "engine/run/run_summary.h"
 #include "engine/run/setup.h"
 #include "engine/transport/transport.h"
 
@@ -16,7 +17,7 @@ struct TrainOutcome {
   int stopped_by = 0;           ///< the signal, 0: the run is done
   std::int64_t steps = 0;       ///< made, in all
   std::string last_checkpoint;  ///< folder
-  Json summary;                 ///< as in summary.json; on the reporting rank only
+  RunSummary summary;           ///< as in summary.json; on the reporting rank only
 };
 
 /// What the rank is doing, for exit.json: "step 12", "checkpoint after step 100".

@@ -147,7 +147,13 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train]") {
   refused("/train_batch_size", 1000, "more than the 96 training samples");
   refused("/model", Json{{"family", "gpt"}, {"width", 10}, {"heads", 3}}, "/model/heads");
   refused("/model", Json{{"family", "convnet"}}, "/model");
-  refused("/loss/type", "token_cross_entropy", "/loss/type");
+  refused("/loss/type", "token_cross_entropy", "/loss/type: token_cross_entropy does not fit the data");
+  refused("/loss/type", "mse", "/loss/type: mse does not fit the data");
+  refused("/data/task", "regression", "/loss/type: cross_entropy does not fit the data");
+  refused("/model", Json::parse(R"({"family": "sequential", "layers": [{"type": "linear", "features": 3}]})"),
+          "/model: sequential gives [3] a sample, but cross_entropy needs [classes], 4 of them");
+  refused("/profiler/micro_batch_sizes", Json{8, -1}, "/profiler/micro_batch_sizes");
+  refused("/model/hidden", Json{std::int64_t{1} << 62}, "/model");
   refused("/pipeline/cuts", Json{9}, "cuts");
   refused("/pipeline/stages", 5, "stages");
   refused("/data", Json{{"type", "text"}, {"path", folder.path("none.txt")}}, "none.txt");
@@ -155,6 +161,24 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train]") {
   refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
   check_refused(stagecraft::test::stagecraft({"train", folder.path("none.json")}), 2, "none.json");
   check_refused(stagecraft::test::stagecraft({"train"}), 2, "CONFIG is required");
+}
+
+TEST_CASE("a micro-batch too small for a layer is refused at the start, wherever in the epoch it comes",
+          "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+    {"type": "linear", "features": 8}, {"type": "batch_norm"}, {"type": "linear", "features": 4}]})");
+  config["pipeline"] = {{"cuts", {1}}};
+  config["data"]["samples"] = 105;  // 32 + 32 + 32 + 9, and 9 is 8 + 1
+  config["train_steps"] = 20;
+  check_refused(train(folder, config), 2, "layer \"1\" (batch_norm) needs micro-batches of 2 samples");
+  config["train_steps"] = 3;  // never gets there
+  CHECK(train(folder, config).code == 0);
+  fs::remove_all(folder.path("run"));
+  config["train_steps"] = 20;
+  config["data"]["drop_last"] = true;
+  CHECK(train(folder, config).code == 0);
 }
 
 TEST_CASE("truncated data exits 2 and names the file", "[train]") {

@@ -77,16 +77,23 @@ TEST_CASE("local ranks under a launcher of several are refused", "[launcher]") {
   const Launch two = launch({{"PMI_SIZE", "2"}});
   CHECK(says(complaint([&] { (void)choose_backend(Backend::local, two); }), "2 copies"));
   CHECK(choose_backend(Backend::local, launch({{"PMI_SIZE", "1"}})) == Backend::local);
+  CHECK(choose_backend(Backend::automatic, launch({{"PMI_SIZE", "1"}})) == Backend::mpi);
+  CHECK(choose_backend(Backend::automatic, launch({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})) ==
+        Backend::local);  // nothing connects it to anybody
 }
 
 TEST_CASE("a launcher variable that is no number is an error", "[launcher]") {
   CHECK(says(complaint([] { (void)launch({{"PMI_SIZE", "two"}}); }), "environment variable PMI_SIZE"));
 }
 
-TEST_CASE("threads are as configured, or the cores over the ranks", "[launcher]") {
-  CHECK(resolve_threads(3, 8, 8) == 3);
-  CHECK(resolve_threads(0, 1000, 1) == 1);
-  CHECK(resolve_threads(0, 1, 1) >= 1);
+TEST_CASE("a rank's threads are the cores over the ranks that share them", "[launcher]") {
+  CHECK(threads_a_rank({.machine = 16, .usable = 16}, 4, 1) == 4);  // ranks as threads
+  CHECK(threads_a_rank({.machine = 16, .usable = 16}, 1, 4) == 4);  // processes that no launcher bound
+  CHECK(threads_a_rank({.machine = 16, .usable = 4}, 1, 4) == 4);   // bound to four cores each
+  CHECK(threads_a_rank({.machine = 2, .usable = 1}, 1, 2) == 1);
+  CHECK(threads_a_rank({.machine = 2, .usable = 2}, 8, 1) == 1);  // never none
+  CHECK(cores_here().usable >= 1);
+  CHECK(cores_here().usable <= cores_here().machine);
 }
 
 TEST_CASE("every kind of error has its exit code", "[launcher]") {

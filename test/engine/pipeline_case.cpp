@@ -282,8 +282,8 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
           got.gradient_norm != want.gradient_norm || got.learning_rate != want.learning_rate ||
           got.samples != want.samples) {
         return fmt::format("step {}: loss {} norm {} rate {} samples {}, the oracle has {} {} {} {}", i,
-                           got.loss, got.gradient_norm, got.learning_rate, got.samples, want.loss,
-                           want.gradient_norm, want.learning_rate, want.samples);
+                           got.loss, got.gradient_norm.value_or(-1), got.learning_rate, got.samples,
+                           want.loss, want.gradient_norm.value_or(-1), want.learning_rate, want.samples);
       }
     }
     if (outcome.validations.size() != oracle.validations.size()) return "validations are missing";

@@ -71,6 +71,20 @@ class Run {
       return error.what();
     }
   }
+  /// SIGTERM is raised when `line` is printed: in the middle of the run, on a rank's own thread.
+  TrainResult stopped_at(const std::string& line) const {
+    bool raised = false;
+    TrainRequest request;
+    request.config = folder_.write("run.json", config_.dump());
+    TrainVoice voice;
+    voice.print = [&](const std::string& text) {
+      if (raised || !test::says(text, line)) return;
+      raised = true;
+      std::raise(SIGTERM);
+    };
+    voice.note = [](const std::string&) {};
+    return stagecraft::train(request, voice);
+  }
   [[nodiscard]] std::string dir() const { return folder_.path("run"); }
   [[nodiscard]] std::string checkpoint(int step) const {
     return fmt::format("{}/checkpoints/step-{:08}", dir(), step);
@@ -212,27 +226,113 @@ TEST_CASE("a signal stops a run behind a checkpoint, and the rest is as if it ha
   const Run whole(config);
   (void)whole.train();
   const Run run(config);
-  // Raised by the first step line: in the middle of the run, on a rank's own thread.
-  bool raised = false;
-  TrainRequest request;
-  const ScratchFolder folder;
-  config["run_dir"] = run.dir();
-  request.config = folder.write("run.json", config.dump());
-  TrainVoice voice;
-  voice.print = [&](const std::string& text) {
-    if (!raised && says(text, "step   5/40")) {
-      raised = true;
-      std::raise(SIGTERM);
-    }
-  };
-  voice.note = [](const std::string&) {};
-  const TrainResult stopped = stagecraft::train(request, voice);
+  const TrainResult stopped = run.stopped_at("step   5/40");
   CHECK(stopped.outcome.stopped_by == SIGTERM);
   CHECK(stopped.outcome.steps < 40);
   CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == stopped.outcome.last_checkpoint);
   (void)run.train(true);
   check_same(whole.metrics(), run.metrics());
   check_same_files(whole.checkpoint(40), run.checkpoint(40));
+}
+
+TEST_CASE("an asynchronous run is stopped by a signal at its next drain point", "[trainer]") {
+  Json config = tiny();
+  config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2}}};
+  config["train_steps"] = 700;  // of four micro-batches: drains by itself after 256 steps and 512
+  config["checkpoint"]["every_steps"] = 0;
+  config["validation"]["every_steps"] = 0;
+  config["steps_per_print"] = 100;
+  const Run whole(config);
+  (void)whole.train();
+  const Run run(config);
+  const TrainResult stopped = run.stopped_at("step  300/700");
+  CHECK(stopped.outcome.stopped_by == SIGTERM);
+  CHECK(stopped.outcome.steps == 512);
+  CHECK(says(run.complaint(true, {"checkpoint.every_steps=7"}), "/checkpoint/every_steps"));
+  (void)run.train(true);
+  check_same(whole.metrics(), run.metrics());
+  check_same_files(whole.checkpoint(700), run.checkpoint(700));
+}
+
+TEST_CASE("a resume of a run that is over changes nothing", "[trainer]") {
+  const Run run(tiny());
+  (void)run.train();
+  const RunPaths paths{run.dir()};
+  const auto files = [&] {
+    std::string all;
+    for (const std::string& path : {paths.timeline(), paths.summary(), paths.metrics(), paths.config()}) {
+      all += test::read_text_file(path);
+    }
+    return all;
+  };
+  const std::string before = files();
+  const Ran again = run.train(true);
+  CHECK(again.result.over);
+  CHECK_FALSE(again.result.trained);
+  CHECK(files() == before);
+}
+
+TEST_CASE("a signal during the last step does not stop a run that is over with it", "[trainer]") {
+  Json config = tiny();
+  config["data"]["validation_samples"] = 0;
+  const Run run(config);
+  const TrainResult result = run.stopped_at("step  9/9");
+  CHECK(result.outcome.stopped_by == 0);
+  CHECK(result.outcome.steps == 9);
+}
+
+TEST_CASE("a validation that a signal left owing is made up for, and the step times stay", "[trainer]") {
+  const Run run(tiny());
+  const TrainResult stopped = run.stopped_at("step  9/9");
+  CHECK(stopped.outcome.stopped_by == SIGTERM);  // the last validation is still to come
+  const RunPaths paths{run.dir()};
+  const std::string timeline = test::read_text_file(paths.timeline());
+  const RunSummary resumed = run.train(true).result.outcome.summary;
+  CHECK(resumed.last_validation->step == 9);
+  CHECK(resumed.step.median.value == Approx(stopped.outcome.summary.step.median.value));
+  CHECK(test::read_text_file(paths.timeline()) == timeline);
+}
+
+TEST_CASE("a run whose loss is no number any more stops before it saves that", "[trainer]") {
+  Json config = tiny();
+  config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", 1e30}}}};
+  config["checkpoint"] = {{"every_steps", 1}, {"keep", 1}};
+  const Run run(config);
+  CHECK(says(run.complaint(false), "the loss is"));
+  for (const MetricsRecord& record : run.metrics()) CHECK(std::isfinite(record.loss));
+  const std::string newest = newest_checkpoint(RunPaths{run.dir()}.checkpoints());
+  CHECK(read_manifest(newest).step == run.metrics().back().step);
+}
+
+TEST_CASE("a resumed run has the threads it had, whatever its stages", "[trainer]") {
+  Json config = tiny();
+  config["threads_per_rank"] = 3;
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=4", "threads_per_rank=0", "pipeline.cuts=[1,3]"});
+  CHECK(read_run_config(RunPaths{run.dir()}.config()).threads_per_rank == 3);
+}
+
+TEST_CASE("measured memory is never more than was proved, and close to it", "[trainer]") {
+  // Wide layers, few samples: gradients and their norm are what memory goes to.
+  Json config = tiny();
+  config["model"] = {{"family", "mlp"}, {"hidden", {512, 384, 256}}};
+  config["data"]["shape"] = {64};
+  const std::string schedule = GENERATE("fill_drain", "1f1b", "pipedream");
+  config["pipeline"] = {{"schedule", schedule}, {"cuts", {2}}};
+  config["gradient_norm"] = schedule != "pipedream";
+  const Run run(config);
+  const RunSummary summary = run.train().result.outcome.summary;
+  REQUIRE(summary.peak.size() == 2);
+  REQUIRE(summary.proved_peak.size() == 2);
+  for (std::size_t r = 0; r < 2; ++r) {
+    INFO(schedule << ", rank " << r << ": " << summary.peak[r].value << " of "
+                  << summary.proved_peak[r].value);
+    CHECK(summary.peak[r] <= summary.proved_peak[r]);
+    CHECK(static_cast<double>(summary.peak[r].value) >
+          0.9 * static_cast<double>(summary.proved_peak[r].value));
+  }
 }
 
 TEST_CASE("--resume of an empty run directory starts fresh", "[trainer]") {
@@ -251,6 +351,15 @@ TEST_CASE("a resume that would not be the same run is refused, naming the key", 
   CHECK(says(run.complaint(true, {"train_steps=2", "optimizer.params.lr=0.5"}), "/optimizer/params/lr"));
   CHECK(says(run.complaint(true, {"train_steps=2", "data.seed=9"}), "/data/seed"));
   CHECK(says(run.complaint(true, {"train_steps=2", "model.hidden=[16,13]"}), "/model/hidden"));
+}
+
+TEST_CASE("a longer run is another one where the learning rate follows from its length", "[trainer]") {
+  Json config = tiny();
+  config["scheduler"] = {{"type", "WarmupCosineLR"}, {"params", {{"warmup_num_steps", 2}}}};
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=12"}), "/scheduler/params/total_num_steps: 9 there, 12"));
+  CHECK(run.train(true, {"train_steps=12", "scheduler.params.total_num_steps=9"}).result.outcome.steps == 12);
 }
 
 TEST_CASE("a broken checkpoint is refused by the name of the file", "[trainer]") {

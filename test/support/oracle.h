@@ -39,7 +39,7 @@ struct OracleRun {
 
 struct OracleStep {
   double loss = 0;
-  double gradient_norm = -1;
+  std::optional<double> gradient_norm;
   double learning_rate = 0;
   std::int64_t samples = 0;
   std::vector<Tensors> gradients;  ///< by layer, as the update used them

@@ -3,6 +3,7 @@
 #include "engine/transport/mpi/mpi_check.h"
 #include "schedules/base/error.h"
 
+#include <array>
 #include <cstdlib>
 #include <exception>
 #include <sched.h>
@@ -52,6 +53,13 @@ MpiSession::~MpiSession() {
     return;
   }
   MPI_Finalize();
+}
+
+TransportOptions MpiSession::share(const TransportOptions& own) const {
+  std::array<double, 2> values{own.timeout.value, own.synchronous_sends ? 1.0 : 0.0};
+  mpi_check(MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
+            "MPI_Bcast");
+  return {Seconds{values[0]}, values[1] != 0};
 }
 
 void MpiSession::abort(int exit_code) noexcept {

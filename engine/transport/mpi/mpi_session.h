@@ -2,6 +2,7 @@
 
 // MPI's life in this process: initialized once, finalized once, or aborted.
 
+#include "engine/transport/transport.h"
 #include "schedules/base/ids.h"
 
 #include <memory>
@@ -29,6 +30,9 @@ class MpiSession {
 
   /// The ranks on this machine outnumber the processors they may use: waits must give way.
   [[nodiscard]] bool crowded() const { return crowded_; }
+
+  /// Rank 0's options, everywhere. Collective, before there is a transport: a rank that fails instead aborts.
+  [[nodiscard]] TransportOptions share(const TransportOptions& own) const;
 
   void mark_failed() noexcept { failed_ = true; }
   [[nodiscard]] bool failed() const { return failed_; }
