@@ -69,9 +69,8 @@ void describe(V& v, Prediction& p) {
 }
 
 struct Plan {
-  std::string model;                ///< for people
-  std::string model_fingerprint;    ///< empty: structural checks only
-  std::string profile_fingerprint;  ///< empty: not compared
+  std::string model;              ///< for people
+  std::string model_fingerprint;  ///< empty: structural checks only
   std::string dtype = "float32";
   std::vector<StagePlan> stages;
   ScheduleChoice schedule;
@@ -90,7 +89,6 @@ void describe(V& v, Plan& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "a run of another model refuses the plan; empty: structural checks only");
-  v.optional("profile_fingerprint", p.profile_fingerprint, "the profile it was made from");
   v.optional("dtype", p.dtype, "of the parameters");
   v.required("stages", p.stages, "in model order", json::non_empty());
   v.required("schedule", p.schedule, "the program's generator");

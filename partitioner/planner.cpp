@@ -196,7 +196,6 @@ Plan Planner::plan_of(const std::vector<int>& cuts) const {
   Plan plan;
   plan.model = profile_.model;
   plan.model_fingerprint = profile_.model_fingerprint;
-  plan.profile_fingerprint = fingerprint(profile_);
   plan.dtype = profile_.dtype;
   plan.schedule = request_.schedule;
   plan.micro_batches = request_.micro_batches;

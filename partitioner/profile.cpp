@@ -1,7 +1,5 @@
 #include "partitioner/profile.h"
 
-#include "schedules/base/files.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -61,7 +59,5 @@ Profile read_profile(const std::string& path) {
   validate(profile, path);
   return profile;
 }
-
-std::string fingerprint(const Profile& profile) { return fingerprint(json::write(profile).dump()); }
 
 }  // namespace stagecraft

@@ -138,9 +138,6 @@ void describe(V& v, Profile& p) {
 void validate(const Profile& profile, const std::string& file);
 [[nodiscard]] Profile read_profile(const std::string& path);  ///< parse, read, validate
 
-/// Of everything in the profile: what a plan remembers it was made from.
-[[nodiscard]] std::string fingerprint(const Profile& profile);
-
 /// Costs of the stage that holds layers [first, last) of a measurement; the factor as in Profile. The memory
 /// model behind it is derived in stage_walk.h.
 [[nodiscard]] StageCosts stage_costs(const Measurement& measurement, int first, int last,

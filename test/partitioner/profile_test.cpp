@@ -39,7 +39,6 @@ TEST_CASE("a profile survives its file", "[profile]") {
   const Profile read = read_profile(path);
   std::remove(path.c_str());
   CHECK(json::write(read) == json::write(profile));
-  CHECK(fingerprint(read) == fingerprint(profile));
   CHECK(read.at(4).micro_batch == 4);
 }
 
@@ -74,12 +73,6 @@ TEST_CASE("profiles that contradict themselves are refused", "[profile]") {
   CHECK(refused([](Profile& p) {
           p.measurements[1].layers[1].parameters = Bytes{4};
         }).find("weights do not depend on the micro-batch") != std::string::npos);
-}
-
-TEST_CASE("any change of a profile changes its fingerprint", "[profile]") {
-  Profile other = small_profile();
-  other.measurements[1].layers[0].step.spread = Seconds{1e-9};
-  CHECK(fingerprint(other) != fingerprint(small_profile()));
 }
 
 }  // namespace stagecraft
