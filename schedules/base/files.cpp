@@ -29,6 +29,39 @@ class FileDescriptor {
   int fd_;
 };
 
+/// False, with errno, when not everything could be written.
+bool write_all(const FileDescriptor& file, const std::vector<std::string_view>& pieces) {
+  for (const std::string_view piece : pieces) {
+    for (std::size_t done = 0; done < piece.size();) {
+      const ssize_t n = ::write(file.get(), piece.data() + done, piece.size() - done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return false;
+      done += static_cast<std::size_t>(n);
+    }
+  }
+  return true;
+}
+
+[[noreturn]] void give_up(const std::string& path, const std::string& aside) {
+  const int error = errno;
+  ::unlink(aside.c_str());
+  errno = error;
+  unwritable(path);
+}
+
+/// Where the links lead that begin at `path`; there need be nothing yet.
+std::filesystem::path end_of_links(std::filesystem::path path) {
+  std::error_code ignored;
+  for (int links = 0; std::filesystem::is_symlink(path, ignored); ++links) {
+    if (links == 40) {  // as many as the kernel follows
+      errno = ELOOP;
+      unwritable(path.string());
+    }
+    path = path.parent_path() / std::filesystem::read_symlink(path, ignored);
+  }
+  return path;
+}
+
 }  // namespace
 
 void write_file_atomically(const std::string& path, std::string_view contents) {
@@ -36,28 +69,22 @@ void write_file_atomically(const std::string& path, std::string_view contents) {
 }
 
 void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces) {
-  const std::string aside = fmt::format("{}.{}.part", path, ::getpid());
-  const auto give_up = [&] {
-    const int error = errno;
-    ::unlink(aside.c_str());
-    errno = error;
-    unwritable(path);
-  };
+  std::error_code ignored;
+  const auto there = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
+    const FileDescriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (device.get() < 0 || !write_all(device, pieces)) unwritable(path);
+    return;
+  }
+  const std::filesystem::path target = end_of_links(path);
+  const std::string aside = fmt::format("{}.{}.part", target.string(), ::getpid());
   {
     const FileDescriptor file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.get() < 0) unwritable(path);
-    for (const std::string_view piece : pieces) {
-      for (std::size_t done = 0; done < piece.size();) {
-        const ssize_t n = ::write(file.get(), piece.data() + done, piece.size() - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) give_up();
-        done += static_cast<std::size_t>(n);
-      }
-    }
-    if (::fsync(file.get()) != 0) give_up();
+    if (!write_all(file, pieces) || ::fsync(file.get()) != 0) give_up(path, aside);
   }
-  if (::rename(aside.c_str(), path.c_str()) != 0) give_up();
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (::rename(aside.c_str(), target.c_str()) != 0) give_up(path, aside);
+  const std::filesystem::path parent = target.parent_path();
   const FileDescriptor folder(
       ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());

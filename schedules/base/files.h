@@ -11,8 +11,9 @@
 
 namespace stagecraft {
 
-/// Replaces `path` with `contents`: written aside in the same folder, fsynced, renamed, folder fsynced.
-/// Throws InputError (unwritable path, full disk) and leaves the old file as it was.
+/// Replaces `path` with `contents`: written aside in the same folder, fsynced, renamed, folder fsynced. Where
+/// `path` is a link, so is the file it leads to; what is no file (/dev/stdout, a pipe) is written to as it
+/// is. Throws InputError (unwritable path, full disk) and leaves the old file as it was.
 void write_file_atomically(const std::string& path, std::string_view contents);
 /// The same for contents that lie in pieces, without joining them in memory.
 void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces);

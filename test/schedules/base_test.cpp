@@ -4,6 +4,13 @@
 #include "schedules/base/table.h"
 #include "test/support/catch.h"
 
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sys/stat.h>
+#include <unistd.h>
+
 namespace stagecraft {
 namespace {
 
@@ -89,6 +96,58 @@ TEST_CASE("files are replaced whole or not at all", "[base]") {
   REQUIRE_THROWS_AS(write_file_atomically("/nonexistent/folder/x", "a"), InputError);
   REQUIRE_THROWS_AS(json::parse_file("/nonexistent/x.json"), InputError);
   REQUIRE_THROWS_AS(json::parse_file("/"), InputError);
+}
+
+namespace {
+
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("stagecraft_base." + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path / "below"); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string file(const std::string& name) const { return (path / name).string(); }
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("links are written through", "[base]") {
+  const Folder folder;
+  write_file_atomically(folder.file("below/real"), "old");
+  std::filesystem::create_symlink("below/real", folder.file("link"));
+  std::filesystem::create_symlink("link", folder.file("second"));
+  std::filesystem::create_symlink("below/later", folder.file("ahead"));
+  write_file_atomically(folder.file("second"), "new");
+  CHECK(contents(folder.file("below/real")) == "new");
+  write_file_atomically(folder.file("ahead"), "made");
+  CHECK(contents(folder.file("below/later")) == "made");
+  for (const char* link : {"link", "second", "ahead"}) {
+    CHECK(std::filesystem::is_symlink(folder.file(link)));
+  }
+  std::filesystem::create_symlink("circle", folder.file("circle"));
+  CHECK_THROWS_AS(write_file_atomically(folder.file("circle"), "x"), InputError);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 5);  // nothing is left aside
+}
+
+TEST_CASE("what is no file is written to, not replaced", "[base]") {
+  const Folder folder;
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  write_file_atomically(pipe, "through");
+  char text[16] = {};
+  CHECK(::read(reader, text, sizeof text) == 7);
+  ::close(reader);
+  CHECK(std::string(text) == "through");
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK_THROWS_AS(write_file_atomically(folder.file("below"), "x"), InputError);
 }
 
 TEST_CASE("tables align", "[base]") {
