@@ -200,7 +200,7 @@ void add_check(CLI::App& app) {
       app.add_subcommand("check", "prove a plan or a schedule safe, or show what is wrong with it");
   verb->add_option("FILE", options->path, "plan.json, or a schedule as text or JSON")->required();
   verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N");
   verb->add_option("--slots", options->slots,
                    "receive slots a channel; default: the least that works, and one")

@@ -107,7 +107,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--micro-batches", arguments->request.micro_batches, "of one optimizer step")
       ->capture_default_str()
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(CLI::Range(1, kMostMicroBatches));
   command
       ->add_option("--micro-batch-size", arguments->micro_batch_size,
                    "samples; a size in the profile (default: the only one there)")

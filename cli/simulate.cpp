@@ -210,7 +210,7 @@ void add_simulate(CLI::App& app) {
       app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
   verb->add_option("PLAN", options->path, "plan.json with its costs")->required();
   verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N");
   verb->add_option("--steps", options->request.steps,
                    "how many; default: one, or for an asynchronous schedule until it is steady")

@@ -34,9 +34,9 @@ void validate(const Cluster& cluster, const std::string& file) {
                                                    cluster.speed.size(), product));
   }
   for (std::size_t i = 0; i < cluster.speed.size(); ++i) {
-    if (!(cluster.speed[i] > 0)) {
+    if (!(cluster.speed[i] >= kLeastSpeed)) {
       throw InputError({file, fmt::format("/speed/{}", i)},
-                       fmt::format("expected above 0, found {}", cluster.speed[i]));
+                       fmt::format("expected at least {}, found {}", kLeastSpeed, cluster.speed[i]));
     }
   }
   if (cluster.memory && cluster.memory_reserve >= *cluster.memory) {

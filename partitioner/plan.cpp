@@ -63,9 +63,9 @@ void validate_costs(const Plan& plan, const std::string& file) {
                                                          costs.speed.size(), world));
   }
   for (std::size_t r = 0; r < costs.speed.size(); ++r) {
-    if (!(costs.speed[r] > 0)) {
+    if (!(costs.speed[r] >= kLeastSpeed)) {
       throw InputError({file, fmt::format("/costs/speed/{}", r)},
-                       fmt::format("expected above 0, found {}", costs.speed[r]));
+                       fmt::format("expected at least {}, found {}", kLeastSpeed, costs.speed[r]));
     }
   }
   std::int64_t places = 1;

@@ -68,6 +68,9 @@ void describe(V& v, Prediction& p) {
   v.optional("memory_bytes", p.memory, "proven peak a rank");
 }
 
+/// Of one step. A million make a program of gigabytes already.
+inline constexpr int kMostMicroBatches = 1'000'000;
+
 struct Plan {
   std::string model;              ///< for people
   std::string model_fingerprint;  ///< empty: structural checks only
@@ -92,7 +95,7 @@ void describe(V& v, Plan& p) {
   v.optional("dtype", p.dtype, "of the parameters");
   v.required("stages", p.stages, "in model order", json::non_empty());
   v.required("schedule", p.schedule, "the program's generator");
-  v.required("micro_batches", p.micro_batches, "of one step", json::at_least(1));
+  v.required("micro_batches", p.micro_batches, "of one step", json::between(1, kMostMicroBatches));
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
   v.optional("capacity_bytes", p.capacity, "usable memory a device");

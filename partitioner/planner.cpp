@@ -72,7 +72,10 @@ class Planner {
 };
 
 void Planner::check_request() const {
-  if (request_.micro_batches < 1) throw InputError("a step needs at least one micro-batch");
+  if (request_.micro_batches < 1 || request_.micro_batches > kMostMicroBatches) {
+    throw InputError(
+        fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request_.micro_batches));
+  }
   if (request_.schedule.vertical_sync && schedule_.synchronous) {
     throw InputError(
         fmt::format("vertical sync is for asynchronous schedules; {} is synchronous: its "
@@ -238,6 +241,7 @@ std::string Planner::bound_by(const Plan& plan) const {
 
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string Planner::least_memory(int stages, const std::vector<Residency>& residency) const {
+  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
   const MemoryCosts costs{*memory_, residency, cuttable_};
   const auto least = ChainPartitioner(layers_, stages, costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");

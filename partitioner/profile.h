@@ -22,8 +22,8 @@ struct Timing {
 
 template <class V>
 void describe(V& v, Timing& t) {
-  v.required("median_ms", t.median, "median over repeats", json::at_least(0));
-  v.optional("spread_ms", t.spread, "interquartile range over repeats", json::at_least(0));
+  v.required("median_ms", t.median, "median over repeats", json::between(0, kMostMilliseconds));
+  v.optional("spread_ms", t.spread, "interquartile range over repeats", json::between(0, kMostMilliseconds));
 }
 
 /// One layer at one micro-batch size. Bytes are requested tensor bytes.

@@ -10,6 +10,11 @@
 
 namespace stagecraft {
 
+/// Bounds of what is read from files, far beyond anything real: nothing that is added, divided or squared
+/// within them becomes infinite.
+inline constexpr double kMostMilliseconds = 1e12;
+inline constexpr double kLeastSpeed = 1e-6;
+
 /// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
 struct StageCosts {
   Seconds forward;
@@ -33,10 +38,12 @@ struct StageCosts {
 
 template <class V>
 void describe(V& v, StageCosts& c) {
-  v.required("forward_ms", c.forward, "forward of one micro-batch", json::at_least(0));
-  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", json::at_least(0));
-  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", json::at_least(0));
-  v.optional("step_ms", c.step, "optimizer update", json::at_least(0));
+  v.required("forward_ms", c.forward, "forward of one micro-batch", json::between(0, kMostMilliseconds));
+  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input",
+             json::between(0, kMostMilliseconds));
+  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights",
+             json::between(0, kMostMilliseconds));
+  v.optional("step_ms", c.step, "optimizer update", json::between(0, kMostMilliseconds));
   v.optional("parameter_bytes", c.parameters, "one version of the weights", json::at_least(0));
   v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
   v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
@@ -66,8 +73,9 @@ struct Link {
 
 template <class V>
 void describe(V& v, Link& link) {
-  v.required("latency_ms", link.latency, "one-way time of an empty message, ms", json::at_least(0));
-  v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::above(0));
+  v.required("latency_ms", link.latency, "one-way time of an empty message, ms",
+             json::between(0, kMostMilliseconds));
+  v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
 }
 
 /// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits

@@ -48,12 +48,21 @@ TEST_CASE("impossible clusters are refused", "[cluster]") {
   CHECK(refused([](Cluster& c) {
           c.speed = {1, 2};
         }) == "c.json: /speed: 2 speeds for 4 devices; give one a device, or none");
-  CHECK(refused([](Cluster& c) { c.speed = {1, 1, 0, 1}; }) == "c.json: /speed/2: expected above 0, found 0");
+  CHECK(refused([](Cluster& c) {
+          c.speed = {1, 1, 0, 1};
+        }) == "c.json: /speed/2: expected at least 1e-06, found 0");
+  CHECK(refused([](Cluster& c) {
+          c.speed = {1, 1, 1, 1e-310};
+        }) == "c.json: /speed/3: expected at least 1e-06, found 1e-310");
   CHECK(refused([](Cluster& c) { c.memory_reserve = Bytes{1000}; }) ==
         "c.json: /memory_reserve_bytes: the reserve of 1000 leaves nothing of the memory of 1000");
   CHECK(refused([](Cluster& c) {
           c.levels.push_back({1 << 30, Link{}});
         }).find("c.json: /levels/1/count: the counts multiply to") == 0);
+  const Json slow = json::parse_text(
+      R"({"levels": [{"count": 2, "link": {"latency_ms": 0, "bytes_per_second": 1e-310}}]})", "c.json");
+  CHECK_THROWS_WITH((void)json::read<Cluster>(slow, {"c.json", ""}),
+                    "c.json: /levels/0/link/bytes_per_second: expected at least 1, found 1e-310");
 }
 
 }  // namespace stagecraft

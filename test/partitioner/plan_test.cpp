@@ -56,6 +56,15 @@ TEST_CASE("four keys make a plan written by hand", "[plan]") {
   CHECK(plan_program(plan, {4}, false).schedule == "1f1b");
 }
 
+TEST_CASE("a step of more micro-batches than anyone has is refused", "[plan]") {
+  const Json json = json::parse_text(
+      R"({"stages": [{"first_layer": 0, "last_layer": 5, "ranks": [0]}, {"first_layer": 5, "last_layer": 7, "ranks": [1]}],
+          "schedule": {"name": "pipedream"}, "micro_batches": 2147483647, "micro_batch_size": 8})",
+      "p.json");
+  CHECK_THROWS_WITH((void)json::read<Plan>(json, {"p.json", ""}),
+                    "p.json: /micro_batches: expected at least 1 and at most 1000000, found 2147483647");
+}
+
 TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
   CHECK(refused([](Plan&) {}) == "");
   CHECK(refused([](Plan& p) { p.stages[0].first_layer = 1; }) ==
@@ -84,7 +93,7 @@ TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
           p.costs.emplace().stages.resize(2);
           p.costs->network.levels = {{2, Link{}}};
           p.costs->speed = {1, -1};
-        }) == "p.json: /costs/speed/1: expected above 0, found -1");
+        }) == "p.json: /costs/speed/1: expected at least 1e-06, found -1");
   CHECK(refused([](Plan& p) { p.predicted.emplace().memory = {Bytes{1}}; }) ==
         "p.json: /predicted/memory_bytes: 1 ranks' memory for 2 ranks");
 }

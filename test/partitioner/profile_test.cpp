@@ -42,6 +42,15 @@ TEST_CASE("a profile survives its file", "[profile]") {
   CHECK(read.at(4).micro_batch == 4);
 }
 
+TEST_CASE("times beyond all bounds are refused", "[profile]") {
+  Json json = json::write(small_profile());
+  json["measurements"][0]["layers"][1]["forward"]["median_ms"] = 1e300;
+  CHECK(message_of([&] {
+          (void)json::read<Profile>(json, {"p.json", ""});
+        }).find("p.json: /measurements/0/layers/1/forward/median_ms: expected at least 0 and at most 1") ==
+        0);
+}
+
 TEST_CASE("the example profile reads", "[profile]") {
   const Profile profile = read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json");
   CHECK(profile.at(8).layers.size() == 11);
