@@ -2,8 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stagecraft {
 namespace {
+
+constexpr std::array kLetters{
+    std::pair{'L', Op::load},           std::pair{'F', Op::forward},
+    std::pair{'I', Op::backward_input}, std::pair{'W', Op::backward_weight},
+    std::pair{'B', Op::backward},       std::pair{'R', Op::recompute},
+    std::pair{'A', Op::reduce},         std::pair{'N', Op::agree_norm},
+    std::pair{'S', Op::step},           std::pair{'P', Op::report_loss},
+};
 
 std::string on_stage(const Action& a) {
   return a.stage.valid() ? fmt::format(" on stage {}", a.stage.value) : std::string();
@@ -18,6 +28,18 @@ std::string in_slot(const Action& a, const char* preposition) {
 }
 
 }  // namespace
+
+char letter_of(Op op) {
+  const auto found =
+      std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) { return entry.second == op; });
+  return found == kLetters.end() ? '?' : found->first;
+}
+
+std::optional<Op> op_of(char letter) {
+  const auto found =
+      std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) { return entry.first == letter; });
+  return found == kLetters.end() ? std::nullopt : std::optional(found->second);
+}
 
 std::string describe_tag(const Tag& tag) {
   const std::string index = tag.index > 0 ? fmt::format(" ({})", tag.index) : std::string();

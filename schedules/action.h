@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -101,6 +102,12 @@ struct Action {
   return op == Op::forward || op == Op::backward_input || op == Op::backward_weight || op == Op::backward ||
          op == Op::recompute;
 }
+
+/// The letter of a schedule-level op in the text form of programs and in pictures; '?' for what lowering
+/// adds.
+[[nodiscard]] char letter_of(Op op);
+/// The op of a letter, if there is one.
+[[nodiscard]] std::optional<Op> op_of(char letter);
 
 /// For people and messages: "forward of micro-batch 3 on stage 1", "wait for activation 3 from stage 0".
 [[nodiscard]] std::string describe_action(const Action& action);

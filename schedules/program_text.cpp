@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -14,21 +13,6 @@ namespace stagecraft {
 namespace {
 
 constexpr std::string_view kFirstLine = "stagecraft program 1";
-
-constexpr std::array kLetters{
-    std::pair{'L', Op::load},           std::pair{'F', Op::forward},
-    std::pair{'I', Op::backward_input}, std::pair{'W', Op::backward_weight},
-    std::pair{'B', Op::backward},       std::pair{'R', Op::recompute},
-    std::pair{'A', Op::reduce},         std::pair{'N', Op::agree_norm},
-    std::pair{'S', Op::step},           std::pair{'P', Op::report_loss},
-};
-
-char letter_of(Op op) {
-  const auto found =
-      std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) { return entry.second == op; });
-  STAGECRAFT_CHECK(found != kLetters.end(), "no letter for " + enum_name(op));
-  return found->first;
-}
 
 std::string join(const std::vector<Rank>& ranks) {
   std::string text;
@@ -244,13 +228,11 @@ class Reader {
   Action action_of(const Line& line, std::string_view word, const std::vector<StageId>& held) const {
     std::string_view rest = word;
     const auto stage = take_number(rest);
-    const auto letter = std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) {
-      return !rest.empty() && entry.first == rest.front();
-    });
+    const auto op = rest.empty() ? std::nullopt : op_of(rest.front());
     const auto malformed = [&] {
       line.refuse(fmt::format("expected an action such as F0, 1B3 or F4v2, found {}", Line::quote(word)));
     };
-    if (letter == kLetters.end()) malformed();
+    if (!op) malformed();
     rest.remove_prefix(1);
     const auto number = take_number(rest);
     if (!number) malformed();
@@ -261,7 +243,7 @@ class Reader {
     }
     if (!rest.empty()) malformed();
 
-    Action action{.op = letter->second};
+    Action action{.op = *op};
     const ActionFields fields = fields_of(action.op);
     const auto refuse = [&](const std::string& what) { line.refuse(fmt::format("{}: {}", word, what)); };
     if (stage && !fields.stage) refuse(fmt::format("{} has no stage", enum_name(action.op)));

@@ -9,26 +9,6 @@ std::string tag_subject(const Tag& tag) {
   return fmt::format("{} {}", enum_name(tag.payload), tag.micro_batch.value);
 }
 
-/// The letters of the program text form, so that a picture and a program read alike.
-char letter(Op op) {
-  switch (op) {
-    case Op::load:
-      return 'L';
-    case Op::forward:
-      return 'F';
-    case Op::backward_input:
-      return 'I';
-    case Op::backward_weight:
-      return 'W';
-    case Op::backward:
-      return 'B';
-    case Op::recompute:
-      return 'R';
-    default:
-      return '?';
-  }
-}
-
 }  // namespace
 
 EventKind event_kind(const Event& event) {
@@ -72,7 +52,7 @@ std::string event_name(const Event& event, bool with_stage) {
     case Op::backward_weight:
     case Op::backward:
     case Op::recompute:
-      return fmt::format("{}{}{}", stage, letter(action.op), action.micro_batch.value);
+      return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
     case Op::reduce:
       return fmt::format("reduce {}", action.group.value);
     case Op::agree_norm:
