@@ -29,6 +29,8 @@ void validate(const RunShape& shape) {
           shape.validation_samples);
   require(shape.validate_every >= 0, "a validation interval of at least 0 steps", shape.validate_every);
   require(shape.checkpoint_every >= 0, "a checkpoint interval of at least 0 steps", shape.checkpoint_every);
+  require(shape.most_segment_micro_batches >= 1, "at least 1 micro-batch in a segment",
+          shape.most_segment_micro_batches);
   const std::int64_t most =
       ceil_div(std::max(std::min(shape.batch, shape.samples), shape.validation_samples), shape.micro_batch);
   require(most <= kMaxMicroBatches, "fewer micro-batches in a step or validation pass", most);
@@ -62,7 +64,7 @@ std::int64_t segment_end(const RunShape& shape, std::int64_t step) {
   };
   if (validates(shape)) drain_every(shape.validate_every);
   drain_every(shape.checkpoint_every);
-  drain_every(std::max<std::int64_t>(1, kMostSegmentMicroBatches / full));
+  drain_every(std::max<std::int64_t>(1, shape.most_segment_micro_batches / full));
   return end;
 }
 

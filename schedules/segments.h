@@ -11,6 +11,11 @@
 
 namespace stagecraft {
 
+/// Most micro-batches of an asynchronous segment: after so many the run drains by itself, at a multiple of
+/// whole steps, so that no program outgrows memory. A drain costs one fill and drain of the pipeline, little
+/// against these; and a signal waits for the next one.
+inline constexpr std::int64_t kMostSegmentMicroBatches = 1024;
+
 /// The arithmetic of a run.
 struct RunShape {
   std::int64_t samples = 0;  ///< of the training split, one epoch
@@ -24,12 +29,8 @@ struct RunShape {
   bool validation_owed = false;       ///< resume: the validation due after first_step was not made yet
   bool synchronous = true;
   bool drop_last = false;  ///< leave out an epoch's last, short mini-batch
+  std::int64_t most_segment_micro_batches = kMostSegmentMicroBatches;  ///< of an asynchronous segment
 };
-
-/// Most micro-batches of an asynchronous segment: after so many the run drains by itself, at a multiple of
-/// whole steps, so that no program outgrows memory. A drain costs one fill and
-/// drain of the pipeline, little against these; and a signal waits for the next one.
-inline constexpr std::int64_t kMostSegmentMicroBatches = 1024;
 
 /// Micro-batches whose data a rank with the first or last stage reads before the program asks for them. The
 /// memory proof counts them.

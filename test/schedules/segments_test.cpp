@@ -33,6 +33,7 @@ RunShape random_shape() {
   shape.checkpoint_every = *rc::gen::inRange(0, 12);
   shape.synchronous = *rc::gen::arbitrary<bool>();
   shape.drop_last = *rc::gen::arbitrary<bool>();
+  shape.most_segment_micro_batches = *rc::gen::inRange(1, 51);
   return shape;
 }
 
@@ -84,6 +85,17 @@ TEST_CASE("an asynchronous run: from drain point to drain point, over the epoch'
   CHECK(segments[0].micro_batches[5] == MicroBatchRange{1, 0, 3});
 }
 
+TEST_CASE("a long asynchronous segment drains by itself, at multiples of whole steps", "[segments]") {
+  RunShape shape{.samples = 8, .batch = 4, .micro_batch = 1, .steps = 8};
+  shape.synchronous = false;
+  shape.most_segment_micro_batches = 13;
+  CHECK(brief(walk(shape)) == std::vector<std::string>{"train 0: 4 4 4", "train 3: 4 4 4", "train 6: 4 4 *"});
+  shape.first_step = 4;  // a resumed run drains where the whole one did
+  CHECK(brief(walk(shape)) == std::vector<std::string>{"train 4: 4 4", "train 6: 4 4 *"});
+  shape.most_segment_micro_batches = 3;
+  CHECK(walk(shape).size() == 4);  // never less than a step
+}
+
 TEST_CASE("each epoch takes each sample once", "[segments]") {
   REQUIRE(rc::check([] {
     RunShape shape = random_shape();
@@ -133,6 +145,8 @@ TEST_CASE("steps follow on, drains and validations come where they are due", "[s
         ++step;
       }
       if (shape.synchronous) RC_ASSERT(s.group_sizes.size() == 1u);
+      RC_ASSERT(s.group_sizes.size() == 1u ||
+                std::ssize(s.micro_batches) <= shape.most_segment_micro_batches);
       RC_ASSERT(s.checkpoint_after == (due(step, shape.checkpoint_every) || step == shape.steps));
       owed = shape.validation_samples > 0 && (due(step, shape.validate_every) || step == shape.steps);
     }
@@ -208,6 +222,7 @@ TEST_CASE("numbers that make no run are refused", "[segments]") {
   CHECK(error([](RunShape& s) { s.first_step = 4; }) != "no error");
   CHECK(error([](RunShape& s) { s.first_step = -1; }) != "no error");
   CHECK(error([](RunShape& s) { s.validate_every = -1; }) != "no error");
+  CHECK(error([](RunShape& s) { s.most_segment_micro_batches = 0; }) != "no error");
   CHECK(error([](RunShape& s) { s.checkpoint_every = -1; }) != "no error");
   CHECK(error([](RunShape& s) { s.validation_samples = -1; }) != "no error");
   CHECK(error([](RunShape& s) { s.validation_samples = 1'000'000'000; }) != "no error");
