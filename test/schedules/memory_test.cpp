@@ -2,6 +2,7 @@
 // engine does: tensors come and go one by one, and the most there ever was is the peak.
 
 #include "schedules/checker.h"
+#include "schedules/segments.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 
@@ -22,6 +23,7 @@ StageCosts costs_of(int stage, int stages) {
   c.optimizer_state = bytes(300'000);
   c.input = Bytes{stage == 0 ? 3'000 : 5'000 + (stage - 1) * 11};
   c.output = Bytes{stage + 1 == stages ? 0 : 5'000 + stage * 11};  // the next stage's input
+  c.targets = Bytes{stage + 1 == stages ? 700 : 0};
   c.kept_for_input = bytes(20'000);
   c.kept_for_weight = bytes(9'000);
   c.output_kept = stage % 2 == 1;
@@ -45,6 +47,7 @@ class Ledger {
     for (const StageId s : program.placement.stages_of(rank)) {
       const StageCosts& c = cost(s);
       fixed_ += (c.parameters + c.buffers + c.optimizer_state).value + (train ? c.parameters.value : 0);
+      fixed_ += kReadAhead * ((s.value == 0 ? c.input.value : 0) + (last(s) ? c.targets.value : 0));
     }
     for (const StageProof& stage : proof.stages) {
       if (stage.rank == rank) fixed_ += cost(stage.stage).parameters.value * (stage.versions_alive - 1);
@@ -65,7 +68,7 @@ class Ledger {
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
-  enum class What { data, kept, weight_part, output, gradient, loss };
+  enum class What { data, targets, kept, weight_part, output, gradient, loss };
   using Key = std::tuple<What, StageId, MicroBatch>;
 
   [[nodiscard]] const StageCosts& cost(StageId s) const { return costs_.stages[s.index()]; }
@@ -91,6 +94,7 @@ class Ledger {
     switch (a.op) {
       case Op::load:
         if (s.value == 0) make(What::data, s, mb, cost(s).input);
+        if (last(s)) make(What::targets, s, mb, cost(s).targets);
         break;
       case Op::forward:
         forward(s, mb);
@@ -102,6 +106,7 @@ class Ledger {
       case Op::backward:
       case Op::backward_input:
         drop(What::kept, s, mb);
+        drop(What::targets, s, mb);
         if (a.op == Op::backward_input) make(What::weight_part, s, mb, cost(s).kept_for_weight);
         if (s.value > 0) make(What::gradient, s, mb, cost(s).input);
         if (a.op == Op::backward) done(s, mb);
@@ -133,6 +138,7 @@ class Ledger {
   void done(StageId s, MicroBatch mb) {
     finished_.insert({s, mb});
     drop(What::data, s, mb);
+    drop(What::targets, s, mb);
     drop(What::weight_part, s, mb);
     if (s.value > 0 && here(StageId{s.value - 1}, mb)) {
       const StageId previous{s.value - 1};
@@ -195,10 +201,10 @@ TEST_CASE("one rank, one micro-batch, by hand", "[memory]") {
   CHECK(m.gradients.value == 1000);
   CHECK(m.optimizer_state.value == 2000);
   CHECK(m.versions.value == 0);
-  CHECK(m.kept.value == 150);  // the data and what the forward kept
+  CHECK(m.kept.value == 350);  // the data, what the forward kept, and two micro-batches read ahead
   CHECK(m.transfers.value == 0);
   CHECK(m.transient.value == 80);
-  CHECK(m.peak.value == 4240);
+  CHECK(m.peak.value == 4440);
   CHECK(m.at == "rank 0 [2] backward of micro-batch 0 on stage 0");
 }
 
@@ -213,9 +219,9 @@ TEST_CASE("two stages under 1F1B, by hand", "[memory]") {
   const LoweredProgram program = lowered("1f1b", Placement::straight(2), {4});
   const Proof proof = check(program, &costs);
   INFO(to_text(program));
-  // Rank 0: two micro-batches in flight (data and kept), two slots for gradients and one for the loss, and up
-  // to two sends under way.
-  CHECK(proof.memory[0].kept.value == 2 * 1 + 2 * 10'000);
+  // Rank 0: two micro-batches in flight (data and kept), two read ahead, two slots for gradients and one for
+  // the loss, and up to two sends under way.
+  CHECK(proof.memory[0].kept.value == 2 * 1 + 2 * 10'000 + 2 * 1);
   CHECK(proof.memory[0].transfers.value == 2 * 100 + 10'000'000 + 2 * 100);
   // Rank 1: one in flight, two slots; in the end the loss and two gradients are under way.
   CHECK(proof.memory[1].peak.value == 2 * 100 + 1'000'000 + 10'000'000 + 2 * 100);
