@@ -26,7 +26,7 @@ struct CheckOptions {
 struct Checked {
   LoweredProgram program;
   Proof proof;
-  int least_slots = 0;
+  std::optional<int> least_slots;  ///< nothing: none works
 };
 
 std::string layers_of(const Subject& subject, StageId stage) {
@@ -89,40 +89,34 @@ void print_text(const Subject& subject, const Checked& checked) {
       "and every backward reads the weights its forward read.\n\n");
   print_stages(subject, checked);
   print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
-                    checked.proof.slots_per_channel, checked.least_slots));
+                    checked.proof.slots_per_channel, *checked.least_slots));
   print_memory(subject, checked.proof);
 }
 
-Json header_json(const Subject& subject) {
-  const ScheduleProgram& program = subject.program;
+/// `least_slots_per_channel` is null where no number works.
+Json judged_json(const Subject& subject, const Checked& checked) {
   return Json{{"file", subject.path},
-              {"schedule", program.schedule},
-              {"stages", program.placement.stages()},
-              {"ranks", program.placement.world()},
-              {"group_sizes", program.group_sizes}};
+              {"schedule", subject.program.schedule},
+              {"stages", subject.program.placement.stages()},
+              {"ranks", subject.program.placement.world()},
+              {"group_sizes", subject.program.group_sizes},
+              {"accepted", checked.proof.accepted()},
+              {"least_slots_per_channel", json::write(checked.least_slots)}};
 }
 
-Json refused_json(const Subject& subject, Json findings) {
-  Json json = header_json(subject);
-  json["accepted"] = false;
-  json["findings"] = std::move(findings);
+Json refused_json(const Subject& subject, const Checked& checked) {
+  Json json = judged_json(subject, checked);
+  json["findings"] = Json::array();
+  for (const Finding& finding : checked.proof.findings) {
+    json["findings"].push_back(
+        Json{{"kind", enum_name(finding.kind)}, {"message", finding.message}, {"cycle", finding.cycle}});
+  }
   return json;
 }
 
-Json findings_json(const Proof& proof) {
-  Json findings = Json::array();
-  for (const Finding& finding : proof.findings) {
-    findings.push_back(
-        Json{{"kind", enum_name(finding.kind)}, {"message", finding.message}, {"cycle", finding.cycle}});
-  }
-  return findings;
-}
-
 Json accepted_json(const Subject& subject, const Checked& checked) {
-  Json json = header_json(subject);
-  json["accepted"] = true;
+  Json json = judged_json(subject, checked);
   json["slots_per_channel"] = checked.proof.slots_per_channel;
-  json["least_slots_per_channel"] = checked.least_slots;
   json["proof"] = Json::array();
   for (const StageProof& stage : checked.proof.stages) {
     json["proof"].push_back(Json{{"rank", stage.rank.value},
@@ -149,47 +143,34 @@ Json accepted_json(const Subject& subject, const Checked& checked) {
   return json;
 }
 
-LoweredProgram lower_with(const ScheduleProgram& program, int slots, int least) {
-  LoweringOptions options;
-  options.slots_per_channel = slots;
-  try {
-    return lower(program, options);
-  } catch (const RefusedError& error) {
-    throw RefusedError(fmt::format("{}\n  --slots {} is the least that works", error.what(), least));
-  }
-}
-
-/// Lowers and proves. With `json` a refusal is printed as a document before it is thrown on.
 Checked check_subject(const Subject& subject, const CheckOptions& options) {
-  const auto refuse = [&](const RefusedError& error, Json findings) -> Checked {
-    if (options.json) print_json(refused_json(subject, std::move(findings)));
-    throw RefusedError(subject.path + ": " + error.what());
-  };
   Checked checked;
+  checked.least_slots = least_slots(subject.program);
   try {
-    checked.least_slots = least_slots(subject.program);
-    checked.program = lower_with(subject.program, options.slots, checked.least_slots);
+    // Where no number of slots works, those asked for are not what is wrong.
+    checked.program = lower(subject.program, {.slots_per_channel = checked.least_slots ? options.slots : 0});
   } catch (const RefusedError& error) {
-    return refuse(error, Json::array({Json{{"kind", "deadlock"}, {"message", error.what()}}}));
+    checked.proof.findings.push_back({Finding::Kind::buffers, error.what(), {}});
+    return checked;
   }
   checked.proof = check(checked.program, subject.costs(), subject.capacity());
-  if (checked.proof.accepted()) return checked;
-  try {
-    prove(checked.program, subject.costs(), subject.capacity());  // throws with the whole message
-  } catch (const RefusedError& error) {
-    return refuse(error, findings_json(checked.proof));
-  }
   return checked;
 }
 
 void run(const CheckOptions& options) {
   const Subject subject = read_subject(options.path, options.request);
   const Checked checked = check_subject(subject, options);
+  const bool accepted = checked.proof.accepted();
   if (options.json) {
-    print_json(accepted_json(subject, checked));
-  } else {
+    print_json(accepted ? accepted_json(subject, checked) : refused_json(subject, checked));
+  } else if (accepted) {
     print_text(subject, checked);
   }
+  if (accepted) return;
+  const bool too_few = options.slots > 0 && checked.least_slots && options.slots < *checked.least_slots;
+  throw RefusedError(fmt::format(
+      "{}: {}{}", subject.path, refusal(checked.proof.findings),
+      too_few ? fmt::format("\n  --slots {} is the least that works", *checked.least_slots) : ""));
 }
 
 }  // namespace

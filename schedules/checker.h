@@ -103,7 +103,10 @@ struct Proof {
 [[nodiscard]] Proof check(const LoweredProgram& program, const CostTable* costs = nullptr,
                           std::optional<Bytes> capacity = std::nullopt);
 
-/// `check`, and RefusedError with every finding (and the cycle) when it is not accepted.
+/// Every finding, and the cycle: what is told when a program is refused.
+[[nodiscard]] std::string refusal(const std::vector<Finding>& findings);
+
+/// `check`, and RefusedError with the refusal when it is not accepted.
 Proof prove(const LoweredProgram& program, const CostTable* costs = nullptr,
             std::optional<Bytes> capacity = std::nullopt);
 

@@ -6,20 +6,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 namespace {
 
-/// Slots of a boundary channel: the same number on all, or what each holds at once plus a surplus.
+/// How many slots a channel gets, if it has as many transfers.
 struct SlotRule {
-  std::int32_t uniform = 0;  ///< 0: by surplus
+  std::int32_t uniform = 0;  ///< of every boundary; 0: what it holds at once, and `surplus`
   std::int32_t surplus = 0;
+  std::int32_t losses = 0;  ///< of losses, beside the usual ones
 
   [[nodiscard]] std::int32_t slots_of(const Channel& channel, std::int32_t stages) const {
-    // Losses are a few bytes. Up to one group a stage is on its way, and none should hold another up.
-    const std::int32_t wanted = channel.info.payload == Payload::loss ? std::max(channel.held, stages) + 1
-                                : uniform > 0                         ? uniform
-                                                                      : channel.held + surplus;
+    // Losses are a few bytes. Usually up to one group a stage is on its way, and none should hold another up.
+    const bool loss = channel.info.payload == Payload::loss;
+    const std::int32_t wanted = loss          ? std::max(channel.held, stages) + 1 + losses
+                                : uniform > 0 ? uniform
+                                              : channel.held + surplus;
     return std::min(wanted, channel.transfers);
   }
 };
@@ -155,6 +158,8 @@ class RankLowering {
   std::vector<Tag> started_;
 };
 
+bool finishes(const LoweredProgram& program) { return Dependencies(program).acyclic(); }
+
 /// Lowering with any number of slots, over one scan.
 class Lowering {
  public:
@@ -163,7 +168,10 @@ class Lowering {
     for (std::size_t r = 0; r < program.ranks.size(); ++r) {
       scans_.push_back(scan_rank(program, Rank{r}));
       for (const Channel& channel : scans_.back().channels) {
-        if (channel.info.payload == Payload::loss) continue;
+        if (channel.info.payload == Payload::loss) {
+          most_losses_ = std::max(most_losses_, channel.transfers);
+          continue;
+        }
         most_transfers_ = std::max(most_transfers_, channel.transfers);
         if (channel.held > most_held_) {
           most_held_ = channel.held;
@@ -191,29 +199,28 @@ class Lowering {
     return lowered;
   }
 
-  /// The least n in [from, most transfers] for which with(rule(n)) has no cycle: more slots only ever help.
-  template <class MakeRule>
-  [[nodiscard]] std::int32_t least(std::int32_t from, const MakeRule& rule) const {
-    if (works(rule(from))) return from;
-    std::int32_t low = from;  // does not work
-    std::int32_t high = std::max(from + 1, most_transfers_);
-    if (!works(rule(high))) refuse(rule(high), "no number of receive slots helps");
-    while (high - low > 1) {
+  [[nodiscard]] bool works(const SlotRule& rule) const { return finishes(with(rule)); }
+
+  /// The least value of `part`, from `low` on, with which `rule` works, as it must now. More slots only ever
+  /// help, and most often the fewest do.
+  [[nodiscard]] std::int32_t least(SlotRule rule, std::int32_t SlotRule::*part, std::int32_t low) const {
+    std::int32_t high = std::exchange(rule.*part, low);
+    if (low == high || works(rule)) return low;
+    ++low;
+    while (low < high) {
       const std::int32_t middle = low + (high - low) / 2;
-      (works(rule(middle)) ? high : low) = middle;
+      rule.*part = middle;
+      if (works(rule)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
     }
     return high;
   }
 
-  [[nodiscard]] bool works(const SlotRule& rule) const { return Dependencies(with(rule)).acyclic(); }
-
-  [[noreturn]] void refuse(const SlotRule& rule, const std::string& why) const {
-    const LoweredProgram lowered = with(rule);
-    std::string message = "the program deadlocks; " + why + ":";
-    for (const std::string& line : Dependencies(lowered).describe_cycle(lowered)) message += "\n  " + line;
-    throw RefusedError(message);
-  }
-
+  [[nodiscard]] std::int32_t most_transfers() const { return most_transfers_; }  ///< of any boundary
+  [[nodiscard]] std::int32_t most_losses() const { return most_losses_; }
   [[nodiscard]] std::int32_t most_held() const { return most_held_; }
   [[nodiscard]] const std::string& most_held_by() const { return most_held_by_; }
 
@@ -222,12 +229,10 @@ class Lowering {
   int sends_in_flight_;
   std::vector<RankScan> scans_;
   std::int32_t most_transfers_ = 0;
+  std::int32_t most_losses_ = 0;
   std::int32_t most_held_ = 0;
   std::string most_held_by_;
 };
-
-SlotRule uniform(std::int32_t k) { return {.uniform = k, .surplus = 0}; }
-SlotRule surplus(std::int32_t e) { return {.uniform = 0, .surplus = e}; }
 
 }  // namespace
 
@@ -239,30 +244,29 @@ LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& opti
                     options.slots_per_channel, options.extra_slots, options.sends_in_flight));
   }
   const Lowering lowering(program, options.sends_in_flight);
-  if (options.slots_per_channel == 0) {
-    LoweredProgram lowered = lowering.with(surplus(options.extra_slots));
-    if (Dependencies(lowered).acyclic()) return lowered;
-    return lowering.with(surplus(lowering.least(options.extra_slots, surplus)));
-  }
-  if (options.slots_per_channel < lowering.most_held()) {
+  const bool chosen = options.slots_per_channel > 0;
+  if (chosen && options.slots_per_channel < lowering.most_held()) {
     throw RefusedError(
         fmt::format("slots_per_channel is {}, but {}", options.slots_per_channel, lowering.most_held_by()));
   }
-  LoweredProgram lowered = lowering.with(uniform(options.slots_per_channel));
-  if (!Dependencies(lowered).acyclic()) {
-    lowering.refuse(uniform(options.slots_per_channel),
-                    fmt::format("slots_per_channel {} is too few", options.slots_per_channel));
-  }
-  return lowered;
+  SlotRule rule{.uniform = options.slots_per_channel, .surplus = options.extra_slots};
+  LoweredProgram lowered = lowering.with(rule);
+  if (finishes(lowered)) return lowered;
+  rule.losses = lowering.most_losses();
+  if (!chosen) rule.surplus = std::max(options.extra_slots, lowering.most_transfers());
+  lowered = lowering.with(rule);
+  if (!finishes(lowered)) return lowered;
+  // Boundaries first: one slot of theirs is worth thousands of the losses'.
+  if (!chosen) rule.surplus = lowering.least(rule, &SlotRule::surplus, options.extra_slots);
+  rule.losses = lowering.least(rule, &SlotRule::losses, 0);
+  return lowering.with(rule);
 }
 
-int least_slots(const ScheduleProgram& program) {
+std::optional<int> least_slots(const ScheduleProgram& program) {
   const Lowering lowering(program, LoweringOptions{}.sends_in_flight);
-  if (lowering.most_held() == 0) {
-    if (!lowering.works(surplus(0))) lowering.refuse(surplus(0), "no number of receive slots helps");
-    return 0;
-  }
-  return lowering.least(lowering.most_held(), uniform);
+  const SlotRule rule{.uniform = lowering.most_transfers(), .losses = lowering.most_losses()};
+  if (!lowering.works(rule)) return std::nullopt;
+  return lowering.least(rule, &SlotRule::uniform, lowering.most_held());
 }
 
 }  // namespace stagecraft

@@ -18,12 +18,16 @@
 // that has micro-batches of the group, except itself, with tag {loss, last stage, stage 0, group, index =
 // replica}; waited for just before that rank's report_loss.
 //
+// They have slots for one group a stage and one more, or more where the rendezvous rule needs them.
+//
 // What lowering relies on: the tensor an action sends shares no memory with the slots it reads (a stage that
 // only reshapes must copy), because a slot may be released and refilled before the send is over.
 //
 // A *channel* is a receiving rank's (payload, from stage, to stage): its senders may be several replicas.
 
 #include "schedules/program.h"
+
+#include <optional>
 
 namespace stagecraft {
 
@@ -39,12 +43,12 @@ struct LoweringOptions {
 };
 
 /// Linear in the number of actions. A program that is incomplete or inconsistent is lowered as it stands, for
-/// the checker to refuse. Throws RefusedError when no number of slots works (the message names the cycle), or
-/// when `slots_per_channel` is too small; InputError for negative options.
+/// the checker to refuse; so is one that deadlocks, with as many slots as `slots_per_channel` allows. Throws
+/// RefusedError when that is fewer than a channel reads at once, InputError for negative options.
 [[nodiscard]] LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& options = {});
 
 /// The least number of slots, the same on every boundary channel, with which the program finishes under the
-/// rendezvous rule. 0 when it has no transfers. Throws RefusedError when none works.
-[[nodiscard]] int least_slots(const ScheduleProgram& program);
+/// rendezvous rule. 0 when it has no boundary transfers; nothing when no number works.
+[[nodiscard]] std::optional<int> least_slots(const ScheduleProgram& program);
 
 }  // namespace stagecraft

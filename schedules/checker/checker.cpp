@@ -25,15 +25,19 @@ Proof check(const LoweredProgram& program, const CostTable* costs, std::optional
   return proof;
 }
 
-Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
-  Proof proof = check(program, costs, capacity);
-  if (proof.accepted()) return proof;
+std::string refusal(const std::vector<Finding>& findings) {
   std::string message = "the program was refused:";
-  for (const Finding& finding : proof.findings) {
+  for (const Finding& finding : findings) {
     message += "\n  " + enum_name(finding.kind) + ": " + finding.message;
     for (const std::string& line : finding.cycle) message += "\n    " + line;
   }
-  throw RefusedError(message);
+  return message;
+}
+
+Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
+  Proof proof = check(program, costs, capacity);
+  if (!proof.accepted()) throw RefusedError(refusal(proof.findings));
+  return proof;
 }
 
 }  // namespace stagecraft

@@ -7,7 +7,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stagecraft::checker {
+namespace {
+
+/// Whether no transfer waits for a slot that another one has: each has its own.
+bool has_all_slots(const LoweredProgram& program) {
+  std::size_t slots = 0;
+  std::size_t posts = 0;
+  for (const auto& of_rank : program.slots) slots += of_rank.size();
+  for (const auto& list : program.ranks) {
+    posts += static_cast<std::size_t>(
+        std::count_if(list.begin(), list.end(), [](const Action& a) { return a.op == Op::post_receive; }));
+  }
+  return slots >= posts;
+}
+
+}  // namespace
 
 void prove_no_deadlock(const Subject& subject, Findings& findings) {
   if (findings.full()) return;  // such a program may also take the graph very long
@@ -19,8 +36,9 @@ void prove_no_deadlock(const Subject& subject, Findings& findings) {
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", dependencies.place(node).rank.value);
   }
   findings.add(Finding::Kind::deadlock,
-               fmt::format("the program stands still after {} of {} actions: ranks {} wait for each other",
-                           dependencies.order().size(), dependencies.size(), ranks),
+               fmt::format("the program stands still after {} of {} actions: ranks {} wait for each other{}",
+                           dependencies.order().size(), dependencies.size(), ranks,
+                           has_all_slots(subject.program()) ? ", and no number of receive slots helps" : ""),
                std::move(cycle));
 }
 

@@ -69,6 +69,12 @@ TEST_CASE("check takes other micro-batches and slots", "[check]") {
   CHECK(few.out.empty());
   CHECK(says(few.err, "slots"));
   CHECK(says(few.err, "--slots 3 is the least that works"));
+  const Json refused = Json::parse(check({kPlan, "--slots", "1", "--json"}).out);
+  CHECK(refused["accepted"] == false);
+  CHECK(refused["least_slots_per_channel"] == 3);
+  REQUIRE(refused["findings"].size() == 1);
+  CHECK(refused["findings"][0]["kind"] == "buffers");
+  CHECK(says(refused["findings"][0]["message"], "slots_per_channel is 1, but rank 1 reads"));
 }
 
 TEST_CASE("check shows the staleness of an asynchronous plan", "[check]") {
@@ -130,7 +136,18 @@ TEST_CASE("check names the cycle of a schedule that deadlocks", "[check]") {
   CHECK(says(result.err, "rank 1 ["));
   const CommandResult as_json = check({file, "--json"});
   CHECK(as_json.code == 3);
-  CHECK(Json::parse(as_json.out)["findings"][0]["kind"] == "deadlock");
+  const Json json = Json::parse(as_json.out);
+  CHECK(json["least_slots_per_channel"].is_null());
+  // What else is wrong is said too, also to those who ask for too few slots.
+  for (const Json& refused : {json, Json::parse(check({file, "--json", "--slots", "1"}).out)}) {
+    REQUIRE(refused["findings"].size() == 3);
+    CHECK(refused["findings"][0]["kind"] == "completeness");
+    CHECK(says(refused["findings"][0]["message"], "go in micro-batch order"));
+    const Json& deadlock = refused["findings"][2];
+    CHECK(deadlock["kind"] == "deadlock");
+    CHECK(says(deadlock["message"], "no number of receive slots helps"));
+    CHECK(deadlock["cycle"].size() == 2);
+  }
 }
 
 TEST_CASE("check refuses a schedule that is not complete", "[check]") {

@@ -1,5 +1,6 @@
 #include "schedules/lowering.h"
 
+#include "schedules/checker.h"
 #include "schedules/dependencies.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/slot_replay.h"
@@ -17,9 +18,10 @@ ScheduleProgram from_lines(const std::string& stages, const std::string& groups,
                            "test.txt");
 }
 
+/// Why the program is refused, by lowering or by the proof.
 std::string message_of(const ScheduleProgram& program, const LoweringOptions& options = {}) {
   try {
-    (void)lower(program, options);
+    prove(lower(program, options));
   } catch (const RefusedError& error) {
     return error.what();
   }
@@ -104,14 +106,14 @@ TEST_CASE("least_slots works and one fewer does not", "[lowering]") {
   REQUIRE(rc::check([] {
     const ScheduleProgram program = random_program().program;
     LoweringOptions options;
-    options.slots_per_channel = least_slots(program);
+    options.slots_per_channel = least_slots(program).value();
     const LoweredProgram lowered = lower(program, options);
     assert_sound(program, lowered, options.sends_in_flight);
     RC_ASSERT(lowered.slots_per_channel == options.slots_per_channel ||
               options.slots_per_channel == 0);  // 0 asks for as many as are needed: none here
     if (options.slots_per_channel <= 1) return;
     --options.slots_per_channel;
-    RC_ASSERT_THROWS_AS((void)lower(program, options), RefusedError);
+    RC_ASSERT(message_of(program, options) != "");
   }));
 }
 
@@ -153,6 +155,24 @@ TEST_CASE("losses do not hold an asynchronous pipeline up", "[lowering]") {
   CHECK(losses == 7);
 }
 
+TEST_CASE("losses get more slots where the usual ones deadlock", "[lowering]") {
+  // Rank 1 reports five losses before it sends the first gradient, and rank 0 gathers none before it has
+  // that: a staleness of 4 updates.
+  const auto program = from_lines("0 1", "6x1",
+                                  "rank 0: L0 F0 L1 F1 L2 F2 L3 F3 L4 F4 B0 S0 P0 L5 F5 "
+                                  "B1 S1 P1 B2 S2 P2 B3 S3 P3 B4 S4 P4 B5 S5 P5\n"
+                                  "rank 1: L0 F0 P0 L1 F1 P1 L2 F2 P2 L3 F3 P3 L4 F4 P4 B0 S0 L5 F5 P5 "
+                                  "B1 S1 B2 S2 B3 S3 B4 S4 B5 S5\n");
+  CHECK(message_of(program) == "");
+  CHECK(least_slots(program) == 5);
+  CHECK(message_of(program, {.slots_per_channel = 5}) == "");
+  const LoweredProgram lowered = lower(program);
+  CHECK(replay_slots(lowered, 0, 2) == "");
+  const auto losses = std::count_if(lowered.slots[0].begin(), lowered.slots[0].end(),
+                                    [](const SlotInfo& s) { return s.payload == Payload::loss; });
+  CHECK(losses == 5);  // as many as it takes, not all six
+}
+
 TEST_CASE("a program that waits in a circle is refused with the circle, whatever the slots", "[lowering]") {
   // Rank 0 wants the gradient of micro-batch 0 before it makes micro-batch 1, rank 1 wants both first.
   const auto program =
@@ -164,7 +184,8 @@ TEST_CASE("a program that waits in a circle is refused with the circle, whatever
   CHECK(message.find("waits for rank 1") != std::string::npos);
   CHECK(message.find("behind rank 1") != std::string::npos);
   CHECK(message.find("wait for activation 1 from stage 0 to stage 1") != std::string::npos);
-  CHECK_THROWS_AS(least_slots(program), RefusedError);
+  CHECK_FALSE(least_slots(program));
+  CHECK(message_of(program, {.slots_per_channel = 2}) != "");
 }
 
 TEST_CASE("collectives in two orders are a circle", "[lowering]") {
@@ -193,8 +214,10 @@ TEST_CASE("slots that the reads alone do not ask for are found by the search", "
                                   "rank 0: L0 F0 L1 F1 B1 B0 S0 P0\n"
                                   "rank 1: L1 F1 B1 L0 F0 P0 B0 S0\n");
   CHECK(least_slots(program) == 2);
-  CHECK(message_of(program, {.slots_per_channel = 1}).find("slots_per_channel 1 is too few") !=
-        std::string::npos);
+  const std::string one = message_of(program, {.slots_per_channel = 1});
+  INFO(one);
+  CHECK(one.find("ranks 0, 1 wait for each other") != std::string::npos);
+  CHECK(one.find("no number of receive slots helps") == std::string::npos);
   CHECK(lower(program, {.extra_slots = 0}).slots_per_channel == 2);
 }
 
@@ -217,11 +240,7 @@ TEST_CASE("incomplete and inconsistent programs are lowered as they stand, for t
       }
       ranks += "\n";
     }
-    const auto program = from_lines("0 1,2", "2 1", ranks);
-    try {
-      (void)Dependencies(lower(program));
-    } catch (const RefusedError&) {
-    }
+    (void)Dependencies(lower(from_lines("0 1,2", "2 1", ranks)));
   }));
 }
 
