@@ -35,6 +35,7 @@ struct PlanArguments {
   std::string config;
   std::string profile;
   std::string cluster;
+  std::string schema;
   PlanOutput output;
   PlanRequest request;
   std::optional<std::int64_t> micro_batch_size;
@@ -66,7 +67,22 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
   return request;
 }
 
+Json schema_of(const std::string& file) {
+  if (file == "profile") return json::schema_of<Profile>();
+  if (file == "cluster") return json::schema_of<Cluster>();
+  return json::schema_of<Plan>();
+}
+
+std::string schedules_text() {
+  std::string text = "Schedules:\n";
+  for (const Schedule& schedule : schedules()) {
+    text += fmt::format("  {:<12} {}\n  {:<12} ({})\n", schedule.name, schedule.summary, "", schedule.paper);
+  }
+  return text;
+}
+
 void plan(PlanArguments arguments, const CLI::App& command) {
+  if (!arguments.schema.empty()) return print_json(schema_of(arguments.schema));
   (void)find_schedule(arguments.request.schedule.name, {"--schedule", ""});
   if (!arguments.config.empty()) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
@@ -99,7 +115,7 @@ void add_plan(CLI::App& app) {
                    "cluster.json: devices, links, memory (default: the config's, or this machine)")
       ->type_name("FILE");
   command->add_option("-o,--output", arguments->output.path, "where the plan goes")->type_name("FILE");
-  command->add_option("--schedule", arguments->request.schedule.name, "fill_drain, 1f1b or pipedream")
+  command->add_option("--schedule", arguments->request.schedule.name, "one of those below")
       ->capture_default_str()
       ->type_name("NAME");
   command->add_flag("--vertical-sync", arguments->request.schedule.vertical_sync,
@@ -120,6 +136,10 @@ void add_plan(CLI::App& app) {
       ->type_name("I,J,...");
   command->add_flag("--json", arguments->output.as_json,
                     "one JSON document: plan, others, what does not fit");
+  command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"profile", "cluster", "plan"}));
+  command->footer(schedules_text());
   command->callback([arguments, command] { plan(*arguments, *command); });
 }
 

@@ -45,6 +45,25 @@ TEST_CASE("plan --json prints one document", "[plan]") {
   CHECK(json["infeasible"].empty());
 }
 
+TEST_CASE("plan --help names every schedule", "[plan]") {
+  const CommandResult help = stagecraft::test::stagecraft({"plan", "--help"});
+  for (const char* name : {"fill_drain", "1f1b", "pipedream"}) CHECK(says(help.out, name));
+  CHECK(says(help.out, "PipeDream, SOSP 2019"));
+}
+
+TEST_CASE("plan --schema prints what each file may hold", "[plan]") {
+  const auto required = [](const char* file) {
+    const CommandResult result = stagecraft::test::stagecraft({"plan", "--schema", file});
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return Json::parse(result.out)["required"];
+  };
+  CHECK(required("profile") == Json{"measurements"});
+  CHECK(required("cluster") == Json{"levels"});
+  CHECK(required("plan") == Json{"stages", "schedule", "micro_batches", "micro_batch_size"});
+  CHECK(stagecraft::test::stagecraft({"plan", "--schema", "run"}).code == 2);
+}
+
 TEST_CASE("the user's cuts are the plan's", "[plan]") {
   const CommandResult result = plan({"--micro-batch-size", "8", "--cuts", "1,4", "--json"});
   REQUIRE(result.code == 0);
