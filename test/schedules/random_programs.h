@@ -58,8 +58,8 @@ struct RandomProgram {
 /// Any schedule, over any placement of the above.
 [[nodiscard]] inline RandomProgram random_program() {
   RandomProgram random;
-  random.schedule = *rc::gen::elementOf(std::vector<std::string>{"fill_drain", "1f1b", "pipedream"});
-  const Schedule& schedule = find_schedule(random.schedule);
+  const Schedule schedule = *rc::gen::elementOf(schedules());
+  random.schedule = schedule.name;
   random.request.placement = *rc::gen::arbitrary<bool>() ? random_widths(5) : random_shared();
   random.request.group_sizes =
       schedule.synchronous ? std::vector<int>{*rc::gen::inRange(1, 14)} : random_groups(6);

@@ -371,7 +371,7 @@ TEST_CASE("no makespan beats the busiest rank or the longest chain of one micro-
   const bool held = rc::check("bounds", [] {
     const int p = *rc::gen::inRange(1, 7);
     const int m = *rc::gen::inRange(1, 17);
-    const std::string schedule = *rc::gen::element<std::string>("fill_drain", "1f1b", "pipedream");
+    const std::string schedule = (*rc::gen::elementOf(schedules())).name;
     const auto seconds = [] { return Seconds{*rc::gen::inRange(0, 1000) / 128.0}; };
     CostTable costs = even_costs(p, 0, 0, 0);
     double chain = 0, busiest = 0;
