@@ -6,8 +6,9 @@
 // forbidden.
 //
 // Among the partitions of smallest bottleneck the most even one is taken (smallest sum of squares of the
-// parts' costs), and among those the one with the earliest cuts. Sums of floating-point costs that agree to
-// twelve digits count as equal.
+// parts' costs), and among those the one with the earliest cuts. A bottleneck counts as smallest if it agrees
+// with the smallest to twelve digits; sums of squares are compared as they come out, so that of two that
+// differ by rounding alone the smaller is taken.
 
 #include <cstddef>
 #include <limits>
