@@ -63,7 +63,8 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
     request.stages = arguments.request.stages;
     request.cuts = arguments.request.cuts;
   }
-  request.clip = request.clip && find_schedule(request.schedule.name).synchronous;
+  request.schedule.agree_norm =
+      request.schedule.agree_norm && find_schedule(request.schedule.name).synchronous;
   return request;
 }
 

@@ -79,7 +79,7 @@ Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& r
       segment_groups(schedule, static_cast<int>(plan.stages.size()), plan.micro_batches);
   if (request.steps && !schedule.synchronous)
     groups.assign(static_cast<std::size_t>(*request.steps), plan.micro_batches);
-  subject.program = plan_program(plan, std::move(groups), false);
+  subject.program = plan_program(plan, std::move(groups));
   subject.plan = std::move(plan);
   return subject;
 }

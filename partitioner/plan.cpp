@@ -113,12 +113,12 @@ Plan read_plan(const std::string& path) {
   return plan;
 }
 
-ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes, bool clip) {
+ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   ScheduleRequest request;
   request.placement = plan.placement();
   request.group_sizes = std::move(group_sizes);
   request.vertical_sync = plan.schedule.vertical_sync;
-  request.clip = clip;
+  request.clip = plan.schedule.agree_norm;
   return find_schedule(plan.schedule.name).generate(request);
 }
 

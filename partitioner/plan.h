@@ -43,12 +43,15 @@ void describe(V& v, StagePlan& s) {
 struct ScheduleChoice {
   std::string name = "1f1b";
   bool vertical_sync = false;
+  bool agree_norm = false;
 };
 
 template <class V>
 void describe(V& v, ScheduleChoice& s) {
   v.required("name", s.name, "the schedule's name");
   v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
+  v.optional("agree_norm", s.agree_norm,
+             "synchronous: each step waits for the gradient's global norm; of a run, its config decides");
 }
 
 struct Prediction {
@@ -108,7 +111,7 @@ void validate(const Plan& plan, const std::string& file);
 [[nodiscard]] Plan read_plan(const std::string& path);  ///< parse, read, validate
 
 /// The plan's program of one segment, with `group_sizes` micro-batches a group.
-[[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes, bool clip);
+[[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
 
 /// How many groups an asynchronous segment is priced with at least, so that fill and drain weigh little.
 inline constexpr int kAsynchronousHorizon = 16;
@@ -120,6 +123,6 @@ inline constexpr int kAsynchronousHorizon = 16;
 /// Proves the plan's program within its capacity (RefusedError otherwise), simulates it with its cost table
 /// and returns the prediction, memory included. Requires costs. For an asynchronous schedule all figures are
 /// of one step of the steady state: the difference between segments of segment_groups() and of twice as many.
-[[nodiscard]] Prediction predict(const Plan& plan, bool clip = false);
+[[nodiscard]] Prediction predict(const Plan& plan);
 
 }  // namespace stagecraft

@@ -188,8 +188,7 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
 
 PlanCandidate Planner::priced(const std::vector<int>& cuts) const {
   PlanCandidate candidate{plan_of(cuts), {}};
-  candidate.plan.predicted =
-      predict(candidate.plan, request_.clip);  // no capacity yet: memory is compared here
+  candidate.plan.predicted = predict(candidate.plan);  // no capacity yet: memory is compared here
   candidate.plan.capacity = capacity_;
   candidate.bound_by = bound_by(candidate.plan);
   return candidate;

@@ -22,7 +22,6 @@ struct PlanRequest {
   std::optional<int> stages;  ///< absent: 1..devices, the best predicted step wins
   std::vector<int> cuts;      ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
   ScheduleChoice schedule;
-  bool clip = false;
 };
 
 struct PlanCandidate {

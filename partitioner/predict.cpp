@@ -16,8 +16,8 @@ struct Priced {
   std::vector<Bytes> memory;
 };
 
-Priced price(const Plan& plan, const std::vector<int>& group_sizes, bool clip) {
-  const LoweredProgram program = lower(plan_program(plan, group_sizes, clip));
+Priced price(const Plan& plan, const std::vector<int>& group_sizes) {
+  const LoweredProgram program = lower(plan_program(plan, group_sizes));
   const CostTable& costs = *plan.costs;
   const Proof proof = prove(program, &costs, plan.capacity);
   const Simulation simulation = simulate(program, costs);
@@ -28,11 +28,11 @@ Priced price(const Plan& plan, const std::vector<int>& group_sizes, bool clip) {
 }
 
 /// Without a flush, steps overlap: the time of one is what each further one adds once the pipeline is full.
-Priced steady(const Plan& plan, std::vector<int> groups, bool clip) {
+Priced steady(const Plan& plan, std::vector<int> groups) {
   const auto count = static_cast<double>(groups.size());
-  const Priced shorter = price(plan, groups, clip);
+  const Priced shorter = price(plan, groups);
   groups.insert(groups.end(), groups.begin(), groups.end());
-  Priced longer = price(plan, groups, clip);
+  Priced longer = price(plan, groups);
   longer.step = (longer.step - shorter.step) / count;
   longer.step_ideal = (longer.step_ideal - shorter.step_ideal) / count;
   for (std::size_t r = 0; r < longer.busy.size(); ++r) {
@@ -50,12 +50,12 @@ std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_
                           micro_batches);
 }
 
-Prediction predict(const Plan& plan, bool clip) {
+Prediction predict(const Plan& plan) {
   STAGECRAFT_CHECK(plan.costs, "a plan without costs cannot be predicted");
   const Schedule& schedule = find_schedule(plan.schedule.name);
   const std::vector<int> groups =
       segment_groups(schedule, static_cast<int>(plan.stages.size()), plan.micro_batches);
-  const Priced priced = schedule.synchronous ? price(plan, groups, clip) : steady(plan, groups, clip);
+  const Priced priced = schedule.synchronous ? price(plan, groups) : steady(plan, groups);
 
   Prediction prediction;
   prediction.step = priced.step;

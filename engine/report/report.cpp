@@ -247,7 +247,7 @@ std::optional<Seconds> Reporter::predicted_action(StageId stage, const std::stri
 void Reporter::predict_parts() {
   const std::vector<int> groups =
       segment_groups(find_schedule(plan_.schedule.name), report_.stages, plan_.micro_batches);
-  const LoweredProgram program = lower(plan_program(plan_, groups, run_.gradient_norm));
+  const LoweredProgram program = lower(plan_program(plan_, groups));
   const Simulation simulation = simulate(program, *plan_.costs);
   const double each = 1.0 / static_cast<double>(groups.size());
   report_.bubble_predicted = simulation.bubble;

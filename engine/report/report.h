@@ -132,7 +132,6 @@ struct RunFiles {
   Timeline timeline;
   std::vector<MetricsRecord> metrics;
   RunSummary summary;
-  bool gradient_norm = true;  ///< its programs agree on the norm
 };
 [[nodiscard]] RunFiles read_run(const std::string& run_dir);
 

@@ -21,9 +21,6 @@ RunFiles read_run(const std::string& run_dir) {
   const std::string timeline = path("timeline.json");
   run.timeline = timeline_from_chrome_trace(json::parse_file(timeline), timeline);
   run.metrics = read_metrics(path("metrics.jsonl"));
-  const Json config = json::parse_file(path("config.json"));
-  run.gradient_norm =
-      config.value("gradient_norm", true) && find_schedule(run.plan.schedule.name).synchronous;
   return run;
 }
 

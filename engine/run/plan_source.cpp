@@ -22,6 +22,10 @@ void refuse_key(const std::string& file, const char* key, const std::string& con
       fmt::format("{}, but the plan {} has {}; leave it out, or make another plan", config, plan_file, plan));
 }
 
+bool agrees_on_norm(const RunConfig& config, const std::string& schedule) {
+  return find_schedule(schedule).synchronous && config.gradient_norm;
+}
+
 /// Keys beside a plan must not ask for something else.
 void check_agreement(const Plan& plan, const std::string& plan_file, const RunConfig& config,
                      const std::string& file) {
@@ -91,10 +95,10 @@ PlanRequest plan_request(const RunConfig& config, std::optional<int> world) {
   PlanRequest request;
   request.micro_batch_size = config.micro_batch_size;
   request.micro_batches = config.micro_batches();
-  request.schedule = {asked.schedule.value_or("1f1b"), asked.vertical_sync.value_or(false)};
+  const std::string schedule = asked.schedule.value_or("1f1b");
+  request.schedule = {schedule, asked.vertical_sync.value_or(false), agrees_on_norm(config, schedule)};
   request.cuts = asked.cuts;
   request.stages = asked.stages || !asked.cuts.empty() ? asked.stages : world;
-  request.clip = find_schedule(request.schedule.name).synchronous && config.gradient_norm;
   return request;
 }
 
@@ -169,10 +173,12 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();
   }
-  if (resolved.plan.costs && !resolved.plan.predicted) {
-    const bool clip = find_schedule(resolved.plan.schedule.name).synchronous && config.gradient_norm;
-    resolved.plan.predicted = predict(resolved.plan, clip);
+  ScheduleChoice& schedule = resolved.plan.schedule;
+  if (schedule.agree_norm != agrees_on_norm(config, schedule.name)) {
+    schedule.agree_norm = !schedule.agree_norm;
+    resolved.plan.predicted.reset();
   }
+  if (resolved.plan.costs && !resolved.plan.predicted) resolved.plan.predicted = predict(resolved.plan);
   return resolved;
 }
 

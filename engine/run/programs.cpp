@@ -11,16 +11,16 @@ namespace {
 
 int total(const std::vector<int>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), 0); }
 
-ScheduleProgram program_of(const Plan& plan, const Segment& segment, bool clip) {
+ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
   if (segment.kind == SegmentKind::validate) {
     return validation_program(plan.placement(), total(segment.group_sizes));
   }
-  return plan_program(plan, segment.group_sizes, clip);
+  return plan_program(plan, segment.group_sizes);
 }
 
 }  // namespace
 
-RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int slots_per_channel) {
+RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel) {
   LoweringOptions options;
   options.slots_per_channel = slots_per_channel;
   const CostTable* costs = plan.costs ? &*plan.costs : nullptr;
@@ -35,7 +35,7 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int
   }
   for (const Segment& segment : segments) {
     if (programs_.contains({segment.kind, segment.group_sizes})) continue;
-    LoweredProgram program = lower(program_of(plan, segment, clip), options);
+    LoweredProgram program = lower(program_of(plan, segment), options);
     Proof proof = prove(program, costs, plan.capacity);
     memory_.resize(std::max(memory_.size(), proof.memory.size()));
     for (const MemoryProof& memory : proof.memory) {

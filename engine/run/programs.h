@@ -16,9 +16,9 @@ namespace stagecraft {
 
 class RunPrograms {
  public:
-  /// `clip`: the programs agree on the gradient's norm. Throws RefusedError for a program that fails its
+  /// Throws RefusedError for a program that fails its
   /// proof, with the finding; memory is proved where the plan has costs, and held against its capacity.
-  RunPrograms(const Plan& plan, const RunShape& shape, bool clip, int slots_per_channel);
+  RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_channel);
 
   [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
   /// Of the training program with the most micro-batches: what the start-up tables show.

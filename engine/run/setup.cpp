@@ -61,8 +61,7 @@ RunSetup::RunSetup(RunConfig config, const std::string& file, Materials material
   shape_.first_step = start_.step;
   shape_.validation_owed = start_.validation_owed;
   config_ = completed(std::move(config), plan_, shape_, processes > 1 ? 1 : world(), processes);
-  programs_ = std::make_unique<RunPrograms>(plan_, shape_, shape_.synchronous && config_.gradient_norm,
-                                            config_.comms.slots_per_channel);
+  programs_ = std::make_unique<RunPrograms>(plan_, shape_, config_.comms.slots_per_channel);
 }
 
 std::string RunSetup::rank_name(Rank rank) const {

@@ -53,7 +53,7 @@ TEST_CASE("four keys make a plan written by hand", "[plan]") {
       "hand.json");
   const auto plan = json::read<Plan>(json, {"hand.json", ""});
   validate(plan, "hand.json");
-  CHECK(plan_program(plan, {4}, false).schedule == "1f1b");
+  CHECK(plan_program(plan, {4}).schedule == "1f1b");
 }
 
 TEST_CASE("a step of more micro-batches than anyone has is refused", "[plan]") {
