@@ -169,8 +169,7 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
   return inputs;
 }
 
-/// Measures while the others do, so that shared caches and memory are as busy as in a run; rank 0's figures
-/// are kept. Returns what was wrong with the input.
+/// Measures while the others do, so that shared caches and memory are as busy as in a run. Returns what was wrong with the input.
 std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
   const Inputs inputs = open_inputs(arguments, transport);
   if (!inputs.problem.empty()) return inputs.problem;
@@ -178,7 +177,7 @@ std::string profile_rank(const ProfileArguments& arguments, const Launch& launch
   transport.barrier();
   Profile profile = quick_profile(*inputs.config, *inputs.materials, threads);
   profile.busy_ranks = transport.world();
-  transport.barrier();
+  profile = mean_over_ranks(std::move(profile), transport);
   if (arguments.links) profile.link = {transport.name(), probe_link(transport)};
   if (transport.rank() == Rank{0}) show(profile, arguments);
   transport.barrier();  // nobody leaves before rank 0 has written

@@ -14,9 +14,9 @@ namespace {
 constexpr int kDrawnSteps = 2;
 
 constexpr const char* kStyle = R"(
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; color: #1b1f24; }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1400px; padding: 0 1em; color: #1b1f24; }
 h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.15em; margin-top: 2em; } p.sub { color: #57606a; margin-top: .2em; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } .wide { overflow-x: auto; font-size: .9em; }
 th, td { padding: .25em .7em; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap; }
 th { color: #57606a; font-weight: 600; } th:first-child, td:first-child, td.l, th.l { text-align: left; }
 td small { color: #57606a; } svg { max-width: 100%; height: auto; }

@@ -4,6 +4,7 @@
 // profile of this machine. Used by `train`, and by `plan` and `check` where they are given a config.
 
 #include "engine/run/materials.h"
+#include "engine/transport/transport.h"
 #include "partitioner/cluster.h"
 #include "partitioner/plan.h"
 #include "partitioner/planner.h"
@@ -36,6 +37,10 @@ struct ResolvedPlan {
 /// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
 /// run's, with `threads` operator threads.
 [[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads);
+
+/// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of them.
+/// Collective; every rank measured the same model at the same sizes.
+[[nodiscard]] Profile mean_over_ranks(Profile profile, Transport& transport);
 
 /// What the planner is asked for: the config's schedule, stages and cuts, one stage a launched rank where it
 /// has neither.

@@ -56,4 +56,24 @@ Profile quick_profile(const RunConfig& config, const Materials& materials, int t
   return profile;
 }
 
+Profile mean_over_ranks(Profile profile, Transport& transport) {
+  std::vector<Seconds*> times;
+  for (Measurement& measurement : profile.measurements) {
+    for (LayerProfile& layer : measurement.layers) {
+      for (Timing* timing : {&layer.forward, &layer.backward_input, &layer.backward_weight, &layer.step}) {
+        times.insert(times.end(), {&timing->median, &timing->spread});
+      }
+    }
+  }
+  std::vector<double> mine;
+  for (const Seconds* time : times) mine.push_back(time->value);
+  const std::vector<std::vector<double>> all = transport.all_gather(mine);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    double sum = 0;
+    for (const std::vector<double>& rank : all) sum += rank.at(i);
+    times[i]->value = sum / static_cast<double>(all.size());
+  }
+  return profile;
+}
+
 }  // namespace stagecraft
