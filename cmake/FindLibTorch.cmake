@@ -1,19 +1,25 @@
 # LibTorch as imported targets LibTorch::cpu (c10, torch_cpu), without LibTorch's own CMake package: that one wants nvcc and
-# drags CUDA into every link. Looks in STAGECRAFT_LIBTORCH (a torch folder with include/ and lib/), then in the virtual environment
-# that scripts/setup.sh makes.
+# drags CUDA into every link. It is STAGECRAFT_LIBTORCH (a torch folder with include/ and lib/), by -D or from the environment, where
+# a new value is noticed, or else what scripts/setup.sh installs.
 
 set(STAGECRAFT_LIBTORCH "$ENV{STAGECRAFT_LIBTORCH}" CACHE PATH "LibTorch: a folder with include/ and lib/")
-if(DEFINED ENV{XDG_CACHE_HOME})
-  set(_cache "$ENV{XDG_CACHE_HOME}")
-else()
-  set(_cache "$ENV{HOME}/.cache")
+set(_exported "$ENV{STAGECRAFT_LIBTORCH}")
+if(_exported AND DEFINED STAGECRAFT_LIBTORCH_EXPORTED AND NOT _exported STREQUAL STAGECRAFT_LIBTORCH_EXPORTED)
+  set_property(CACHE STAGECRAFT_LIBTORCH PROPERTY VALUE "${_exported}")
 endif()
-file(GLOB _venv_torch "${_cache}/stagecraft/venv-torch-2.11.0/lib/python3*/site-packages/torch")
+set(STAGECRAFT_LIBTORCH_EXPORTED "${_exported}" CACHE INTERNAL "its value at the last configure")
 
-find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h
-          HINTS ${STAGECRAFT_LIBTORCH} ${_venv_torch} PATH_SUFFIXES include NO_DEFAULT_PATH)
-find_library(LibTorch_C10 c10 HINTS ${STAGECRAFT_LIBTORCH} ${_venv_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH)
-find_library(LibTorch_CPU torch_cpu HINTS ${STAGECRAFT_LIBTORCH} ${_venv_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH)
+set(_torch "${STAGECRAFT_LIBTORCH}")
+if(NOT _torch)
+  # Where it is and which version is written down once, in environment.sh.
+  execute_process(COMMAND bash -c ". '${PROJECT_SOURCE_DIR}/scripts/environment.sh' && printf %s \"$stagecraft_venv\""
+                  OUTPUT_VARIABLE _venv COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB _torch "${_venv}/lib/python3*/site-packages/torch")
+endif()
+
+find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS ${_torch} PATH_SUFFIXES include NO_DEFAULT_PATH NO_CACHE)
+find_library(LibTorch_C10 c10 PATHS ${_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH NO_CACHE)
+find_library(LibTorch_CPU torch_cpu PATHS ${_torch} PATH_SUFFIXES lib NO_DEFAULT_PATH NO_CACHE)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
@@ -23,6 +29,14 @@ find_package_handle_standard_args(LibTorch
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   # LibTorch's include folder also holds an fmt of another version than the one we link; expose only LibTorch's own headers.
   set(_headers ${CMAKE_BINARY_DIR}/libtorch-include)
+  # Ninja compares the headers' times, and another LibTorch's may be older than the objects made with this one.
+  if(EXISTS ${_headers}/ATen)
+    file(READ_SYMLINK ${_headers}/ATen _before)
+    if(NOT _before STREQUAL "${LibTorch_INCLUDE_DIR}/ATen")
+      message(FATAL_ERROR "${CMAKE_BINARY_DIR} was built with the headers in ${_before}, and now those in ${LibTorch_INCLUDE_DIR} are "
+                          "asked for: remove that folder, or build in another one with -B")
+    endif()
+  endif()
   file(MAKE_DIRECTORY ${_headers})
   foreach(_folder ATen c10 caffe2 torch)
     file(CREATE_LINK ${LibTorch_INCLUDE_DIR}/${_folder} ${_headers}/${_folder} SYMBOLIC)
@@ -35,4 +49,3 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
     INTERFACE_LINK_LIBRARIES LibTorch::c10
     INTERFACE_COMPILE_OPTIONS -fopenmp)  # for the pragmas in ATen/Parallel.h; the runtime is the one libtorch_cpu links
 endif()
-mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_C10 LibTorch_CPU)

@@ -1,6 +1,7 @@
 #include "partitioner/stage_walk.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace stagecraft {
 
@@ -70,7 +71,7 @@ StageCosts StageWalk::costs() const {
   STAGECRAFT_CHECK(next_ > first_, "a stage needs a layer");
   StageCosts costs = sums_;
   costs.optimizer_state =
-      Bytes{static_cast<std::int64_t>(static_cast<double>(costs.parameters.value) * optimizer_factor_ + 0.5)};
+      Bytes{std::llround(static_cast<double>(costs.parameters.value) * optimizer_factor_)};
   costs.output = measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
   if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
   costs.output_kept = boundary_.kept && !boundary_.is_input && costs.output > Bytes{};

@@ -1,4 +1,5 @@
-# Sourced by the other scripts: where things are, and what Open MPI needs to run as root (containers, CI).
+# Sourced by the other scripts, and asked by cmake/FindLibTorch.cmake: where things are, and what Open MPI needs to run as root
+# (containers, CI).
 # shellcheck shell=bash disable=SC2034
 
 stagecraft_torch=2.11.0
@@ -7,10 +8,28 @@ stagecraft_venv=$stagecraft_cache/venv-torch-$stagecraft_torch
 stagecraft_tools=$stagecraft_cache/tools
 stagecraft_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-if [ -d "$stagecraft_tools/bin" ]; then PATH=$PATH:$stagecraft_tools/bin; fi
+# Whether it exists or not: setup.sh may be about to make it.
+PATH=$PATH:$stagecraft_tools/bin
 if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
+
+# stagecraft_llvm TOOL: where LLVM 14's clang-format or clang-tidy is. Another version formats and warns differently.
+stagecraft_llvm() {
+  local tool
+  for tool in "$1-14" "$1" "$stagecraft_tools/bin/$1"; do
+    [[ $("$tool" --version 2> /dev/null) != *"version 14."* ]] || { command -v "$tool"; return; }
+  done
+  return 1
+}
+
+# Makes the virtual environment for tools from PyPI, unless it is there; fails where Python is or can not (Debian's python3 comes
+# without venv).
+stagecraft_make_tools() {
+  [ -x "$stagecraft_tools/bin/pip" ] || {
+    python3 -c 'import venv, ensurepip' 2> /dev/null && python3 -m venv "$stagecraft_tools"
+  }
+}

