@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 phase_start=$SECONDS
 phase() { echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start)))"; phase_start=$SECONDS; }
 
-echo "test: set-up (a minute or three on a new machine, seconds later)"
-scripts/setup.sh
+echo "test: set-up (about 2 minutes on a new machine, a second later)"
+scripts/setup.sh --lint
 phase set-up
 
 echo "test: building with $(nproc) cores (under 8 minutes from nothing)"
@@ -19,14 +19,14 @@ cmake --build --preset release
 phase build
 
 echo "test: the planner alone, without LibTorch, MPI and CUDA"
-cmake --preset planner -DSTAGECRAFT_TESTS=OFF > /dev/null
-cmake --build --preset planner
-./build-planner/stagecraft --version
-phase "planner build"
+cmake --preset planner > /dev/null
+cmake --build --preset planner --target stagecraft test_command test_no_engine
+ctest --test-dir build-planner --output-on-failure -j "$(nproc)" -R '^(command|no_engine)\.'
+phase "the planner alone"
 
-echo "test: format"
-scripts/lint.sh
-phase format
+echo "test: format and clang-tidy"
+scripts/lint.sh --tidy
+phase "format and clang-tidy"
 
 echo "test: tests"
 # One OpenMP thread a test: ranks are processes or threads of their own here.

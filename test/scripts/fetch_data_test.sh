@@ -57,7 +57,14 @@ expect "another Shakespeare" 2 "its sum differs" --text "$work/data"
 echo 'case "$*" in *--version*) exit 0 ;; *) echo "ERROR: no network" >&2; exit 1 ;; esac' | stand_in python3
 expect "pip fails" 2 "ERROR: no network" --text "$work/data"
 echo 'exit 1' | stand_in python3
-expect "no pip" 2 "run scripts/setup.sh first" --text "$work/data"
+expect "neither pip nor venv" 2 "apt-get install python3-venv" --text "$work/data"
+stand_in python3 << 'STAND_IN'
+case "$*" in
+  "-m pip"*) exit 1 ;;
+  "-m venv"*) mkdir -p "$3/bin"; for name in pip python; do printf '#!/bin/sh\ncase "$*" in *--version*) exit 0 ;; *) echo "ERROR: asked in venv" >&2; exit 1 ;; esac\n' > "$3/bin/$name"; chmod +x "$3/bin/$name"; done ;;
+esac
+STAND_IN
+expect "no pip, but venv" 2 "ERROR: asked in venv" --text "$work/data"
 
 if [ -e "$source/data/shakespeare.txt" ] && [ -d "$source/data/fashion-mnist" ]; then
   mkdir -p "$work/real"
