@@ -31,10 +31,11 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   set(_headers ${CMAKE_BINARY_DIR}/libtorch-include)
   # Ninja compares the headers' times, and another LibTorch's may be older than the objects made with this one.
   if(EXISTS ${_headers}/ATen)
-    file(READ_SYMLINK ${_headers}/ATen _before)
-    if(NOT _before STREQUAL "${LibTorch_INCLUDE_DIR}/ATen")
-      message(FATAL_ERROR "${CMAKE_BINARY_DIR} was built with the headers in ${_before}, and now those in ${LibTorch_INCLUDE_DIR} are "
-                          "asked for: remove that folder, or build in another one with -B")
+    file(REAL_PATH ${_headers}/ATen _before)
+    file(REAL_PATH ${LibTorch_INCLUDE_DIR}/ATen _now)
+    if(NOT _before STREQUAL _now)
+      message(FATAL_ERROR "${CMAKE_BINARY_DIR} was built with the headers in ${_before}, and now those in ${_now} are asked for: "
+                          "remove that folder, or build in another one with -B")
     endif()
   endif()
   file(MAKE_DIRECTORY ${_headers})
