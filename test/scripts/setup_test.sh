@@ -6,7 +6,7 @@ set -uo pipefail
 source=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-unset STAGECRAFT_LIBTORCH CPATH
+unset STAGECRAFT_LIBTORCH
 export XDG_CACHE_HOME="$work/a cache"
 tools="$XDG_CACHE_HOME/stagecraft/tools"
 bad=0
