@@ -169,7 +169,8 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
   return inputs;
 }
 
-/// Measures while the others do, so that shared caches and memory are as busy as in a run. Returns what was wrong with the input.
+/// Measures while the others do, so that shared caches and memory are as busy as in a run. Returns what was
+/// wrong with the input.
 std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
   const Inputs inputs = open_inputs(arguments, transport);
   if (!inputs.problem.empty()) return inputs.problem;

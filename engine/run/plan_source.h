@@ -38,8 +38,8 @@ struct ResolvedPlan {
 /// run's, with `threads` operator threads.
 [[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads);
 
-/// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of them.
-/// Collective; every rank measured the same model at the same sizes.
+/// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of
+/// them. Collective; every rank measured the same model at the same sizes.
 [[nodiscard]] Profile mean_over_ranks(Profile profile, Transport& transport);
 
 /// What the planner is asked for: the config's schedule, stages and cuts, one stage a launched rank where it
