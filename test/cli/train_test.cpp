@@ -151,7 +151,7 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train]") {
   refused("/loss/type", "mse", "/loss/type: mse does not fit the data");
   refused("/data/task", "regression", "/loss/type: cross_entropy does not fit the data");
   refused("/model", Json::parse(R"({"family": "sequential", "layers": [{"type": "linear", "features": 3}]})"),
-          "/model: sequential gives [3] a sample, but cross_entropy needs [classes], 4 of them");
+          "/model: sequential of 1 gives [3] a sample, but cross_entropy needs [classes], 4 of them");
   refused("/profiler/micro_batch_sizes", Json{8, -1}, "/profiler/micro_batch_sizes");
   refused("/model/hidden", Json{std::int64_t{1} << 62}, "/model");
   refused("/pipeline/cuts", Json{9}, "cuts");
@@ -172,7 +172,8 @@ TEST_CASE("a micro-batch too small for a layer is refused at the start, wherever
   config["pipeline"] = {{"cuts", {1}}};
   config["data"]["samples"] = 105;  // 32 + 32 + 32 + 9, and 9 is 8 + 1
   config["train_steps"] = 20;
-  check_refused(train(folder, config), 2, "layer \"1\" (batch_norm) needs micro-batches of 2 samples");
+  check_refused(train(folder, config), 2,
+                "layer \"batch_norm1\" (batch_norm) needs micro-batches of 2 samples");
   config["train_steps"] = 3;  // never gets there
   CHECK(train(folder, config).code == 0);
   fs::remove_all(folder.path("run"));
