@@ -6,7 +6,6 @@
 
 #include <rapidcheck.h>
 
-#include <chrono>
 #include <random>
 #include <set>
 #include <tuple>
@@ -114,16 +113,13 @@ TEST_CASE("a faster device gets more layers", "[min_max]") {
   CHECK(min_max_cuts(m, link_network(2, 0, 1e9), 2, {2, 1}, {}) == std::vector<int>{4});
 }
 
-TEST_CASE("a thousand layers on 64 stages take well under a second", "[min_max]") {
+TEST_CASE("a thousand layers on 64 stages", "[min_max]") {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> some(0.5, 2);
   Measurement m;
   for (int i = 0; i < 1000; ++i) m.layers.push_back(test::plain_layer(i, some(random), 1));
-  const auto begin = std::chrono::steady_clock::now();
   const auto cuts = min_max_cuts(m, link_network(64, 0, 1e9), 64, {}, {});
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   REQUIRE(cuts->size() == 63);
-  CHECK(took.count() < 1);
 }
 
 }  // namespace stagecraft

@@ -6,7 +6,6 @@
 #include "test/schedules/slot_replay.h"
 #include "test/support/catch.h"
 
-#include <chrono>
 #include <fstream>
 #include <sstream>
 
@@ -245,13 +244,10 @@ TEST_CASE("incomplete and inconsistent programs are lowered as they stand, for t
 }
 
 TEST_CASE("lowering is linear", "[lowering]") {
-  // 8 stages, 1000 micro-batches: milliseconds. The bound is loose, for machines under load.
+  // Half a second; were it quadratic, this would take longer than ctest waits.
   const auto program =
-      find_schedule("fill_drain").generate({.placement = Placement::straight(8), .group_sizes = {1000}});
-  const auto begin = std::chrono::steady_clock::now();
-  const LoweredProgram lowered = lower(program);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500));
-  CHECK(Dependencies(lowered).acyclic());
+      find_schedule("fill_drain").generate({.placement = Placement::straight(8), .group_sizes = {50'000}});
+  CHECK(Dependencies(lower(program)).acyclic());
 }
 
 }  // namespace stagecraft
