@@ -29,7 +29,7 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
   const RunConfig config = read_run_config(path);
   const Materials materials = open_materials(config, path);
-  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt, 1).plan, request);
+  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt).plan, request);
 }
 
 PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
@@ -40,7 +40,7 @@ PlanInputs config_plan_inputs(const std::string& config_path, const std::string&
   inputs.request = plan_request(config, std::nullopt);
   check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
-    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt, 1));
+    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt));
   } else {
     inputs.profile = read_profile(profile_path);
     check_profile(inputs.profile, profile_path, config, materials.model);

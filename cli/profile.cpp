@@ -141,7 +141,7 @@ RunConfig config_of(const ProfileArguments& arguments) {
 void profile_alone(const ProfileArguments& arguments) {
   const RunConfig config = config_of(arguments);
   const Materials materials = open_materials(config, arguments.config);
-  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt, 1));
+  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt));
   if (arguments.links) profile.link = {"local", probe_local_link()};
   show(profile, arguments);
 }
@@ -174,7 +174,7 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
 std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
   const Inputs inputs = open_inputs(arguments, transport);
   if (!inputs.problem.empty()) return inputs.problem;
-  const int threads = rank_threads(*inputs.config, transport.world(), launch.machine_world);
+  const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
   transport.barrier();
   Profile profile = quick_profile(*inputs.config, *inputs.materials, threads);
   profile.busy_ranks = transport.world();

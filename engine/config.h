@@ -66,7 +66,7 @@ void describe(V& v, PipelineConfig& c) {
 
 /// The measurement behind a plan, where no plan is given.
 struct ProfilerConfig {
-  int repeats = 50;
+  int repeats = 100;
   Seconds warmup{0.5};
   std::vector<std::int64_t> micro_batch_sizes;  ///< empty: the run's own
 };

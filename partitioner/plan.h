@@ -83,6 +83,7 @@ struct Plan {
   int micro_batches = 1;  ///< of one step
   std::int64_t micro_batch_size = 1;
   std::optional<CostTable> costs;
+  std::optional<int> threads;     ///< operator threads a rank that the costs were measured with
   std::optional<Bytes> capacity;  ///< usable memory a device the plan was made for
   std::optional<Prediction> predicted;
 
@@ -101,6 +102,7 @@ void describe(V& v, Plan& p) {
   v.required("micro_batches", p.micro_batches, "of one step", json::between(1, kMostMicroBatches));
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
+  v.optional("threads", p.threads, "operator threads a rank behind the costs", json::at_least(1));
   v.optional("capacity_bytes", p.capacity, "usable memory a device");
   v.optional("predicted", p.predicted, "what the simulator says");
 }

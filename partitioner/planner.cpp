@@ -199,6 +199,7 @@ Plan Planner::plan_of(const std::vector<int>& cuts) const {
   plan.model = profile_.model;
   plan.model_fingerprint = profile_.model_fingerprint;
   plan.dtype = profile_.dtype;
+  plan.threads = profile_.threads;
   plan.schedule = request_.schedule;
   plan.micro_batches = request_.micro_batches;
   plan.micro_batch_size = request_.micro_batch_size;

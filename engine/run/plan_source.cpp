@@ -51,7 +51,7 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
 }  // namespace
 
 void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
-                const std::string& file, const Model& model, std::optional<int> world) {
+                const std::string& file, const Model& model, const std::optional<World>& world) {
   const auto refuse = [&](const char* pointer, const std::string& why) {
     throw InputError({plan_file, pointer}, why);
   };
@@ -83,14 +83,14 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
       refuse("/stages", "stages on several ranks are not available yet; give each one");
   }
   const int ranks = plan.placement().world();
-  if (world && *world != ranks) {
-    refuse("/stages", fmt::format("the plan needs {} ranks, but {} {} launched", ranks, *world,
-                                  *world == 1 ? "was" : "were"));
+  if (world && world->ranks != ranks) {
+    refuse("/stages", fmt::format("the plan needs {} ranks, but {} {} launched", ranks, world->ranks,
+                                  world->ranks == 1 ? "was" : "were"));
   }
   check_agreement(plan, plan_file, config, file);
 }
 
-PlanRequest plan_request(const RunConfig& config, std::optional<int> world) {
+PlanRequest plan_request(const RunConfig& config, const std::optional<World>& world) {
   const PipelineConfig& asked = config.pipeline;
   PlanRequest request;
   request.micro_batch_size = config.micro_batch_size;
@@ -98,7 +98,8 @@ PlanRequest plan_request(const RunConfig& config, std::optional<int> world) {
   const std::string schedule = asked.schedule.value_or("1f1b");
   request.schedule = {schedule, asked.vertical_sync.value_or(false), agrees_on_norm(config, schedule)};
   request.cuts = asked.cuts;
-  request.stages = asked.stages || !asked.cuts.empty() ? asked.stages : world;
+  request.stages = asked.stages;
+  if (world && !asked.stages && asked.cuts.empty()) request.stages = world->ranks;
   return request;
 }
 
@@ -112,37 +113,38 @@ int ranks_without_launcher(const RunConfig& config) {
 
 }  // namespace
 
-Cluster plan_cluster(const RunConfig& config, const Profile& profile, std::optional<int> world) {
+Cluster plan_cluster(const RunConfig& config, const Profile& profile, const std::optional<World>& world) {
   if (config.cluster) return read_cluster(*config.cluster);
   const Link link = profile.link ? profile.link->link : kLocalLink;
-  return flat_cluster("this machine", world ? *world : ranks_without_launcher(config), link);
+  return flat_cluster("this machine", world ? world->ranks : ranks_without_launcher(config), link);
 }
 
-int rank_threads(const RunConfig& config, std::optional<int> world, int processes) {
+int rank_threads(const RunConfig& config, const std::optional<World>& world) {
   if (config.threads_per_rank > 0) return config.threads_per_rank;
-  return threads_a_rank(cores_here(), world ? 1 : ranks_without_launcher(config), processes);
+  return world ? threads_a_rank(cores_here(), 1, world->on_this_machine)
+               : threads_a_rank(cores_here(), ranks_without_launcher(config), 1);
 }
 
 namespace {
 
-/// `world` ranks were launched: the stages the config asks for must be as many.
-void check_stages(const PlanRequest& request, const std::string& file, std::optional<int> world) {
+/// A launcher started so many ranks: the stages the config asks for must be as many.
+void check_stages(const PlanRequest& request, const std::string& file, const std::optional<World>& world) {
   if (!world) return;
-  const int stages =
-      request.cuts.empty() ? request.stages.value_or(*world) : static_cast<int>(request.cuts.size()) + 1;
-  if (stages == *world) return;
+  const int stages = request.cuts.empty() ? request.stages.value_or(world->ranks)
+                                          : static_cast<int>(request.cuts.size()) + 1;
+  if (stages == world->ranks) return;
   throw InputError({file, request.cuts.empty() ? "/pipeline/stages" : "/pipeline/cuts"},
-                   fmt::format("{} stages need {} ranks, but {} {} launched", stages, stages, *world,
-                               *world == 1 ? "was" : "were"));
+                   fmt::format("{} stages need {} ranks, but {} {} launched", stages, stages, world->ranks,
+                               world->ranks == 1 ? "was" : "were"));
 }
 
 /// Measures, then plans.
 ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Materials& materials,
-                      std::optional<int> world, int processes) {
+                      const std::optional<World>& world) {
   const PlanRequest request = plan_request(config, world);
   check_stages(request, file, world);
   ResolvedPlan resolved;
-  resolved.profile = quick_profile(config, materials, rank_threads(config, world, processes));
+  resolved.profile = quick_profile(config, materials, rank_threads(config, world));
   try {
     resolved.plan =
         make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;
@@ -155,21 +157,30 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Ma
 }  // namespace
 
 ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const Materials& materials,
-                          const std::string& plan_path, std::optional<int> world, int processes) {
+                          const std::string& plan_path, const std::optional<World>& world) {
   const std::string source = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
   ResolvedPlan resolved;
   if (source.empty()) {
-    resolved = plan_now(config, file, materials, world, processes);
+    resolved = plan_now(config, file, materials, world);
   } else {
     resolved.plan = read_plan(source);
   }
   check_plan(resolved.plan, source.empty() ? "the plan made now" : source, config, file, materials.model,
              world);
   check_schedule(config, resolved.plan.schedule.name, file);
+  RunConfig with_stages = config;
+  with_stages.pipeline.stages = static_cast<int>(resolved.plan.stages.size());
+  with_stages.pipeline.cuts.clear();
+  resolved.threads = resolved.profile ? resolved.profile->threads : rank_threads(with_stages, world);
+  if (resolved.plan.threads.value_or(resolved.threads) != resolved.threads) {
+    resolved.notes.push_back(fmt::format(
+        "{} was measured with {} operator threads a rank, this run has {}: its predicted times may be off",
+        source, *resolved.plan.threads, resolved.threads));
+  }
   if (resolved.plan.micro_batches != config.micro_batches()) {
-    resolved.note =
+    resolved.notes.push_back(
         fmt::format("{} was made for {} micro-batches a step, this run has {}; it is priced again", source,
-                    resolved.plan.micro_batches, config.micro_batches());
+                    resolved.plan.micro_batches, config.micro_batches()));
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();
   }

@@ -16,23 +16,30 @@
 
 namespace stagecraft {
 
+/// The ranks that a launcher started, a process each.
+struct World {
+  int ranks = 1;
+  int on_this_machine = 1;
+};
+
 struct ResolvedPlan {
   Plan plan;
   std::optional<Profile> profile;  ///< measured for a plan made now
-  std::string note;                ///< for people; may be empty
+  int threads = 1;                 ///< of a rank: rank_threads() of the plan's stages
+  std::vector<std::string> notes;  ///< for people
 };
 
-/// `plan_path` (--plan) goes before the config's pipeline.plan. `world`: ranks that were launched; absent: as
-/// many as the plan wants. Throws InputError (another model, dtype, micro-batch size or number of ranks; keys
-/// of /pipeline that contradict the plan), RefusedError (nothing fits the cluster).
+/// `plan_path` (--plan) goes before the config's pipeline.plan. `world`: absent without a launcher, when
+/// ranks are as many as the plan wants. Throws InputError (another model, dtype, micro-batch size or number
+/// of ranks; keys of /pipeline that contradict the plan), RefusedError (nothing fits the cluster).
 [[nodiscard]] ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file,
                                         const Materials& materials, const std::string& plan_path,
-                                        std::optional<int> world, int processes);
+                                        const std::optional<World>& world);
 
 /// Operator threads of a rank, the same in the profile that a plan is made from and in the run: the config's,
-/// or the cores over the ranks. `world` and `processes` (on this machine): as launched; without a launcher
-/// ranks are the config's stages, or one a core where it leaves them open, as plan_cluster offers them.
-[[nodiscard]] int rank_threads(const RunConfig& config, std::optional<int> world, int processes);
+/// or the cores over the ranks. Without a launcher those are the config's stages, or one a core where it
+/// leaves them open, as plan_cluster offers them.
+[[nodiscard]] int rank_threads(const RunConfig& config, const std::optional<World>& world);
 
 /// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
 /// run's, with `threads` operator threads.
@@ -44,14 +51,15 @@ struct ResolvedPlan {
 
 /// What the planner is asked for: the config's schedule, stages and cuts, one stage a launched rank where it
 /// has neither.
-[[nodiscard]] PlanRequest plan_request(const RunConfig& config, std::optional<int> world);
+[[nodiscard]] PlanRequest plan_request(const RunConfig& config, const std::optional<World>& world);
 
 /// The config's cluster, or this machine with `world` (absent: as many as it has cores) ranks.
-[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Profile& profile, std::optional<int> world);
+[[nodiscard]] Cluster plan_cluster(const RunConfig& config, const Profile& profile,
+                                   const std::optional<World>& world);
 
 /// Throws InputError where `plan` is not one for this run.
 void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
-                const std::string& file, const Model& model, std::optional<int> world);
+                const std::string& file, const Model& model, const std::optional<World>& world);
 
 /// Layers [first, last) of each stage. A plan made from a profile counts the loss as a last layer; the model
 /// does not.

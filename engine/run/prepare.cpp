@@ -15,7 +15,7 @@ namespace {
 /// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
 /// with its own plan unless it is asked for another.
 std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file, const Materials& materials,
-                                 std::optional<int> world) {
+                                 const std::optional<World>& world) {
   const std::string path = RunPaths{config.run_dir}.plan();
   if (!std::filesystem::exists(path)) return std::nullopt;
   Plan plan = read_plan(path);
@@ -29,7 +29,7 @@ std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& fil
 
 }  // namespace
 
-Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<int> world, int processes) {
+Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
   const std::string& file = request.config;
   Prepared prepared;
   if (!request.dry_run && !request.print_config) {
@@ -62,15 +62,15 @@ Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<in
   const bool asked = !request.plan.empty() || config.pipeline.plan;
   if (manifest && !asked) plan = earlier_plan(config, file, materials, world);
   if (!plan) {
-    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world, processes);
+    ResolvedPlan resolved = resolve_plan(config, file, materials, request.plan, world);
     plan = std::move(resolved.plan);
-    if (resolved.profile) config.threads_per_rank = resolved.profile->threads;
-    if (!resolved.note.empty()) prepared.notes.push_back(std::move(resolved.note));
+    config.threads_per_rank = resolved.threads;
+    for (std::string& note : resolved.notes) prepared.notes.push_back(std::move(note));
   }
   check_schedule(config, plan->schedule.name, file);
   if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
   prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(*plan),
-                                              std::move(start), processes);
+                                              std::move(start));
   return prepared;
 }
 
@@ -99,14 +99,14 @@ RunPaths paths_from_text(const std::string& text) {
   return {Json::parse(text).at("run_dir").get<std::string>()};
 }
 
-std::unique_ptr<RunSetup> setup_from_text(const std::string& text, int processes) {
+std::unique_ptr<RunSetup> setup_from_text(const std::string& text) {
   const Json json = Json::parse(text);
   const auto file = json.at("file").get<std::string>();
   auto config = json::read<RunConfig>(json.at("config"), {file, ""});
   Materials materials = open_materials(config, file);
   return std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
                                     json::read<Plan>(json.at("plan"), {"plan", ""}),
-                                    json::read<StartPoint>(json.at("start"), {"start", ""}), processes);
+                                    json::read<StartPoint>(json.at("start"), {"start", ""}));
 }
 
 }  // namespace stagecraft

@@ -3,7 +3,7 @@
 // What rank 0 does before the others start: read, lock, plan, prove. The rest of the ranks get its results as
 // text and build the same setup from that.
 
-#include "engine/run/launcher.h"
+#include "engine/run/plan_source.h"
 #include "engine/run/run_dir.h"
 #include "engine/run/setup.h"
 #include "engine/run/train.h"
@@ -21,9 +21,9 @@ struct Prepared {
   std::vector<std::string> notes;  ///< for people
 };
 
-/// `world`: launched ranks; absent: the plan decides. `processes` of the run on this machine.
-[[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config, std::optional<int> world,
-                               int processes);
+/// `world`: absent: ranks are threads, as many as the plan wants.
+[[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
+                               const std::optional<World>& world);
 
 /// Puts the run's own files (config.json, plan.json, folders) into the directory and cuts metrics back to the
 /// start.
@@ -33,6 +33,6 @@ void write_run_files(const RunPaths& paths, const RunSetup& setup);
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
                                      const std::string& run_dir);
 [[nodiscard]] RunPaths paths_from_text(const std::string& text);
-[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text, int processes);
+[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text);
 
 }  // namespace stagecraft

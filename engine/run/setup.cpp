@@ -1,6 +1,5 @@
 #include "engine/run/setup.h"
 
-#include "engine/run/launcher.h"
 #include "engine/run/plan_source.h"
 #include "schedules/base/files.h"
 #include "schedules/schedule.h"
@@ -15,8 +14,7 @@ namespace {
 
 /// Puts in what follows from the rest. Epochs become steps: the same run, and only one of the two may be
 /// given.
-RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape, int ranks_here,
-                    int processes) {
+RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
   config.gradient_accumulation_steps = config.micro_batches();
   config.train_steps = shape.steps;
   config.epochs.reset();
@@ -30,9 +28,6 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape, i
   pipeline.plan.reset();  // its stages are above, and the run directory has it
   if (config.profiler.micro_batch_sizes.empty())
     config.profiler.micro_batch_sizes = {config.micro_batch_size};
-  if (config.threads_per_rank == 0) {
-    config.threads_per_rank = threads_a_rank(cores_here(), ranks_here, processes);
-  }
   return config;
 }
 
@@ -46,7 +41,7 @@ std::string binary_fingerprint() {
 }  // namespace
 
 RunSetup::RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan,
-                   StartPoint start, int processes)
+                   StartPoint start)
     : materials_(std::move(materials)),
       plan_(std::move(plan)),
       placement_(plan_.placement()),
@@ -60,7 +55,7 @@ RunSetup::RunSetup(RunConfig config, const std::string& file, Materials material
   }
   shape_.first_step = start_.step;
   shape_.validation_owed = start_.validation_owed;
-  config_ = completed(std::move(config), plan_, shape_, processes > 1 ? 1 : world(), processes);
+  config_ = completed(std::move(config), plan_, shape_);
   programs_ = std::make_unique<RunPrograms>(plan_, shape_, config_.comms.slots_per_channel);
 }
 

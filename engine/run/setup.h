@@ -31,9 +31,9 @@ void describe(V& v, StartPoint& s) {
 class RunSetup {
  public:
   /// `config` is completed: every inferred value is put in, so that `config()` is the effective one, and
-  /// reads back as a config that does the same. Proves all programs. Throws InputError, RefusedError.
-  RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan, StartPoint start,
-           int processes_on_machine);
+  /// reads back as a config that does the same; its threads_per_rank is known already. Proves all programs.
+  /// Throws InputError, RefusedError.
+  RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan, StartPoint start);
   RunSetup(const RunSetup&) = delete;
   RunSetup& operator=(const RunSetup&) = delete;
 

@@ -91,7 +91,7 @@ class LocalRun {
 };
 
 TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice) {
-  Prepared prepared = prepare(request, std::move(config), std::nullopt, 1);
+  Prepared prepared = prepare(request, std::move(config), std::nullopt);
   TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
   announce(prepared, voice);
@@ -171,7 +171,7 @@ TrainResult MpiRun::rank() {
   }
   if (!first) {
     paths_ = paths_from_text(text);
-    received_ = setup_from_text(text, launch_.machine_world);
+    received_ = setup_from_text(text);
     setup_ = received_.get();
   }
   compare_fingerprints(*setup_);
@@ -185,7 +185,7 @@ TrainResult MpiRun::rank() {
 
 std::string MpiRun::prepare_run(RunConfig config) {
   doing_.what = "preparing the run";
-  prepared_ = prepare(request_, std::move(config), session_.world(), launch_.machine_world);
+  prepared_ = prepare(request_, std::move(config), World{session_.world(), launch_.machine_world});
   setup_ = prepared_.setup.get();
   if (!request_.print_config) announce(prepared_, voice_);
   std::fflush(stdout);

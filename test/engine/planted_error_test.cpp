@@ -45,7 +45,7 @@ TEST_CASE("one wrong version is found", "[planted_errors]") {
   bool planted = false;
   const std::string found =
       verdict(kStashing, {.program = [&](LoweredProgram& program) {
-                // The latest version at the backward instead of the stashed one.
+                // A version older than the schedule's, in forward and backward.
                 for (const Action& read : std::vector<Action>(program.ranks[0])) {
                   if (read.op != Op::backward || read.version.value < 1) continue;
                   Action* forward = find(program.ranks[0], Op::forward, read.micro_batch);
@@ -54,6 +54,24 @@ TEST_CASE("one wrong version is found", "[planted_errors]") {
                   --backward->version.value;
                   planted = true;
                   return;
+                }
+              }});
+  CHECK(planted);
+  INFO(found);
+  CHECK(unequal(found));
+}
+
+TEST_CASE("one backward that reads another version than its forward is found", "[planted_errors]") {
+  // What stashing is there to prevent: the newest version at the backward instead of the stashed one.
+  bool planted = false;
+  const std::string found =
+      verdict(kStashing, {.program = [&](LoweredProgram& program) {
+                std::int32_t newest = 0;
+                for (Action& action : program.ranks[0]) {
+                  if (action.op == Op::step) newest = action.version.value + 1;
+                  if (planted || action.op != Op::backward || action.version.value >= newest) continue;
+                  action.version = Version{newest};
+                  planted = true;
                 }
               }});
   CHECK(planted);

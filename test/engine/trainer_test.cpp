@@ -170,7 +170,8 @@ TEST_CASE("a run leaves what it says it leaves", "[trainer]") {
 
 TEST_CASE("stages make no difference: metrics and weights are the same to the bit", "[trainer]") {
   Json config = tiny();
-  config["model"]["dropout"] = 0.2;
+  config["model"] = {{"family", "mlp"}, {"hidden", {192, 160}}, {"dropout", 0.2}};
+  config["threads_per_rank"] = GENERATE(1, 2);
   const Run two(config);
   config["pipeline"] = {{"schedule", "fill_drain"}, {"cuts", {1, 3}}};
   const Run three(config);

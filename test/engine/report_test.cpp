@@ -1,0 +1,111 @@
+// The report's arithmetic on a timeline made by hand: two equal steps with a checkpoint between them.
+
+#include "engine/report/report.h"
+
+#include "test/support/catch.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+constexpr double kGap = 100;  // ms between the steps
+
+class HandMade {
+ public:
+  HandMade() {
+    for (const int step : {0, 1}) {
+      const double from = step * (9.5 + kGap);
+      at(0, step, from, {.op = Op::forward, .stage = StageId{0}, .micro_batch = MicroBatch{0}}, 0, 1);
+      at(0, step, from, {.op = Op::start_send, .tag = activation(0)}, 1, 1.1);
+      at(0, step, from, {.op = Op::forward, .stage = StageId{0}, .micro_batch = MicroBatch{1}}, 1.1, 2.1);
+      at(0, step, from, {.op = Op::wait_receive, .tag = gradient(0)}, 2.1, 4);
+      at(0, step, from, {.op = Op::backward, .stage = StageId{0}, .micro_batch = MicroBatch{0}}, 4, 6);
+      at(0, step, from, {.op = Op::wait_receive, .tag = gradient(1)}, 6, 7);
+      at(0, step, from, {.op = Op::backward, .stage = StageId{0}, .micro_batch = MicroBatch{1}}, 7, 9);
+      at(0, step, from, {.op = Op::step, .stage = StageId{0}, .group = Group{0}}, 9, 9.5);
+      // Before the second step rank 1 waits through the checkpoint: that is no time of the step's.
+      at(1, step, from, {.op = Op::wait_receive, .tag = activation(0)}, step == 0 ? 0 : -kGap / 2, 1.2);
+      at(1, step, from, {.op = Op::forward, .stage = StageId{1}, .micro_batch = MicroBatch{0}}, 1.2, 2.2);
+      at(1, step, from, {.op = Op::backward, .stage = StageId{1}, .micro_batch = MicroBatch{0}}, 2.2, 4);
+      at(1, step, from, {.op = Op::forward, .stage = StageId{1}, .micro_batch = MicroBatch{1}}, 4, 5);
+      at(1, step, from, {.op = Op::backward, .stage = StageId{1}, .micro_batch = MicroBatch{1}}, 5, 7);
+      at(1, step, from, {.op = Op::step, .stage = StageId{1}, .group = Group{0}}, 7, 7.5);
+    }
+    run_.plan.stages = {{0, 1, {Rank{0}}}, {1, 2, {Rank{1}}}};
+    run_.plan.micro_batches = 2;
+    StageCosts costs;
+    costs.forward = ms(1);
+    costs.backward_input = ms(1.5);
+    costs.backward_weight = ms(1);
+    costs.step = ms(0.5);
+    run_.plan.costs = CostTable{{costs, costs}, {{{2, {Seconds{0}, 1e9}}}}, {}};
+    run_.plan.predicted = predict(run_.plan);
+    run_.summary.steps = 2;
+    run_.summary.step = {ms(9.5), ms(9.6), ms(0.1)};
+    run_.summary.peak = {Bytes{90}, Bytes{80}};
+    run_.summary.proved_peak = {Bytes{100}, Bytes{80}};
+  }
+  [[nodiscard]] RunReport report() const { return make_report(run_); }
+
+ private:
+  static Seconds ms(double value) { return Seconds{value / 1e3}; }
+  static Tag activation(int mb) { return {Payload::activation, StageId{0}, StageId{1}, MicroBatch{mb}}; }
+  static Tag gradient(int mb) { return {Payload::gradient, StageId{1}, StageId{0}, MicroBatch{mb}}; }
+  void at(int rank, int step, double from, const Action& action, double begin, double end) {
+    run_.timeline.events.push_back(
+        {Rank{rank}, Event::Lane::compute, action, ms(from + begin), ms(from + end), step});
+  }
+
+  RunFiles run_;
+};
+
+}  // namespace
+
+TEST_CASE("every moment of a step is somebody's, and what lies between steps is nobody's", "[report]") {
+  const RunReport report = HandMade().report();
+  const auto is = [](Seconds time, double ms) { return time.value * 1e3 == Approx(ms).margin(1e-9); };
+  CHECK(report.timeline_steps == 2);
+  REQUIRE(report.stage_rows.size() == 2);
+  const StageRow& first = report.stage_rows[0];
+  CHECK(is(first.forward.measured, 2));
+  CHECK(is(first.backward.measured, 4));
+  CHECK(is(first.optimizer.measured, 0.5));
+  CHECK(is(first.send.measured, 0.1));
+  CHECK(is(first.wait_gradient.measured, 2.9));
+  CHECK(is(first.wait_activation.measured, 0));
+  CHECK(is(first.idle.measured, 0));
+  const StageRow& last = report.stage_rows[1];
+  CHECK(is(last.forward.measured, 2));
+  CHECK(is(last.backward.measured, 3.8));
+  CHECK(is(last.wait_activation.measured, 1.2));
+  CHECK(is(last.idle.measured, 2));
+  // Busy: 6.5 and 6.3 of 9.5 ms.
+  CHECK(report.bubble == Approx(1 - 12.8 / 19));
+}
+
+TEST_CASE("predicted beside measured, for stages, single actions and the step", "[report]") {
+  const RunReport report = HandMade().report();
+  const StageRow& first = report.stage_rows[0];
+  CHECK(first.forward.error().value() == Approx(0).margin(1e-9));
+  CHECK(first.backward.error().value() == Approx(4.0 / 5 - 1));
+  CHECK(first.optimizer.predicted->value == Approx(0.5e-3));
+  // Rank 1: F0 1-2, B0 -4.5, F1 -5.5, B1 -8, step; rank 0 waits for its gradients: B0 4.5-7, B1 8-10.5, step
+  // -11.
+  CHECK(report.step.predicted->value == Approx(11e-3));
+  CHECK(report.step.error().value() == Approx(9.5 / 11 - 1));
+  CHECK(report.bubble_predicted.value() == Approx(1 - 7.5 / 11));
+  const auto action = std::find_if(report.actions.begin(), report.actions.end(), [](const ActionRow& row) {
+    return row.stage == StageId{1} && row.kind == "backward";
+  });
+  REQUIRE(action != report.actions.end());
+  CHECK(action->count == 4);
+  CHECK(action->p50.value == Approx(1.9e-3));
+  CHECK(action->p99.value == Approx(2e-3));
+  CHECK(action->predicted->value == Approx(2.5e-3));
+  REQUIRE(report.memory.size() == 2);
+  CHECK(report.memory[0].measured == Bytes{90});
+  CHECK(report.memory[0].proved == Bytes{100});
+}
+
+}  // namespace stagecraft
