@@ -62,12 +62,13 @@ TEST_CASE("one wrong version is found", "[planted_errors]") {
 }
 
 TEST_CASE("one backward that reads another version than its forward is found", "[planted_errors]") {
-  // What stashing is there to prevent: the newest version at the backward instead of the stashed one.
+  // What stashing is there to prevent: the newest version at the backward instead of the stashed one. Not on
+  // rank 0: the gradient of the first layer's weights does not read them.
   bool planted = false;
   const std::string found =
       verdict(kStashing, {.program = [&](LoweredProgram& program) {
                 std::int32_t newest = 0;
-                for (Action& action : program.ranks[0]) {
+                for (Action& action : program.ranks[1]) {
                   if (action.op == Op::step) newest = action.version.value + 1;
                   if (planted || action.op != Op::backward || action.version.value >= newest) continue;
                   action.version = Version{newest};
