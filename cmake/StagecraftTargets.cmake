@@ -35,8 +35,8 @@ function(stagecraft_rules target)
     $<$<BOOL:${STAGECRAFT_WERROR}>:-Werror>)
 endfunction()
 
-# What nearly every source includes, parsed once: one set for sources without LibTorch, one for those with it. A target joins a set by
-# what it links; the sets change nothing but build time.
+# What nearly every source includes, parsed once: one set for sources without LibTorch, one for those with it, and the same for tests. A
+# target joins a set by what it links; the sets change nothing but build time.
 function(stagecraft_precompiled set)
   cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp CONTENT "// holds the precompiled headers of the set ${set}\n")
@@ -46,13 +46,24 @@ function(stagecraft_precompiled set)
   stagecraft_rules(stagecraft_precompiled_${set})
 endfunction()
 
+# Optimizing what is called a few times only costs build time.
+function(stagecraft_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# stagecraft_use_precompiled(TARGET [TEST] links...)
 function(stagecraft_use_precompiled target)
-  set(links ${ARGN})
+  cmake_parse_arguments(ARG "TEST" "" "" ${ARGN})
+  set(links ${ARG_UNPARSED_ARGUMENTS})
+  set(prefix "")
+  if(ARG_TEST)
+    set(prefix "test_")
+  endif()
   list(TRANSFORM links REPLACE "^LibTorch::cpu$|^stagecraft::(models|data|transport|engine|profiler|config|run)$|^stagecraft_pipeline_case$" "torch")
   if("torch" IN_LIST links)
-    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_torch)
+    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_${prefix}torch)
   else()
-    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_plain)
+    target_precompile_headers(${target} REUSE_FROM stagecraft_precompiled_${prefix}plain)
   endif()
 endfunction()
 

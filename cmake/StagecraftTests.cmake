@@ -17,11 +17,20 @@ target_link_libraries(stagecraft_catch_main PUBLIC Catch2::Catch2)
 target_include_directories(stagecraft_catch_main PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(stagecraft_catch_main PUBLIC cxx_std_20)
 
+set(stagecraft_test_headers ${PROJECT_SOURCE_DIR}/test/support/catch.h ${plain_headers})
+stagecraft_precompiled(test_plain HEADERS ${stagecraft_test_headers}
+                       LINK Catch2::Catch2 fmt::fmt nlohmann_json::nlohmann_json)
+if(STAGECRAFT_ENGINE)
+  stagecraft_precompiled(test_torch HEADERS <ATen/ATen.h> ${stagecraft_test_headers}
+                         LINK Catch2::Catch2 fmt::fmt nlohmann_json::nlohmann_json LibTorch::cpu)
+endif()
+
 function(stagecraft_test name)
   cmake_parse_arguments(ARG "" "MAIN;TIMEOUT" "SOURCES;LINK;TAGS;LABELS" ${ARGN})
   add_executable(test_${name} ${ARG_SOURCES} ${ARG_MAIN})
   stagecraft_rules(test_${name})
-  stagecraft_use_precompiled(test_${name} ${ARG_LINK})
+  stagecraft_use_precompiled(test_${name} TEST ${ARG_LINK})
+  stagecraft_compile_quickly(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINK} Catch2::Catch2)
   target_compile_definitions(test_${name} PRIVATE STAGECRAFT_TEST_DATA="${PROJECT_SOURCE_DIR}/test/data")
   if(NOT ARG_MAIN)
