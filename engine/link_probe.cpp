@@ -65,8 +65,9 @@ Link probe_link(Transport& transport) {
   const Seconds large = one_way(transport, kLarge, kLargeRounds);
   const std::vector<std::vector<double>> all = transport.all_gather({small.value, large.value});
   const double latency = all[0][0];
-  // A machine so busy that the large message was no slower says nothing about bandwidth: bound it.
-  const double longer = std::max(all[0][1] - latency, 1e-9);
+  // On a busy machine the small messages may have been as slow as the large one: at most half of that one's
+  // time is taken for latency.
+  const double longer = std::max(all[0][1] - latency, all[0][1] / 2);
   return {Seconds{latency}, static_cast<double>(kLarge - kSmall) / longer};
 }
 

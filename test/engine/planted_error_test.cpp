@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
+
 using namespace stagecraft;
 using namespace stagecraft::test;
 
@@ -42,7 +44,7 @@ TEST_CASE("the runs that errors are planted into are equal without them", "[plan
 }
 
 TEST_CASE("one wrong version is found", "[planted_errors]") {
-  bool planted = false;
+  std::atomic<bool> planted = false;  // every rank plants it into its own copy
   const std::string found =
       verdict(kStashing, {.program = [&](LoweredProgram& program) {
                 // A version older than the schedule's, in forward and backward.
@@ -64,17 +66,18 @@ TEST_CASE("one wrong version is found", "[planted_errors]") {
 TEST_CASE("one backward that reads another version than its forward is found", "[planted_errors]") {
   // What stashing is there to prevent: the newest version at the backward instead of the stashed one. Not on
   // rank 0: the gradient of the first layer's weights does not read them.
-  bool planted = false;
-  const std::string found =
-      verdict(kStashing, {.program = [&](LoweredProgram& program) {
-                std::int32_t newest = 0;
-                for (Action& action : program.ranks[1]) {
-                  if (action.op == Op::step) newest = action.version.value + 1;
-                  if (planted || action.op != Op::backward || action.version.value >= newest) continue;
-                  action.version = Version{newest};
-                  planted = true;
-                }
-              }});
+  std::atomic<bool> planted = false;  // every rank plants it into its own copy
+  const std::string found = verdict(kStashing, {.program = [&](LoweredProgram& program) {
+                                      std::int32_t newest = 0;
+                                      for (Action& action : program.ranks[1]) {
+                                        if (action.op == Op::step) newest = action.version.value + 1;
+                                        if (action.op != Op::backward || action.version.value >= newest)
+                                          continue;
+                                        action.version = Version{newest};
+                                        planted = true;
+                                        return;
+                                      }
+                                    }});
   CHECK(planted);
   INFO(found);
   CHECK(unequal(found));
@@ -114,7 +117,7 @@ TEST_CASE("one rescaled gradient is found", "[planted_errors]") {
 }
 
 TEST_CASE("one slot released early is found", "[planted_errors]") {
-  bool planted = false;
+  std::atomic<bool> planted = false;  // every rank plants it into its own copy
   const std::string found =
       verdict(kFlush, {.program = [&](LoweredProgram& program) {
                 // The release of the activation slot of some micro-batch moves from after its backward to
