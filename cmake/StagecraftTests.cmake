@@ -16,6 +16,7 @@ add_library(stagecraft_catch_main STATIC ${PROJECT_SOURCE_DIR}/test/support/catc
 target_link_libraries(stagecraft_catch_main PUBLIC Catch2::Catch2)
 target_include_directories(stagecraft_catch_main PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(stagecraft_catch_main PUBLIC cxx_std_20)
+target_compile_options(stagecraft_catch_main PRIVATE -O0)
 
 set(stagecraft_test_headers ${PROJECT_SOURCE_DIR}/test/support/catch.h ${plain_headers})
 stagecraft_precompiled(test_plain HEADERS ${stagecraft_test_headers}
