@@ -57,6 +57,8 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
   const auto given = [&](const char* option) { return command.count(option) > 0; };
   if (given("--schedule")) request.schedule.name = arguments.request.schedule.name;
   if (given("--vertical-sync")) request.schedule.vertical_sync = arguments.request.schedule.vertical_sync;
+  if (given("--warmup-extra")) request.schedule.warmup_extra = arguments.request.schedule.warmup_extra;
+  if (given("--virtual-stages")) request.virtual_stages = arguments.request.virtual_stages;
   if (given("--micro-batches")) request.micro_batches = arguments.request.micro_batches;
   if (given("--micro-batch-size")) request.micro_batch_size = *arguments.micro_batch_size;
   if (given("--stages") || given("--cuts")) {
@@ -121,6 +123,16 @@ void add_plan(CLI::App& app) {
       ->type_name("NAME");
   command->add_flag("--vertical-sync", arguments->request.schedule.vertical_sync,
                     "pipedream: one version of the weights a micro-batch on all stages");
+  command
+      ->add_option("--virtual-stages", arguments->request.virtual_stages,
+                   "stages a rank, for schedules that take several (default: the schedule's)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--warmup-extra", arguments->request.schedule.warmup_extra,
+                   "1f1b: forwards more before the first backward; hides transfers, keeps as many more")
+      ->type_name("N")
+      ->check(CLI::Range(0, kMostMicroBatches));
   command->add_option("--micro-batches", arguments->request.micro_batches, "of one optimizer step")
       ->capture_default_str()
       ->type_name("N")

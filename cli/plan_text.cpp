@@ -40,7 +40,8 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
          several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
          format_ms(costs.forward / speed), format_ms(backward),
          format_percent(plan.predicted->bottleneck > Seconds{} ? compute / plan.predicted->bottleneck : 0),
-         format_bytes(costs.parameters), format_bytes(kept), format_bytes(plan.predicted->memory[s])});
+         format_bytes(costs.parameters), format_bytes(kept),
+         format_bytes(plan.predicted->memory[stage.ranks.front().index()])});
   }
   return table.text();
 }

@@ -38,6 +38,17 @@ void validate_stages(const Plan& plan, const std::string& file) {
   }
 }
 
+/// What the schedule takes, and whether these stages are for it.
+void validate_schedule(const Plan& plan, const std::string& file) {
+  const Schedule& schedule = find_schedule(plan.schedule.name, {file, "/schedule/name"});
+  ScheduleRequest request{.placement = plan.placement(),
+                          .group_sizes = {plan.micro_batches},
+                          .vertical_sync = plan.schedule.vertical_sync,
+                          .clip = plan.schedule.agree_norm,
+                          .warmup_extra = plan.schedule.warmup_extra};
+  schedule.check(request, {file, "/schedule"});
+}
+
 void validate_ranks(const Plan& plan, const std::string& file) {
   std::set<Rank> used;
   for (const StagePlan& stage : plan.stages) used.insert(stage.ranks.begin(), stage.ranks.end());
@@ -90,14 +101,7 @@ void validate(const Plan& plan, const std::string& file) {
   if (plan.stages.empty()) throw InputError({file, "/stages"}, "a plan needs a stage");
   validate_stages(plan, file);
   validate_ranks(plan, file);
-  const Schedule& schedule = find_schedule(plan.schedule.name, {file, "/schedule/name"});
-  if (plan.schedule.vertical_sync && schedule.synchronous) {
-    throw InputError(
-        {file, "/schedule/vertical_sync"},
-        fmt::format("{} is synchronous: its micro-batches read one version anyway; vertical sync is "
-                    "for asynchronous schedules",
-                    schedule.name));
-  }
+  validate_schedule(plan, file);
   if (plan.costs) validate_costs(plan, file);
   if (plan.predicted && !plan.predicted->memory.empty() &&
       static_cast<int>(plan.predicted->memory.size()) != plan.placement().world()) {
@@ -119,6 +123,9 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   request.group_sizes = std::move(group_sizes);
   request.vertical_sync = plan.schedule.vertical_sync;
   request.clip = plan.schedule.agree_norm;
+  request.warmup_extra = plan.schedule.warmup_extra;
+  request.costs = plan.costs ? &*plan.costs : nullptr;
+  request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);
 }
 

@@ -44,6 +44,7 @@ struct ScheduleChoice {
   std::string name = "1f1b";
   bool vertical_sync = false;
   bool agree_norm = false;
+  int warmup_extra = 0;
 };
 
 template <class V>
@@ -52,13 +53,15 @@ void describe(V& v, ScheduleChoice& s) {
   v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
   v.optional("agree_norm", s.agree_norm,
              "synchronous: each step waits for the gradient's global norm; of a run, its config decides");
+  v.optional("warmup_extra", s.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
+             json::at_least(0));
 }
 
 struct Prediction {
   Seconds step;               ///< makespan of one step; asynchronous: steady time of one step
   Seconds step_ideal;         ///< with free communication
   double bubble = 0;          ///< idle share of the mean rank
-  Seconds bottleneck;         ///< busiest stage's compute of one micro-batch
+  Seconds bottleneck;         ///< busiest rank's compute of one micro-batch
   std::vector<Bytes> memory;  ///< proven peak a rank
 };
 
@@ -67,7 +70,7 @@ void describe(V& v, Prediction& p) {
   v.required("step_ms", p.step, "one optimizer step", json::at_least(0));
   v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
   v.optional("bubble", p.bubble, "idle share of the mean rank");
-  v.optional("bottleneck_ms", p.bottleneck, "busiest stage, one micro-batch", json::at_least(0));
+  v.optional("bottleneck_ms", p.bottleneck, "busiest rank, one micro-batch", json::at_least(0));
   v.optional("memory_bytes", p.memory, "proven peak a rank");
 }
 

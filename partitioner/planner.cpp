@@ -39,6 +39,7 @@ class Planner {
         measurement_(profile.at(request.micro_batch_size)),
         schedule_(find_schedule(request.schedule.name)),
         capacity_(cluster.usable_memory()),
+        stages_a_rank_(request.virtual_stages.value_or(schedule_.virtual_stages)),
         layers_(static_cast<int>(measurement_.layers.size())),
         // The loss is no layer of the model: it stays with the layer before it.
         cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_) {
@@ -53,6 +54,8 @@ class Planner {
   void check_cuts() const;
   /// The best plan of that many stages; nothing, and a line in infeasible_, when none fits.
   std::optional<PlanCandidate> with_stages(int stages);
+  [[nodiscard]] ScheduleRequest schedule_request(int ranks, std::vector<int> groups) const;
+  [[nodiscard]] std::vector<Residency> least_residencies(const Placement& placement) const;
   [[nodiscard]] Plan plan_of(const std::vector<int>& cuts) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
   [[nodiscard]] PlanCandidate priced(const std::vector<int>& cuts) const;
@@ -65,6 +68,7 @@ class Planner {
   const Measurement& measurement_;
   const Schedule& schedule_;
   std::optional<Bytes> capacity_;
+  int stages_a_rank_;
   int layers_;
   int cuttable_;
   std::optional<StageMemoryTable> memory_;
@@ -76,12 +80,7 @@ void Planner::check_request() const {
     throw InputError(
         fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request_.micro_batches));
   }
-  if (request_.schedule.vertical_sync && schedule_.synchronous) {
-    throw InputError(
-        fmt::format("vertical sync is for asynchronous schedules; {} is synchronous: its "
-                    "micro-batches read one version anyway",
-                    schedule_.name));
-  }
+  schedule_.check(schedule_request(1, {request_.micro_batches}));
   if (request_.stages) check_stage_count(*request_.stages);
   if (!request_.cuts.empty()) {
     const int stages = static_cast<int>(request_.cuts.size()) + 1;
@@ -100,10 +99,16 @@ void Planner::check_stage_count(int stages) const {
     throw InputError(
         fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages, cuttable_));
   }
-  if (stages > cluster_.devices()) {
-    throw InputError(fmt::format("{} stages, but the cluster{} has {} devices; a stage needs one of its own",
-                                 stages, cluster_.name.empty() ? "" : " " + cluster_.name,
-                                 cluster_.devices()));
+  if (stages % stages_a_rank_ != 0) {
+    throw InputError(fmt::format("{} stages are no multiple of the {} a rank that {} is to have", stages,
+                                 stages_a_rank_, schedule_.name));
+  }
+  if (stages / stages_a_rank_ > cluster_.devices()) {
+    throw InputError(fmt::format("{} stages, but the cluster{} has {} devices; {}", stages,
+                                 cluster_.name.empty() ? "" : " " + cluster_.name, cluster_.devices(),
+                                 stages_a_rank_ == 1
+                                     ? "a stage needs one of its own"
+                                     : fmt::format("{} share one with {}", stages_a_rank_, schedule_.name)));
   }
 }
 
@@ -128,12 +133,19 @@ PlanResult Planner::run() {
   } else if (request_.stages) {
     counts = {*request_.stages};
   } else {
-    for (int stages = 1; stages <= std::min(cluster_.devices(), cuttable_); ++stages)
-      counts.push_back(stages);
+    for (int ranks = 1; ranks <= std::min(cluster_.devices(), cuttable_ / stages_a_rank_); ++ranks) {
+      counts.push_back(ranks * stages_a_rank_);
+    }
+    if (counts.empty()) check_stage_count(stages_a_rank_);
   }
   std::vector<PlanCandidate> candidates;
   for (const int stages : counts) {
-    if (auto candidate = with_stages(stages)) candidates.push_back(std::move(*candidate));
+    try {
+      if (auto candidate = with_stages(stages)) candidates.push_back(std::move(*candidate));
+    } catch (const InputError& error) {  // not so many, says the schedule
+      if (counts.size() == 1) throw;
+      infeasible_.push_back(fmt::format("{} stages: {}", stages, error.what()));
+    }
   }
   if (candidates.empty()) {
     throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(infeasible_, "\n  ")));
@@ -149,8 +161,8 @@ PlanResult Planner::run() {
 }
 
 std::optional<PlanCandidate> Planner::with_stages(int stages) {
-  const auto residency =
-      residencies(schedule_, stages, request_.micro_batches, request_.schedule.vertical_sync);
+  const Placement placement = schedule_.place(stages / stages_a_rank_, stages_a_rank_);
+  const std::vector<Residency> residency = least_residencies(placement);
   // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
   // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
   // lacks little but transfers under way, this seldom goes round more than a few times.
@@ -163,8 +175,9 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
   };
   for (;;) {
     const bool chosen = !request_.cuts.empty();
-    const auto cuts = chosen ? std::optional(request_.cuts)
-                             : min_max_cuts(measurement_, cluster_.network(), stages, cluster_.speed, fits);
+    const auto cuts = chosen
+                          ? std::optional(request_.cuts)
+                          : min_max_cuts(measurement_, cluster_.network(), placement, cluster_.speed, fits);
     if (!cuts) {
       infeasible_.push_back(least_memory(stages, residency));
       return std::nullopt;
@@ -172,18 +185,36 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
     PlanCandidate candidate = priced(*cuts);
     const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
     bool within = true;
-    for (std::size_t s = 0; capacity_ && s < memory.size(); ++s) {
-      if (memory[s] <= *capacity_) continue;
+    for (std::size_t r = 0; capacity_ && r < memory.size(); ++r) {
+      if (memory[r] <= *capacity_) continue;
       within = false;
-      const StagePlan& stage = candidate.plan.stages[s];
-      refused.insert({static_cast<int>(s), stage.first_layer, stage.last_layer});
+      if (stages_a_rank_ > 1) continue;
+      const StagePlan& stage = candidate.plan.stages[r];
+      refused.insert({static_cast<int>(r), stage.first_layer, stage.last_layer});
     }
     if (within) return candidate;
-    if (chosen) {
-      infeasible_.push_back(misses(candidate.plan, "with the cuts asked for"));
+    if (chosen || stages_a_rank_ > 1) {
+      infeasible_.push_back(misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly"));
       return std::nullopt;
     }
   }
+}
+
+ScheduleRequest Planner::schedule_request(int ranks, std::vector<int> groups) const {
+  ScheduleRequest request;
+  request.placement = schedule_.place(ranks, stages_a_rank_);
+  request.group_sizes = std::move(groups);
+  request.vertical_sync = request_.schedule.vertical_sync;
+  request.clip = request_.schedule.agree_norm;
+  request.warmup_extra = request_.schedule.warmup_extra;
+  return request;
+}
+
+/// What every stage holds at least. An order that follows the costs is not known before the cuts are.
+std::vector<Residency> Planner::least_residencies(const Placement& placement) const {
+  if (schedule_.orders_by_time) return std::vector<Residency>(placement.ranks.size());
+  return residencies(schedule_.generate(schedule_request(
+      placement.world(), segment_groups(schedule_, placement.stages(), request_.micro_batches))));
 }
 
 PlanCandidate Planner::priced(const std::vector<int>& cuts) const {
@@ -206,35 +237,47 @@ Plan Planner::plan_of(const std::vector<int>& cuts) const {
   CostTable& costs = plan.costs.emplace();
   costs.network = cluster_.network();
   const int stages = static_cast<int>(cuts.size()) + 1;
+  const Placement placement = schedule_.place(stages / stages_a_rank_, stages_a_rank_);
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
     const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back({first, last, {Rank{stage}}, Recompute::none});
+    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)], Recompute::none});
     costs.stages.push_back(
         stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte));
-    if (!cluster_.speed.empty()) costs.speed.push_back(cluster_.speed[static_cast<std::size_t>(stage)]);
+  }
+  if (!cluster_.speed.empty()) {
+    costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());
   }
   return plan;
 }
 
 std::string Planner::bound_by(const Plan& plan) const {
   const CostTable& costs = *plan.costs;
+  const Placement placement = plan.placement();
   Seconds worst;
   std::string what;
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const StageCosts& stage = costs.stages[s];
-    const Seconds compute =
-        (stage.forward + stage.backward_input + stage.backward_weight) / costs.speed_of(Rank{s});
-    if (what.empty() || compute > worst) {
-      worst = compute;
-      what = fmt::format("compute of stage {}", s);
+  const auto candidate = [&](Seconds time, const std::string& name) {
+    if (!what.empty() && time <= worst) return;
+    worst = time;
+    what = name;
+  };
+  for (int r = 0; r < placement.world(); ++r) {
+    Seconds compute;
+    std::vector<int> held;
+    for (const StageId stage : placement.stages_of(Rank{r})) {
+      const StageCosts& c = costs.stages[stage.index()];
+      compute += (c.forward + c.backward_input + c.backward_weight) / costs.speed_of(Rank{r});
+      held.push_back(stage.value);
     }
-    if (s == 0) continue;
-    const Seconds transfer = costs.network.between(Rank{s - 1}, Rank{s}).time(stage.input);
-    if (transfer > worst) {
-      worst = transfer;
-      what = fmt::format("link {} -> {}", s - 1, s);
-    }
+    candidate(compute,
+              fmt::format("compute of stage{} {}", held.size() == 1 ? "" : "s", fmt::join(held, ", ")));
+  }
+  for (std::size_t s = 1; s < costs.stages.size(); ++s) {
+    const Rank from = placement.ranks[s - 1].front();
+    const Rank to = placement.ranks[s].front();
+    if (from == to) continue;
+    candidate(costs.network.between(from, to).time(costs.stages[s].input),
+              fmt::format("link {} -> {}", from.value, to.value));
   }
   return what;
 }
@@ -252,16 +295,20 @@ std::string Planner::misses(const Plan& plan, const std::string& which) const {
   const std::vector<Bytes>& memory = plan.predicted->memory;
   const auto worst =
       static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
-  const StagePlan& stage = plan.stages[worst];
   std::vector<int> cuts;
   for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
-  return fmt::format("{} stage{}: {}stage {} ({} .. {}) needs {}, {} more than the {} a device has to give",
+  const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };
+  std::vector<std::string> held;
+  for (const StageId id : plan.placement().stages_of(Rank{worst})) {
+    const StagePlan& stage = plan.stages[id.index()];
+    held.push_back(
+        fmt::format("stage {} ({} .. {})", id.value, layer(stage.first_layer), layer(stage.last_layer - 1)));
+  }
+  return fmt::format("{} stage{}: {}{} need{} {}, {} more than the {} a device has to give",
                      plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
-                     cuts.empty() ? "" : fmt::format("{} ({}), ", which, fmt::join(cuts, ",")), worst,
-                     measurement_.layers[static_cast<std::size_t>(stage.first_layer)].name,
-                     measurement_.layers[static_cast<std::size_t>(stage.last_layer - 1)].name,
-                     format_bytes(memory[worst]), format_bytes(memory[worst] - *capacity_),
-                     format_bytes(*capacity_));
+                     cuts.empty() ? "" : fmt::format("{} ({}), ", which, fmt::join(cuts, ",")),
+                     fmt::join(held, " and "), held.size() == 1 ? "s" : "", format_bytes(memory[worst]),
+                     format_bytes(memory[worst] - *capacity_), format_bytes(*capacity_));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
 
-// The planner: exact min-max partition of a chain of layers into stages, one device a stage, with transfer
-// times and the memory the chosen schedule needs. Dynamic program over (stages, layers); the bottleneck of a
-// partition is the largest of its stages' compute times and of its cuts' transfer times, as in PipeDream
-// (SOSP'19, 3.1) without replication.
+// The planner: exact min-max partition of a chain of layers into stages, with transfer times and the memory
+// the chosen schedule needs. A stage lies on one device; a device holds as many as the schedule wants.
+// Dynamic program over (stages, layers); the bottleneck of a partition is the largest of its stages' compute
+// times and of its cuts' transfer times, as in PipeDream (SOSP'19, 3.1) without replication.
 
 #include "partitioner/cluster.h"
 #include "partitioner/plan.h"
@@ -19,8 +19,9 @@ namespace stagecraft {
 struct PlanRequest {
   std::int64_t micro_batch_size = 1;
   int micro_batches = 1;
-  std::optional<int> stages;  ///< absent: 1..devices, the best predicted step wins
-  std::vector<int> cuts;      ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
+  std::optional<int> stages;          ///< absent: those of 1..devices ranks, the best predicted step wins
+  std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own
+  std::vector<int> cuts;              ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
   ScheduleChoice schedule;
 };
 
@@ -40,10 +41,11 @@ struct PlanResult {
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);
 
-/// The cuts of the exact optimum for `stages` stages: smallest bottleneck; among equals the smallest sum of
-/// squares of stage times (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
+/// The cuts of the exact optimum for the placement's stages, each on one rank: smallest bottleneck, of any
+/// stage's compute and of any transfer between ranks; among equals the smallest sum of squares of stage times
+/// (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
 [[nodiscard]] std::optional<std::vector<int>> min_max_cuts(
-    const Measurement& measurement, const Network& network, int stages, const std::vector<double>& speed,
-    const std::function<bool(StageId, int first, int last)>& fits);
+    const Measurement& measurement, const Network& network, const Placement& placement,
+    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits);
 
 }  // namespace stagecraft

@@ -66,15 +66,16 @@ Prediction predict(const Plan& plan) {
   if (priced.step > Seconds{}) {
     prediction.bubble = std::max(0.0, 1 - busy / priced.step / static_cast<double>(priced.busy.size()));
   }
+  std::vector<Seconds> compute(priced.busy.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageCosts& costs = plan.costs->stages[s];
     const std::vector<Rank>& ranks = plan.stages[s].ranks;
     for (const Rank rank : ranks) {
-      const Seconds compute = (costs.forward + costs.backward_input + costs.backward_weight) /
-                              plan.costs->speed_of(rank) / static_cast<double>(ranks.size());
-      prediction.bottleneck = std::max(prediction.bottleneck, compute);
+      compute[rank.index()] += (costs.forward + costs.backward_input + costs.backward_weight) /
+                               plan.costs->speed_of(rank) / static_cast<double>(ranks.size());
     }
   }
+  prediction.bottleneck = *std::max_element(compute.begin(), compute.end());
   return prediction;
 }
 

@@ -1,38 +1,24 @@
 #include "partitioner/stage_memory.h"
 
-#include "partitioner/plan.h"
 #include "partitioner/stage_walk.h"
 
 #include <algorithm>
 
 namespace stagecraft {
 
-std::vector<Residency> residencies(const Schedule& schedule, int stages, int micro_batches,
-                                   bool vertical_sync) {
-  const Placement placement = Placement::straight(stages);
-  const std::vector<int> groups = segment_groups(schedule, stages, micro_batches);
-  int total = 0;
-  for (const int group : groups) total += group;
-  std::vector<Residency> all;
-  for (int stage = 0; stage < stages; ++stage) {
-    const StageId id{stage};
-    all.push_back(
-        {schedule.in_flight(placement, id, total), schedule.versions(placement, id, groups, vertical_sync)});
-  }
-  return all;
-}
-
 StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
     : fixed(costs.parameters + costs.optimizer_state + costs.buffers),
       version(costs.parameters),
       micro_batch(costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{})),
+      unweighted(costs.kept_for_weight),
       forward_peak(costs.forward_peak + costs.input),
       backward_peak(costs.backward_peak + (last_stage ? Bytes{} : costs.output)) {}
 
 Bytes StageMemory::peak(const Residency& residency) const {
   const Bytes forward = micro_batch * (residency.in_flight - 1) + forward_peak;
   const Bytes backward = micro_batch * residency.in_flight + backward_peak;
-  return fixed + version * residency.versions + std::max(forward, backward);
+  return fixed + version * residency.versions +
+         std::max({forward, backward, unweighted * residency.unweighted});
 }
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,

@@ -4,27 +4,18 @@
 // while the planner searches. The proof of the finished plan (schedules/checker.h) has the last word.
 
 #include "partitioner/profile.h"
-#include "schedules/schedule.h"
+#include "schedules/residency.h"
 
 #include <vector>
 
 namespace stagecraft {
-
-/// How much of what a stage holds at once, from the schedule.
-struct Residency {
-  int in_flight = 1;  ///< micro-batches with forward done and backward not
-  int versions = 1;   ///< of the weights, the current one included
-};
-
-/// Of each stage of a straight pipeline.
-[[nodiscard]] std::vector<Residency> residencies(const Schedule& schedule, int stages, int micro_batches,
-                                                 bool vertical_sync);
 
 /// What a stage's memory is made of, so that it can be had for any residency.
 struct StageMemory {
   Bytes fixed;          ///< gradients, optimizer state, buffers
   Bytes version;        ///< one version of the weights
   Bytes micro_batch;    ///< everything kept of one in flight, its input included
+  Bytes unweighted;     ///< kept of one whose weight part is still to come
   Bytes forward_peak;   ///< worst moment of a forward, its own kept bytes left out
   Bytes backward_peak;  ///< worst moment of a backward, the gradient received included
 

@@ -36,6 +36,21 @@ Placement Placement::straight(int stages) {
   return placement;
 }
 
+Placement Placement::looped(int ranks, int virtual_stages) {
+  Placement placement;
+  for (int s = 0; s < ranks * virtual_stages; ++s) placement.ranks.push_back({Rank{s % ranks}});
+  return placement;
+}
+
+Placement Placement::zigzag(int ranks, int virtual_stages) {
+  Placement placement;
+  for (int s = 0; s < ranks * virtual_stages; ++s) {
+    const int along = s % ranks;
+    placement.ranks.push_back({Rank{s / ranks % 2 == 0 ? along : ranks - 1 - along}});
+  }
+  return placement;
+}
+
 int ProgramHeader::micro_batches() const {
   return std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
 }

@@ -26,6 +26,11 @@ struct Placement {
   [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
   /// One rank a stage, in order.
   [[nodiscard]] static Placement straight(int stages);
+  /// Virtual stages in rounds: stage s on rank s mod `ranks` (Megatron-LM, arXiv 2104.04473, section 2.2).
+  [[nodiscard]] static Placement looped(int ranks, int virtual_stages);
+  /// Virtual stages down the ranks and up again: the last stage of one pass shares its rank with the first of
+  /// the next; with two passes a V (arXiv 2405.15362, section 3).
+  [[nodiscard]] static Placement zigzag(int ranks, int virtual_stages);
   bool operator==(const Placement&) const = default;
 };
 

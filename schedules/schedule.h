@@ -2,8 +2,10 @@
 
 // Schedules: generators of programs. One file a schedule, each citing its paper; this is the list of them.
 
+#include "schedules/costs.h"
 #include "schedules/program.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,23 @@ struct ScheduleRequest {
   Placement placement{};
   std::vector<int> group_sizes{};  ///< synchronous: one group. All >= 1.
   bool vertical_sync =
-      false;          ///< pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3)
-  bool clip = false;  ///< an agree_norm before each step
+      false;             ///< pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3)
+  bool clip = false;     ///< an agree_norm before each step
+  int warmup_extra = 0;  ///< 1f1b: so many forwards more before the first backward; hides transfers
+  /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
+  /// backward take one unit and keep one unit, transfers take no time.
+  const CostTable* costs = nullptr;
+  std::optional<Bytes> capacity{};  ///< usable memory a rank, for schedules that search within it
+};
+
+/// How a schedule's stages lie on its ranks, `Placement::looped` and `zigzag` say which stage where.
+enum class PlacementKind : std::uint8_t { straight, loop, v };
+
+template <>
+struct EnumNames<PlacementKind> {
+  static constexpr std::array values{std::pair{PlacementKind::straight, "straight"},
+                                     std::pair{PlacementKind::loop, "loop"},
+                                     std::pair{PlacementKind::v, "v"}};
 };
 
 /// A schedule as users name it in `pipeline.schedule`.
@@ -24,12 +41,22 @@ struct Schedule {
   const char* summary;  ///< one line for --help and docs
   const char* paper;
   bool synchronous;  ///< all micro-batches of a step read the same version; a step ends with a flush
-  ScheduleProgram (*generate)(const ScheduleRequest&);
-  /// Most micro-batches in flight (forward done, backward not) on `stage`, as the planner's memory model
-  /// needs it before any program exists. Equal to what the checker derives; a test holds the two together.
-  int (*in_flight)(const Placement&, StageId stage, int micro_batches);
-  /// Most versions of `stage`'s weights alive at once, the current one included.
-  int (*versions)(const Placement&, StageId stage, const std::vector<int>& group_sizes, bool vertical_sync);
+  PlacementKind placement = PlacementKind::straight;  ///< what it is made for, and gets from the planner
+  int virtual_stages = 1;                             ///< a rank, where nobody says otherwise
+  /// The order follows the request's costs, so what is in flight is known only with them.
+  bool orders_by_time = false;
+  bool takes_vertical_sync = false;
+  bool takes_warmup_extra = false;
+  bool clips = true;  ///< there is a moment at which all gradients of a step exist
+  ScheduleProgram (*build)(const ScheduleRequest&);  ///< behind generate()
+
+  /// Throws InputError for a request that the schedule cannot serve: an option it does not take (below
+  /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one.
+  void check(const ScheduleRequest& request, const InputPlace& options = {}) const;
+  /// `check`, and the program.
+  [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
+  /// The placement of its kind. Throws InputError when it is not one for so many stages a rank.
+  [[nodiscard]] Placement place(int ranks, int stages_a_rank) const;
 };
 
 [[nodiscard]] const std::vector<Schedule>& schedules();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 
@@ -12,47 +13,92 @@ ProgramHeader make_header(const char* schedule, SegmentKind kind, const Schedule
   return header;
 }
 
-void require_one_group(const ProgramHeader& header) {
-  if (header.groups() != 1) {
-    throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}",
-                                 header.schedule, header.groups()));
+ComputeWriter::ComputeWriter(const ProgramHeader& header)
+    : header_(header), groups_(header.groups_by_micro_batch()) {}
+
+void ComputeWriter::write(std::vector<Action>& list, Op op, StageId stage, MicroBatch micro_batch,
+                          Version version) const {
+  const Group group = group_of(micro_batch);
+  const Action action{
+      .op = op, .stage = stage, .micro_batch = micro_batch, .version = version, .group = group};
+  if (op != Op::forward) {
+    list.push_back(action);
+    return;
+  }
+  const Placement& placement = header_.placement;
+  const bool last = stage.value == placement.stages() - 1;
+  if (stage.value == 0 || last) {
+    list.push_back({.op = Op::load, .stage = stage, .micro_batch = micro_batch, .group = group});
+  }
+  list.push_back(action);
+  const std::size_t next = micro_batch.index() + static_cast<std::size_t>(placement.width(stage));
+  const bool ends_group = next >= groups_.size() || groups_[next] != group;
+  if (last && ends_group && placement.rank_of(stage, micro_batch) != placement.ranks[0][0]) {
+    list.push_back({.op = Op::report_loss, .stage = stage, .group = group});
   }
 }
 
-ReplicaList::ReplicaList(const ProgramHeader& header, const std::vector<Group>& groups, StageId stage,
-                         int replica)
-    : header_(header),
-      groups_(groups),
+ScheduleProgram synchronous_program(ProgramHeader header, const std::vector<std::vector<Compute>>& orders,
+                                    bool clip) {
+  ScheduleProgram program{std::move(header), {}};
+  const ComputeWriter writer(program);
+  for (const auto& order : orders) {
+    auto& list = program.ranks.emplace_back();
+    list.reserve(order.size());
+    for (const Compute& compute : order) {
+      writer.write(list, compute.op, compute.stage, compute.micro_batch, Version{0});
+    }
+  }
+  append_flush(program, clip);
+  return program;
+}
+
+VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, const char* schedule) {
+  VirtualStages shape{.kind = kind};
+  const auto& ranks = placement.ranks;
+  // The first pass ends where a rank comes again: in a loop the first, in a V the last.
+  const auto begins_next_pass = [&](int s) {
+    return ranks[static_cast<std::size_t>(s)] ==
+           ranks[kind == PlacementKind::v ? static_cast<std::size_t>(s - 1) : 0];
+  };
+  shape.ranks = 1;
+  while (shape.ranks < placement.stages() && !begins_next_pass(shape.ranks)) ++shape.ranks;
+  shape.virtual_stages = std::max(1, placement.stages() / shape.ranks);
+  shape.width = ranks.empty() ? 1 : placement.width(StageId{0});
+  for (int s = 0; s < placement.stages(); ++s) {
+    const int chunk = s / shape.ranks;
+    const int along = s % shape.ranks;
+    const bool back = kind == PlacementKind::v && chunk % 2 == 1;
+    const int position = back ? shape.ranks - 1 - along : along;
+    const auto& expected = ranks[static_cast<std::size_t>(position)];
+    if (chunk < shape.virtual_stages && ranks[static_cast<std::size_t>(s)] == expected &&
+        placement.width(StageId{s}) == shape.width) {
+      continue;
+    }
+    throw InputError(
+        fmt::format("{} wants its stages in a {}, equally wide, each pass over all ranks: stage {} is out of "
+                    "place",
+                    schedule, kind == PlacementKind::v ? "V" : "loop", s));
+  }
+  return shape;
+}
+
+ReplicaList::ReplicaList(const ProgramHeader& header, const ComputeWriter& writer, StageId stage, int replica)
+    : writer_(writer),
       stage_(stage),
       replica_(replica),
       width_(header.placement.width(stage)),
       rank_(header.placement.ranks[stage.index()][static_cast<std::size_t>(replica)]),
-      count_(std::max(0, (static_cast<int>(groups.size()) - replica + width_ - 1) / width_)),
+      count_(std::max(0, (header.micro_batches() - replica + width_ - 1) / width_)),
       read_(static_cast<std::size_t>(count_)) {}
 
 void ReplicaList::forward(int k, Version version) {
-  const MicroBatch mb = micro_batch(k);
-  const Group group = groups_[mb.index()];
-  const bool last = stage_.value == header_.placement.stages() - 1;
-  if (stage_.value == 0 || last) {
-    actions_.push_back({.op = Op::load, .stage = stage_, .micro_batch = mb, .group = group});
-  }
-  actions_.push_back(
-      {.op = Op::forward, .stage = stage_, .micro_batch = mb, .version = version, .group = group});
+  writer_.write(actions_, Op::forward, stage_, micro_batch(k), version);
   read_[static_cast<std::size_t>(k)] = version;
-  const bool ends_group = k + 1 == count_ || groups_[micro_batch(k + 1).index()] != group;
-  if (last && ends_group && rank_ != header_.placement.ranks[0][0]) {
-    actions_.push_back({.op = Op::report_loss, .stage = stage_, .group = group});
-  }
 }
 
 void ReplicaList::backward(int k) {
-  const MicroBatch mb = micro_batch(k);
-  actions_.push_back({.op = Op::backward,
-                      .stage = stage_,
-                      .micro_batch = mb,
-                      .version = read_[static_cast<std::size_t>(k)],
-                      .group = groups_[mb.index()]});
+  writer_.write(actions_, Op::backward, stage_, micro_batch(k), read_[static_cast<std::size_t>(k)]);
 }
 
 void ReplicaList::step(Group group) {
@@ -63,11 +109,11 @@ void ReplicaList::step(Group group) {
   }
 }
 
-ReplicaLists make_lists(const ProgramHeader& header, const std::vector<Group>& groups) {
+ReplicaLists make_lists(const ProgramHeader& header, const ComputeWriter& writer) {
   ReplicaLists lists;
   for (int s = 0; s < header.placement.stages(); ++s) {
     for (int r = 0; r < header.placement.width(StageId{s}); ++r) {
-      lists.emplace_back(header, groups, StageId{s}, r);
+      lists.emplace_back(header, writer, StageId{s}, r);
     }
   }
   return lists;
@@ -98,11 +144,6 @@ int warm_up_depth(const Placement& placement, StageId stage) {
   int from_here_on = 0;
   for (int s = stage.value; s < placement.stages(); ++s) from_here_on += placement.width(StageId{s});
   return (from_here_on - 1) / placement.width(stage);
-}
-
-int most_micro_batches(const Placement& placement, StageId stage, int micro_batches) {
-  const int width = placement.width(stage);
-  return (micro_batches + width - 1) / width;
 }
 
 }  // namespace stagecraft

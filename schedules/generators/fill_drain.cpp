@@ -9,11 +9,10 @@
 namespace stagecraft {
 namespace {
 
-ScheduleProgram generate(const ScheduleRequest& request) {
+ScheduleProgram build(const ScheduleRequest& request) {
   ScheduleProgram program{make_header("fill_drain", SegmentKind::train, request), {}};
-  require_one_group(program);
-  const auto groups = program.groups_by_micro_batch();
-  auto lists = make_lists(program, groups);
+  const ComputeWriter writer(program);
+  auto lists = make_lists(program, writer);
   for (auto& list : lists) {
     for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
     for (int k = 0; k < list.count(); ++k) list.backward(k);
@@ -23,12 +22,6 @@ ScheduleProgram generate(const ScheduleRequest& request) {
   return program;
 }
 
-int in_flight(const Placement& placement, StageId stage, int micro_batches) {
-  return most_micro_batches(placement, stage, micro_batches);
-}
-
-int versions(const Placement&, StageId, const std::vector<int>&, bool) { return 1; }
-
 }  // namespace
 
 Schedule fill_drain_schedule() {
@@ -36,9 +29,7 @@ Schedule fill_drain_schedule() {
           .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
           .paper = "GPipe, arXiv 1811.06965",
           .synchronous = true,
-          .generate = generate,
-          .in_flight = in_flight,
-          .versions = versions};
+          .build = build};
 }
 
 }  // namespace stagecraft

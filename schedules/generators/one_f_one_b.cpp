@@ -2,6 +2,8 @@
 // backward in turn, then the remaining backwards and the step (PipeDream-Flush: Narayanan et al., "Memory-
 // Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503, section 3.2; DAPPLE: Fan et al., arXiv
 // 2007.01045). The bubble is fill_drain's; a stage keeps p - s micro-batches instead of all.
+// `warmup_extra` forwards more beforehand, and so many micro-batches more kept, hide transfers: a backward's
+// way back then has that much longer.
 
 #include "schedules/generators/assembly.h"
 
@@ -10,13 +12,13 @@
 namespace stagecraft {
 namespace {
 
-ScheduleProgram generate(const ScheduleRequest& request) {
+ScheduleProgram build(const ScheduleRequest& request) {
   ScheduleProgram program{make_header("1f1b", SegmentKind::train, request), {}};
-  require_one_group(program);
-  const auto groups = program.groups_by_micro_batch();
-  auto lists = make_lists(program, groups);
+  const ComputeWriter writer(program);
+  auto lists = make_lists(program, writer);
   for (auto& list : lists) {
-    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()));
+    const int ahead =
+        std::min(list.count(), warm_up_depth(program.placement, list.stage()) + request.warmup_extra);
     for (int k = 0; k < ahead; ++k) list.forward(k, Version{0});
     for (int k = 0; k < list.count(); ++k) {
       if (k + ahead < list.count()) list.forward(k + ahead, Version{0});
@@ -28,12 +30,6 @@ ScheduleProgram generate(const ScheduleRequest& request) {
   return program;
 }
 
-int in_flight(const Placement& placement, StageId stage, int micro_batches) {
-  return std::min(most_micro_batches(placement, stage, micro_batches), warm_up_depth(placement, stage) + 1);
-}
-
-int versions(const Placement&, StageId, const std::vector<int>&, bool) { return 1; }
-
 }  // namespace
 
 Schedule one_f_one_b_schedule() {
@@ -42,9 +38,8 @@ Schedule one_f_one_b_schedule() {
       .summary = "one forward, one backward, and a flush at the step; keeps p - s micro-batches on stage s",
       .paper = "PipeDream-Flush, arXiv 2006.09503; DAPPLE, arXiv 2007.01045",
       .synchronous = true,
-      .generate = generate,
-      .in_flight = in_flight,
-      .versions = versions};
+      .takes_warmup_extra = true,
+      .build = build};
 }
 
 }  // namespace stagecraft

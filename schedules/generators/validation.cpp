@@ -9,8 +9,8 @@ ScheduleProgram validation_program(const Placement& placement, int micro_batches
   ScheduleProgram program{make_header("validation", SegmentKind::validate,
                                       {.placement = placement, .group_sizes = {micro_batches}}),
                           {}};
-  const auto groups = program.groups_by_micro_batch();
-  auto lists = make_lists(program, groups);
+  const ComputeWriter writer(program);
+  auto lists = make_lists(program, writer);
   for (auto& list : lists) {
     for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
   }

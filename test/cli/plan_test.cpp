@@ -85,7 +85,7 @@ TEST_CASE("plan refuses what cannot be, with exit code 2", "[plan]") {
   refused({"--micro-batch-size", "8", "--stages", "6"}, "has 4 devices");
   refused({"--micro-batch-size", "8", "--cuts", "3,2"}, "2 is out of place");
   refused({"--micro-batch-size", "8", "--schedule", "1f1"}, "--schedule: expected one of");
-  refused({"--micro-batch-size", "8", "--vertical-sync"}, "vertical sync is for asynchronous schedules");
+  refused({"--micro-batch-size", "8", "--vertical-sync"}, "vertical sync is for pipedream");
   refused({"--micro-batch-size", "8", "-o", "/nonexistent/plan.json"},
           "/nonexistent/plan.json: cannot be written");
 }

@@ -92,7 +92,7 @@ TEST_CASE("the partition is the best there is, ties included", "[min_max]") {
       const auto found = score(m, network, speed, fits, cuts);
       if (found && (!best || *found < *best)) best = found;
     });
-    const auto planned = min_max_cuts(m, network, stages, speed, fits);
+    const auto planned = min_max_cuts(m, network, Placement::straight(stages), speed, fits);
     RC_CLASSIFY(!best, "nothing fits");
     RC_ASSERT(planned.has_value() == best.has_value());
     if (best) RC_ASSERT(*planned == std::get<2>(*best));
@@ -103,14 +103,16 @@ TEST_CASE("an expensive boundary is not cut", "[min_max]") {
   Measurement m;
   for (int i = 0; i < 4; ++i) m.layers.push_back(test::plain_layer(i, 1, i == 1 ? 1000 : 1));
   const Fits anything;
-  CHECK(min_max_cuts(m, link_network(2, 0, 1e6), 2, {}, anything) == std::vector<int>{2});
-  CHECK(min_max_cuts(m, link_network(2, 0, 100), 2, {}, anything) == std::vector<int>{1});
+  CHECK(min_max_cuts(m, link_network(2, 0, 1e6), Placement::straight(2), {}, anything) ==
+        std::vector<int>{2});
+  CHECK(min_max_cuts(m, link_network(2, 0, 100), Placement::straight(2), {}, anything) ==
+        std::vector<int>{1});
 }
 
 TEST_CASE("a faster device gets more layers", "[min_max]") {
   Measurement m;
   for (int i = 0; i < 6; ++i) m.layers.push_back(test::plain_layer(i, 1, 1));
-  CHECK(min_max_cuts(m, link_network(2, 0, 1e9), 2, {2, 1}, {}) == std::vector<int>{4});
+  CHECK(min_max_cuts(m, link_network(2, 0, 1e9), Placement::straight(2), {2, 1}, {}) == std::vector<int>{4});
 }
 
 TEST_CASE("a thousand layers on 64 stages", "[min_max]") {
@@ -118,7 +120,7 @@ TEST_CASE("a thousand layers on 64 stages", "[min_max]") {
   std::uniform_real_distribution<double> some(0.5, 2);
   Measurement m;
   for (int i = 0; i < 1000; ++i) m.layers.push_back(test::plain_layer(i, some(random), 1));
-  const auto cuts = min_max_cuts(m, link_network(64, 0, 1e9), 64, {}, {});
+  const auto cuts = min_max_cuts(m, link_network(64, 0, 1e9), Placement::straight(64), {}, {});
   REQUIRE(cuts->size() == 63);
 }
 

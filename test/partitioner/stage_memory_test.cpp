@@ -18,8 +18,8 @@ TEST_CASE("the search never believes a stage bigger than the proof does", "[stag
     const Schedule schedule = *rc::gen::elementOf(schedules());
     Plan plan;
     plan.schedule.name = schedule.name;
-    plan.schedule.vertical_sync = !schedule.synchronous && *rc::gen::arbitrary<bool>();
-    plan.micro_batches = *rc::gen::inRange(1, 6);
+    plan.schedule.vertical_sync = schedule.takes_vertical_sync && *rc::gen::arbitrary<bool>();
+    plan.micro_batches = *rc::gen::inRange(schedule.synchronous ? 1 : stages, 7);
     CostTable& costs = plan.costs.emplace();
     costs.network.levels = {{stages, Link{}}};
     const Measurement m = test::random_measurement(stages * 2);
@@ -30,7 +30,8 @@ TEST_CASE("the search never believes a stage bigger than the proof does", "[stag
     costs.stages.back().output = Bytes{};
     costs.stages.back().output_kept = false;
     const Prediction prediction = predict(plan);
-    const auto residency = residencies(schedule, stages, plan.micro_batches, plan.schedule.vertical_sync);
+    const auto residency =
+        residencies(plan_program(plan, segment_groups(schedule, stages, plan.micro_batches)));
     for (int s = 0; s < stages; ++s) {
       const auto i = static_cast<std::size_t>(s);
       const Bytes least = StageMemory(costs.stages[i], s + 1 == stages).peak(residency[i]);
@@ -49,7 +50,7 @@ TEST_CASE("the table holds what stage_costs says", "[stage_memory]") {
     const StageMemoryTable table(m, 2);
     const int first = *rc::gen::inRange(0, 6);
     const int last = *rc::gen::inRange(first + 1, 7);
-    const Residency residency{*rc::gen::inRange(1, 5), *rc::gen::inRange(1, 4)};
+    const Residency residency{*rc::gen::inRange(1, 5), *rc::gen::inRange(0, 3), *rc::gen::inRange(1, 4)};
     RC_ASSERT(table.at(first, last).peak(residency).value ==
               StageMemory(stage_costs(m, first, last, 2), last == 6).peak(residency).value);
   }));

@@ -48,10 +48,31 @@ inline std::vector<Placement> straight_placements() {
   return all;
 }
 
-/// Two chunks a rank, a V, and replicas of unequal widths.
+/// Loops and Vs of several chunks a rank, with replicas too, and replicas of unequal widths.
 inline std::vector<Placement> odd_placements() {
-  return {placement({{0}, {1}, {0}, {1}}), placement({{0}, {1}, {1}, {0}}), placement({{0, 1}, {2}}),
-          placement({{0}, {1, 2}}),        placement({{0, 1}, {2, 3, 4}}),  placement({{0, 1}})};
+  return {Placement::looped(2, 2),
+          Placement::looped(3, 2),
+          Placement::looped(2, 3),
+          Placement::looped(1, 2),
+          placement({{0, 1}, {2, 3}, {0, 1}, {2, 3}}),
+          Placement::zigzag(1, 2),
+          Placement::zigzag(2, 2),
+          Placement::zigzag(3, 2),
+          placement({{0, 1}, {2, 3}, {2, 3}, {0, 1}}),
+          placement({{0, 1}, {2}}),
+          placement({{0}, {1, 2}}),
+          placement({{0, 1}, {2, 3, 4}}),
+          placement({{0, 1}})};
+}
+
+/// Whether the schedule is for such a placement and such groups.
+inline bool serves(const Schedule& schedule, const ScheduleRequest& request) {
+  try {
+    (void)schedule.generate(request);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 /// Every backward in two halves, the weight half put off behind the stage's next input half.
@@ -99,6 +120,7 @@ inline ScheduleProgram recomputed(ScheduleProgram program) {
 inline std::vector<GridProgram> program_grid(const std::vector<Placement>& placements) {
   std::vector<GridProgram> grid;
   const auto add = [&](const Schedule& schedule, const ScheduleRequest& request) {
+    if (!serves(schedule, request)) return;
     const ScheduleProgram program = schedule.generate(request);
     const std::string name = name_of(schedule, request);
     grid.push_back({name, &schedule, request, lower(program)});
@@ -114,8 +136,10 @@ inline std::vector<GridProgram> program_grid(const std::vector<Placement>& place
         for (const int m : {1, 2, 3, 5}) {
           if (schedule.synchronous) {
             add(schedule, {where, {m}, false, variant});
+            if (schedule.takes_warmup_extra) add(schedule, {where, {m}, false, false, variant ? 1 : 3});
             continue;
           }
+          if (variant && !schedule.takes_vertical_sync) continue;
           add(schedule, {where, {m}, variant, false});
           add(schedule, {where, {m, m, m}, variant, false});
           add(schedule, {where, {m, m + 1, 1}, variant, false});

@@ -44,6 +44,23 @@ namespace stagecraft {
   return placement;
 }
 
+/// Of the schedule's kind: any of the above where it is made for one stage a rank, else a loop or V of up to
+/// 4 ranks, of one width up to 2.
+[[nodiscard]] inline Placement random_placement(const Schedule& schedule) {
+  if (schedule.placement == PlacementKind::straight) {
+    return *rc::gen::arbitrary<bool>() ? random_widths(5) : random_shared();
+  }
+  const int passes = schedule.placement == PlacementKind::v ? 2 : *rc::gen::inRange(1, 4);
+  Placement placement = schedule.place(*rc::gen::inRange(1, 5), passes);
+  const int width = *rc::gen::inRange(1, 3);
+  for (auto& replicas : placement.ranks) {
+    const Rank first = replicas.front();
+    replicas.clear();
+    for (int r = 0; r < width; ++r) replicas.emplace_back(first.value * width + r);
+  }
+  return placement;
+}
+
 [[nodiscard]] inline std::vector<int> random_groups(int most) {
   return *rc::gen::resize(most,
                           rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 6))));
@@ -55,17 +72,29 @@ struct RandomProgram {
   ScheduleProgram program;
 };
 
-/// Any schedule, over any placement of the above.
+/// What any schedule may be asked for.
+[[nodiscard]] inline ScheduleRequest random_request(const Schedule& schedule) {
+  ScheduleRequest request;
+  request.placement = random_placement(schedule);
+  request.group_sizes = schedule.synchronous ? std::vector<int>{*rc::gen::inRange(1, 14)} : random_groups(6);
+  request.vertical_sync = schedule.takes_vertical_sync && *rc::gen::arbitrary<bool>();
+  request.clip = schedule.clips && *rc::gen::arbitrary<bool>();
+  request.warmup_extra = schedule.takes_warmup_extra ? *rc::gen::inRange(0, 3) : 0;
+  return request;
+}
+
+/// Any schedule, over any placement it takes.
 [[nodiscard]] inline RandomProgram random_program() {
   RandomProgram random;
   const Schedule schedule = *rc::gen::elementOf(schedules());
   random.schedule = schedule.name;
-  random.request.placement = *rc::gen::arbitrary<bool>() ? random_widths(5) : random_shared();
-  random.request.group_sizes =
-      schedule.synchronous ? std::vector<int>{*rc::gen::inRange(1, 14)} : random_groups(6);
-  random.request.vertical_sync = !schedule.synchronous && *rc::gen::arbitrary<bool>();
-  random.request.clip = schedule.synchronous && *rc::gen::arbitrary<bool>();
-  random.program = schedule.generate(random.request);
+  random.request = random_request(schedule);
+  try {
+    random.program = schedule.generate(random.request);
+  } catch (const InputError&) {  // 2bw, of groups shorter than what is in flight: one group serves any
+    random.request.group_sizes.resize(1);
+    random.program = schedule.generate(random.request);
+  }
   return random;
 }
 

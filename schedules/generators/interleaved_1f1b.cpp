@@ -1,0 +1,61 @@
+// Interleaved 1F1B: every rank holds several stages, v times smaller, and a micro-batch goes round the ranks
+// v times (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+// Megatron-LM", arXiv 2104.04473, section 2.2.2, figure 4). Fill and drain take 1/v of 1F1B's time, at v
+// times the messages and (p + (p - 1)/v) micro-batches' activations on the first rank.
+//
+// The paper wants the micro-batches of a step to be a multiple of the ranks. Here they come in rounds of at
+// least as many, nearly equal (looped.h); a rank's first backward comes after as many forwards as it takes
+// the first micro-batch of the first round to go all the way round and back.
+
+#include "schedules/generators/looped.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+ScheduleProgram build(const ScheduleRequest& request) {
+  ProgramHeader header = make_header("interleaved_1f1b", SegmentKind::train, request);
+  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_1f1b");
+  std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
+  for (int replica = 0; replica < shape.width; ++replica) {
+    const int count = (header.micro_batches() - replica + shape.width - 1) / shape.width;
+    const std::vector<int> rounds = rounds_of(count, shape.ranks);
+    const LoopedOrder order = looped_order(rounds, shape.virtual_stages);
+    const int total = static_cast<int>(order.chunk.size());
+    for (int position = 0; position < shape.ranks; ++position) {
+      const Rank rank =
+          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
+      const auto add = [&](Op op, int k) {
+        const auto at = static_cast<std::size_t>(k);
+        const int chunk = op == Op::forward ? order.chunk[at] : shape.virtual_stages - 1 - order.chunk[at];
+        orders[rank.index()].push_back(
+            {op, shape.stage(position, chunk), MicroBatch{replica + order.micro_batch[at] * shape.width}});
+      };
+      // One way round for every stage but the last; of that the rest of the ranks, there and back.
+      const int round = rounds.empty() ? 0 : rounds.front();
+      const int there_and_back = (shape.virtual_stages > 1 ? 2 : 1) * (shape.ranks - 1 - position);
+      const int ahead = std::min(total, (shape.virtual_stages - 1) * round + there_and_back);
+      for (int k = 0; k < ahead; ++k) add(Op::forward, k);
+      for (int k = 0; k < total; ++k) {
+        if (k + ahead < total) add(Op::forward, k + ahead);
+        add(Op::backward, k);
+      }
+    }
+  }
+  return synchronous_program(std::move(header), orders, request.clip);
+}
+
+}  // namespace
+
+Schedule interleaved_1f1b_schedule() {
+  return {.name = "interleaved_1f1b",
+          .summary = "1F1B over v stages a rank: 1/v of the bubble, v times the messages",
+          .paper = "Megatron-LM, arXiv 2104.04473",
+          .synchronous = true,
+          .placement = PlacementKind::loop,
+          .virtual_stages = 2,
+          .build = build};
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,44 @@
+// Looped breadth-first: fill-drain over virtual stages (Lamy-Poirier, "Breadth-First Pipeline Parallelism",
+// arXiv 2211.05953, section 4). All micro-batches go through a rank's first stage, then all through its
+// second; backwards likewise from its last. The bubble is interleaved 1F1B's; every micro-batch is kept, and
+// a stage's gradients are complete early, one stage after another.
+
+#include "schedules/generators/looped.h"
+
+namespace stagecraft {
+namespace {
+
+ScheduleProgram build(const ScheduleRequest& request) {
+  ProgramHeader header = make_header("looped_bfs", SegmentKind::train, request);
+  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "looped_bfs");
+  std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
+  for (int position = 0; position < shape.ranks; ++position) {
+    for (int replica = 0; replica < shape.width; ++replica) {
+      const Rank rank =
+          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
+      for (const Op op : {Op::forward, Op::backward}) {
+        for (int k = 0; k < shape.virtual_stages; ++k) {
+          const int chunk = op == Op::forward ? k : shape.virtual_stages - 1 - k;
+          for (int mb = replica; mb < header.micro_batches(); mb += shape.width) {
+            orders[rank.index()].push_back({op, shape.stage(position, chunk), MicroBatch{mb}});
+          }
+        }
+      }
+    }
+  }
+  return synchronous_program(std::move(header), orders, request.clip);
+}
+
+}  // namespace
+
+Schedule looped_bfs_schedule() {
+  return {.name = "looped_bfs",
+          .summary = "fill-drain over v stages a rank: 1/v of the bubble, keeps every micro-batch",
+          .paper = "Breadth-First Pipeline Parallelism, arXiv 2211.05953",
+          .synchronous = true,
+          .placement = PlacementKind::loop,
+          .virtual_stages = 2,
+          .build = build};
+}
+
+}  // namespace stagecraft
