@@ -2,6 +2,7 @@
 
 #include "schedules/dependencies.h"
 #include "schedules/lowering_scan.h"
+#include "schedules/unit_time.h"
 
 #include <fmt/format.h>
 
@@ -219,6 +220,27 @@ class Lowering {
     return high;
   }
 
+  /// The least surplus, from `low` on, with which the receive slots do not slow the schedule down.
+  [[nodiscard]] std::int32_t unhurried_surplus(std::int32_t low) const {
+    const auto ticks = [&](std::int32_t surplus) {
+      return unit_time(program_, scans_, surplus, sends_in_flight_);
+    };
+    const auto best = ticks(most_transfers_);
+    if (!best) return low;  // it finishes with no number of slots
+    const auto as_fast = [&](std::int32_t surplus) { return ticks(surplus) == best; };
+    if (low >= most_transfers_ || as_fast(low)) return low;
+    std::int32_t high = most_transfers_;
+    for (++low; low < high;) {
+      const std::int32_t middle = low + (high - low) / 2;
+      if (as_fast(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return high;
+  }
+
   [[nodiscard]] std::int32_t most_transfers() const { return most_transfers_; }  ///< of any boundary
   [[nodiscard]] std::int32_t most_losses() const { return most_losses_; }
   [[nodiscard]] std::int32_t most_held() const { return most_held_; }
@@ -249,15 +271,17 @@ LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& opti
     throw RefusedError(
         fmt::format("slots_per_channel is {}, but {}", options.slots_per_channel, lowering.most_held_by()));
   }
-  SlotRule rule{.uniform = options.slots_per_channel, .surplus = options.extra_slots};
+  SlotRule rule{.uniform = options.slots_per_channel,
+                .surplus = chosen ? 0 : lowering.unhurried_surplus(options.extra_slots)};
   LoweredProgram lowered = lowering.with(rule);
   if (finishes(lowered)) return lowered;
   rule.losses = lowering.most_losses();
-  if (!chosen) rule.surplus = std::max(options.extra_slots, lowering.most_transfers());
+  const std::int32_t least_surplus = rule.surplus;
+  if (!chosen) rule.surplus = std::max(least_surplus, lowering.most_transfers());
   lowered = lowering.with(rule);
   if (!finishes(lowered)) return lowered;
   // Boundaries first: one slot of theirs is worth thousands of the losses'.
-  if (!chosen) rule.surplus = lowering.least(rule, &SlotRule::surplus, options.extra_slots);
+  if (!chosen) rule.surplus = lowering.least(rule, &SlotRule::surplus, least_surplus);
   rule.losses = lowering.least(rule, &SlotRule::losses, 0);
   return lowering.with(rule);
 }

@@ -33,7 +33,8 @@ namespace stagecraft {
 
 struct LoweringOptions {
   /// Receive slots of every boundary channel. 0: each channel has as many as it reads at once, plus
-  /// `extra_slots`, plus more where the rendezvous rule needs them. Never more than it has transfers.
+  /// `extra_slots`, plus more where the rendezvous rule needs them, or where with fewer the schedule would
+  /// take longer (unit_time.h). Never more than it has transfers.
   int slots_per_channel = 0;
   /// Slots beyond those read at once, so that a transfer can be under way while all others are read.
   int extra_slots = 1;

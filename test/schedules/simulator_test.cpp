@@ -3,6 +3,7 @@
 #include "schedules/base/error.h"
 #include "schedules/lowering.h"
 #include "schedules/schedule.h"
+#include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 #include "test/support/count_allocations.h"
 
@@ -413,4 +414,24 @@ TEST_CASE("no makespan beats the busiest rank or the longest chain of one micro-
     }
   });
   CHECK(held);
+}
+
+TEST_CASE("lowering gives as many slots as the schedule needs not to be slowed down", "[simulator]") {
+  std::size_t saved = 0;
+  REQUIRE(rc::check([&] {
+    const ScheduleProgram program = random_program().program;
+    CostTable costs;
+    costs.network.levels = {{program.placement.world(), Link{Seconds{0}, 1e18}}};
+    costs.stages.assign(static_cast<std::size_t>(program.placement.stages()), StageCosts{});
+    for (StageCosts& stage : costs.stages) {
+      stage.forward = stage.backward_input = stage.backward_weight = Seconds{1};
+    }
+    const LoweredProgram lowered = lower(program);
+    const LoweredProgram roomy = lower(program, {.extra_slots = 1000});
+    RC_ASSERT(simulate(lowered, costs).makespan == simulate(roomy, costs).makespan);
+    for (std::size_t r = 0; r < lowered.slots.size(); ++r) {
+      saved += roomy.slots[r].size() - lowered.slots[r].size();
+    }
+  }));
+  CHECK(saved > 0);
 }

@@ -1,0 +1,26 @@
+#pragma once
+
+// How long a schedule takes when nothing but its order and its receive slots matter: a forward, a recompute
+// and either half of a backward take one tick, a whole backward two, everything else none. Lowering chooses
+// by it how many slots a channel needs so as not to slow the schedule down, before anybody knows what a stage
+// costs.
+//
+// Transfers take no time but need a slot: a channel's n-th receive is posted when so many of its earlier ones
+// have been released that a slot is free. A rank holds on where it would have more than `sends_in_flight`
+// sends of one channel that no receive is posted for.
+
+#include "schedules/lowering_scan.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// Ticks until the last rank is done, if every boundary channel has `surplus` slots more than it reads at
+/// once (lowering_scan.h). Nothing when the program cannot finish so. `scans` has an entry a rank.
+[[nodiscard]] std::optional<std::int64_t> unit_time(const ScheduleProgram& program,
+                                                    const std::vector<RankScan>& scans, std::int32_t surplus,
+                                                    int sends_in_flight);
+
+}  // namespace stagecraft
