@@ -222,12 +222,16 @@ class Lowering {
 
   /// The least surplus, from `low` on, with which the receive slots do not slow the schedule down.
   [[nodiscard]] std::int32_t unhurried_surplus(std::int32_t low) const {
-    const auto ticks = [&](std::int32_t surplus) {
+    const auto timed = [&](std::int32_t surplus) {
       return unit_time(program_, scans_, surplus, sends_in_flight_);
     };
-    const auto best = ticks(most_transfers_);
+    if (const auto now = timed(low); now && !now->held_up) return low;
+    const auto best = timed(most_transfers_);
     if (!best) return low;  // it finishes with no number of slots
-    const auto as_fast = [&](std::int32_t surplus) { return ticks(surplus) == best; };
+    const auto as_fast = [&](std::int32_t surplus) {
+      const auto time = timed(surplus);
+      return time && time->ticks == best->ticks;
+    };
     if (low >= most_transfers_ || as_fast(low)) return low;
     std::int32_t high = most_transfers_;
     for (++low; low < high;) {

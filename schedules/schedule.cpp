@@ -45,7 +45,7 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
     refuse("/warmup_extra", fmt::format("expected at least 0, found {}", request.warmup_extra));
   }
   if (request.warmup_extra > 0 && !takes_warmup_extra) {
-    refuse("/warmup_extra", fmt::format("{} takes none; 1f1b does", name));
+    refuse("/warmup_extra", fmt::format("{} takes no warmup_extra; 1f1b does", name));
   }
   if (request.clip && !clips) {
     refuse(

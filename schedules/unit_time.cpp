@@ -11,10 +11,10 @@ using Ticks = std::int64_t;
 
 Ticks ticks_of(Op op) { return !is_compute(op) ? 0 : op == Op::backward ? 2 : 1; }
 
-class UnitTime {
+class Walk {
  public:
-  UnitTime(const ScheduleProgram& program, const std::vector<RankScan>& scans, std::int32_t surplus,
-           int sends_in_flight)
+  Walk(const ScheduleProgram& program, const std::vector<RankScan>& scans, std::int32_t surplus,
+       int sends_in_flight)
       : program_(program),
         scans_(scans),
         sends_in_flight_(static_cast<std::size_t>(sends_in_flight)),
@@ -39,19 +39,21 @@ class UnitTime {
     }
   }
 
-  std::optional<Ticks> run() {
-    for (bool moved = true; moved;) {
+  std::optional<UnitTime> run() {
+    // Up and down the ranks in turn: activations go one way, gradients the other.
+    for (bool moved = true, up = true; moved; up = !up) {
       moved = false;
-      for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        const std::size_t r = up ? i : ranks_.size() - 1 - i;
         while (act(r)) moved = true;
       }
     }
-    Ticks last = 0;
+    UnitTime time{.held_up = held_up_};
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (ranks_[r].next < program_.ranks[r].size()) return std::nullopt;
-      last = std::max(last, ranks_[r].now);
+      time.ticks = std::max(time.ticks, ranks_[r].now);
     }
-    return last;
+    return time;
   }
 
  private:
@@ -99,7 +101,7 @@ class UnitTime {
     if (!rank.computed) {
       const std::optional<Ticks> ready = inputs_ready(r);
       if (!ready) return false;
-      rank.now = std::max(rank.now, *ready) + ticks_of(action.op);
+      rank.now = *ready + ticks_of(action.op);
       rank.computed = moved = true;
       release(r);
     }
@@ -109,9 +111,9 @@ class UnitTime {
     return true;
   }
 
-  [[nodiscard]] std::optional<Ticks> inputs_ready(std::size_t r) const {
+  [[nodiscard]] std::optional<Ticks> inputs_ready(std::size_t r) {
     const RankState& rank = ranks_[r];
-    Ticks ready = 0;
+    Ticks ready = rank.now;
     for (const std::int32_t i : scans_[r].reads(rank.next)) {
       const auto transfer = static_cast<std::size_t>(i);
       const Receive& receive = scans_[r].receives[transfer];
@@ -119,7 +121,9 @@ class UnitTime {
         continue;
       const std::optional<Ticks> free = posted(r, transfer);
       if (!free || rank.transfers[transfer].sent == kNone) return std::nullopt;
-      ready = std::max({ready, *free, rank.transfers[transfer].sent});
+      ready = std::max(ready, rank.transfers[transfer].sent);
+      held_up_ = held_up_ || *free > ready;
+      ready = std::max(ready, *free);
     }
     return ready;
   }
@@ -145,6 +149,7 @@ class UnitTime {
       const auto [receiver, transfer] = end_of(queue.front());
       const std::optional<Ticks> taken = transfer ? posted(receiver, *transfer) : std::nullopt;
       if (!taken) return false;
+      held_up_ = held_up_ || *taken > rank.now;
       rank.now = std::max(rank.now, *taken);
       queue.erase(queue.begin());
     }
@@ -175,13 +180,14 @@ class UnitTime {
   std::vector<std::int32_t>
       receive_of_;  // (stage, activation or gradient, micro-batch) -> receive of its rank
   std::vector<RankState> ranks_;
+  bool held_up_ = false;
 };
 
 }  // namespace
 
-std::optional<std::int64_t> unit_time(const ScheduleProgram& program, const std::vector<RankScan>& scans,
-                                      std::int32_t surplus, int sends_in_flight) {
-  return UnitTime(program, scans, surplus, sends_in_flight).run();
+std::optional<UnitTime> unit_time(const ScheduleProgram& program, const std::vector<RankScan>& scans,
+                                  std::int32_t surplus, int sends_in_flight) {
+  return Walk(program, scans, surplus, sends_in_flight).run();
 }
 
 }  // namespace stagecraft

@@ -17,10 +17,15 @@
 
 namespace stagecraft {
 
-/// Ticks until the last rank is done, if every boundary channel has `surplus` slots more than it reads at
-/// once (lowering_scan.h). Nothing when the program cannot finish so. `scans` has an entry a rank.
-[[nodiscard]] std::optional<std::int64_t> unit_time(const ScheduleProgram& program,
-                                                    const std::vector<RankScan>& scans, std::int32_t surplus,
-                                                    int sends_in_flight);
+struct UnitTime {
+  std::int64_t ticks = 0;  ///< until the last rank is done
+  bool held_up = false;    ///< some action waited for a slot: more of them might be faster
+};
+
+/// With `surplus` slots a boundary channel more than it reads at once (lowering_scan.h). Nothing when the
+/// program cannot finish so. `scans` has an entry a rank.
+[[nodiscard]] std::optional<UnitTime> unit_time(const ScheduleProgram& program,
+                                                const std::vector<RankScan>& scans, std::int32_t surplus,
+                                                int sends_in_flight);
 
 }  // namespace stagecraft
