@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace stagecraft::simulator {
@@ -56,6 +56,8 @@ class Flattener {
     }
     transfers_.resize(static_cast<std::size_t>(graph_.size()), -1);
     met_.resize(static_cast<std::size_t>(graph_.collectives()), false);
+    seats_of_.resize(program.ranks.size());
+    routes_of_.resize(program.ranks.size());
   }
 
   Instructions run() {
@@ -67,8 +69,9 @@ class Flattener {
 
  private:
   void add(std::int32_t node) {
-    const Action& action = graph_.action(program_, node);
-    const Rank rank = graph_.place(node).rank;
+    const Dependencies::Place at = place(node);
+    const Rank rank = at.rank;
+    const Action& action = program_.ranks[rank.index()][static_cast<std::size_t>(at.index)];
     switch (action.op) {
       case Op::forward:
       case Op::recompute:
@@ -76,19 +79,19 @@ class Flattener {
       case Op::backward_input:
       case Op::backward_weight:
       case Op::step:
-        emit(Instruction::Kind::compute, account_of(action.op), node,
+        emit(Instruction::Kind::compute, account_of(action.op), at,
              price(rank, action.stage, part_of(action.op)));
         break;
       case Op::post_receive:
-        emit(Instruction::Kind::post, wait_other, node, transfer(graph_.peer(node), rank));
+        emit(Instruction::Kind::post, wait_other, at, transfer(graph_.peer(node), rank, action.tag));
         break;
       case Op::start_send:
-        emit(Instruction::Kind::send, wait_other, node, transfer(node, graph_.place(graph_.peer(node)).rank));
+        // Its post_receive stands before it in the order, so the transfer has its number.
+        emit(Instruction::Kind::send, wait_other, at, transfers_[static_cast<std::size_t>(node)]);
         break;
       case Op::wait_receive:
       case Op::wait_send:
-        // Its start_send stands before it in the order, so the transfer has its number.
-        emit(Instruction::Kind::wait, wait_account(action), node,
+        emit(Instruction::Kind::wait, wait_account(action), at,
              transfers_[static_cast<std::size_t>(graph_.peer(node))]);
         break;
       case Op::reduce:
@@ -102,38 +105,49 @@ class Flattener {
     }
   }
 
-  void emit(Instruction::Kind kind, Account account, std::int32_t node, std::int32_t operand) {
-    const Dependencies::Place place = graph_.place(node);
-    out_.order.push_back({kind, account, place.rank.value, operand, place.index});
+  /// The order stays on one rank for a while, so the rank is rarely looked for.
+  Dependencies::Place place(std::int32_t node) {
+    if (node < graph_.first_of(here_) || node >= graph_.end_of(here_)) here_ = graph_.place(node).rank;
+    return {here_, node - graph_.first_of(here_)};
+  }
+
+  void emit(Instruction::Kind kind, Account account, Dependencies::Place at, std::int32_t operand) {
+    out_.order.push_back({kind, account, at.rank.value, operand, at.index});
   }
 
   std::int32_t price(Rank rank, StageId stage, Part part) {
-    const auto [found, added] = seats_.try_emplace(std::pair(rank, stage), out_.seats.size());
-    if (added) out_.seats.push_back(Seat{rank, stage});
-    return static_cast<std::int32_t>(found->second * part_count + part);
+    auto& seats = seats_of_[rank.index()];  // one a stage it holds
+    auto found = std::find_if(seats.begin(), seats.end(), [&](std::int32_t seat) {
+      return out_.seats[static_cast<std::size_t>(seat)].stage == stage;
+    });
+    if (found == seats.end()) {
+      found = seats.insert(found, static_cast<std::int32_t>(out_.seats.size()));
+      out_.seats.push_back(Seat{rank, stage});
+    }
+    return *found * part_count + part;
   }
 
-  /// The number of the transfer that `start` sends; numbered when its receive is posted, which comes first.
-  std::int32_t transfer(std::int32_t start, Rank receiver) {
-    std::int32_t& id = transfers_[static_cast<std::size_t>(start)];
-    if (id < 0) {
-      id = static_cast<std::int32_t>(out_.transfer_route.size());
-      out_.transfer_route.push_back(
-          route(graph_.place(start).rank, receiver, graph_.action(program_, start).tag));
-    }
+  /// Numbers the transfer that `start` sends.
+  std::int32_t transfer(std::int32_t start, Rank receiver, const Tag& tag) {
+    const auto id = static_cast<std::int32_t>(out_.transfer_route.size());
+    transfers_[static_cast<std::size_t>(start)] = id;
+    out_.transfer_route.push_back(route(graph_.place(start).rank, receiver, tag));
     return id;
   }
 
   std::int32_t route(Rank sender, Rank receiver, const Tag& tag) {
-    const auto next = static_cast<std::int32_t>(out_.routes.size());
-    const auto [found, added] =
-        routes_.try_emplace(std::tuple(sender, receiver, tag.payload, tag.from, tag.to), next);
-    if (added) {
-      const auto lane =
-          lanes_.try_emplace(std::pair(sender, receiver), static_cast<std::int32_t>(lanes_.size()));
-      out_.routes.push_back(Route{sender, receiver, tag.payload, tag.from, tag.to, lane.first->second});
+    auto& routes = routes_of_[sender.index()];  // a few, to each of its neighbours
+    for (const std::int32_t known : routes) {
+      const Route& route = out_.routes[static_cast<std::size_t>(known)];
+      if (route.receiver == receiver && route.payload == tag.payload && route.from == tag.from &&
+          route.to == tag.to)
+        return known;
     }
-    return found->second;
+    const auto lane =
+        lanes_.try_emplace(std::pair(sender, receiver), static_cast<std::int32_t>(lanes_.size()));
+    routes.push_back(static_cast<std::int32_t>(out_.routes.size()));
+    out_.routes.push_back(Route{sender, receiver, tag.payload, tag.from, tag.to, lane.first->second});
+    return routes.back();
   }
 
   /// One instruction for all members. By the graph's edges all that stands before the collective on any of
@@ -147,7 +161,7 @@ class Flattener {
       collective.members.push_back(graph_.place(member).rank);
       collective.places.push_back(graph_.place(member).index);
     }
-    emit(Instruction::Kind::collective, wait_other, node, static_cast<std::int32_t>(out_.collectives.size()));
+    emit(Instruction::Kind::collective, wait_other, place(node), static_cast<std::int32_t>(out_.collectives.size()));
     out_.collectives.push_back(std::move(collective));
   }
 
@@ -156,8 +170,9 @@ class Flattener {
   Instructions out_;
   std::vector<std::int32_t> transfers_;  // per node: of a start_send the number of its transfer
   std::vector<bool> met_;                // per collective of the graph
-  std::map<std::pair<Rank, StageId>, std::size_t> seats_;
-  std::map<std::tuple<Rank, Rank, Payload, StageId, StageId>, std::int32_t> routes_;
+  Rank here_{0};                         // the rank last looked for
+  std::vector<std::vector<std::int32_t>> seats_of_;   // per rank
+  std::vector<std::vector<std::int32_t>> routes_of_;  // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };
 
