@@ -161,16 +161,17 @@ class Flattener {
       collective.members.push_back(graph_.place(member).rank);
       collective.places.push_back(graph_.place(member).index);
     }
-    emit(Instruction::Kind::collective, wait_other, place(node), static_cast<std::int32_t>(out_.collectives.size()));
+    emit(Instruction::Kind::collective, wait_other, place(node),
+         static_cast<std::int32_t>(out_.collectives.size()));
     out_.collectives.push_back(std::move(collective));
   }
 
   const LoweredProgram& program_;
   const Dependencies graph_;
   Instructions out_;
-  std::vector<std::int32_t> transfers_;  // per node: of a start_send the number of its transfer
-  std::vector<bool> met_;                // per collective of the graph
-  Rank here_{0};                         // the rank last looked for
+  std::vector<std::int32_t> transfers_;               // per node: of a start_send the number of its transfer
+  std::vector<bool> met_;                             // per collective of the graph
+  Rank here_{0};                                      // the rank last looked for
   std::vector<std::vector<std::int32_t>> seats_of_;   // per rank
   std::vector<std::vector<std::int32_t>> routes_of_;  // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
