@@ -25,6 +25,7 @@ void StageWalk::extend() {
   sums_.backward_input += layer.backward_input.median;
   sums_.backward_weight += layer.backward_weight.median;
   sums_.step += layer.step.median;
+  add_spread(layer);
   sums_.parameters += layer.parameters;
   sums_.buffers += layer.buffers;
   sums_.kept_for_weight += layer.kept_for_weight;
@@ -37,6 +38,20 @@ void StageWalk::extend() {
   leave_boundary(layer);
   add_backward(layer, input);
   ++next_;
+}
+
+/// Layers vary independently of each other, as they were measured: their ranges add in squares.
+void StageWalk::add_spread(const LayerProfile& layer) {
+  const auto add = [&](Seconds StageSpread::*part, Seconds spread) {
+    if (spread == Seconds{}) return;
+    if (!sums_.spread) sums_.spread.emplace();
+    Seconds& sum = *sums_.spread.*part;
+    sum = Seconds{std::hypot(sum.value, spread.value)};
+  };
+  add(&StageSpread::forward, layer.forward.spread);
+  add(&StageSpread::backward_input, layer.backward_input.spread);
+  add(&StageSpread::backward_weight, layer.backward_weight.spread);
+  add(&StageSpread::step, layer.step.spread);
 }
 
 /// Passes from the layer's input to its output; the input's storage stays behind if anybody keeps it.

@@ -49,6 +49,7 @@ class StageWalk {
     bool kept_for_weight = false;  ///< by one that has parameters
   };
 
+  void add_spread(const LayerProfile& layer);
   void leave_boundary(const LayerProfile& layer);
   void add_backward(const LayerProfile& layer, Bytes input);
 

@@ -6,6 +6,11 @@
 #include "schedules/base/ids.h"
 #include "schedules/base/json.h"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -14,6 +19,22 @@ namespace stagecraft {
 /// within them becomes infinite.
 inline constexpr double kMostMilliseconds = 1e12;
 inline constexpr double kLeastSpeed = 1e-6;
+
+/// How much a stage's times vary: interquartile ranges, as a profile has them.
+struct StageSpread {
+  Seconds forward;
+  Seconds backward_input;
+  Seconds backward_weight;
+  Seconds step;
+};
+
+template <class V>
+void describe(V& v, StageSpread& s) {
+  v.optional("forward_ms", s.forward, "interquartile range", json::between(0, kMostMilliseconds));
+  v.optional("backward_input_ms", s.backward_input, "likewise", json::between(0, kMostMilliseconds));
+  v.optional("backward_weight_ms", s.backward_weight, "likewise", json::between(0, kMostMilliseconds));
+  v.optional("step_ms", s.step, "likewise", json::between(0, kMostMilliseconds));
+}
 
 /// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
 struct StageCosts {
@@ -34,6 +55,7 @@ struct StageCosts {
   Bytes forward_peak;   ///< transient bytes above what is live before, at the worst moment of forward (kept
                         ///< and output included)
   Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
+  std::optional<StageSpread> spread;  ///< absent: not measured
 };
 
 template <class V>
@@ -59,6 +81,7 @@ void describe(V& v, StageCosts& c) {
              json::at_least(0));
   v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
              json::at_least(0));
+  v.optional("spread", c.spread, "how much the times vary; absent: not measured");
 }
 
 /// One direction of a connection: a transfer of n bytes takes latency + n / bytes_per_second.
@@ -78,22 +101,45 @@ void describe(V& v, Link& link) {
   v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
 }
 
+/// Who has a level's link for himself: every pair of ranks, or all ranks under one child of the level
+/// together, like the devices of a machine that has one network card.
+enum class SharedBy : std::uint8_t { pair, child };
+
+template <>
+struct EnumNames<SharedBy> {
+  static constexpr std::array values{std::pair{SharedBy::pair, "pair"}, std::pair{SharedBy::child, "child"}};
+};
+
 /// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits
 /// at the mixed-radix coordinates of r. Two ranks talk over the link of the innermost level that holds both.
 struct NetworkLevel {
   int count = 1;
   Link link;
+  SharedBy shared_by = SharedBy::pair;
 };
 
 template <class V>
 void describe(V& v, NetworkLevel& level) {
   v.required("count", level.count, "children of one node of this level", json::at_least(1));
   v.required("link", level.link, "between those children");
+  v.optional("shared_by", level.shared_by,
+             "pair: each two ranks have such a link; child: all ranks under one child share one, out and in");
 }
 
 struct Network {
+  /// What a transfer between two ranks passes: the link, and where that is shared, by which children of which
+  /// level. A child is numbered among all of its level.
+  struct Path {
+    Link link;
+    std::size_t level = 0;
+    std::int64_t from = 0, to = 0;  ///< children
+    bool shared = false;
+  };
+
   std::vector<NetworkLevel> levels;
-  [[nodiscard]] Link between(Rank a, Rank b) const;
+  /// Throws InputError when the network has no place for one of the ranks.
+  [[nodiscard]] Path path(Rank a, Rank b) const;
+  [[nodiscard]] Link between(Rank a, Rank b) const { return path(a, b).link; }
 };
 
 struct CostTable {

@@ -1,67 +1,34 @@
 #include "schedules/simulator.h"
 
 #include "schedules/base/error.h"
+#include "schedules/simulator/contention.h"
 #include "schedules/simulator/instructions.h"
+#include "schedules/simulator/jitter.h"
+#include "schedules/simulator/lost_time.h"
+#include "schedules/simulator/pass.h"
+#include "schedules/simulator/prices.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 
 namespace stagecraft {
 
+using simulator::Causes;
 using simulator::Collective;
+using simulator::Hooks;
 using simulator::Instruction;
 using simulator::Instructions;
-using simulator::Route;
-using simulator::Seat;
-using enum simulator::Account;
-using enum simulator::Part;
+using simulator::Links;
+using simulator::Prices;
+using simulator::Sending;
 
 namespace {
-
-Bytes payload_bytes(const CostTable& costs, const Route& route) {
-  switch (route.payload) {
-    case Payload::activation:
-      return costs.stages[route.to.index()].input;
-    case Payload::gradient:
-      return costs.stages[route.to.index()].output;
-    case Payload::loss:
-      break;
-  }
-  return costs.loss;
-}
-
-/// ceil(log2(n)) for n >= 1.
-int rounds(std::size_t n) { return static_cast<int>(std::bit_width(n - 1)); }
-
-double agree_seconds(const CostTable& costs, const std::vector<Rank>& members) {
-  double latency = 0;
-  for (const Rank member : members) {
-    // The links of a hierarchy: the outermost level that holds all members is on the way from one of them to
-    // any that is far enough.
-    if (member != members.front())
-      latency = std::max(latency, costs.network.between(members.front(), member).latency.value);
-  }
-  return 2 * rounds(members.size()) * latency;
-}
-
-double reduce_seconds(const CostTable& costs, const Collective& collective) {
-  const std::size_t width = collective.members.size();
-  if (width < 2) return 0;
-  const double bytes = static_cast<double>(costs.stages[collective.stage.index()].parameters.value);
-  const double steps = 2.0 * static_cast<double>(width - 1);
-  double slowest = 0;
-  for (std::size_t i = 0; i < width; ++i) {
-    const Link link = costs.network.between(collective.members[i], collective.members[(i + 1) % width]);
-    slowest = std::max(slowest, steps / static_cast<double>(width) * bytes / link.bytes_per_second +
-                                    steps * link.latency.value);
-  }
-  return slowest;
-}
 
 std::vector<std::string> rank_names(const Placement& placement, std::size_t ranks) {
   std::vector<std::string> names;
@@ -74,183 +41,183 @@ std::vector<std::string> rank_names(const Placement& placement, std::size_t rank
   return names;
 }
 
+/// The optimizer step an action belongs to, counted from the segment's start.
+int step_of(const ProgramHeader& program, const Action& action) {
+  if (action.group.valid()) return action.group.value;
+  if (action.tag.payload == Payload::loss && is_transfer(action.op)) return action.tag.micro_batch.value;
+  const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch : action.micro_batch;
+  return micro_batch.valid() ? program.group_of(micro_batch).value : 0;
+}
+
+/// Writes the run's events.
+class TimelineHooks : public Hooks {
+ public:
+  TimelineHooks(const LoweredProgram& program, Timeline& timeline) : program_(program), timeline_(timeline) {
+    timeline.rank_names = rank_names(program.placement, program.ranks.size());
+    timeline.events.clear();
+  }
+  void computed(const Instruction& i, double begin, double end) {
+    record(i.rank, i.place, Event::Lane::compute, begin, end);
+  }
+  void sent(const Instruction& i, const Sending& sending) {
+    if (sending.end > sending.begin) record(i.rank, i.place, Event::Lane::send, sending.begin, sending.end);
+  }
+  void waited(const Instruction& i, double begin, double end) {
+    record(i.rank, i.place, Event::Lane::compute, begin, end);
+  }
+  void met(const Collective& collective, const std::vector<double>& clock, double /*last*/, double end) {
+    for (std::size_t m = 0; m < collective.members.size(); ++m) {
+      const Rank member = collective.members[m];
+      if (end > clock[member.index()])
+        record(member.value, collective.places[m], Event::Lane::compute, clock[member.index()], end);
+    }
+  }
+  void finish() {
+    std::stable_sort(timeline_.events.begin(), timeline_.events.end(), [](const Event& a, const Event& b) {
+      return std::tie(a.rank, a.begin) < std::tie(b.rank, b.begin);
+    });
+  }
+
+ private:
+  void record(std::int32_t rank, std::int32_t place, Event::Lane lane, double begin, double end) {
+    const Action& action = program_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(place)];
+    timeline_.events.push_back(
+        Event{Rank{rank}, lane, action, Seconds{begin}, Seconds{end}, step_of(program_, action)});
+  }
+
+  const LoweredProgram& program_;
+  Timeline& timeline_;
+};
+
 }  // namespace
 
 class Simulator::Impl {
  public:
   explicit Impl(const LoweredProgram& program)
-      : program_(program),
-        code_(simulator::flatten(program)),
-        compute_seconds_(code_.seats.size() * part_count),
-        route_seconds_(code_.routes.size()),
-        collective_seconds_(code_.collectives.size()),
-        clock_(program.ranks.size()),
-        accounts_(program.ranks.size() * account_count),
-        posted_(code_.transfer_route.size()),
-        arrived_(code_.transfer_route.size()),
-        lane_free_(code_.lanes) {
+      : program_(program), code_(simulator::flatten(program)), state_(code_, program.ranks.size()) {
     result_.ranks.resize(program.ranks.size());
     for (const auto& actions : program.ranks) actions_ += actions.size();
   }
 
-  const Simulation& run(const CostTable& costs, bool free_links, Timeline* timeline) {
-    price(costs, free_links);
-    std::fill(clock_.begin(), clock_.end(), 0.0);
-    std::fill(accounts_.begin(), accounts_.end(), 0.0);
-    std::fill(lane_free_.begin(), lane_free_.end(), 0.0);
+  const Simulation& run(const CostTable& costs, Links links, Timeline* timeline) {
+    price(costs, links);
     if (timeline == nullptr) {
-      pass<false>(nullptr);
+      Hooks none;
+      pass(none);
     } else {
-      timeline->rank_names = rank_names(program_.placement, program_.ranks.size());
-      timeline->events.clear();
-      pass<true>(timeline);
-      std::stable_sort(timeline->events.begin(), timeline->events.end(), [](const Event& a, const Event& b) {
-        return std::tie(a.rank, a.begin) < std::tie(b.rank, b.begin);
-      });
+      TimelineHooks hooks(program_, *timeline);
+      pass(hooks);
+      hooks.finish();
     }
     conclude();
     return result_;
   }
 
+  std::vector<LostTime> lost_time(const CostTable& costs) {
+    price(costs, Links::priced);
+    const std::vector<Causes> real = causes();
+    const bool equal = level_work();
+    const std::vector<Causes> leveled = equal ? real : causes();
+    std::vector<LostTime> lost;
+    for (std::size_t r = 0; r < real.size(); ++r) {
+      const Causes& cause = real[r];
+      const double dependency = std::min(cause[simulator::work], leveled[r][simulator::work]);
+      lost.push_back({Seconds{cause[simulator::work] - dependency}, Seconds{dependency},
+                      Seconds{cause[simulator::transfer]}, Seconds{cause[simulator::blocked_send]},
+                      Seconds{cause[simulator::memory]}, Seconds{cause[simulator::barrier]}});
+    }
+    return lost;
+  }
+
+  std::vector<Seconds> sample(const CostTable& costs, const Jitter& jitter) {
+    price(costs, Links::priced);
+    const simulator::Sigmas sigmas = simulator::sigmas(code_, costs, jitter.stage_spread, jitter.link_spread);
+    simulator::JitterHooks hooks(sigmas, jitter.seed);
+    std::vector<Seconds> makespans(static_cast<std::size_t>(jitter.samples));
+    for (std::size_t n = 0; n < makespans.size(); ++n) {
+      hooks.sample(n);
+      pass(hooks);
+      makespans[n] = makespan();
+    }
+    std::sort(makespans.begin(), makespans.end());
+    return makespans;
+  }
+
   [[nodiscard]] std::size_t actions() const { return actions_; }
 
  private:
-  void price(const CostTable& costs, bool free_links) {
-    STAGECRAFT_CHECK(costs.stages.size() == static_cast<std::size_t>(program_.placement.stages()),
-                     fmt::format("a cost table of {} stages for a program of {}", costs.stages.size(),
-                                 program_.placement.stages()));
-    STAGECRAFT_CHECK(costs.speed.empty() || costs.speed.size() >= program_.ranks.size(),
-                     fmt::format("{} speeds for {} ranks", costs.speed.size(), program_.ranks.size()));
-    for (std::size_t i = 0; i < code_.seats.size(); ++i) {
-      const Seat& seat = code_.seats[i];
-      const StageCosts& stage = costs.stages[seat.stage.index()];
-      const double speed = costs.speed_of(seat.rank);
-      double* parts = &compute_seconds_[i * part_count];
-      parts[forward_part] = stage.forward.value / speed;
-      parts[backward_part] = (stage.backward_input + stage.backward_weight).value / speed;
-      parts[input_part] = stage.backward_input.value / speed;
-      parts[weight_part] = stage.backward_weight.value / speed;
-      parts[step_part] = stage.step.value / speed;
-    }
-    for (std::size_t i = 0; i < code_.routes.size(); ++i) {
-      const Route& route = code_.routes[i];
-      route_seconds_[i] =
-          free_links
-              ? 0
-              : costs.network.between(route.sender, route.receiver).time(payload_bytes(costs, route)).value;
-    }
-    for (std::size_t i = 0; i < code_.collectives.size(); ++i) {
-      const Collective& collective = code_.collectives[i];
-      collective_seconds_[i] = free_links                        ? 0
-                               : collective.op == Op::agree_norm ? agree_seconds(costs, collective.members)
-                                                                 : reduce_seconds(costs, collective);
-    }
+  void price(const CostTable& costs, Links links) {
+    prices_.set(code_, costs, links, static_cast<std::size_t>(program_.placement.stages()),
+                program_.ranks.size());
   }
 
-  template <bool kRecord>
-  void pass(Timeline* timeline) {
-    const auto record = [&](std::int32_t rank, std::int32_t place, Event::Lane lane, double begin,
-                            double end) {
-      if constexpr (kRecord) {
-        const Action& action =
-            program_.ranks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(place)];
-        timeline->events.push_back(
-            Event{Rank{rank}, lane, action, Seconds{begin}, Seconds{end}, step_of(action)});
-      }
-    };
-    for (const Instruction& instruction : code_.order) {
-      const auto rank = static_cast<std::size_t>(instruction.rank);
-      const auto operand = static_cast<std::size_t>(instruction.operand);
-      double& now = clock_[rank];
-      const auto book = [&](double until) {
-        accounts_[rank * account_count + instruction.account] += until - now;
-        now = until;
-      };
-      switch (instruction.kind) {
-        case Instruction::Kind::compute: {
-          const double begin = now;
-          book(begin + compute_seconds_[operand]);
-          record(instruction.rank, instruction.place, Event::Lane::compute, begin, now);
-          break;
-        }
-        case Instruction::Kind::post:
-          posted_[operand] = now;
-          break;
-        case Instruction::Kind::send: {
-          const auto route = static_cast<std::size_t>(code_.transfer_route[operand]);
-          double& lane = lane_free_[static_cast<std::size_t>(code_.routes[route].lane)];
-          const double begin = std::max({now, posted_[operand], lane});
-          lane = begin + route_seconds_[route];
-          arrived_[operand] = lane;
-          if (lane > begin) record(instruction.rank, instruction.place, Event::Lane::send, begin, lane);
-          break;
-        }
-        case Instruction::Kind::wait:
-          if (arrived_[operand] > now) {
-            const double begin = now;
-            book(arrived_[operand]);
-            record(instruction.rank, instruction.place, Event::Lane::compute, begin, now);
-          }
-          break;
-        case Instruction::Kind::collective: {
-          const Collective& collective = code_.collectives[operand];
-          double end = 0;
-          for (const Rank member : collective.members) end = std::max(end, clock_[member.index()]);
-          end += collective_seconds_[operand];
-          for (std::size_t i = 0; i < collective.members.size(); ++i) {
-            const Rank member = collective.members[i];
-            double& clock = clock_[member.index()];
-            accounts_[member.index() * account_count + wait_other] += end - clock;
-            if (end > clock) record(member.value, collective.places[i], Event::Lane::compute, clock, end);
-            clock = end;
-          }
-          break;
-        }
-      }
+  template <class H>
+  void pass(H& hooks) {
+    if (prices_.card_count == 0) {
+      simulator::run_in_order(code_, prices_, state_, hooks);
+      return;
     }
+    if (!contention_) contention_.emplace(code_, program_.ranks.size());
+    contention_->run(prices_, state_, hooks);
+  }
+
+  std::vector<Causes> causes() {
+    simulator::LostTimeHooks hooks(code_, prices_, program_.ranks.size());
+    pass(hooks);
+    return hooks.finish(state_.clock);
+  }
+
+  /// Prices as if every rank had equally much work: each rank's are scaled to the mean rank's work. Whether
+  /// that changed nothing.
+  bool level_work() {
+    std::vector<double> times(prices_.compute.size(), 0.0);
+    for (const Instruction& i : code_.order) {
+      if (i.kind == Instruction::Kind::compute) ++times[static_cast<std::size_t>(i.operand)];
+    }
+    std::vector<double> work(program_.ranks.size(), 0.0);
+    for (std::size_t n = 0; n < times.size(); ++n) {
+      work[code_.seats[n / simulator::part_count].rank.index()] += times[n] * prices_.compute[n];
+    }
+    const auto [least, most] = std::minmax_element(work.begin(), work.end());
+    if (*least == *most) return true;
+    const double mean = std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(work.size());
+    for (std::size_t n = 0; n < times.size(); ++n) {
+      const double own = work[code_.seats[n / simulator::part_count].rank.index()];
+      if (own > 0) prices_.compute[n] *= mean / own;
+    }
+    return false;
+  }
+
+  [[nodiscard]] Seconds makespan() const {
+    return Seconds{*std::max_element(state_.clock.begin(), state_.clock.end())};
   }
 
   void conclude() {
-    const double makespan = clock_.empty() ? 0 : *std::max_element(clock_.begin(), clock_.end());
+    const Seconds end = makespan();
     double busy = 0;
-    for (std::size_t r = 0; r < clock_.size(); ++r) {
-      const double* account = &accounts_[r * account_count];
+    for (std::size_t r = 0; r < result_.ranks.size(); ++r) {
+      const double* account = &state_.accounts[r * simulator::account_count];
       RankTimes& times = result_.ranks[r];
-      times.forward = Seconds{account[forward]};
-      times.backward = Seconds{account[backward]};
-      times.step = Seconds{account[step]};
-      times.wait_activation = Seconds{account[wait_activation]};
-      times.wait_gradient = Seconds{account[wait_gradient]};
-      times.wait_send = Seconds{account[wait_send]};
-      times.wait_other = Seconds{account[wait_other]};
-      times.idle_end = Seconds{makespan - clock_[r]};
+      times.forward = Seconds{account[simulator::forward]};
+      times.backward = Seconds{account[simulator::backward]};
+      times.step = Seconds{account[simulator::step]};
+      times.wait_activation = Seconds{account[simulator::wait_activation]};
+      times.wait_gradient = Seconds{account[simulator::wait_gradient]};
+      times.wait_send = Seconds{account[simulator::wait_send]};
+      times.wait_other = Seconds{account[simulator::wait_other]};
+      times.idle_end = Seconds{end.value - state_.clock[r]};
       busy += times.busy().value;
     }
-    result_.makespan = Seconds{makespan};
-    result_.bubble = makespan > 0 ? 1 - busy / static_cast<double>(clock_.size()) / makespan : 0;
-  }
-
-  /// The optimizer step an action belongs to, counted from the segment's start.
-  [[nodiscard]] int step_of(const Action& action) const {
-    if (action.group.valid()) return action.group.value;
-    if (action.tag.payload == Payload::loss && is_transfer(action.op)) return action.tag.micro_batch.value;
-    const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch : action.micro_batch;
-    return micro_batch.valid() ? program_.group_of(micro_batch).value : 0;
+    result_.makespan = end;
+    result_.bubble = end > Seconds{} ? 1 - busy / static_cast<double>(result_.ranks.size()) / end.value : 0;
   }
 
   const LoweredProgram& program_;
   const Instructions code_;
   std::size_t actions_ = 0;
-  // From the costs, seconds.
-  std::vector<double> compute_seconds_;  // per seat and part
-  std::vector<double> route_seconds_;
-  std::vector<double> collective_seconds_;
-  // Of the run under way, seconds.
-  std::vector<double> clock_;     // per rank
-  std::vector<double> accounts_;  // per rank and account
-  std::vector<double> posted_;    // per transfer; written before it is read, as the order is topological
-  std::vector<double> arrived_;   // per transfer; likewise
-  std::vector<double> lane_free_;
+  Prices prices_;
+  simulator::RunState state_;
+  std::optional<simulator::Contention> contention_;  // made when a network first has shared links
   Simulation result_;
 };
 
@@ -260,10 +227,14 @@ Simulator::Simulator(Simulator&&) noexcept = default;
 Simulator& Simulator::operator=(Simulator&&) noexcept = default;
 
 const Simulation& Simulator::run(const CostTable& costs, Timeline* timeline) {
-  return impl_->run(costs, false, timeline);
+  return impl_->run(costs, Links::priced, timeline);
 }
 const Simulation& Simulator::run_free_links(const CostTable& costs) {
-  return impl_->run(costs, true, nullptr);
+  return impl_->run(costs, Links::free, nullptr);
+}
+std::vector<LostTime> Simulator::lost_time(const CostTable& costs) { return impl_->lost_time(costs); }
+std::vector<Seconds> Simulator::sample(const CostTable& costs, const Jitter& jitter) {
+  return impl_->sample(costs, jitter);
 }
 std::size_t Simulator::actions() const { return impl_->actions(); }
 

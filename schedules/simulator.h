@@ -4,16 +4,15 @@
 //
 // The model. A rank carries out its actions in the program's order; times follow.
 //   - Compute and step take their stage's cost divided by the rank's speed; a recompute costs a forward.
-//   - A transfer has the link from its sender to its receiver for itself: it begins when its send was
-//   started,
-//     its receive is posted and the transfers that the sender started earlier to the same receiver are over,
-//     and takes latency + bytes / bandwidth. The two directions between two ranks do not disturb each other.
-//     Starting a send or posting a receive costs the rank nothing; waiting ends when the transfer does.
-//   - agree_norm ends for all ranks 2 ceil(log2 P) latencies after the last one has arrived (a reduction up a
-//     tree and back down, over the slowest link).
-//   - reduce ends for all w replicas a ring all-reduce after the last one has arrived: every link of the ring
-//     carries 2 (w-1)/w of the stage's parameter bytes in 2 (w-1) messages (Patarasu & Yuan, JPDC'09); the
-//     slowest link sets the pace.
+//   - A transfer is ready when its send was started, its receive is posted and the transfers that the sender
+//     started earlier to the same receiver are over; it takes latency + bytes / bandwidth. Where the two
+//     ranks have a link for themselves it begins at once. Where the ranks under a child share a card
+//     (NetworkLevel::shared_by) each card serves its transfers in the order in which they became ready, one
+//     at a time, and a transfer begins when both its cards have served those before it. The two directions
+//     of a link or card do not disturb each other. Starting a send or posting a receive costs the rank
+//     nothing; waiting ends when the transfer does.
+//   - agree_norm ends for all ranks, and reduce for all replicas, the time of collectives.h after the last
+//     one has arrived. Transfers and collectives do not disturb each other.
 //   - Loading and reporting cost nothing.
 
 #include "schedules/costs.h"
@@ -21,6 +20,7 @@
 #include "schedules/timeline.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -44,6 +44,28 @@ struct Simulation {
   double bubble = 0;  ///< 1 - mean busy share over ranks
 };
 
+/// Why a rank is idle: parts that add up to makespan - busy. At each moment of a wait, what is waited for is
+/// followed from rank to rank to the one thing that is going on (docs/simulator.md).
+struct LostTime {
+  Seconds imbalance;         ///< others' work, beyond `dependency`
+  Seconds dependency;        ///< others' work, at most what it would be if all ranks had equally much
+  Seconds exposed_transfer;  ///< a transfer that somebody waits to receive
+  Seconds blocked_send;      ///< a transfer whose sender waits for its end
+  Seconds memory;            ///< a transfer later than it would be, for want of a posted slot
+  Seconds barrier;           ///< a collective, from when its last member has come
+  [[nodiscard]] Seconds total() const {
+    return imbalance + dependency + exposed_transfer + blocked_send + memory + barrier;
+  }
+};
+
+/// How times vary from action to action: log-normally, around their costs as medians.
+struct Jitter {
+  int samples = 1000;
+  std::uint64_t seed = 0;
+  double stage_spread = 0;  ///< interquartile range over median, where the costs have no spread of a stage
+  double link_spread = 0;   ///< likewise, of transfers
+};
+
 /// One program, priced as often as one likes: construction orders the actions and resolves every transfer, a
 /// run is one pass over arrays sized before, without allocation. Not safe for use by two threads at once.
 class Simulator {
@@ -60,6 +82,12 @@ class Simulator {
   const Simulation& run(const CostTable& costs, Timeline* timeline = nullptr);
   /// The best makespan the schedule's order allows: communication takes no time.
   const Simulation& run_free_links(const CostTable& costs);
+
+  /// Per rank. Takes two runs and memory for their waits.
+  [[nodiscard]] std::vector<LostTime> lost_time(const CostTable& costs);
+  /// The makespans of `jitter.samples` runs, in ascending order. An action's times in a sample depend on the
+  /// seed and on where it stands in its rank's list, on nothing else. No sample allocates.
+  [[nodiscard]] std::vector<Seconds> sample(const CostTable& costs, const Jitter& jitter);
 
   /// Actions carried out a run, transfers and buffer bookkeeping included.
   [[nodiscard]] std::size_t actions() const;

@@ -4,6 +4,7 @@
 #include "schedules/lowering.h"
 #include "schedules/schedule.h"
 #include "test/schedules/random_programs.h"
+#include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"
 #include "test/support/count_allocations.h"
 
@@ -16,88 +17,9 @@
 #include <vector>
 
 using namespace stagecraft;
+using namespace stagecraft::test;
 
 namespace {
-
-constexpr double kFree = std::numeric_limits<double>::infinity();
-
-Network one_level(int ranks, double latency, double bytes_per_second) {
-  return Network{{NetworkLevel{ranks, Link{Seconds{latency}, bytes_per_second}}}};
-}
-
-/// Stages that all take F, B (in two halves) and S seconds; sizes in powers of two keep sums exact.
-CostTable even_costs(int stages, double f, double b, double s) {
-  CostTable costs;
-  StageCosts stage;
-  stage.forward = Seconds{f};
-  stage.backward_input = Seconds{b / 2};
-  stage.backward_weight = Seconds{b / 2};
-  stage.step = Seconds{s};
-  costs.stages.assign(static_cast<std::size_t>(stages), stage);
-  costs.network = one_level(std::max(stages, 8), 0, kFree);
-  return costs;
-}
-
-LoweredProgram program_of(const std::string& schedule, int stages, std::vector<int> group_sizes,
-                          bool clip = false) {
-  ScheduleRequest request;
-  request.placement = Placement::straight(stages);
-  request.group_sizes = std::move(group_sizes);
-  request.clip = clip;
-  return lower(find_schedule(schedule).generate(request));
-}
-
-/// Hand-made programs, to pin down single rules.
-class Builder {
- public:
-  explicit Builder(int ranks) {
-    program_.placement = Placement::straight(ranks);
-    program_.group_sizes = {8};
-    program_.ranks.resize(static_cast<std::size_t>(ranks));
-    program_.slots.resize(static_cast<std::size_t>(ranks));
-  }
-  Builder& compute(int rank, Op op, int micro_batch) {
-    Action action;
-    action.op = op;
-    action.stage = StageId{rank};
-    action.micro_batch = MicroBatch{micro_batch};
-    action.group = Group{0};
-    return add(rank, action);
-  }
-  Builder& transfer(int rank, Op op, int from, int to, int micro_batch) {
-    Action action;
-    action.op = op;
-    action.tag = Tag{from < to ? Payload::activation : Payload::gradient, StageId{from}, StageId{to},
-                     MicroBatch{micro_batch}, 0};
-    return add(rank, action);
-  }
-  Builder& collective(int rank, Op op, int stage) {
-    Action action;
-    action.op = op;
-    action.stage = StageId{stage};
-    action.group = Group{0};
-    return add(rank, action);
-  }
-  LoweredProgram program_;
-
- private:
-  Builder& add(int rank, const Action& action) {
-    program_.ranks[static_cast<std::size_t>(rank)].push_back(action);
-    return *this;
-  }
-};
-
-/// 1 s forwards, 2 s backwards, boundaries of 8 bytes over links of 2 bytes/s and 1 s latency: 5 s a
-/// transfer.
-CostTable slow_links(int stages) {
-  CostTable costs = even_costs(stages, 1, 2, 0);
-  for (StageCosts& stage : costs.stages) {
-    stage.input = Bytes{8};
-    stage.output = Bytes{8};
-  }
-  costs.network = one_level(stages, 1, 2);
-  return costs;
-}
 
 void parts_make_the_makespan(const Simulation& simulation) {
   for (const RankTimes& rank : simulation.ranks) {
@@ -239,7 +161,7 @@ TEST_CASE("agree_norm ends for all 2 ceil(log2 P) latencies after the last has c
   }
 }
 
-TEST_CASE("reduce is a ring over the replicas at the pace of its slowest link", "[simulator]") {
+TEST_CASE("reduce takes the faster of a ring and an all-reduce level by level", "[simulator]") {
   Builder b(4);
   b.program_.placement.ranks = {{Rank{0}, Rank{1}, Rank{2}, Rank{3}}};
   for (int r = 0; r < 4; ++r) {
@@ -251,9 +173,11 @@ TEST_CASE("reduce is a ring over the replicas at the pace of its slowest link", 
   }
   CostTable costs = even_costs(1, 1, 2, 0);
   costs.stages[0].parameters = Bytes{1024};
-  // Two machines of two devices: the ring crosses machines twice.
+  costs.network.levels = {{4, Link{Seconds{0.25}, 256}}};
+  CHECK(simulate(b.program_, costs).makespan.value == 2 * 3 / 4.0 * 1024 / 256 + 2 * 3 * 0.25);
+  // Two machines of two devices.
   costs.network.levels = {{2, Link{Seconds{0.25}, 4096}}, {2, Link{Seconds{1}, 256}}};
-  CHECK(simulate(b.program_, costs).makespan.value == 2 * 3 / 4.0 * 1024 / 256 + 2 * 3 * 1.0);
+  CHECK(simulate(b.program_, costs).makespan.value == 2 * (0.25 + 512.0 / 4096) + 2 * (1 + 256.0 / 256));
   CHECK(simulate_free_links(b.program_, costs).makespan.value == 0);
 }
 

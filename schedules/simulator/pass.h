@@ -1,0 +1,151 @@
+#pragma once
+
+// The two ways through a program's instructions. Both keep the same state and follow the same rules; what a
+// caller wants beside the clocks (varied times, a timeline, where time is lost) comes in as hooks, resolved
+// at compile time, so that the plain run pays for none of them.
+
+#include "schedules/simulator/instructions.h"
+#include "schedules/simulator/prices.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace stagecraft::simulator {
+
+/// A transfer's moments, seconds.
+struct Sending {
+  double started, begin, end;
+};
+
+/// Hooks that do nothing: inherit and hide what is wanted.
+struct Hooks {
+  /// What an instruction takes, from its price.
+  [[nodiscard]] static double compute_seconds(const Instruction&, double price) { return price; }
+  [[nodiscard]] static double transfer_seconds(const Instruction&, double price) { return price; }
+  static void computed(const Instruction&, double /*begin*/, double /*end*/) {}
+  static void sent(const Instruction&, const Sending&) {}
+  static void waited(const Instruction&, double /*begin*/, double /*end*/) {}
+  /// `clock` holds for every member when it came; the last one came at `last`.
+  static void met(const Collective&, const std::vector<double>& /*clock*/, double /*last*/, double /*end*/) {}
+};
+
+/// Of the run under way, seconds. Sized once for a program.
+struct RunState {
+  std::vector<double> clock;     // per rank
+  std::vector<double> accounts;  // per rank and account
+  std::vector<double> posted;    // per transfer
+  std::vector<double> arrived;   // per transfer
+  std::vector<double> lane_free;
+
+  RunState(const Instructions& code, std::size_t ranks)
+      : clock(ranks),
+        accounts(ranks * account_count),
+        posted(code.transfer_route.size()),
+        arrived(code.transfer_route.size()),
+        lane_free(code.lanes) {}
+  /// Posted and arrived are written before they are read.
+  void begin() {
+    std::fill(clock.begin(), clock.end(), 0.0);
+    std::fill(accounts.begin(), accounts.end(), 0.0);
+    std::fill(lane_free.begin(), lane_free.end(), 0.0);
+  }
+};
+
+/// What one instruction does to the state.
+template <class H>
+class Machine {
+ public:
+  Machine(const Instructions& code, const Prices& prices, RunState& state, H& hooks)
+      : code_(code), prices_(prices), state_(state), hooks_(hooks) {}
+
+  [[nodiscard]] double now(const Instruction& i) const { return state_.clock[at(i.rank)]; }
+
+  void compute(const Instruction& i) {
+    const double begin = now(i);
+    book(i, begin + hooks_.compute_seconds(i, prices_.compute[at(i.operand)]));
+    hooks_.computed(i, begin, now(i));
+  }
+
+  /// Once the transfer's end is known.
+  void wait(const Instruction& i) {
+    const double begin = now(i);
+    const double until = state_.arrived[at(i.operand)];
+    if (!(until > begin)) return;
+    book(i, until);
+    hooks_.waited(i, begin, until);
+  }
+
+  /// Carries out a transfer that is ready to begin. Returns its end.
+  double send(const Instruction& i, double started, double begin) {
+    const std::size_t transfer = at(i.operand);
+    const std::size_t route = at(code_.transfer_route[transfer]);
+    const double end = begin + hooks_.transfer_seconds(i, prices_.route[route]);
+    state_.lane_free[at(code_.routes[route].lane)] = end;
+    state_.arrived[transfer] = end;
+    hooks_.sent(i, {started, begin, end});
+    return end;
+  }
+
+  /// Once for all members, when all have come.
+  void meet(const Instruction& i) {
+    const Collective& collective = code_.collectives[at(i.operand)];
+    double last = 0;
+    for (const Rank member : collective.members) last = std::max(last, state_.clock[member.index()]);
+    const double end = last + prices_.collective[at(i.operand)];
+    hooks_.met(collective, state_.clock, last, end);
+    for (const Rank member : collective.members) {
+      double& clock = state_.clock[member.index()];
+      state_.accounts[member.index() * account_count + wait_other] += end - clock;
+      clock = end;
+    }
+  }
+
+ private:
+  static std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
+  void book(const Instruction& i, double until) {
+    double& clock = state_.clock[at(i.rank)];
+    state_.accounts[at(i.rank) * account_count + i.account] += until - clock;
+    clock = until;
+  }
+
+  const Instructions& code_;
+  const Prices& prices_;
+  RunState& state_;
+  H& hooks_;
+};
+
+/// Where every pair of ranks has its own links: in topological order every time an instruction needs is known
+/// when its turn comes.
+template <class H>
+void run_in_order(const Instructions& code, const Prices& prices, RunState& state, H& hooks) {
+  state.begin();
+  Machine<H> machine(code, prices, state, hooks);
+  for (const Instruction& i : code.order) {
+    switch (i.kind) {
+      case Instruction::Kind::compute:
+        machine.compute(i);
+        break;
+      case Instruction::Kind::post:
+        state.posted[static_cast<std::size_t>(i.operand)] = machine.now(i);
+        break;
+      case Instruction::Kind::send: {
+        const auto transfer = static_cast<std::size_t>(i.operand);
+        const auto route = static_cast<std::size_t>(code.transfer_route[transfer]);
+        const double lane = state.lane_free[static_cast<std::size_t>(code.routes[route].lane)];
+        machine.send(i, machine.now(i), std::max({machine.now(i), state.posted[transfer], lane}));
+        break;
+      }
+      case Instruction::Kind::wait:
+        machine.wait(i);
+        break;
+      case Instruction::Kind::collective:
+        machine.meet(i);
+        break;
+    }
+  }
+}
+
+}  // namespace stagecraft::simulator

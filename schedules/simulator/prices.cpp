@@ -1,0 +1,86 @@
+#include "schedules/simulator/prices.h"
+
+#include "schedules/base/error.h"
+#include "schedules/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace stagecraft::simulator {
+namespace {
+
+Bytes payload_bytes(const CostTable& costs, const Route& route) {
+  switch (route.payload) {
+    case Payload::activation:
+      return costs.stages[route.to.index()].input;
+    case Payload::gradient:
+      return costs.stages[route.to.index()].output;
+    case Payload::loss:
+      break;
+  }
+  return costs.loss;
+}
+
+double collective_seconds(const CostTable& costs, const Collective& collective) {
+  if (collective.op == Op::agree_norm) return agreement_time(costs.network, collective.members).value;
+  const Bytes parameters = costs.stages[collective.stage.index()].parameters;
+  return all_reduce(costs.network, collective.members, parameters).time().value;
+}
+
+}  // namespace
+
+void Prices::set(const Instructions& code, const CostTable& costs, Links links, std::size_t stages,
+                 std::size_t ranks) {
+  STAGECRAFT_CHECK(costs.stages.size() == stages,
+                   fmt::format("a cost table of {} stages for a program of {}", costs.stages.size(), stages));
+  STAGECRAFT_CHECK(costs.speed.empty() || costs.speed.size() >= ranks,
+                   fmt::format("{} speeds for {} ranks", costs.speed.size(), ranks));
+  compute.resize(code.seats.size() * part_count);
+  route.resize(code.routes.size());
+  collective.resize(code.collectives.size());
+  for (std::size_t i = 0; i < code.seats.size(); ++i) {
+    const Seat& seat = code.seats[i];
+    const StageCosts& stage = costs.stages[seat.stage.index()];
+    const double speed = costs.speed_of(seat.rank);
+    double* parts = &compute[i * part_count];
+    parts[forward_part] = stage.forward.value / speed;
+    parts[backward_part] = (stage.backward_input + stage.backward_weight).value / speed;
+    parts[input_part] = stage.backward_input.value / speed;
+    parts[weight_part] = stage.backward_weight.value / speed;
+    parts[step_part] = stage.step.value / speed;
+  }
+  if (links == Links::free) {
+    std::fill(route.begin(), route.end(), 0.0);
+    std::fill(collective.begin(), collective.end(), 0.0);
+    card_count = 0;  // nothing takes time, so nothing queues
+    return;
+  }
+  for (std::size_t i = 0; i < code.routes.size(); ++i) {
+    const Route& r = code.routes[i];
+    route[i] = costs.network.between(r.sender, r.receiver).time(payload_bytes(costs, r)).value;
+  }
+  for (std::size_t i = 0; i < code.collectives.size(); ++i) {
+    collective[i] = collective_seconds(costs, code.collectives[i]);
+  }
+  share_cards(code, costs.network, ranks);
+}
+
+void Prices::share_cards(const Instructions& code, const Network& network, std::size_t ranks) {
+  card_count = 0;
+  const bool any = std::any_of(network.levels.begin(), network.levels.end(),
+                               [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
+  if (!any) return;
+  cards.resize(code.routes.size());
+  // Every level has at most as many children with ranks in them as there are ranks.
+  const auto card = [&](std::size_t level, std::int64_t child, std::size_t direction) {
+    return static_cast<std::int32_t>((level * ranks + static_cast<std::size_t>(child)) * 2 + direction);
+  };
+  for (std::size_t i = 0; i < code.routes.size(); ++i) {
+    const Network::Path path = network.path(code.routes[i].sender, code.routes[i].receiver);
+    cards[i] = path.shared ? Cards{card(path.level, path.from, 0), card(path.level, path.to, 1)} : Cards{};
+    if (path.shared) card_count = network.levels.size() * ranks * 2;
+  }
+}
+
+}  // namespace stagecraft::simulator

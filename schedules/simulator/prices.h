@@ -1,0 +1,38 @@
+#pragma once
+
+// What every instruction of a program takes, from a cost table: all look-ups in costs and network are done
+// here, once a run.
+
+#include "schedules/costs.h"
+#include "schedules/simulator/instructions.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft::simulator {
+
+enum class Links : std::uint8_t { priced, free };
+
+struct Prices {
+  /// Cards that several pairs of ranks share: the one a route leaves by and the one it comes in by.
+  struct Cards {
+    std::int32_t out = -1, in = -1;  ///< -1: the route has its link for itself
+  };
+
+  std::vector<double> compute;     ///< seconds, per seat and part
+  std::vector<double> route;       ///< seconds
+  std::vector<double> collective;  ///< seconds
+  std::vector<Cards> cards;        ///< per route; empty when nothing is shared
+  std::size_t card_count = 0;
+
+  /// Prices `code`, which belongs to a program of `stages` stages and `ranks` ranks. A second call for the
+  /// same code and network allocates nothing.
+  void set(const Instructions& code, const CostTable& costs, Links links, std::size_t stages,
+           std::size_t ranks);
+
+ private:
+  void share_cards(const Instructions& code, const Network& network, std::size_t ranks);
+};
+
+}  // namespace stagecraft::simulator
