@@ -4,74 +4,69 @@
 
 namespace stagecraft::simulator {
 
-void LostTimeHooks::append(std::size_t rank, double begin, double end, Cause cause) {
-  if (!(end > begin)) return;
-  auto& pieces = pieces_[rank];
-  if (!pieces.empty() && pieces.back().cause == cause) {
-    pieces.back().end = end;
+void LostTimeHooks::append(Row& row, double until, Cause cause) {
+  if (!row.empty() && !(until > row.back().end)) return;
+  if (!row.empty() && row.back().cause == cause) {
+    row.back().end = until;
   } else {
-    pieces.push_back({end, cause});
+    row.push_back({until, cause});
   }
 }
 
 void LostTimeHooks::lose(std::size_t rank, double begin, double end, Cause cause) {
   if (!(end > begin)) return;
   lost_[rank][cause] += end - begin;
-  append(rank, begin, end, cause);
+  append(ranks_[rank], end, cause);
 }
 
-void LostTimeHooks::follow(std::size_t rank, double begin, double end, std::size_t other) {
-  const auto& pieces = pieces_[other];
-  auto piece = std::upper_bound(pieces.begin(), pieces.end(), begin,
+void LostTimeHooks::follow(std::size_t rank, double begin, double end, const Row& row, Cause moving) {
+  auto piece = std::upper_bound(row.begin(), row.end(), begin,
                                 [](double time, const Piece& p) { return time < p.end; });
-  // What `other` is waited for stands behind its pieces, so they reach to `end`, but for a rounding.
-  for (; begin < end; ++piece) {
-    const bool last = piece == pieces.end();
-    const double until = last ? end : std::min(end, piece->end);
-    lose(rank, begin, until, last ? work : piece->cause);
+  for (; begin < end && piece != row.end(); ++piece) {
+    const double until = std::min(end, piece->end);
+    lose(rank, begin, until, piece->cause == transfer ? moving : piece->cause);
     begin = until;
-    if (last) break;
   }
 }
 
-void LostTimeHooks::computed(const Instruction& i, double begin, double end) {
-  append(static_cast<std::size_t>(i.rank), begin, end, work);
+void LostTimeHooks::computed(const Instruction& i, double /*begin*/, double end) {
+  append(ranks_[static_cast<std::size_t>(i.rank)], end, work);
 }
 
 void LostTimeHooks::sent(const Instruction& i, const Sending& sending) {
-  const auto transfer = static_cast<std::size_t>(i.operand);
-  const auto route = static_cast<std::size_t>(code_.transfer_route[transfer]);
-  double& lane = lane_free_[static_cast<std::size_t>(code_.routes[route].lane)];
-  double begin = std::max(sending.started, lane);
-  const Prices::Cards cards = prices_.card_count > 0 ? prices_.cards[route] : Prices::Cards{};
-  if (cards.out >= 0) {
-    begin = std::max({begin, card_free_[static_cast<std::size_t>(cards.out)],
-                      card_free_[static_cast<std::size_t>(cards.in)]});
+  const auto transfer_number = static_cast<std::size_t>(i.operand);
+  const auto route = static_cast<std::size_t>(code_.transfer_route[transfer_number]);
+  Row& lane = lanes_[static_cast<std::size_t>(code_.routes[route].lane)];
+  double free = std::max(sending.started, lane.empty() ? 0 : lane.back().end);
+  if (prices_.card_count > 0 && prices_.cards[route].out >= 0) {
+    double& out = card_free_[static_cast<std::size_t>(prices_.cards[route].out)];
+    double& in = card_free_[static_cast<std::size_t>(prices_.cards[route].in)];
+    free = std::max({free, out, in});
+    out = in = sending.end;
   }
-  // The moment itself where no slot was lacking, not one that rounds differently.
-  const double end =
-      begin < sending.begin ? std::min(sending.end, begin + (sending.end - sending.begin)) : sending.end;
-  lane = end;
-  if (cards.out >= 0) {
-    card_free_[static_cast<std::size_t>(cards.out)] = card_free_[static_cast<std::size_t>(cards.in)] = end;
-  }
-  sendings_[transfer] = {sending.started, end};
+  append(lane, free, transfer);  // behind others on a card, if at all
+  append(lane, sending.begin, memory);
+  append(lane, sending.end, transfer);
+  sent_[transfer_number] = {sending.started, sending.begin, sending.end, free};
 }
 
 void LostTimeHooks::waited(const Instruction& i, double begin, double end) {
   const auto rank = static_cast<std::size_t>(i.rank);
-  const Sent& sending = sendings_[static_cast<std::size_t>(i.operand)];
-  const double slot = std::clamp(sending.end_with_slot, begin, end);
+  const Sent& sent = sent_[static_cast<std::size_t>(i.operand)];
+  const Route& route =
+      code_.routes[static_cast<std::size_t>(code_.transfer_route[static_cast<std::size_t>(i.operand)])];
+  const Row& lane = lanes_[static_cast<std::size_t>(route.lane)];
+  // Of the delay, what this wait does not see while it lasts.
+  const double seen = std::max(0.0, sent.begin - std::max(begin, sent.free));
+  const double late = std::clamp(end - ((sent.begin - sent.free) - seen), begin, end);
   if (i.account == wait_send) {
-    lose(rank, begin, slot, blocked_send);
+    follow(rank, begin, late, lane, blocked_send);
   } else {
-    const double started = std::clamp(sending.started, begin, slot);
-    const std::size_t route =
-        static_cast<std::size_t>(code_.transfer_route[static_cast<std::size_t>(i.operand)]);
-    follow(rank, begin, started, code_.routes[route].sender.index());
-    lose(rank, started, slot, transfer);
+    const double started = std::clamp(sent.started, begin, late);
+    follow(rank, begin, started, ranks_[route.sender.index()]);
+    follow(rank, started, late, lane, transfer);
   }
-  lose(rank, slot, end, memory);
+  lose(rank, late, end, memory);
 }
 
 void LostTimeHooks::met(const Collective& collective, const std::vector<double>& clock, double last,
@@ -79,16 +74,15 @@ void LostTimeHooks::met(const Collective& collective, const std::vector<double>&
   const Rank latest = *std::max_element(collective.members.begin(), collective.members.end(),
                                         [&](Rank a, Rank b) { return clock[a.index()] < clock[b.index()]; });
   for (const Rank member : collective.members) {
-    follow(member.index(), clock[member.index()], last, latest.index());
+    follow(member.index(), clock[member.index()], last, ranks_[latest.index()]);
     lose(member.index(), last, end, barrier);
   }
 }
 
 const std::vector<Causes>& LostTimeHooks::finish(const std::vector<double>& clock) {
   const auto latest = std::max_element(clock.begin(), clock.end());
-  for (std::size_t r = 0; r < clock.size(); ++r) {
-    follow(r, clock[r], *latest, static_cast<std::size_t>(latest - clock.begin()));
-  }
+  const Row& row = ranks_[static_cast<std::size_t>(latest - clock.begin())];
+  for (std::size_t r = 0; r < clock.size(); ++r) follow(r, clock[r], *latest, row);
   return lost_;
 }
 

@@ -6,7 +6,10 @@
 // been started, the cause is whatever its starter does at that moment: work, or its own cause if it waits
 // too, which is known by then, since causes come before effects in the order of the run. So every rank's
 // past is kept as a row of pieces with one cause each, and a wait for another rank copies the pieces of that
-// rank that lie within the wait.
+// rank that lie within the wait. Every link has such a row too, for those who wait behind a transfer.
+//
+// A transfer that lacked a slot ends later than it would have. Whoever waits for it while the slot is lacking
+// waits for memory; and so does whoever waits for it later, for as long as the delay was, at the wait's end.
 
 #include "schedules/simulator/pass.h"
 
@@ -26,10 +29,10 @@ class LostTimeHooks : public Hooks {
   LostTimeHooks(const Instructions& code, const Prices& prices, std::size_t ranks)
       : code_(code),
         prices_(prices),
-        pieces_(ranks),
+        ranks_(ranks),
+        lanes_(code.lanes),
         lost_(ranks),
-        sendings_(code.transfer_route.size()),
-        lane_free_(code.lanes),
+        sent_(code.transfer_route.size()),
         card_free_(prices.card_count) {}
 
   void computed(const Instruction& i, double begin, double end);
@@ -47,25 +50,25 @@ class LostTimeHooks : public Hooks {
     double end;
     Cause cause;
   };
+  using Row = std::vector<Piece>;
 
-  /// What is remembered of a transfer: when it was started, and when it would have ended had this and those
-  /// before it on its link and cards never lacked a slot.
   struct Sent {
-    double started, end_with_slot;
+    double started, begin, end;
+    double free;  ///< when it would have begun had it not lacked a slot
   };
 
-  void append(std::size_t rank, double begin, double end, Cause cause);
+  static void append(Row& row, double until, Cause cause);
   void lose(std::size_t rank, double begin, double end, Cause cause);
-  /// `rank` waits from begin to end for what `other` does in that time.
-  void follow(std::size_t rank, double begin, double end, std::size_t other);
+  /// `rank` waits from begin to end for what `row` tells; a transfer there counts as `moving`.
+  void follow(std::size_t rank, double begin, double end, const Row& row, Cause moving = transfer);
 
   const Instructions& code_;
   const Prices& prices_;
-  std::vector<std::vector<Piece>> pieces_;  // per rank, without gaps from 0 on
-  std::vector<Causes> lost_;                // per rank
-  std::vector<Sent> sendings_;              // per transfer
-  std::vector<double> lane_free_;           // had no slot been lacking
-  std::vector<double> card_free_;           // likewise
+  std::vector<Row> ranks_;  // without gaps from 0 on
+  std::vector<Row> lanes_;  // while a transfer is to be carried out; between them nobody asks
+  std::vector<Causes> lost_;
+  std::vector<Sent> sent_;  // per transfer
+  std::vector<double> card_free_;
 };
 
 }  // namespace stagecraft::simulator

@@ -169,6 +169,25 @@ TEST_CASE("a sender that waits for a transfer's end is blocked by it, for a slot
   CHECK(lost[1].total().value == 5);
 }
 
+TEST_CASE("a delay for want of a slot is counted once, not again behind it", "[lost_time]") {
+  Builder b(2);
+  for (const int m : {0, 1}) b.transfer(0, Op::start_send, 0, 1, m);
+  for (const int m : {0, 1}) b.transfer(0, Op::wait_send, 0, 1, m);
+  b.transfer(1, Op::post_receive, 0, 1, 1).compute(1, Op::backward, 0).transfer(1, Op::post_receive, 0, 1, 0);
+  for (const int m : {0, 1}) b.transfer(1, Op::wait_receive, 0, 1, m);
+  // Both started at 0; the first posted at 2: on the link 2..7 and 7..12, with a slot 0..5 and 5..10.
+  const std::vector<LostTime> lost = Simulator(b.program_).lost_time(slow_links(2));
+  CHECK(lost[0].memory.value == 2);
+  CHECK(lost[0].blocked_send.value == 10);
+  CHECK(lost[1].memory.value == 2);
+  CHECK(lost[1].exposed_transfer.value == 8);
+  // With links of no time the second only waits behind the first one's slot.
+  const std::vector<LostTime> free = Simulator(b.program_).lost_time(even_costs(2, 1, 2, 0));
+  CHECK(free[0].memory.value == 2);
+  CHECK(free[0].total().value == 2);
+  CHECK(free[1].total().value == 0);
+}
+
 TEST_CASE("at a collective the late one's work is dependency, the collective itself is barrier",
           "[lost_time]") {
   Builder b(2);
