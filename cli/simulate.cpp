@@ -3,6 +3,7 @@
 #include "cli/subject.h"
 #include "schedules/base/error.h"
 #include "schedules/base/files.h"
+#include "schedules/base/statistics.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
@@ -11,10 +12,12 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
@@ -23,6 +26,7 @@ struct SimulateOptions {
   std::string path;
   SubjectRequest request;
   std::string trace, svg;
+  Jitter jitter{.samples = 0};
   bool json = false;
 };
 
@@ -30,7 +34,9 @@ struct SimulateOptions {
 struct Priced {
   Simulation simulation;
   Simulation free_links;
-  Timeline timeline;  ///< empty unless somebody draws it
+  std::vector<LostTime> lost;    ///< a rank
+  std::vector<Seconds> samples;  ///< makespans with jitter, ascending; empty unless asked for
+  Timeline timeline;             ///< empty unless somebody draws it
   int steps = 1;
   std::optional<Seconds> steady_step;  ///< asynchronous only: what a further step adds
 };
@@ -68,6 +74,31 @@ void repeat(Timeline& timeline, Seconds period, int times) {
   timeline.events = std::move(all);
 }
 
+void repeat(LostTime& lost, int times) {
+  const double n = times;
+  for (Seconds* part : {&lost.imbalance, &lost.dependency, &lost.exposed_transfer, &lost.blocked_send,
+                        &lost.memory, &lost.barrier}) {
+    *part = *part * n;
+  }
+}
+
+/// The makespan below which `share` of the samples lie.
+Seconds quantile_of(const std::vector<Seconds>& samples, double share) {
+  std::vector<double> values;
+  for (const Seconds sample : samples) values.push_back(sample.value);
+  return Seconds{quantile(std::move(values), share)};
+}
+
+void require_spread(const CostTable& costs, const Subject& subject, const Jitter& jitter) {
+  const bool measured = std::any_of(costs.stages.begin(), costs.stages.end(),
+                                    [](const StageCosts& stage) { return stage.spread.has_value(); });
+  if (measured || jitter.stage_spread > 0 || jitter.link_spread > 0) return;
+  throw InputError(
+      {subject.path, "/costs/stages"},
+      "no stage has a \"spread\", which a profile's spread_ms would give; say how much times vary "
+      "with --stage-spread or --link-spread");
+}
+
 Seconds steady_step(Plan plan) {
   plan.capacity.reset();
   return predict(plan).step;
@@ -89,6 +120,11 @@ Priced price(const Subject& subject, const SimulateOptions& options) {
   const bool draws = !options.trace.empty() || !options.svg.empty();
   priced.simulation = simulator.run(*costs, draws ? &priced.timeline : nullptr);
   priced.free_links = simulator.run_free_links(*costs);
+  priced.lost = simulator.lost_time(*costs);
+  if (options.jitter.samples > 0) {
+    require_spread(*costs, subject, options.jitter);
+    priced.samples = simulator.sample(*costs, options.jitter);
+  }
   priced.steps = program.groups();
   if (!subject.synchronous) priced.steady_step = steady_step(*subject.plan);
   if (subject.synchronous && options.request.steps) {
@@ -96,6 +132,7 @@ Priced price(const Subject& subject, const SimulateOptions& options) {
     repeat(priced.timeline, priced.simulation.makespan, priced.steps);
     repeat(priced.simulation, priced.steps);
     repeat(priced.free_links, priced.steps);
+    for (LostTime& lost : priced.lost) repeat(lost, priced.steps);
   }
   return priced;
 }
@@ -129,6 +166,12 @@ void print_text(const Subject& subject, const Priced& priced) {
   if (priced.steady_step) {
     summary.row({"a step, once steady", format_duration(*priced.steady_step), "", "what one more step adds"});
   }
+  if (!priced.samples.empty()) {
+    const std::string of = fmt::format("of {} samples{}", priced.samples.size(),
+                                       subject.synchronous && steps > 1 ? " of one step" : "");
+    summary.row({"with jitter, median", format_duration(quantile_of(priced.samples, 0.5)), "", of});
+    summary.row({"with jitter, 95 %", format_duration(quantile_of(priced.samples, 0.95)), "", of});
+  }
   summary.row({"bubble", format_percent(simulation.bubble), format_percent(free.bubble),
                "idle share of the mean rank"});
   print(summary.text());
@@ -143,6 +186,25 @@ void print_text(const Subject& subject, const Priced& priced) {
                format_percent(busy_share(rank, simulation))});
   }
   print(table.text());
+  print("\nWhy ranks are idle, in ms (docs/simulator.md):\n");
+  Table lost(
+      {"rank", "imbalance", "dependency", "exposed transfer", "blocked send", "memory", "barrier", "idle"});
+  for (std::size_t r = 0; r < priced.lost.size(); ++r) {
+    const LostTime& rank = priced.lost[r];
+    lost.row({std::to_string(r), format_ms(rank.imbalance), format_ms(rank.dependency),
+              format_ms(rank.exposed_transfer), format_ms(rank.blocked_send), format_ms(rank.memory),
+              format_ms(rank.barrier), format_ms(rank.total())});
+  }
+  print(lost.text());
+}
+
+Json lost_json(const LostTime& lost) {
+  return {{"imbalance_ms", lost.imbalance.value * 1e3},
+          {"dependency_ms", lost.dependency.value * 1e3},
+          {"exposed_transfer_ms", lost.exposed_transfer.value * 1e3},
+          {"blocked_send_ms", lost.blocked_send.value * 1e3},
+          {"memory_ms", lost.memory.value * 1e3},
+          {"barrier_ms", lost.barrier.value * 1e3}};
 }
 
 Json priced_json(const Subject& subject, const Priced& priced) {
@@ -160,6 +222,11 @@ Json priced_json(const Subject& subject, const Priced& priced) {
       {"free_links",
        {{"makespan_ms", priced.free_links.makespan.value * 1e3}, {"bubble", priced.free_links.bubble}}}};
   if (priced.steady_step) json["steady_step_ms"] = priced.steady_step->value * 1e3;
+  if (!priced.samples.empty()) {
+    json["jitter"] = {{"samples", priced.samples.size()},
+                      {"makespan_p50_ms", quantile_of(priced.samples, 0.5).value * 1e3},
+                      {"makespan_p95_ms", quantile_of(priced.samples, 0.95).value * 1e3}};
+  }
   json["rank_times"] = Json::array();
   for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
     const RankTimes& rank = simulation.ranks[r];
@@ -175,6 +242,7 @@ Json priced_json(const Subject& subject, const Priced& priced) {
                                       {"wait_send_ms", rank.wait_send.value * 1e3},
                                       {"wait_other_ms", rank.wait_other.value * 1e3},
                                       {"idle_at_end_ms", rank.idle_end.value * 1e3},
+                                      {"lost", lost_json(priced.lost[r])},
                                       {"busy", busy_share(rank, simulation)}});
   }
   return json;
@@ -216,6 +284,18 @@ void add_simulate(CLI::App& app) {
                    "how many; default: one, or for an asynchronous schedule until it is steady")
       ->check(CLI::Range(1, 10'000))
       ->type_name("N");
+  verb->add_option("--jitter", options->jitter.samples,
+                   "simulate as often with times that vary, and say what the median and 95 % stay below")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("SAMPLES");
+  verb->add_option("--seed", options->jitter.seed, "of the jitter")->type_name("N");
+  verb->add_option("--stage-spread", options->jitter.stage_spread,
+                   "interquartile range over median of the times of stages whose costs have no spread")
+      ->check(CLI::Range(0.0, 10.0))
+      ->type_name("SHARE");
+  verb->add_option("--link-spread", options->jitter.link_spread, "the same of transfers")
+      ->check(CLI::Range(0.0, 10.0))
+      ->type_name("SHARE");
   verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE.json");
   verb->add_option("--svg", options->svg, "write a picture")->type_name("FILE.svg");
   verb->add_flag("--json", options->json, "one JSON document instead of text");

@@ -83,6 +83,42 @@ TEST_CASE("simulate of an asynchronous plan fills once", "[simulate]") {
   CHECK(says(simulate({plan}).out, "once steady"));
 }
 
+TEST_CASE("simulate says where every rank's idle time goes", "[simulate]") {
+  const ScratchFolder folder;
+  CHECK(says(simulate({kPlan}).out, "exposed transfer"));
+  for (const Json& rank : simulated({changed_plan(folder, even), "--steps", "2"})["rank_times"]) {
+    CHECK(rank["lost"]["dependency_ms"].get<double>() == Approx(2 * 9.0));
+    CHECK(rank["lost"]["exposed_transfer_ms"].get<double>() == Approx(0).margin(1e-9));
+  }
+  const Json json = simulated({kPlan});
+  for (const Json& rank : json["rank_times"]) {
+    double total =
+        rank["forward_ms"].get<double>() + rank["backward_ms"].get<double>() + rank["step_ms"].get<double>();
+    for (const Json& part : rank["lost"]) total += part.get<double>();
+    CHECK(total == Approx(json["makespan_ms"].get<double>()));
+  }
+}
+
+TEST_CASE("simulate --jitter gives the median and the 95th percentile", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string plan = changed_plan(folder, even);
+  const Json given = simulated({plan, "--jitter", "500", "--stage-spread", "0.1"})["jitter"];
+  CHECK(given["samples"] == 500);
+  CHECK(given["makespan_p50_ms"].get<double>() > 33);
+  CHECK(given["makespan_p95_ms"].get<double>() > given["makespan_p50_ms"].get<double>());
+  CHECK(simulated({plan, "--jitter", "500", "--stage-spread", "0.1"})["jitter"] == given);
+  CHECK(simulated({plan, "--jitter", "500", "--stage-spread", "0.1", "--seed", "1"})["jitter"] != given);
+  CHECK_FALSE(simulated({plan}).contains("jitter"));
+  const CommandResult none = simulate({plan, "--jitter", "10"});
+  CHECK(none.code == 2);
+  CHECK(says(none.err, "--stage-spread"));
+  const std::string measured = changed_plan(folder, [](Json& p) {
+    even(p);
+    p["costs"]["stages"][1]["spread"] = {{"forward_ms", 0.5}};
+  });
+  CHECK(simulated({measured, "--jitter", "50"})["jitter"]["makespan_p95_ms"].get<double>() > 33);
+}
+
 TEST_CASE("simulate writes a trace and a picture of all steps", "[simulate]") {
   const ScratchFolder folder;
   const std::string trace = folder.path("t.json");

@@ -40,6 +40,8 @@ TEST_CASE("devices multiply over levels and the reserve is taken off", "[cluster
   CHECK(*cluster.usable_memory() == Bytes{22LL << 30});
   CHECK(cluster.network().between(Rank{0}, Rank{3}).bytes_per_second == 25e9);
   CHECK(cluster.network().between(Rank{3}, Rank{4}).bytes_per_second == 3e9);
+  CHECK(cluster.levels[0].shared_by == SharedBy::pair);
+  CHECK(cluster.levels[1].shared_by == SharedBy::child);
   CHECK_FALSE(flat_cluster("", 2, Link{}).usable_memory());
 }
 

@@ -181,6 +181,20 @@ TEST_CASE("views of the stage's input take no bytes", "[stage_costs]") {
   CHECK(only.forward_peak == Bytes{100});  // the copy that is sent
 }
 
+TEST_CASE("layers' spreads add in squares; a stage without any has none", "[stage_costs]") {
+  Measurement m;
+  m.layers.resize(3);
+  CHECK_FALSE(stage_costs(m, 0, 3, 0).spread);
+  m.layers[0].forward.spread = Seconds{3};
+  m.layers[1].forward.spread = Seconds{4};
+  m.layers[2].step.spread = Seconds{1};
+  const StageCosts costs = stage_costs(m, 0, 2, 0);
+  REQUIRE(costs.spread);
+  CHECK(costs.spread->forward == Seconds{5});
+  CHECK(costs.spread->step == Seconds{});
+  CHECK(stage_costs(m, 2, 3, 0).spread->step == Seconds{1});
+}
+
 TEST_CASE("stage_costs agrees with an interpreter of storages", "[stage_costs]") {
   REQUIRE(rc::check("bytes of a random stage", [] {
     const int layers = *rc::gen::inRange(1, 9);
