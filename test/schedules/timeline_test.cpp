@@ -1,6 +1,7 @@
 #include "schedules/timeline.h"
 
 #include "schedules/base/error.h"
+#include "schedules/pictures/svg.h"
 #include "test/support/catch.h"
 
 #include <string>

@@ -1,0 +1,198 @@
+#include "schedules/pictures/svg_boxes.h"
+
+#include "schedules/base/table.h"
+#include "schedules/pictures/shares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace stagecraft::pictures {
+namespace {
+
+constexpr double kPointed = 4;          // narrower boxes cannot be pointed at
+constexpr std::size_t kAllBoxes = 4000; // up to so many boxes have a tooltip however narrow
+constexpr double kDense = 1.3;          // below this mean width single boxes cannot be told apart
+constexpr double kColumn = 3;           // of a dense picture
+constexpr double kStretch = 36;         // with one tooltip for its small boxes
+
+class Boxes {
+ public:
+  Boxes(SvgWriter& svg, const Layout& layout, const PanelLayout& panel)
+      : svg_(svg), layout_(layout), panel_(panel) {
+    std::size_t boxes = 0;
+    double width = 0;
+    for (const Row& row : panel.rows) {
+      for (const Event* event : row.events) {
+        if (is_sent(look_of(*event))) continue;
+        ++boxes;
+        width += width_of(*event);
+      }
+    }
+    all_ = boxes <= kAllBoxes;
+    dense_ = boxes > 0 && width / static_cast<double>(boxes) < kDense;
+  }
+
+  void write() {
+    for (const Row& row : panel_.rows) {
+      small_ = false;
+      if (dense_) add_shares(row);
+      if (!dense_ || layout_.sizes.sends > 0) {
+        for (const Event* event : row.events) add(row, *event);
+      }
+      if (small_) add_stretches(row);
+    }
+    for (const auto& [fill, path] : paths_) svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", fill, path);
+    if (!stretches_.empty()) svg_.add("<g fill-opacity=\"0\">\n{}</g>\n", stretches_);
+    for (const auto& [fill, boxes] : boxes_) svg_.add("<g fill=\"{}\">\n{}</g>\n", fill, boxes);
+    for (const auto& [style, texts] : texts_) {
+      svg_.add("<g font-size=\"{}\" fill=\"{}\" text-anchor=\"middle\" pointer-events=\"none\">\n{}</g>\n",
+               short_number(style.first), style.second, texts);
+    }
+  }
+
+ private:
+  [[nodiscard]] double width_of(const Event& event) const {
+    return layout_.x(event.end) - layout_.x(event.begin);
+  }
+
+  void add(const Row& row, const Event& event) {
+    const Look look = look_of(event);
+    const double left = layout_.x(event.begin);
+    const double width = layout_.x(event.end) - left;
+    double top = row.top;
+    double height = layout_.sizes.boxes;
+    if (is_sent(look)) {
+      if (layout_.sizes.sends == 0) return;
+      height = layout_.sizes.sends / 2 - 1;
+      top += layout_.sizes.boxes + (look == Look::sent_activation ? 1 : height + 2);
+    } else if (dense_) {
+      return;
+    }
+    const std::size_t stages = row.stages.size();
+    const std::size_t stage = is_compute(event.action.op) ? row.stage_position(event) : 0;
+    if (!all_ && width < kPointed) {
+      small_ = true;
+      const std::string fill = is_wait(look) ? style_of(look).fill : fill_of(look, stage, stages);
+      paths_[fill] += box_path(left, top, std::max(width, 0.05), height);
+      return;
+    }
+    const double seam = width > 3 && !is_sent(look) ? 0.7 : 0;  // white between neighbours, where there is room
+    boxes_[fill_of(look, stage, stages)] +=
+        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n",
+                    short_number(left), short_number(top), short_number(std::max(width - seam, 0.05)),
+                    short_number(height), width > 8 && height > 12 ? " rx=\"2\"" : "",
+                    escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
+                    format_duration(event.begin - panel_.begin));
+    if (!is_sent(look)) inscribe(row, event, left + (width - seam) / 2, width - seam);
+  }
+
+  /// The micro-batch's number in a compute box, the cause in a wait, where they fit.
+  void inscribe(const Row& row, const Event& event, double middle, double width) {
+    const Look look = look_of(event);
+    const bool computes = is_compute(event.action.op);
+    if (look == Look::other || (!computes && layout_.sizes.boxes < 20)) return;
+    const std::string text = computes ? std::to_string(event.action.micro_batch.value)
+                                      : event_name(event, row.stages.size() > 1);
+    for (const double size : {11.0, 9.0, 7.5}) {
+      if (size > layout_.sizes.boxes * 0.8 || (!computes && size != 9)) continue;
+      if (text_width(text, size) > width - (computes ? 1 : 8)) continue;
+      texts_[{size, style_of(look).ink}] +=
+          fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", short_number(middle),
+                      short_number(row.top + layout_.sizes.boxes / 2 + size * 0.36), escape(text));
+      return;
+    }
+  }
+
+  /// Columns of a dense row, equal neighbours together: from the top what every look takes of the time.
+  void add_shares(const Row& row) {
+    small_ = true;
+    const auto columns = static_cast<std::size_t>(std::ceil(layout_.plot / kColumn));
+    const double width = layout_.plot / static_cast<double>(columns);
+    const std::vector<Shares> shares = shares_of(row, layout_.begin, layout_.end, columns);
+    const auto pixels = [&](const Shares& of, std::size_t look) {
+      return std::round(static_cast<double>(of.at(look)) * layout_.sizes.boxes * 2) / 2;
+    };
+    const auto same = [&](const Shares& a, const Shares& b) {
+      for (std::size_t i = 0; i < kLooks; ++i) {
+        if (pixels(a, i) != pixels(b, i)) return false;
+      }
+      return true;
+    };
+    for (std::size_t first = 0; first < columns;) {
+      std::size_t last = first + 1;
+      while (last < columns && same(shares[first], shares[last])) ++last;
+      double top = row.top;
+      for (std::size_t i = 0; i < kLooks; ++i) {
+        const double height = std::min(pixels(shares[first], i), row.top + layout_.sizes.boxes - top);
+        if (height <= 0) continue;
+        paths_[style_of(static_cast<Look>(i)).fill] +=
+            box_path(layout_.left + static_cast<double>(first) * width, top,
+                     static_cast<double>(last - first) * width, height);
+        top += height;
+      }
+      first = last;
+    }
+  }
+
+  /// What stretches of a row are, for those who point at boxes too small to say it themselves.
+  void add_stretches(const Row& row) {
+    const auto columns = static_cast<std::size_t>(std::ceil(layout_.plot / kStretch));
+    const double width = layout_.plot / static_cast<double>(columns);
+    const double seconds = (layout_.end - layout_.begin) / static_cast<double>(columns);
+    const std::vector<Shares> shares = shares_of(row, layout_.begin, layout_.end, columns);
+    for (std::size_t i = 0; i < columns; ++i) {
+      const Seconds begin{layout_.begin + static_cast<double>(i) * seconds};
+      stretches_ += fmt::format("<path d=\"{}\"><title>{}, {} to {}: {}</title></path>\n",
+                                box_path(layout_.x(begin), row.top, width, layout_.sizes.boxes),
+                                escape(row.name), format_duration(begin),
+                                format_duration(begin + Seconds{seconds}), describe_shares(shares[i]));
+    }
+  }
+
+  SvgWriter& svg_;
+  const Layout& layout_;
+  const PanelLayout& panel_;
+  bool all_ = true, dense_ = false;
+  bool small_ = false;  ///< the row at hand has boxes without tooltips
+  std::map<std::string, std::string> paths_, boxes_;  ///< by fill
+  std::map<std::pair<double, std::string>, std::string> texts_;  ///< by size and colour
+  std::string stretches_;
+};
+
+const char* pattern_of(Look look) {
+  switch (look) {
+    case Look::wait_activation:
+      return "stagecraft-wait-activation";
+    case Look::wait_gradient:
+      return "stagecraft-wait-gradient";
+    case Look::wait_loss:
+      return "stagecraft-wait-loss";
+    default:
+      return "stagecraft-wait-send";
+  }
+}
+
+}  // namespace
+
+void write_patterns(SvgWriter& svg) {
+  svg.add("<defs>\n");
+  for (const Look look : {Look::wait_activation, Look::wait_gradient, Look::wait_loss, Look::wait_send}) {
+    svg.add("<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
+            "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
+            pattern_of(look), style_of(look).fill);
+  }
+  svg.add("</defs>\n");
+}
+
+std::string fill_of(Look look, std::size_t k, std::size_t n) {
+  return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
+}
+
+void write_boxes(SvgWriter& svg, const Layout& layout, const PanelLayout& panel) {
+  Boxes(svg, layout, panel).write();
+}
+
+}  // namespace stagecraft::pictures
