@@ -118,7 +118,8 @@ Comparison compare(const Subject& subject, const std::string& names, const Subje
     throw InputError({subject.path, ""},
                      "is one schedule, written out; --compare takes a plan, to put its stages under others");
   }
-  const bool flushes = std::all_of(chosen.begin(), chosen.end(), [](const Schedule* s) { return s->synchronous; });
+  const bool flushes =
+      std::all_of(chosen.begin(), chosen.end(), [](const Schedule* s) { return s->synchronous; });
   const int steps = request.steps.value_or(flushes ? 1 : kDrawnSteps);
   Comparison comparison;
   comparison.steps = request.steps.value_or(0);
@@ -131,7 +132,7 @@ Comparison compare(const Subject& subject, const std::string& names, const Subje
 std::string comparison_text(const Subject& subject, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
   const std::string time = comparison.steps > 1 ? fmt::format("{} steps ms", comparison.steps) : "step ms";
-  std::vector<std::string> columns{"<schedule", time,      "of best", "bubble",  "peak memory",
+  std::vector<std::string> columns{"<schedule", time,       "of best", "bubble",  "peak memory",
                                    "of rank",   "messages", "sent",    "versions"};
   const auto capacity = subject.capacity();
   if (capacity) columns.push_back("fits " + format_bytes(*capacity));
@@ -147,16 +148,15 @@ std::string comparison_text(const Subject& subject, const Comparison& comparison
       continue;
     }
     steady = steady || c.steady;
-    std::vector<std::string> cells{
-        c.schedule + (c.steady ? " *" : ""),
-        format_ms(c.time),
-        best > Seconds{} ? fmt::format("{:.3f}", c.time / best) : "-",
-        format_percent(c.bubble),
-        format_bytes(c.peak),
-        std::to_string(c.worst.value),
-        std::to_string(c.messages),
-        format_bytes(c.sent),
-        std::to_string(c.versions)};
+    std::vector<std::string> cells{c.schedule + (c.steady ? " *" : ""),
+                                   format_ms(c.time),
+                                   best > Seconds{} ? fmt::format("{:.3f}", c.time / best) : "-",
+                                   format_percent(c.bubble),
+                                   format_bytes(c.peak),
+                                   std::to_string(c.worst.value),
+                                   std::to_string(c.messages),
+                                   format_bytes(c.sent),
+                                   std::to_string(c.versions)};
     if (capacity) cells.emplace_back(c.fits ? "yes" : "no");
     table.row(std::move(cells));
   }

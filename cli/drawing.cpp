@@ -58,7 +58,7 @@ Panel draw(const Subject& subject, const LoweredProgram& program, const Proof& p
   const CostTable& costs = *subject.costs();
   Panel panel;
   const Simulation simulation = simulate(program, costs, &panel.timeline);
-  panel.timeline.title = summary(subject);
+  panel.timeline.title = summary(subject) + (repeats > 1 ? fmt::format(", {} steps", repeats) : "");
   panel.capacity = subject.capacity();
   const auto has_bytes = [](const MemoryProof& memory) { return memory.peak > Bytes{}; };
   const bool bytes = std::any_of(proof.memory.begin(), proof.memory.end(), has_bytes);

@@ -10,8 +10,8 @@
 
 namespace stagecraft::cli {
 
-/// Simulates `program`, the subject's as lowered, once more and records it, `repeats` times in a row (steps of
-/// a synchronous schedule). Its memory is drawn where the costs have bytes.
+/// Simulates `program`, the subject's as lowered, once more and records it, `repeats` times in a row (steps
+/// of a synchronous schedule). Its memory is drawn where the costs have bytes.
 [[nodiscard]] Panel draw(const Subject& subject, const LoweredProgram& program, const Proof& proof,
                          int repeats);
 

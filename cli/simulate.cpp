@@ -204,7 +204,7 @@ void run_comparison(const SimulateOptions& options) {
     print_json(comparison_json(subject, comparison));
     return;
   }
-  print(fmt::format("{}: {} stages on {} ranks, {} micro-batches a step, under\n\n", subject.path,
+  print(fmt::format("{}: stages {}, ranks {}, micro-batches a step {}\n\n", subject.path,
                     subject.plan->stages.size(), subject.program.placement.world(),
                     subject.plan->micro_batches));
   print(comparison_text(subject, comparison));

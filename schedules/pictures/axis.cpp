@@ -36,7 +36,8 @@ Axis axis_of(double begin, double end, double most) {
   for (double k = first; k * step <= end * unit.per_second * (1 + 1e-9); ++k) {
     const double value = k == 0 ? 0 : k * step;
     axis.ticks.push_back(Seconds{value / unit.per_second});
-    axis.labels.push_back(fmt::format("{:.10g}{}{}", value, k == first ? " " : "", k == first ? unit.name : ""));
+    axis.labels.push_back(
+        fmt::format("{:.10g}{}{}", value, k == first ? " " : "", k == first ? unit.name : ""));
   }
   return axis;
 }

@@ -11,10 +11,10 @@ namespace {
 
 constexpr double kMinPlot = 860;
 constexpr double kMaxPlot = 1800;
-constexpr double kForwardBox = 17;  // wanted width of a forward's box: two digits fit
-constexpr double kTitle = 44;       // title and figures
-constexpr double kAxis = 34;        // ticks and their unit
-constexpr double kRightColumn = 96; // busy share and peak
+constexpr double kForwardBox = 17;   // wanted width of a forward's box: two digits fit
+constexpr double kTitle = 44;        // title and figures
+constexpr double kAxis = 34;         // ticks and their unit
+constexpr double kRightColumn = 96;  // busy share and peak
 
 RowSizes sizes_for(std::size_t rows) {
   if (rows <= 8) return {26, 10, 30, 13, 12};
@@ -85,8 +85,7 @@ PanelLayout rows_of(const Panel& panel, std::size_t most) {
     Row& row = out.rows[next++];
     row_of[rank] = &row;
     row.rank = rank;
-    row.name =
-        rank < timeline.rank_names.size() ? timeline.rank_names[rank] : fmt::format("rank {}", rank);
+    row.name = rank < timeline.rank_names.size() ? timeline.rank_names[rank] : fmt::format("rank {}", rank);
     if (rank < panel.memory.size()) row.memory = &panel.memory[rank];
   }
   for (const Event& event : timeline.events) {

@@ -52,12 +52,12 @@ inline constexpr std::size_t kMostRows = 128;
 struct Layout {
   std::vector<PanelLayout> panels{};
   RowSizes sizes{};
-  bool memory = false;          ///< some panel has curves
-  Bytes memory_top{};           ///< what the height of a memory strip stands for
-  double begin = 0, end = 0;    ///< seconds, of all panels
-  double left = 0, plot = 0;    ///< of the time axis
-  double legend = 0;            ///< top of the legend
-  double top = 0, bottom = 0;   ///< of all rows
+  bool memory = false;         ///< some panel has curves
+  Bytes memory_top{};          ///< what the height of a memory strip stands for
+  double begin = 0, end = 0;   ///< seconds, of all panels
+  double left = 0, plot = 0;   ///< of the time axis
+  double legend = 0;           ///< top of the legend
+  double top = 0, bottom = 0;  ///< of all rows
   double width = 0, height = 0;
 
   [[nodiscard]] double x(Seconds at) const { return left + (at.value - begin) / (end - begin) * plot; }

@@ -9,21 +9,21 @@ namespace stagecraft::pictures {
 namespace {
 
 constexpr std::array<Style, kLooks> kStyles{{
-    {"forward", "#a9cbea", "#5f97cc", "#12304d", 'F', '-', 153},
-    {"recompute", "#cdc7ec", "#9b8fd6", "#2b2357", 'R', '-', 183},
-    {"backward", "#a8d5ab", "#5fae6b", "#153d1e", 'B', '=', 151},
-    {"input gradient", "#93d3c8", "#4aa697", "#0f3a33", 'I', '=', 116},
-    {"weight gradient", "#dbe39b", "#b3bd55", "#3d4210", 'W', '~', 186},
-    {"optimizer step", "#f4c56d", "#f4c56d", "#573d05", 'S', 's', 222},
-    {"reduction, norm", "#e8a49c", "#e8a49c", "#5c1f18", 'A', 'a', 217},
-    {"load, report", "#d8d2c6", "#d8d2c6", "#4d4536", 'L', 'l', 187},
-    {"wait for activation", "#dfe7f0", "#dfe7f0", "#5b6b7c", '.', '.', 0},
-    {"wait for gradient", "#dfecdf", "#dfecdf", "#5a6e5c", '.', '.', 0},
-    {"wait for loss", "#eadff0", "#eadff0", "#6a5a72", '.', '.', 0},
-    {"wait to send", "#f4e6cf", "#f4e6cf", "#7a6844", '.', '.', 0},
-    {"activation sent", "#4f86bd", "#4f86bd", "#12304d", '>', '>', 0},
-    {"gradient sent", "#559e61", "#559e61", "#153d1e", '<', '<', 0},
-    {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0},
+    {"forward", "#a9cbea", "#5f97cc", "#12304d", 'F', '-', 153, 110},
+    {"recompute", "#cdc7ec", "#9b8fd6", "#2b2357", 'R', '-', 183, 140},
+    {"backward", "#a8d5ab", "#5fae6b", "#153d1e", 'B', '=', 151, 108},
+    {"input gradient", "#93d3c8", "#4aa697", "#0f3a33", 'I', '=', 116, 73},
+    {"weight gradient", "#dbe39b", "#b3bd55", "#3d4210", 'W', '~', 186, 143},
+    {"optimizer step", "#f4c56d", "#f4c56d", "#573d05", 'S', 's', 222, 222},
+    {"reduction, norm", "#e8a49c", "#e8a49c", "#5c1f18", 'A', 'a', 217, 217},
+    {"load, report", "#d8d2c6", "#d8d2c6", "#4d4536", 'L', 'l', 187, 187},
+    {"wait for activation", "#dfe7f0", "#dfe7f0", "#5b6b7c", '.', '.', 0, 0},
+    {"wait for gradient", "#dfecdf", "#dfecdf", "#5a6e5c", '.', '.', 0, 0},
+    {"wait for loss", "#eadff0", "#eadff0", "#6a5a72", '.', '.', 0, 0},
+    {"wait to send", "#f4e6cf", "#f4e6cf", "#7a6844", '.', '.', 0, 0},
+    {"activation sent", "#4f86bd", "#4f86bd", "#12304d", '>', '>', 0, 0},
+    {"gradient sent", "#559e61", "#559e61", "#153d1e", '<', '<', 0, 0},
+    {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0, 0},
 }};
 
 Look of_payload(Payload payload, Look activation, Look gradient, Look loss) {

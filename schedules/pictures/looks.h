@@ -40,11 +40,12 @@ inline constexpr std::size_t kLooks = 15;
 struct Style {
   const char* label;
   const char* fill;
-  const char* deep;  ///< the shade of a rank's last stage, where it holds several
-  const char* ink;   ///< for text on either
-  char letter;       ///< in text
-  char filling;      ///< of the rest of a box in text
-  int terminal;      ///< background of xterm's 256 colours; 0: none
+  const char* deep;   ///< the shade of a rank's last stage, where it holds several
+  const char* ink;    ///< for text on either
+  char letter;        ///< in text
+  char filling;       ///< of the rest of a box in text
+  int terminal;       ///< background of xterm's 256 colours; 0: none
+  int terminal_deep;  ///< for every second of a rank's stages
 };
 [[nodiscard]] const Style& style_of(Look look);
 

@@ -3,6 +3,7 @@
 #include "schedules/base/table.h"
 #include "schedules/pictures/axis.h"
 #include "schedules/pictures/svg_boxes.h"
+#include "schedules/pictures/svg_fills.h"
 #include "schedules/pictures/svg_legend.h"
 #include "schedules/pictures/svg_memory.h"
 
@@ -38,9 +39,10 @@ class Drawing {
 
  private:
   void frame() {
-    svg_.add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
-             "{0:.0f} {1:.0f}\" font-family=\"{2}\">\n",
-             layout_.width, layout_.height, kFont);
+    svg_.add(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
+        "{0:.0f} {1:.0f}\" font-family=\"{2}\">\n",
+        layout_.width, layout_.height, kFont);
     write_patterns(svg_);
     svg_.add("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
   }
@@ -75,6 +77,10 @@ class Drawing {
     const RowSizes& sizes = layout_.sizes;
     const double span = (panel.end - panel.begin).value;
     const double right = layout_.left + layout_.plot + 8;
+    if (sizes.boxes < 20 && !panel.rows.empty()) {
+      svg_.label(right, panel.rows.front().top - 4, sizes.font, layout_.memory ? "busy, peak" : "busy",
+                 "fill=\"#8a8a8a\"");
+    }
     for (const Row& row : panel.rows) {
       svg_.add("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#f7f7f7\"/>\n",
                short_number(layout_.x(panel.begin)), short_number(row.top),

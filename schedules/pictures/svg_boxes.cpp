@@ -2,8 +2,10 @@
 
 #include "schedules/base/table.h"
 #include "schedules/pictures/shares.h"
+#include "schedules/pictures/svg_fills.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -11,11 +13,11 @@
 namespace stagecraft::pictures {
 namespace {
 
-constexpr double kPointed = 4;          // narrower boxes cannot be pointed at
-constexpr std::size_t kAllBoxes = 4000; // up to so many boxes have a tooltip however narrow
-constexpr double kDense = 1.3;          // below this mean width single boxes cannot be told apart
-constexpr double kColumn = 3;           // of a dense picture
-constexpr double kStretch = 36;         // with one tooltip for its small boxes
+constexpr double kPointed = 4;           // narrower boxes cannot be pointed at
+constexpr std::size_t kAllBoxes = 4000;  // up to so many boxes have a tooltip however narrow
+constexpr double kDense = 1.3;           // below this mean width single boxes cannot be told apart
+constexpr double kColumn = 3;            // of a dense picture
+constexpr double kStretch = 36;          // with one tooltip for its small boxes
 
 class Boxes {
  public:
@@ -42,6 +44,11 @@ class Boxes {
         for (const Event* event : row.events) add(row, *event);
       }
       if (small_) add_stretches(row);
+    }
+    // The first look's area is the smallest and lies on top.
+    for (std::size_t i = kLooks; i-- > 0;) {
+      if (areas_.at(i).empty()) continue;
+      svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", style_of(static_cast<Look>(i)).fill, areas_.at(i));
     }
     for (const auto& [fill, path] : paths_) svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", fill, path);
     if (!stretches_.empty()) svg_.add("<g fill-opacity=\"0\">\n{}</g>\n", stretches_);
@@ -78,13 +85,14 @@ class Boxes {
       paths_[fill] += box_path(left, top, std::max(width, 0.05), height);
       return;
     }
-    const double seam = width > 3 && !is_sent(look) ? 0.7 : 0;  // white between neighbours, where there is room
-    boxes_[fill_of(look, stage, stages)] +=
-        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n",
-                    short_number(left), short_number(top), short_number(std::max(width - seam, 0.05)),
-                    short_number(height), width > 8 && height > 12 ? " rx=\"2\"" : "",
-                    escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
-                    format_duration(event.begin - panel_.begin));
+    const double seam =
+        width > 3 && !is_sent(look) ? 0.7 : 0;  // white between neighbours, where there is room
+    boxes_[fill_of(look, stage, stages)] += fmt::format(
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n",
+        short_number(left), short_number(top), short_number(std::max(width - seam, 0.05)),
+        short_number(height), width > 8 && height > 12 ? " rx=\"2\"" : "",
+        escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
+        format_duration(event.begin - panel_.begin));
     if (!is_sent(look)) inscribe(row, event, left + (width - seam) / 2, width - seam);
   }
 
@@ -93,8 +101,8 @@ class Boxes {
     const Look look = look_of(event);
     const bool computes = is_compute(event.action.op);
     if (look == Look::other || (!computes && layout_.sizes.boxes < 20)) return;
-    const std::string text = computes ? std::to_string(event.action.micro_batch.value)
-                                      : event_name(event, row.stages.size() > 1);
+    const std::string text =
+        computes ? std::to_string(event.action.micro_batch.value) : event_name(event, row.stages.size() > 1);
     for (const double size : {11.0, 9.0, 7.5}) {
       if (size > layout_.sizes.boxes * 0.8 || (!computes && size != 9)) continue;
       if (text_width(text, size) > width - (computes ? 1 : 8)) continue;
@@ -105,34 +113,29 @@ class Boxes {
     }
   }
 
-  /// Columns of a dense row, equal neighbours together: from the top what every look takes of the time.
+  /// A dense row: areas on top of each other whose heights are what every look takes of the time.
   void add_shares(const Row& row) {
     small_ = true;
     const auto columns = static_cast<std::size_t>(std::ceil(layout_.plot / kColumn));
     const double width = layout_.plot / static_cast<double>(columns);
     const std::vector<Shares> shares = shares_of(row, layout_.begin, layout_.end, columns);
-    const auto pixels = [&](const Shares& of, std::size_t look) {
-      return std::round(static_cast<double>(of.at(look)) * layout_.sizes.boxes * 2) / 2;
-    };
-    const auto same = [&](const Shares& a, const Shares& b) {
-      for (std::size_t i = 0; i < kLooks; ++i) {
-        if (pixels(a, i) != pixels(b, i)) return false;
+    std::vector<double> below(columns, 0.0);  // where the looks so far end, as a part of the height
+    for (std::size_t i = 0; i < kLooks; ++i) {
+      std::string edge;
+      double drawn = 0;
+      bool there = false;
+      for (std::size_t c = 0; c < columns; ++c) {
+        below[c] += static_cast<double>(shares[c].at(i));
+        there = there || shares[c].at(i) > 0;
+        const double height = std::round(std::min(1.0, below[c]) * layout_.sizes.boxes * 2) / 2;
+        if (height == drawn) continue;
+        edge += fmt::format("H{}V{}", short_number(layout_.left + static_cast<double>(c) * width),
+                            short_number(row.top + height));
+        drawn = height;
       }
-      return true;
-    };
-    for (std::size_t first = 0; first < columns;) {
-      std::size_t last = first + 1;
-      while (last < columns && same(shares[first], shares[last])) ++last;
-      double top = row.top;
-      for (std::size_t i = 0; i < kLooks; ++i) {
-        const double height = std::min(pixels(shares[first], i), row.top + layout_.sizes.boxes - top);
-        if (height <= 0) continue;
-        paths_[style_of(static_cast<Look>(i)).fill] +=
-            box_path(layout_.left + static_cast<double>(first) * width, top,
-                     static_cast<double>(last - first) * width, height);
-        top += height;
-      }
-      first = last;
+      if (!there) continue;
+      areas_.at(i) += fmt::format("M{} {}{}H{}V{}z", short_number(layout_.left), short_number(row.top), edge,
+                                  short_number(layout_.left + layout_.plot), short_number(row.top));
     }
   }
 
@@ -155,41 +158,14 @@ class Boxes {
   const Layout& layout_;
   const PanelLayout& panel_;
   bool all_ = true, dense_ = false;
-  bool small_ = false;  ///< the row at hand has boxes without tooltips
+  bool small_ = false;                                ///< the row at hand has boxes without tooltips
   std::map<std::string, std::string> paths_, boxes_;  ///< by fill
   std::map<std::pair<double, std::string>, std::string> texts_;  ///< by size and colour
+  std::array<std::string, kLooks> areas_;                        ///< of dense rows
   std::string stretches_;
 };
 
-const char* pattern_of(Look look) {
-  switch (look) {
-    case Look::wait_activation:
-      return "stagecraft-wait-activation";
-    case Look::wait_gradient:
-      return "stagecraft-wait-gradient";
-    case Look::wait_loss:
-      return "stagecraft-wait-loss";
-    default:
-      return "stagecraft-wait-send";
-  }
-}
-
 }  // namespace
-
-void write_patterns(SvgWriter& svg) {
-  svg.add("<defs>\n");
-  for (const Look look : {Look::wait_activation, Look::wait_gradient, Look::wait_loss, Look::wait_send}) {
-    svg.add("<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
-            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
-            "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
-            pattern_of(look), style_of(look).fill);
-  }
-  svg.add("</defs>\n");
-}
-
-std::string fill_of(Look look, std::size_t k, std::size_t n) {
-  return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
-}
 
 void write_boxes(SvgWriter& svg, const Layout& layout, const PanelLayout& panel) {
   Boxes(svg, layout, panel).write();

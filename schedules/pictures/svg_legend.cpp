@@ -1,7 +1,7 @@
 #include "schedules/pictures/svg_legend.h"
 
 #include "schedules/base/table.h"
-#include "schedules/pictures/svg_boxes.h"
+#include "schedules/pictures/svg_fills.h"
 #include "schedules/pictures/svg_memory.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ Legend::Legend(const Layout& layout) {
   if (idle) add(Mark::swatch, "idle", {"#f7f7f7"});
   if (layout.memory) {
     add(Mark::swatch, "memory held all the time", {kFixedFill});
-    add(Mark::swatch, "for a while", {kHeldFill});
+    add(Mark::swatch, "for a while", {layout.sizes.memory > 20 ? kHeldFill : kThinHeldFill});
     add(Mark::dot, "peak", {kPeakMark});
     for (const PanelLayout& panel : layout.panels) {
       if (!shows_capacity(layout, *panel.panel)) continue;
@@ -59,8 +59,8 @@ void Legend::place(const Layout& layout) {
   double x = kMargin;
   int line = 0;
   for (Entry& entry : entries_) {
-    const double width =
-        kSwatch * static_cast<double>(entry.fills.size()) + 5 + text_width(entry.label, kFontSize * 0.93) + 16;
+    const double width = kSwatch * static_cast<double>(entry.fills.size()) + 5 +
+                         text_width(entry.label, kFontSize * 0.93) + 16;
     if (x + width > layout.width && x > kMargin) {
       x = kMargin;
       ++line;

@@ -8,48 +8,54 @@
 namespace stagecraft::pictures {
 namespace {
 
-/// The curve's outline as path commands from its first point on, at most two a pixel: of the levels within
-/// one the highest is kept, and the last.
-std::string outline(const Layout& layout, const Row& row, Seconds end) {
+/// The curve's outline as path commands, from the level held all the time at the left end on. Of the levels
+/// within `step` pixels the highest is kept, and the last.
+std::string outline(const Layout& layout, const Row& row, double step) {
   std::string path;
-  double column = -1;
-  double x = layout.x(Seconds{layout.begin});
-  double highest = layout.memory_y(row, row.memory->fixed);
-  double last = highest;
+  double drawn = layout.memory_y(row, row.memory->fixed);
+  double x = 0;
+  double highest = drawn;
+  double last = drawn;
+  const auto move_to = [&](double y) {
+    if (y != drawn) path += fmt::format("V{}", short_number(y));
+    drawn = y;
+  };
   const auto flush = [&] {
-    path += fmt::format("H{}V{}", short_number(x), short_number(highest));
-    if (last != highest) path += fmt::format("V{}", short_number(last));
+    if (highest == drawn && last == drawn) return;
+    path += fmt::format("H{}", short_number(x));
+    move_to(highest);
+    move_to(last);
   };
   for (const MemoryCurve::Point& point : row.memory->points) {
     const double y = layout.memory_y(row, point.held);
-    if (std::floor(layout.x(point.at)) == column) {
+    if (layout.x(point.at) - x < step) {
       highest = std::min(highest, y);
     } else {
       flush();
       x = layout.x(point.at);
-      column = std::floor(x);
       highest = y;
     }
     last = y;
   }
   flush();
-  return path + fmt::format("H{}", short_number(layout.x(end)));
+  return path;
 }
 
 void write_curve(SvgWriter& svg, const Layout& layout, const PanelLayout& panel, const Row& row) {
+  const bool roomy = layout.sizes.memory > 20;
   const double bottom = layout.memory_bottom(row);
   const double left = layout.x(panel.begin);
   const double right = layout.x(panel.end);
   const double fixed = layout.memory_y(row, row.memory->fixed);
-  const std::string line = outline(layout, row, panel.end);
   svg.add("<g><title>{}: {} at most, at {}; {} all the time</title>", escape(row.name),
           format_bytes(row.memory->peak()), format_duration(row.memory->peak_at() - panel.begin),
           format_bytes(row.memory->fixed));
-  svg.add("<path fill=\"{}\" d=\"M{} {}{}V{}z\"/>", kHeldFill, short_number(left), short_number(bottom), line,
-          short_number(bottom));
-  svg.add("<path fill=\"{}\" d=\"{}\"/>", kFixedFill, box_path(left, fixed, right - left, bottom - fixed));
-  svg.add("<path fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" d=\"M{} {}{}\"/></g>\n", kHeldLine,
-          layout.sizes.memory > 20 ? "0.9" : "0.5", short_number(left), short_number(fixed), line);
+  svg.add("<path fill=\"{}\"{} d=\"M{} {}V{}{}H{}V{}z\"/>", roomy ? kHeldFill : kThinHeldFill,
+          roomy ? fmt::format(" stroke=\"{}\" stroke-width=\".9\"", kHeldLine) : "", short_number(left),
+          short_number(bottom), short_number(fixed), outline(layout, row, roomy ? 0.5 : 2),
+          short_number(right), short_number(bottom));
+  svg.add("<path fill=\"{}\" d=\"{}\"/></g>\n", kFixedFill,
+          box_path(left, fixed + 0.4, right - left, std::max(0.0, bottom - fixed - 0.4)));
 }
 
 }  // namespace
@@ -70,10 +76,11 @@ void write_memory(SvgWriter& svg, const Layout& layout, const PanelLayout& panel
     write_curve(svg, layout, panel, row);
     if (shows_capacity(layout, *panel.panel)) {
       const double y = layout.memory_y(row, *panel.panel->capacity);
-      svg.add("<path fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} "
-              "{}H{}\"/>\n",
-              kCapacityLine, roomy ? "1" : "0.6", short_number(layout.left), short_number(y),
-              short_number(layout.left + layout.plot));
+      svg.add(
+          "<path fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} "
+          "{}H{}\"/>\n",
+          kCapacityLine, roomy ? "1" : "0.6", short_number(layout.left), short_number(y),
+          short_number(layout.left + layout.plot));
     }
     const Bytes peak = row.memory->peak();
     svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n",

@@ -8,7 +8,8 @@
 namespace stagecraft::pictures {
 
 inline constexpr const char* kHeldFill = "#ccd3df";
-inline constexpr const char* kFixedFill = "#a9b3c4";
+inline constexpr const char* kThinHeldFill = "#8b98b0";  ///< of strips too thin for a line on top
+inline constexpr const char* kFixedFill = "#aab4c5";
 inline constexpr const char* kHeldLine = "#5c6b84";
 inline constexpr const char* kPeakMark = "#c0392b";
 inline constexpr const char* kCapacityLine = "#c0392b";

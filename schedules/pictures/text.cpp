@@ -16,8 +16,9 @@ namespace pictures {
 namespace {
 
 constexpr std::size_t kLeastColumns = 20;
-constexpr std::size_t kRoomForFigures = 70;  // columns from which names, busy share and peak have a place
-constexpr std::size_t kLongestName = 20;
+// From so many columns on there is a place for "rank 0", for busy share and peak, for "rank 0: stage 0".
+constexpr std::size_t kRoomForRank = 50, kRoomForFigures = 90, kRoomForNames = 110;
+constexpr std::size_t kLongestName = 24;
 
 /// A box of a row in whole columns.
 struct Span {
@@ -29,12 +30,15 @@ class TextPicture {
  public:
   TextPicture(const Panel& panel, const TextOptions& options)
       : options_(options), rows_(rows_of(panel, std::max<std::size_t>(1, options.most_rows))) {
-    const std::size_t columns = std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options.columns)));
+    const std::size_t columns =
+        std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options.columns)));
     figures_ = columns >= kRoomForFigures;
     std::size_t longest = 0;
     for (const Row& row : rows_.rows) longest = std::max(longest, row.name.size());
     for (const Row& row : rows_.rows) {
-      labels_.push_back(figures_ && longest <= kLongestName ? row.name : std::to_string(row.rank));
+      const bool names = columns >= kRoomForNames && longest <= kLongestName;
+      const char* rank = columns >= kRoomForRank ? "rank " : "";
+      labels_.push_back(names ? row.name : fmt::format("{}{}", rank, row.rank));
       label_ = std::max(label_, labels_.back().size());
       if (figures_) right_ = std::max(right_, figures_of(row).size());
     }
@@ -84,31 +88,29 @@ class TextPicture {
     return out;
   }
 
-  [[nodiscard]] std::string box(const Row& row, const Span& span, bool odd) const {
+  std::string box(const Row& row, const Span& span, bool odd) {
     const Look look = look_of(*span.event);
     const Style& style = style_of(look);
     const std::size_t width = span.end - span.begin;
     if (is_wait(look)) return std::string(width, '.');
     const bool computes = is_compute(span.event->action.op);
     const std::string number = computes ? std::to_string(span.event->action.micro_batch.value) : "";
-    const std::string name = style.letter + number;
-    std::string inside(1, style.letter);
-    if (options_.colors) {
-      inside = number.size() <= width && computes ? number : computes ? "" : inside;
-    } else if (row.stages.size() > 1 && computes &&
-               event_name(*span.event, true).size() <= width) {
-      inside = event_name(*span.event, true);
-    } else if (name.size() <= width) {
-      inside = name;
-    }
+    const bool second = computes && row.stage_position(*span.event) % 2 == 1;
+    const char letter = second ? static_cast<char>(style.letter - 'A' + 'a') : style.letter;
+    second_ = second_ || second;
+    std::string inside(1, letter);
+    if (number.size() + 1 <= width) inside += number;
+    if (options_.colors && computes) inside = number.size() <= width ? number : "";
     inside.resize(width, options_.colors ? ' ' : style.filling);
     if (!options_.colors) return inside;
     // Neighbours of one kind stay apart: every other box is underlined.
-    return fmt::format("\x1b[38;5;16;48;5;{}{}m{}\x1b[0m", style.terminal, odd ? ";4" : "", inside);
+    return fmt::format("\x1b[38;5;16;48;5;{}{}m{}\x1b[0m", second ? style.terminal_deep : style.terminal,
+                       odd ? ";4" : "", inside);
   }
 
   [[nodiscard]] std::string axis() const {
-    const Axis axis = axis_of(rows_.begin.value, rows_.end.value, std::max(1.0, static_cast<double>(plot_) / 12));
+    const Axis axis =
+        axis_of(rows_.begin.value, rows_.end.value, std::max(1.0, static_cast<double>(plot_) / 12));
     const std::size_t left = label_ + 1;
     std::string ticks(left + plot_, ' ');
     std::string numbers;
@@ -154,6 +156,11 @@ class TextPicture {
           std::string_view(style.label).size() + (options_.colors ? 4 : 2));
     }
     if (waits) add(". wait", 6);
+    if (second_) {
+      const std::string which = options_.colors ? "darker" : "lower case";
+      const std::string stages = which + ": every second of a rank's stages";
+      add(stages, stages.size());
+    }
     if (rows_.rows.size() < rows_.ranks) {
       const std::string some = fmt::format("{} of {} ranks", rows_.rows.size(), rows_.ranks);
       add(some, some.size());
@@ -167,6 +174,7 @@ class TextPicture {
   bool figures_ = false;
   std::size_t label_ = 0, right_ = 0, plot_ = 0;
   std::array<bool, kLooks> used_{};
+  bool second_ = false;
 };
 
 }  // namespace
