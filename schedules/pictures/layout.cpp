@@ -41,6 +41,24 @@ double plot_width(const Layout& layout) {
   return std::clamp(kForwardBox * (layout.end - layout.begin) / *middle, kMinPlot, kMaxPlot);
 }
 
+/// Whether the mean box is too narrow to be told from its neighbours.
+bool is_dense(const Layout& layout) {
+  constexpr double kLeastWidth = 1.3;
+  std::size_t boxes = 0;
+  double seconds = 0;
+  for (const PanelLayout& panel : layout.panels) {
+    for (const Row& row : panel.rows) {
+      for (const Event* event : row.events) {
+        if (is_sent(look_of(*event))) continue;
+        ++boxes;
+        seconds += (event->end - event->begin).value;
+      }
+    }
+  }
+  const double width = seconds / (layout.end - layout.begin) * layout.plot;
+  return boxes > 0 && width / static_cast<double>(boxes) < kLeastWidth;
+}
+
 /// Capacities far above the peaks would press the curves flat: they are left out, and told in words.
 Bytes memory_top(const std::vector<Panel>& panels) {
   Bytes top;
@@ -134,6 +152,8 @@ Layout lay_out(const std::vector<Panel>& panels) {
   }
   layout.left = kMargin + label + 12;
   layout.plot = plot_width(layout);
+  layout.dense = is_dense(layout);
+  if (layout.dense) layout.sizes.sends = 0;
   layout.width = layout.left + layout.plot + kRightColumn;
   return layout;
 }

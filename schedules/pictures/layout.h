@@ -52,6 +52,7 @@ inline constexpr std::size_t kMostRows = 128;
 struct Layout {
   std::vector<PanelLayout> panels{};
   RowSizes sizes{};
+  bool dense = false;          ///< single boxes could not be told apart: rows show shares, and no sends
   bool memory = false;         ///< some panel has curves
   Bytes memory_top{};          ///< what the height of a memory strip stands for
   double begin = 0, end = 0;   ///< seconds, of all panels

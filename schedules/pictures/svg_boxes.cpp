@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kPointed = 4;           // narrower boxes cannot be pointed at
 constexpr std::size_t kAllBoxes = 4000;  // up to so many boxes have a tooltip however narrow
-constexpr double kDense = 1.3;           // below this mean width single boxes cannot be told apart
 constexpr double kColumn = 3;            // of a dense picture
 constexpr double kStretch = 36;          // with one tooltip for its small boxes
 
@@ -24,23 +23,16 @@ class Boxes {
   Boxes(SvgWriter& svg, const Layout& layout, const PanelLayout& panel)
       : svg_(svg), layout_(layout), panel_(panel) {
     std::size_t boxes = 0;
-    double width = 0;
-    for (const Row& row : panel.rows) {
-      for (const Event* event : row.events) {
-        if (is_sent(look_of(*event))) continue;
-        ++boxes;
-        width += width_of(*event);
-      }
-    }
+    for (const Row& row : panel.rows) boxes += row.events.size();
     all_ = boxes <= kAllBoxes;
-    dense_ = boxes > 0 && width / static_cast<double>(boxes) < kDense;
   }
 
   void write() {
     for (const Row& row : panel_.rows) {
       small_ = false;
-      if (dense_) add_shares(row);
-      if (!dense_ || layout_.sizes.sends > 0) {
+      if (layout_.dense) {
+        add_shares(row);
+      } else {
         for (const Event* event : row.events) add(row, *event);
       }
       if (small_) add_stretches(row);
@@ -60,10 +52,6 @@ class Boxes {
   }
 
  private:
-  [[nodiscard]] double width_of(const Event& event) const {
-    return layout_.x(event.end) - layout_.x(event.begin);
-  }
-
   void add(const Row& row, const Event& event) {
     const Look look = look_of(event);
     const double left = layout_.x(event.begin);
@@ -74,8 +62,6 @@ class Boxes {
       if (layout_.sizes.sends == 0) return;
       height = layout_.sizes.sends / 2 - 1;
       top += layout_.sizes.boxes + (look == Look::sent_activation ? 1 : height + 2);
-    } else if (dense_) {
-      return;
     }
     const std::size_t stages = row.stages.size();
     const std::size_t stage = is_compute(event.action.op) ? row.stage_position(event) : 0;
@@ -157,7 +143,7 @@ class Boxes {
   SvgWriter& svg_;
   const Layout& layout_;
   const PanelLayout& panel_;
-  bool all_ = true, dense_ = false;
+  bool all_ = true;
   bool small_ = false;                                ///< the row at hand has boxes without tooltips
   std::map<std::string, std::string> paths_, boxes_;  ///< by fill
   std::map<std::pair<double, std::string>, std::string> texts_;  ///< by size and colour

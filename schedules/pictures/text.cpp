@@ -110,7 +110,7 @@ class TextPicture {
 
   [[nodiscard]] std::string axis() const {
     const Axis axis =
-        axis_of(rows_.begin.value, rows_.end.value, std::max(1.0, static_cast<double>(plot_) / 12));
+        axis_of(rows_.begin.value, rows_.end.value, std::max(1.0, static_cast<double>(plot_) / 9));
     const std::size_t left = label_ + 1;
     std::string ticks(left + plot_, ' ');
     std::string numbers;
