@@ -129,6 +129,10 @@ Comparison compare(const Subject& subject, const std::string& names, const Subje
   return comparison;
 }
 
+bool Comparison::any() const {
+  return std::any_of(schedules.begin(), schedules.end(), [](const Compared& c) { return c.refused.empty(); });
+}
+
 std::string comparison_text(const Subject& subject, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
   const std::string time = comparison.steps > 1 ? fmt::format("{} steps ms", comparison.steps) : "step ms";

@@ -32,6 +32,8 @@ struct Compared {
 struct Comparison {
   std::vector<Compared> schedules;
   int steps = 0;  ///< that were asked for; 0: none, `time` is of one step
+
+  [[nodiscard]] bool any() const;  ///< whether some schedule could take the plan
 };
 
 /// `names` are schedules, separated by commas, or "all". Throws InputError for an unknown one, and for a

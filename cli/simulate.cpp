@@ -29,9 +29,9 @@ struct SimulateOptions {
   std::string path;
   SubjectRequest request;
   std::string trace, svg;
-  std::string compare;        ///< schedules to put side by side
-  bool unit_costs = false;    ///< instead of the plan's
-  std::optional<bool> drawn;  ///< as text; absent: on a terminal, where it is not large
+  std::optional<std::string> compare;  ///< schedules to put side by side
+  bool unit_costs = false;             ///< instead of the plan's
+  bool text = false, no_text = false;  ///< neither: drawn on a terminal where the ranks are few
   bool json = false;
 };
 
@@ -65,9 +65,8 @@ Seconds steady_step(Plan plan, const CostTable& costs) {
 /// Whether the terminal gets a picture: where it was asked for, or where it is there and the ranks are few.
 bool draws_text(const Subject& subject, const SimulateOptions& options) {
   constexpr int kFewRanks = 16;
-  if (options.json) return false;
-  const int ranks = subject.program.placement.world();
-  return options.drawn.value_or(standard_output().present && ranks <= kFewRanks);
+  if (options.json || options.no_text) return false;
+  return options.text || (standard_output().present && subject.program.placement.world() <= kFewRanks);
 }
 
 Priced price(const Subject& subject, const SimulateOptions& options) {
@@ -197,22 +196,25 @@ Subject priced_subject(const SimulateOptions& options) {
 
 void run_comparison(const SimulateOptions& options) {
   if (!options.trace.empty()) throw InputError("--trace is of one schedule; with --compare use --svg");
+  if (options.text) throw InputError("--text is of one schedule; with --compare use --svg");
   const Subject subject = priced_subject(options);
-  Comparison comparison = compare(subject, options.compare, options.request, !options.svg.empty());
-  if (!options.svg.empty()) write_file_atomically(options.svg, to_svg(comparison_panels(comparison)));
+  Comparison comparison = compare(subject, *options.compare, options.request, !options.svg.empty());
+  const bool any = comparison.any();
+  if (any && !options.svg.empty()) write_file_atomically(options.svg, to_svg(comparison_panels(comparison)));
   if (options.json) {
     print_json(comparison_json(subject, comparison));
-    return;
+  } else {
+    print(fmt::format("{}: stages {}, ranks {}, micro-batches a step {}\n\n", subject.path,
+                      subject.plan->stages.size(), subject.program.placement.world(),
+                      subject.plan->micro_batches));
+    print(comparison_text(subject, comparison));
+    if (any && !options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
   }
-  print(fmt::format("{}: stages {}, ranks {}, micro-batches a step {}\n\n", subject.path,
-                    subject.plan->stages.size(), subject.program.placement.world(),
-                    subject.plan->micro_batches));
-  print(comparison_text(subject, comparison));
-  if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
+  if (!any) throw RefusedError(subject.path + ": none of these schedules can take it");
 }
 
 void run(const SimulateOptions& options) {
-  if (!options.compare.empty()) return run_comparison(options);
+  if (options.compare) return run_comparison(options);
   const Subject subject = priced_subject(options);
   const Priced priced = [&] {
     try {
@@ -251,8 +253,9 @@ void add_simulate(CLI::App& app) {
       ->type_name("N");
   verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE.json");
   verb->add_option("--svg", options->svg, "write a picture")->type_name("FILE.svg");
-  verb->add_flag("--text,!--no-text", options->drawn,
-                 "draw it here as text; default: on a terminal, up to 16 ranks");
+  CLI::Option* text = verb->add_flag("--text", options->text,
+                                     "draw it here as text; without it, on a terminal and up to 16 ranks");
+  verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text);
   verb->add_option("--compare", options->compare,
                    "put the plan under these schedules, side by side; --svg draws all of them")
       ->type_name("NAME,NAME,...|all");
