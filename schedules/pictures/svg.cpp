@@ -82,7 +82,7 @@ class Drawing {
                  "fill=\"#8a8a8a\"");
     }
     for (const Row& row : panel.rows) {
-      svg_.add("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#f7f7f7\"/>\n",
+      svg_.add("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#f2f2f2\"/>\n",
                short_number(layout_.x(panel.begin)), short_number(row.top),
                short_number(layout_.x(panel.end) - layout_.x(panel.begin)), short_number(sizes.boxes));
       const double middle = row.top + sizes.boxes / 2 + sizes.font * 0.36;

@@ -37,7 +37,7 @@ Legend::Legend(const Layout& layout) {
     add(Mark::swatch, fmt::format("{}{}", style_of(look).label, shades ? ", a shade a stage" : ""),
         std::move(fills));
   }
-  if (idle) add(Mark::swatch, "idle", {"#f7f7f7"});
+  if (idle) add(Mark::swatch, "idle", {"#f2f2f2"});
   if (layout.memory) {
     add(Mark::swatch, "memory held all the time", {kFixedFill});
     add(Mark::swatch, "for a while", {layout.sizes.memory > 20 ? kHeldFill : kThinHeldFill});

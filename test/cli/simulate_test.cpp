@@ -167,6 +167,14 @@ TEST_CASE("simulate draws the memory whose peak check proves", "[simulate]") {
   CHECK(says(read_text_file(svg), "peak " + stagecraft::format_bytes(stagecraft::Bytes{peak}) + " on rank "));
 }
 
+TEST_CASE("the picture in the docs is what its command draws", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string pictures = STAGECRAFT_TEST_DATA "/../../docs/pictures/";
+  const std::string svg = folder.path("1f1b.svg");
+  REQUIRE(simulate({pictures + "1f1b.json", "--svg", svg}).code == 0);
+  CHECK(read_text_file(svg) == read_text_file(pictures + "1f1b.svg"));
+}
+
 TEST_CASE("simulate --compare puts schedules side by side", "[simulate]") {
   const ScratchFolder folder;
   const std::string plan = changed_plan(folder, even);
