@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 namespace stagecraft::pictures {
@@ -79,7 +80,7 @@ std::string shade(const Style& style, std::size_t k, std::size_t n) {
   for (const int shift : {16, 8, 0}) {
     const auto a = static_cast<double>((from >> shift) & 255);
     const auto b = static_cast<double>((to >> shift) & 255);
-    mixed |= static_cast<long>(a + (b - a) * part + 0.5) << shift;
+    mixed |= std::lround(a + (b - a) * part) << shift;
   }
   return fmt::format("#{:06x}", mixed);
 }

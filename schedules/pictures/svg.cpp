@@ -90,7 +90,7 @@ class Drawing {
       const std::string busy = span > 0 ? format_percent(row.busy.value / span) : "";
       const std::string peak = row.memory != nullptr ? format_bytes(row.memory->peak()) : "";
       if (sizes.boxes < 20) {
-        svg_.label(right, middle, sizes.font, busy + (peak.empty() ? "" : "  " + peak), "fill=\"#555555\"");
+        svg_.label(right, middle, sizes.font, fmt::format("{}  {}", busy, peak), "fill=\"#555555\"");
         continue;
       }
       if (!busy.empty()) svg_.label(right, middle, 11, busy + " busy", "fill=\"#555555\"");
