@@ -31,6 +31,7 @@ struct SimulateOptions {
   std::string trace, svg;
   std::optional<std::string> compare;  ///< schedules to put side by side
   bool unit_costs = false;             ///< instead of the plan's
+  std::optional<Seconds> from, until;  ///< what is drawn of it
   bool text = false, no_text = false;  ///< neither: drawn on a terminal where the ranks are few
   bool json = false;
 };
@@ -69,6 +70,19 @@ bool draws_text(const Subject& subject, const SimulateOptions& options) {
   return options.text || (standard_output().present && subject.program.placement.world() <= kFewRanks);
 }
 
+/// The part of a picture that was asked for.
+void cut_to(const SimulateOptions& options, Seconds makespan, Panel& panel) {
+  if (!options.from && !options.until) return;
+  const Seconds from = options.from.value_or(Seconds{});
+  const Seconds until = std::min(makespan, options.until.value_or(makespan));
+  if (from >= until) {
+    throw InputError(fmt::format("--from {} --to {}: nothing is between; the whole takes {}",
+                                 format_duration(from), format_duration(until), format_duration(makespan)));
+  }
+  cut(panel, from, until);
+  panel.timeline.title += fmt::format(", from {} to {}", format_duration(from), format_duration(until));
+}
+
 Priced price(const Subject& subject, const SimulateOptions& options) {
   const CostTable* costs = subject.costs();
   const LoweredProgram program = lower(subject.program);
@@ -83,6 +97,7 @@ Priced price(const Subject& subject, const SimulateOptions& options) {
   const int repeats = subject.synchronous ? options.request.steps.value_or(1) : 1;
   if (!options.trace.empty() || !options.svg.empty() || draws_text(subject, options))
     priced.panel = draw(subject, program, proof, repeats);
+  cut_to(options, priced.simulation.makespan * repeats, priced.panel);
   priced.steps *= repeats;
   repeat(priced.simulation, repeats);
   repeat(priced.free_links, repeats);
@@ -196,6 +211,8 @@ Subject priced_subject(const SimulateOptions& options) {
 
 void run_comparison(const SimulateOptions& options) {
   if (!options.trace.empty()) throw InputError("--trace is of one schedule; with --compare use --svg");
+  if (options.from || options.until)
+    throw InputError("--from and --to are of one schedule, not of --compare");
   if (options.text) throw InputError("--text is of one schedule; with --compare use --svg");
   const Subject subject = priced_subject(options);
   Comparison comparison = compare(subject, *options.compare, options.request, !options.svg.empty());
@@ -256,6 +273,14 @@ void add_simulate(CLI::App& app) {
   CLI::Option* text = verb->add_flag("--text", options->text,
                                      "draw it here as text; without it, on a terminal and up to 16 ranks");
   verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text);
+  const auto add_moment = [verb](const char* name, std::optional<Seconds>& moment, const char* what) {
+    verb->add_option_function<double>(
+            name, [&moment](double ms) { moment = Seconds{ms / 1e3}; }, what)
+        ->check(CLI::Range(0.0, kMostMilliseconds))
+        ->type_name("MS");
+  };
+  add_moment("--from", options->from, "draw and trace from this moment on: a closer look");
+  add_moment("--to", options->until, "draw and trace up to this moment");
   verb->add_option("--compare", options->compare,
                    "put the plan under these schedules, side by side; --svg draws all of them")
       ->type_name("NAME,NAME,...|all");

@@ -91,6 +91,7 @@ PanelLayout rows_of(const Panel& panel, std::size_t most) {
   PanelLayout out;
   out.panel = &panel;
   out.ranks = std::max(timeline.rank_names.size(), panel.memory.size());
+  if (!timeline.events.empty()) out.begin = out.end = timeline.events.front().begin;
   for (const Event& event : timeline.events) {
     if (event.rank.valid()) out.ranks = std::max(out.ranks, event.rank.index() + 1);
     out.begin = std::min(out.begin, event.begin);
@@ -139,8 +140,9 @@ Layout lay_out(const std::vector<Panel>& panels) {
     layout.panels.push_back(rows_of(panel, std::max<std::size_t>(2, kMostRows / panels.size())));
     const PanelLayout& added = layout.panels.back();
     rows += added.rows.size();
-    layout.begin = std::min(layout.begin, added.begin.value);
-    layout.end = std::max(layout.end, added.end.value);
+    const bool first = layout.panels.size() == 1;
+    layout.begin = first ? added.begin.value : std::min(layout.begin, added.begin.value);
+    layout.end = first ? added.end.value : std::max(layout.end, added.end.value);
   }
   if (layout.end <= layout.begin) layout.end = layout.begin + 1e-3;
   layout.memory_top = memory_top(panels);

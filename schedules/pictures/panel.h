@@ -41,4 +41,7 @@ struct Panel {
   std::vector<std::string> figures{};  ///< shown under the title: "makespan 36.5 ms"
 };
 
+/// Leaves what happens between two moments, for a closer look; times stay as they are.
+void cut(Panel& panel, Seconds from, Seconds until);
+
 }  // namespace stagecraft

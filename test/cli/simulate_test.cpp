@@ -136,6 +136,19 @@ TEST_CASE("simulate draws as text where it is asked to", "[simulate]") {
   CHECK(says(both.err, "--no-text"));
 }
 
+TEST_CASE("simulate draws a part of it", "[simulate]") {
+  const CommandResult part = simulate({kPlan, "--unit-costs", "--text", "--from", "10", "--to", "20"});
+  CHECK(part.code == 0);
+  CHECK(says(part.out, "10 ms "));
+  CHECK_FALSE(says(part.out, "F0"));
+  CHECK(says(part.out, "F5"));
+  CHECK(says(part.out, "33.00 ms"));  // the figures are of the whole
+  const CommandResult beyond = simulate({kPlan, "--unit-costs", "--text", "--from", "40"});
+  CHECK(beyond.code == 2);
+  CHECK(says(beyond.err, "nothing is between"));
+  CHECK(simulate({kPlan, "--text", "--from", "-1"}).code == 2);
+}
+
 TEST_CASE("simulate draws any schedule file with unit costs", "[simulate]") {
   const ScratchFolder folder;
   const std::string schedule = folder.write("s.txt",

@@ -293,6 +293,39 @@ TEST_CASE("1F1B as text", "[pictures]") {
         "F forward  B backward  . wait\n");
 }
 
+TEST_CASE("a micro-batch's number is whole or not there", "[pictures]") {
+  const std::string text = to_text(plain_panel("1f1b", 1, 12), {.columns = 80});
+  CHECK(says(text, "F8B8==F9B9==F-B10=F-B11=|"));
+}
+
+TEST_CASE("a part of a picture keeps its times, and what is held when it begins", "[pictures]") {
+  Panel panel = panel_of("1f1b", Placement::straight(3), 6);
+  const Panel whole = panel;
+  const Seconds from{4.1e-3};
+  const Seconds until{9.3e-3};
+  cut(panel, from, until);
+  REQUIRE_FALSE(panel.timeline.events.empty());
+  CHECK(panel.timeline.events.size() < whole.timeline.events.size());
+  for (const Event& event : panel.timeline.events) {
+    CHECK(event.begin >= from);
+    CHECK(event.end <= until);
+    CHECK(event.begin < event.end);
+  }
+  for (std::size_t r = 0; r < 3; ++r) {
+    Bytes before = whole.memory[r].fixed;
+    for (const auto& point : whole.memory[r].points) {
+      if (point.at < from) before = point.held;
+    }
+    CHECK(panel.memory[r].points.front() == MemoryCurve::Point{from, before});
+    CHECK(panel.memory[r].points.back().at <= until);
+    CHECK(before > whole.memory[r].fixed);
+  }
+  const pictures::PanelLayout rows = pictures::rows_of(panel, 10);
+  CHECK(rows.begin == from);
+  CHECK(rows.end == until);
+  CHECK(well_formed_xml(to_svg({panel})));
+}
+
 TEST_CASE("text in colour shows numbers, and its width is the same", "[pictures]") {
   const std::string text = to_text(plain_panel("1f1b", 2, 12), {.columns = 200, .colors = true});
   CHECK(says(text, "m11 "));
