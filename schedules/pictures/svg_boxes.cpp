@@ -78,7 +78,7 @@ class Boxes {
         short_number(left), short_number(top), short_number(std::max(width - seam, 0.05)),
         short_number(height), width > 8 && height > 12 ? " rx=\"2\"" : "",
         escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
-        format_duration(event.begin - panel_.begin));
+        format_duration(event.begin));
     if (!is_sent(look)) inscribe(row, event, left + (width - seam) / 2, width - seam);
   }
 

@@ -48,7 +48,7 @@ void write_curve(SvgWriter& svg, const Layout& layout, const PanelLayout& panel,
   const double right = layout.x(panel.end);
   const double fixed = layout.memory_y(row, row.memory->fixed);
   svg.add("<g><title>{}: {} at most, at {}; {} all the time</title>", escape(row.name),
-          format_bytes(row.memory->peak()), format_duration(row.memory->peak_at() - panel.begin),
+          format_bytes(row.memory->peak()), format_duration(row.memory->peak_at()),
           format_bytes(row.memory->fixed));
   svg.add("<path fill=\"{}\"{} d=\"M{} {}V{}{}H{}V{}z\"/>", roomy ? kHeldFill : kThinHeldFill,
           roomy ? fmt::format(" stroke=\"{}\" stroke-width=\".9\"", kHeldLine) : "", short_number(left),

@@ -323,7 +323,9 @@ TEST_CASE("a part of a picture keeps its times, and what is held when it begins"
   const pictures::PanelLayout rows = pictures::rows_of(panel, 10);
   CHECK(rows.begin == from);
   CHECK(rows.end == until);
-  CHECK(well_formed_xml(to_svg({panel})));
+  const std::string svg = to_svg({panel});
+  CHECK(well_formed_xml(svg));
+  CHECK(says(svg, " at 4.10 ms</title>"));  // tooltips tell the time of the whole
 }
 
 TEST_CASE("text in colour shows numbers, and its width is the same", "[pictures]") {
