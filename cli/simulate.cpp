@@ -1,12 +1,17 @@
 #include "cli/commands.h"
+#include "cli/compare.h"
+#include "cli/drawing.h"
 #include "cli/output.h"
 #include "cli/subject.h"
+#include "cli/terminal.h"
 #include "schedules/base/error.h"
 #include "schedules/base/files.h"
 #include "schedules/base/statistics.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
+#include "schedules/pictures/svg.h"
+#include "schedules/pictures/text.h"
 #include "schedules/simulator.h"
 
 #include <CLI/CLI.hpp>
@@ -27,6 +32,10 @@ struct SimulateOptions {
   SubjectRequest request;
   std::string trace, svg;
   Jitter jitter{.samples = 0};
+  std::optional<std::string> compare;  ///< schedules to put side by side
+  bool unit_costs = false;             ///< instead of the plan's
+  std::optional<Seconds> from, until;  ///< what is drawn of it
+  bool text = false, no_text = false;  ///< neither: drawn on a terminal where the ranks are few
   bool json = false;
 };
 
@@ -36,7 +45,7 @@ struct Priced {
   Simulation free_links;
   std::vector<LostTime> lost;    ///< a rank
   std::vector<Seconds> samples;  ///< makespans with jitter, ascending; empty unless asked for
-  Timeline timeline;             ///< empty unless somebody draws it
+  Panel panel;                   ///< empty unless somebody draws it
   int steps = 1;
   std::optional<Seconds> steady_step;  ///< asynchronous only: what a further step adds
 };
@@ -53,25 +62,10 @@ void repeat(Simulation& simulation, int times) {
   }
 }
 
-void repeat(Timeline& timeline, Seconds period, int times) {
-  std::vector<Event> all;
-  all.reserve(timeline.events.size() * static_cast<std::size_t>(times));
-  const auto& events = timeline.events;
-  for (auto first = events.begin(); first != events.end();) {  // rank by rank, to stay sorted
-    auto last = first;
-    while (last != events.end() && last->rank == first->rank) ++last;
-    for (int i = 0; i < times; ++i) {
-      for (auto event = first; event != last; ++event) {
-        Event moved = *event;
-        moved.begin += period * static_cast<double>(i);
-        moved.end += period * static_cast<double>(i);
-        moved.step += i;
-        all.push_back(moved);
-      }
-    }
-    first = last;
-  }
-  timeline.events = std::move(all);
+Seconds steady_step(Plan plan, const CostTable& costs) {
+  plan.capacity.reset();
+  plan.costs = costs;
+  return predict(plan).step;
 }
 
 void repeat(LostTime& lost, int times) {
@@ -99,26 +93,34 @@ void require_spread(const CostTable& costs, const Subject& subject, const Jitter
       "with --stage-spread or --link-spread");
 }
 
-Seconds steady_step(Plan plan) {
-  plan.capacity.reset();
-  return predict(plan).step;
+/// Whether the terminal gets a picture: where it was asked for, or where it is there and the ranks are few.
+bool draws_text(const Subject& subject, const SimulateOptions& options) {
+  constexpr int kFewRanks = 16;
+  if (options.json || options.no_text) return false;
+  return options.text || (standard_output().present && subject.program.placement.world() <= kFewRanks);
+}
+
+/// The part of a picture that was asked for.
+void cut_to(const SimulateOptions& options, Seconds makespan, Panel& panel) {
+  if (!options.from && !options.until) return;
+  const Seconds from = options.from.value_or(Seconds{});
+  const Seconds until = std::min(makespan, options.until.value_or(makespan));
+  if (from >= until) {
+    throw InputError(fmt::format("--from {} --to {}: nothing is between; the whole takes {}",
+                                 format_duration(from), format_duration(until), format_duration(makespan)));
+  }
+  cut(panel, from, until);
+  panel.timeline.title += fmt::format(", from {} to {}", format_duration(from), format_duration(until));
 }
 
 Priced price(const Subject& subject, const SimulateOptions& options) {
   const CostTable* costs = subject.costs();
-  if (costs == nullptr) {
-    throw InputError({subject.path, ""},
-                     subject.plan
-                         ? "has no \"costs\" to price it with; `stagecraft plan` writes them"
-                         : "is a schedule, and has no costs to price it with; simulate takes a plan");
-  }
   const LoweredProgram program = lower(subject.program);
-  prove(program, costs);  // memory may be short here: what a plan would take is asked, not whether it fits
+  // Memory may be short here: what a plan would take is asked, not whether it fits.
+  const Proof proof = prove(program, costs);
   Simulator simulator(program);
   Priced priced;
-  priced.timeline.title = headline(subject);
-  const bool draws = !options.trace.empty() || !options.svg.empty();
-  priced.simulation = simulator.run(*costs, draws ? &priced.timeline : nullptr);
+  priced.simulation = simulator.run(*costs);
   priced.free_links = simulator.run_free_links(*costs);
   priced.lost = simulator.lost_time(*costs);
   if (options.jitter.samples > 0) {
@@ -126,14 +128,15 @@ Priced price(const Subject& subject, const SimulateOptions& options) {
     priced.samples = simulator.sample(*costs, options.jitter);
   }
   priced.steps = program.groups();
-  if (!subject.synchronous) priced.steady_step = steady_step(*subject.plan);
-  if (subject.synchronous && options.request.steps) {
-    priced.steps = *options.request.steps;
-    repeat(priced.timeline, priced.simulation.makespan, priced.steps);
-    repeat(priced.simulation, priced.steps);
-    repeat(priced.free_links, priced.steps);
-    for (LostTime& lost : priced.lost) repeat(lost, priced.steps);
-  }
+  if (!subject.synchronous && subject.plan) priced.steady_step = steady_step(*subject.plan, *costs);
+  const int repeats = subject.synchronous ? options.request.steps.value_or(1) : 1;
+  if (!options.trace.empty() || !options.svg.empty() || draws_text(subject, options))
+    priced.panel = draw(subject, program, proof, repeats);
+  cut_to(options, priced.simulation.makespan * repeats, priced.panel);
+  priced.steps *= repeats;
+  repeat(priced.simulation, repeats);
+  repeat(priced.free_links, repeats);
+  for (LostTime& lost : priced.lost) repeat(lost, repeats);
   return priced;
 }
 
@@ -148,11 +151,21 @@ double busy_share(const RankTimes& rank, const Simulation& simulation) {
   return simulation.makespan > Seconds{} ? rank.busy() / simulation.makespan : 0;
 }
 
-void print_text(const Subject& subject, const Priced& priced) {
+std::string terminal_picture(const Panel& panel) {
+  constexpr int kLinesBeside = 8;  // axis, legend, the prompt and a few lines of the tables
+  const Terminal terminal = standard_output();
+  TextOptions options{.columns = terminal.columns, .colors = terminal.colors};
+  if (terminal.lines > 0)
+    options.most_rows = static_cast<std::size_t>(std::max(4, terminal.lines - kLinesBeside));
+  return to_text(panel, options);
+}
+
+void print_text(const Subject& subject, const Priced& priced, bool draws) {
   const Simulation& simulation = priced.simulation;
   const Simulation& free = priced.free_links;
   const int steps = priced.steps;
   print(headline(subject) + "\n\n");
+  if (draws) print(terminal_picture(priced.panel) + "\n");
   const double added = free.makespan > Seconds{} ? simulation.makespan / free.makespan - 1 : 0;
   Table summary({"<", "simulated", "free links", "<"});
   summary.row({steps == 1 ? "makespan" : fmt::format("makespan of {} steps", steps),
@@ -248,8 +261,45 @@ Json priced_json(const Subject& subject, const Priced& priced) {
   return json;
 }
 
+Subject priced_subject(const SimulateOptions& options) {
+  Subject subject = read_subject(options.path, options.request);
+  const Placement& placement = subject.program.placement;
+  if (options.unit_costs) subject.assumed_costs = unit_costs(placement.stages(), placement.world());
+  if (subject.costs() == nullptr) {
+    throw InputError({subject.path, ""},
+                     subject.plan
+                         ? "has no \"costs\" to price it with; `stagecraft plan` writes them, and "
+                           "--unit-costs does without"
+                         : "is a schedule, and has no costs to price it with; with --unit-costs every "
+                           "forward and each half of a backward takes 1 ms");
+  }
+  return subject;
+}
+
+void run_comparison(const SimulateOptions& options) {
+  if (!options.trace.empty()) throw InputError("--trace is of one schedule; with --compare use --svg");
+  if (options.from || options.until)
+    throw InputError("--from and --to are of one schedule, not of --compare");
+  if (options.text) throw InputError("--text is of one schedule; with --compare use --svg");
+  const Subject subject = priced_subject(options);
+  Comparison comparison = compare(subject, *options.compare, options.request, !options.svg.empty());
+  const bool any = comparison.any();
+  if (any && !options.svg.empty()) write_file_atomically(options.svg, to_svg(comparison_panels(comparison)));
+  if (options.json) {
+    print_json(comparison_json(subject, comparison));
+  } else {
+    print(fmt::format("{}: stages {}, ranks {}, micro-batches a step {}\n\n", subject.path,
+                      subject.plan->stages.size(), subject.program.placement.world(),
+                      subject.plan->micro_batches));
+    print(comparison_text(subject, comparison));
+    if (any && !options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
+  }
+  if (!any) throw RefusedError(subject.path + ": none of these schedules can take it");
+}
+
 void run(const SimulateOptions& options) {
-  const Subject subject = read_subject(options.path, options.request);
+  if (options.compare) return run_comparison(options);
+  const Subject subject = priced_subject(options);
   const Priced priced = [&] {
     try {
       return price(subject, options);
@@ -258,13 +308,13 @@ void run(const SimulateOptions& options) {
     }
   }();
   // Files first: a path that cannot be written should not follow a page of success.
-  if (!options.trace.empty()) write_json_file(options.trace, to_chrome_trace(priced.timeline));
-  if (!options.svg.empty()) write_file_atomically(options.svg, to_svg(priced.timeline));
+  if (!options.trace.empty()) write_json_file(options.trace, to_chrome_trace(priced.panel.timeline));
+  if (!options.svg.empty()) write_file_atomically(options.svg, to_svg({priced.panel}));
   if (options.json) {
     print_json(priced_json(subject, priced));
     return;
   }
-  print_text(subject, priced);
+  print_text(subject, priced, draws_text(subject, options));
   if (!options.trace.empty()) print(fmt::format("\nTrace: {} (open it in ui.perfetto.dev)\n", options.trace));
   if (!options.svg.empty())
     print(fmt::format("{}Picture: {}\n", options.trace.empty() ? "\n" : "", options.svg));
@@ -276,7 +326,8 @@ void add_simulate(CLI::App& app) {
   const auto options = std::make_shared<SimulateOptions>();
   CLI::App* verb =
       app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
-  verb->add_option("PLAN", options->path, "plan.json with its costs")->required();
+  verb->add_option("PLAN", options->path, "plan.json with its costs; with --unit-costs any plan or schedule")
+      ->required();
   verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
       ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N");
@@ -298,6 +349,22 @@ void add_simulate(CLI::App& app) {
       ->type_name("SHARE");
   verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE.json");
   verb->add_option("--svg", options->svg, "write a picture")->type_name("FILE.svg");
+  CLI::Option* text =
+      verb->add_flag("--text", options->text, "draw it here as text; unasked on a terminal, up to 16 ranks");
+  verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text);
+  const auto add_moment = [verb](const char* name, std::optional<Seconds>& moment, const char* what) {
+    verb->add_option_function<double>(
+            name, [&moment](double ms) { moment = Seconds{ms / 1e3}; }, what)
+        ->check(CLI::Range(0.0, kMostMilliseconds))
+        ->type_name("MS");
+  };
+  add_moment("--from", options->from, "draw and trace from this moment on: a closer look");
+  add_moment("--to", options->until, "draw and trace up to this moment");
+  verb->add_option("--compare", options->compare,
+                   "put the plan under these schedules, side by side; --svg draws all of them")
+      ->type_name("NAME,NAME,...|all");
+  verb->add_flag("--unit-costs", options->unit_costs,
+                 "forwards and the halves of backwards take 1 ms, all else nothing: draws any schedule file");
   verb->add_flag("--json", options->json, "one JSON document instead of text");
   verb->callback([options] { run(*options); });
 }

@@ -98,7 +98,7 @@ Subject read_subject(const std::string& path, const SubjectRequest& request) {
   return schedule_subject(path, program_from_text(text, path), request);
 }
 
-std::string headline(const Subject& subject) {
+std::string summary(const Subject& subject) {
   const auto count = [](int n, const char* one, const char* many) {
     return fmt::format("{} {}", n, n == 1 ? one : many);
   };
@@ -108,12 +108,14 @@ std::string headline(const Subject& subject) {
   const bool even = std::all_of(program.group_sizes.begin(), program.group_sizes.end(),
                                 [first](int size) { return size == first; });
   const std::string work = count(even ? first : program.micro_batches(), "micro-batch", "micro-batches");
-  return fmt::format("{}: {}, {} on {}, {} {}", subject.path, program.schedule,
+  return fmt::format("{}, {} on {}, {} {}", program.schedule,
                      count(program.placement.stages(), "stage", "stages"),
                      count(program.placement.world(), "rank", "ranks"), work,
                      steps == 1 ? "a step"
                      : even     ? fmt::format("a step, {} steps", steps)
                                 : fmt::format("in {} steps", steps));
 }
+
+std::string headline(const Subject& subject) { return subject.path + ": " + summary(subject); }
 
 }  // namespace stagecraft::cli

@@ -22,8 +22,12 @@ struct Subject {
   std::optional<Plan> plan;  ///< absent for a schedule file; its micro_batches are those asked for
   ScheduleProgram program;   ///< of one step, or of an asynchronous segment of several
   bool synchronous = true;   ///< steps follow each other with nothing in flight between
+  std::optional<CostTable> assumed_costs;  ///< instead of the plan's
 
-  [[nodiscard]] const CostTable* costs() const { return plan && plan->costs ? &*plan->costs : nullptr; }
+  [[nodiscard]] const CostTable* costs() const {
+    if (assumed_costs) return &*assumed_costs;
+    return plan && plan->costs ? &*plan->costs : nullptr;
+  }
   [[nodiscard]] std::optional<Bytes> capacity() const { return plan ? plan->capacity : std::nullopt; }
 };
 
@@ -32,6 +36,8 @@ struct Subject {
 [[nodiscard]] Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
 
 /// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches a step".
+[[nodiscard]] std::string summary(const Subject& subject);
+/// The same behind the file's name.
 [[nodiscard]] std::string headline(const Subject& subject);
 
 /// A run configuration as a subject: its plan, as `train` would use it. With the engine only; without it

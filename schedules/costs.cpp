@@ -27,4 +27,15 @@ Network::Path Network::path(Rank a, Rank b) const {
                   child - 1, std::max(a.value, b.value)));
 }
 
+CostTable unit_costs(int stages, int ranks) {
+  constexpr Seconds kUnit{1e-3};
+  StageCosts stage;
+  stage.forward = stage.backward_input = stage.backward_weight = kUnit;
+  CostTable costs;
+  costs.stages.assign(static_cast<std::size_t>(stages), stage);
+  costs.network.levels = {NetworkLevel{ranks, Link{}}};
+  costs.loss = Bytes{};
+  return costs;
+}
+
 }  // namespace stagecraft

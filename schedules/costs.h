@@ -164,4 +164,8 @@ void describe(V& v, CostTable& c) {
   v.optional("loss_bytes", c.loss, "payload of a loss report");
 }
 
+/// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1
+/// ms each on every stage; all else takes no time, and nothing any memory.
+[[nodiscard]] CostTable unit_costs(int stages, int ranks);
+
 }  // namespace stagecraft

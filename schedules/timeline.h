@@ -71,9 +71,4 @@ struct Timeline {
 /// Reads back what to_chrome_trace wrote; times agree to a rounding of the last digits. Throws InputError.
 [[nodiscard]] Timeline timeline_from_chrome_trace(const Json& json, const std::string& file);
 
-/// A picture: one row a rank with its transfers in a strip below, forwards, backwards, steps and waits in
-/// their colours, micro-batch numbers inside where they fit, a time axis, a legend of what occurs. Every box
-/// has a tooltip. Self-contained SVG that also stands inside an HTML page.
-[[nodiscard]] std::string to_svg(const Timeline& timeline);
-
 }  // namespace stagecraft

@@ -1,5 +1,6 @@
 #include "engine/report/report.h"
 #include "schedules/base/table.h"
+#include "schedules/pictures/svg.h"
 
 #include <fmt/format.h>
 

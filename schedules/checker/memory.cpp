@@ -35,6 +35,7 @@
 
 #include "schedules/base/table.h"
 #include "schedules/checker/proofs.h"
+#include "schedules/held_bytes.h"
 #include "schedules/segments.h"
 
 #include <fmt/format.h>
@@ -58,13 +59,16 @@ class RankMemory {
   }
 
   MemoryProof run() {
-    add_slots();
-    for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
-      if (subject_.holders()[h].rank == rank_) add_stage(h);
-    }
-    add_loss_sends();
+    add_everything();
     find_peak();
     return proof_;
+  }
+
+  HeldBytes held() {
+    add_everything();
+    HeldBytes held{rank_, fixed(), {}};
+    walk([&](std::size_t, const Amounts& now) { held.moments.push_back(fixed() + Bytes{sum(now)}); });
+    return held;
   }
 
  private:
@@ -80,6 +84,14 @@ class RankMemory {
     if (bytes.value == 0 || until <= from) return;
     changes_.push_back({from, category, bytes.value});
     changes_.push_back({until, category, -bytes.value});
+  }
+
+  void add_everything() {
+    add_slots();
+    for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
+      if (subject_.holders()[h].rank == rank_) add_stage(h);
+    }
+    add_loss_sends();
   }
 
   void add_slots() {
@@ -176,34 +188,45 @@ class RankMemory {
     return is_compute(action.op) ? cost(action.stage).backward_peak.value : 0;
   }
 
-  void find_peak() {
+  /// Calls `visit(index, amounts)` twice an action, with what is held above the fixed parts: while it runs,
+  /// and when it has ended.
+  template <class Visit>
+  void walk(const Visit& visit) {
     std::stable_sort(changes_.begin(), changes_.end(),
                      [](const Change& a, const Change& b) { return a.at < b.at; });
     Amounts now{};
-    Amounts most{};
-    std::int32_t at = -1;
-    const auto compare = [&](std::size_t here) {
-      if (at >= 0 && sum(now) <= sum(most)) return;
-      most = now;
-      at = static_cast<std::int32_t>(here);
-    };
     std::size_t next = 0;
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size(); ++i) {
       now[transient] = transient_of(list[i]);
-      compare(i);
+      visit(i, now);
       now[transient] = 0;
       for (; next < changes_.size() && changes_[next].at == static_cast<std::int32_t>(i); ++next) {
         now[changes_[next].category] += changes_[next].bytes;
       }
-      compare(i);
+      visit(i, now);
     }
+  }
+
+  void find_peak() {
+    Amounts most{};
+    std::int32_t at = -1;
+    walk([&](std::size_t here, const Amounts& now) {
+      if (at >= 0 && sum(now) <= sum(most)) return;
+      most = now;
+      at = static_cast<std::int32_t>(here);
+    });
     proof_.kept = read_ahead_ + Bytes{most[kept]};
     proof_.transfers = slots_ + Bytes{most[transfers]};
     proof_.transient = Bytes{most[transient]};
-    proof_.peak = proof_.weights + proof_.versions + proof_.optimizer_state + proof_.gradients + slots_ +
-                  read_ahead_ + Bytes{sum(most)};
+    proof_.peak = fixed() + Bytes{sum(most)};
     if (at >= 0) proof_.at = subject_.name({rank_.value, at});
+  }
+
+  /// What is held for the whole segment.
+  [[nodiscard]] Bytes fixed() const {
+    return proof_.weights + proof_.versions + proof_.optimizer_state + proof_.gradients + slots_ +
+           read_ahead_;
   }
 
   const Subject& subject_;
@@ -259,3 +282,20 @@ std::vector<MemoryProof> prove_memory(const Subject& subject, const CostTable& c
 }
 
 }  // namespace stagecraft::checker
+
+namespace stagecraft {
+
+std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs) {
+  checker::Findings findings;
+  STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
+  const checker::Subject subject(program, findings);
+  STAGECRAFT_CHECK(checker::costs_well_formed(subject, costs, findings) && !findings.any(),
+                   "the program was not accepted by the checker with these costs");
+  std::vector<HeldBytes> held;
+  for (int r = 0; r < subject.world(); ++r) {
+    held.push_back(checker::RankMemory(subject, costs, Rank{r}).held());
+  }
+  return held;
+}
+
+}  // namespace stagecraft

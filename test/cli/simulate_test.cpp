@@ -1,7 +1,10 @@
 #include "schedules/base/json.h"
+#include "schedules/base/table.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
+
+#include <algorithm>
 
 using stagecraft::Json;
 using stagecraft::test::changed_plan;
@@ -142,7 +145,7 @@ TEST_CASE("simulate says what it cannot price or write", "[simulate]") {
   const CommandResult schedule =
       simulate({folder.write("s.txt", "stagecraft program 1\nstages 0\ngroups 1\nrank 0: L0 F0 P0 B0 S0\n")});
   CHECK(schedule.code == 2);
-  CHECK(says(schedule.err, "simulate takes a plan"));
+  CHECK(says(schedule.err, "with --unit-costs"));
   const CommandResult unwritable = simulate({kPlan, "--svg", folder.path("no/such/folder.svg")});
   CHECK(unwritable.code == 2);
   CHECK(unwritable.out.empty());
@@ -154,4 +157,130 @@ TEST_CASE("simulate says what it cannot price or write", "[simulate]") {
       simulate({changed_plan(folder, [](Json& p) { p["costs"]["stages"][1]["forward_ms"] = -1; })});
   CHECK(negative.code == 2);
   CHECK(says(negative.err, "/costs/stages/1/forward_ms"));
+}
+
+TEST_CASE("simulate draws as text where it is asked to", "[simulate]") {
+  CHECK_FALSE(says(simulate({kPlan}).out, "|F0"));  // no terminal here
+  const CommandResult drawn = simulate({kPlan, "--text"});
+  CHECK(drawn.code == 0);
+  CHECK(says(drawn.out, "rank 0|F"));
+  CHECK(says(drawn.out, "F forward  B backward"));
+  CHECK(drawn.out.find('\x1b') == std::string::npos);
+  CHECK(simulate({kPlan, "--text", "--json"}).out.front() == '{');
+  const CommandResult both = simulate({kPlan, "--text", "--no-text"});
+  CHECK(both.code == 2);
+  CHECK(says(both.err, "--no-text"));
+}
+
+TEST_CASE("simulate draws a part of it", "[simulate]") {
+  const CommandResult part = simulate({kPlan, "--unit-costs", "--text", "--from", "10", "--to", "20"});
+  CHECK(part.code == 0);
+  CHECK(says(part.out, "10 ms "));
+  CHECK_FALSE(says(part.out, "F0"));
+  CHECK(says(part.out, "F5"));
+  CHECK(says(part.out, "33.00 ms"));  // the figures are of the whole
+  const CommandResult beyond = simulate({kPlan, "--unit-costs", "--text", "--from", "40"});
+  CHECK(beyond.code == 2);
+  CHECK(says(beyond.err, "nothing is between"));
+  CHECK(simulate({kPlan, "--text", "--from", "-1"}).code == 2);
+}
+
+TEST_CASE("simulate draws any schedule file with unit costs", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string schedule = folder.write("s.txt",
+                                            "stagecraft program 1\nschedule mine\nstages 0 1\ngroups 2\n"
+                                            "rank 0: L0 F0 L1 F1 I0 W0 I1 W1 S0 P0\n"
+                                            "rank 1: L0 F0 I0 W0 L1 F1 P0 I1 W1 S0\n");
+  const std::string svg = folder.path("s.svg");
+  const CommandResult result = simulate({schedule, "--unit-costs", "--text", "--svg", svg});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(says(result.out, "mine, 2 stages on 2 ranks"));
+  CHECK(says(result.out, "I input gradient  W weight gradient"));
+  CHECK(says(read_text_file(svg), ">mine, 2 stages on 2 ranks, 2 micro-batches a step</text>"));
+  CHECK_FALSE(says(read_text_file(svg), "MiB"));  // there are no bytes to draw
+  CHECK(simulated({schedule, "--unit-costs"})["makespan_ms"].get<double>() == Approx(8));
+  // Of a plan they take the place of its own.
+  CHECK(simulated({kPlan, "--unit-costs"})["makespan_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
+  const std::string empty = folder.write("empty.txt", "stagecraft program 1\nstages 0\ngroups 1\nrank 0:\n");
+  CHECK(simulate({empty, "--unit-costs", "--text"}).code == 3);
+}
+
+TEST_CASE("simulate draws the memory whose peak check proves", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string svg = folder.path("t.svg");
+  const Json checked = Json::parse(stagecraft::test::stagecraft({"check", kPlan, "--json"}).out);
+  REQUIRE(simulate({kPlan, "--svg", svg}).code == 0);
+  std::int64_t peak = 0;
+  for (const Json& rank : checked["memory"]) peak = std::max(peak, rank["peak_bytes"].get<std::int64_t>());
+  CHECK(says(read_text_file(svg), "peak " + stagecraft::format_bytes(stagecraft::Bytes{peak}) + " on rank "));
+}
+
+TEST_CASE("the picture in the docs is what its command draws", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string pictures = STAGECRAFT_TEST_DATA "/../../docs/pictures/";
+  const std::string svg = folder.path("1f1b.svg");
+  REQUIRE(simulate({pictures + "1f1b.json", "--svg", svg}).code == 0);
+  CHECK(read_text_file(svg) == read_text_file(pictures + "1f1b.svg"));
+}
+
+TEST_CASE("simulate --compare puts schedules side by side", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string plan = changed_plan(folder, even);
+  const std::string svg = folder.path("c.svg");
+  const Json json = simulated({plan, "--compare", "fill_drain,1f1b,pipedream", "--svg", svg});
+  REQUIRE(json["schedules"].size() == 3);
+  const Json& fill_drain = json["schedules"][0];
+  const Json& in_turn = json["schedules"][1];
+  const Json& steady = json["schedules"][2];
+  for (const Json& entry : {fill_drain, in_turn}) {
+    CHECK(entry["makespan_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
+    CHECK(entry["bubble"].get<double>() == Approx(3.0 / 11));
+    CHECK(entry["of_best"].get<double>() == Approx(33.0 / 24));
+    CHECK(entry["versions"] == 1);
+    CHECK(entry["messages"] == 2 * 3 * 8 + 1);  // an activation and a gradient a boundary, and the loss
+    CHECK(entry["sent_bytes"] == 2 * 3 * 8 * 262144 + 16);
+    CHECK_FALSE(entry["steady"].get<bool>());
+  }
+  CHECK(fill_drain["peak_bytes"].get<std::int64_t>() > in_turn["peak_bytes"].get<std::int64_t>());
+  CHECK(steady["makespan_ms"].get<double>() == Approx(24));
+  CHECK(steady["of_best"].get<double>() == Approx(1));
+  CHECK(steady["versions"] == 2);
+  CHECK(steady["steady"].get<bool>());
+  for (const char* title : {">fill_drain, ", ">1f1b, ", ">pipedream, "})
+    CHECK(says(read_text_file(svg), title));
+
+  const CommandResult all = simulate({plan, "--compare", "all", "--steps", "2"});
+  CHECK(all.code == 0);
+  CHECK(says(all.out, "2 steps ms"));
+  CHECK(says(all.out, "66.000"));
+  CHECK(says(all.out, "57.000"));  // (2 x 8 + 3) x 3: it fills once
+  const Json once = simulated({plan, "--compare", "1f1b,1f1b"});
+  CHECK(once["schedules"].size() == 1);
+}
+
+TEST_CASE("simulate --compare says what it cannot", "[simulate]") {
+  const ScratchFolder folder;
+  const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const CommandResult result = simulate(arguments);
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK(result.out.empty());
+    CHECK(says(result.err, why));
+  };
+  refuses({kPlan, "--compare", "1f1b,pipdream"}, "did you mean \"pipedream\"?");
+  refuses({kPlan, "--compare", ""}, "expected one of");
+  refuses({kPlan, "--compare", "1f1b", "--trace", folder.path("t.json")}, "--trace is of one schedule");
+  refuses({kPlan, "--compare", "1f1b", "--svg", folder.path("no/such.svg")}, "cannot be written");
+  const std::string schedule =
+      folder.write("s.txt", "stagecraft program 1\nstages 0\ngroups 1\nrank 0: L0 F0 P0 B0 S0\n");
+  refuses({schedule, "--compare", "1f1b", "--unit-costs"}, "--compare takes a plan");
+  // A plan that no schedule can take: every row says why.
+  const std::string huge = changed_plan(
+      folder, [](Json& plan) { plan["costs"]["stages"][0]["forward_peak_bytes"] = std::int64_t{1} << 50; });
+  const CommandResult none = simulate({huge, "--compare", "all"});
+  CHECK(none.code == 3);
+  CHECK(says(none.out, "Not for this plan:\n  fill_drain: "));
+  CHECK(says(none.out, "the cost table has"));
+  CHECK(says(none.err, "none of these schedules can take it"));
 }

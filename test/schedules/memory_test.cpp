@@ -2,6 +2,7 @@
 // engine does: tensors come and go one by one, and the most there ever was is the peak.
 
 #include "schedules/checker.h"
+#include "schedules/held_bytes.h"
 #include "schedules/segments.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
@@ -60,11 +61,13 @@ class Ledger {
     for (const Action& a : program.ranks[rank.index()]) {
       if (a.op == Op::recompute) recomputed_.insert({a.stage, a.micro_batch});
     }
-    note(0);
+    peak_ = fixed_;
     for (const Action& a : program.ranks[rank.index()]) carry_out(a);
   }
 
   [[nodiscard]] std::int64_t peak() const { return peak_; }
+  /// Two an action: while it runs, and when it has ended.
+  [[nodiscard]] const std::vector<std::int64_t>& moments() const { return moments_; }
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
@@ -82,15 +85,14 @@ class Ledger {
     std::int64_t now = fixed_ + transient;
     for (const auto& [key, bytes] : tensors_) now += bytes;
     peak_ = std::max(peak_, now);
+    moments_.push_back(now);
   }
 
   void carry_out(const Action& a) {
     const StageId s = a.stage;
     const MicroBatch mb = a.micro_batch;
-    if (is_compute(a.op)) {
-      note((a.op == Op::forward || a.op == Op::recompute ? cost(s).forward_peak : cost(s).backward_peak)
-               .value);
-    }
+    const bool forward_again = a.op == Op::forward || a.op == Op::recompute;
+    note(!is_compute(a.op) ? 0 : (forward_again ? cost(s).forward_peak : cost(s).backward_peak).value);
     switch (a.op) {
       case Op::load:
         if (s.value == 0) make(What::data, s, mb, cost(s).input);
@@ -169,6 +171,7 @@ class Ledger {
   Rank rank_;
   std::int64_t fixed_ = 0;
   std::int64_t peak_ = 0;
+  std::vector<std::int64_t> moments_;
   std::map<Key, std::int64_t> tensors_;
   std::set<Work> recomputed_, finished_, sent_;
 };
@@ -236,16 +239,32 @@ TEST_CASE("the peak is what a ledger finds", "[memory]") {
     const CostTable costs = costs_for(entry.program.placement.stages());
     const Proof proof = check(entry.program, &costs);
     REQUIRE(proof.memory.size() == entry.program.ranks.size());
+    const std::vector<HeldBytes> curves = held_bytes(entry.program, costs);
+    REQUIRE(curves.size() == proof.memory.size());
     for (const MemoryProof& memory : proof.memory) {
       const Ledger ledger(entry.program, costs, proof, memory.rank);
+      const HeldBytes& curve = curves[memory.rank.index()];
       INFO(entry.name << " rank " << memory.rank.value << ", at " << memory.at);
       CHECK(memory.peak.value == ledger.peak());
       CHECK(ledger.empty());
       CHECK(memory.peak.value == sum(memory));
+      CHECK(curve.rank == memory.rank);
+      CHECK(std::equal(curve.moments.begin(), curve.moments.end(), ledger.moments().begin(),
+                       ledger.moments().end(), [](Bytes a, std::int64_t b) { return a.value == b; }));
+      CHECK((curve.moments.empty()
+                 ? curve.fixed
+                 : *std::max_element(curve.moments.begin(), curve.moments.end())) == memory.peak);
     }
     recomputed_or_split += entry.name.ends_with("both") ? 1 : 0;
   }
   CHECK(recomputed_or_split > 10);
+}
+
+TEST_CASE("there is no curve of a program that was not accepted", "[memory]") {
+  LoweredProgram program = lowered("1f1b", Placement::straight(2), {2});
+  CHECK_THROWS_AS(held_bytes(program, costs_for(3)), InternalError);
+  program.ranks[0][0].stage = StageId{7};
+  CHECK_THROWS_AS(held_bytes(program, costs_for(2)), InternalError);
 }
 
 TEST_CASE("what schedules are chosen for: activations, versions", "[memory]") {

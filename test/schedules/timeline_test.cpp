@@ -61,44 +61,6 @@ Timeline sample() {
   return timeline;
 }
 
-int count(const std::string& text, const std::string& part) {
-  int found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
-/// Every tag is closed in order and nothing is left of '<' or '&' outside tags and entities: enough to know
-/// that a browser takes it.
-bool well_formed_xml(const std::string& text) {
-  std::vector<std::string> open;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    if (text[at] == '&') {
-      const std::size_t end = text.find(';', at);
-      const std::string entity = text.substr(at, end - at + 1);
-      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;") return false;
-      at = end + 1;
-    } else if (text[at] == '<') {
-      const std::size_t end = text.find('>', at);
-      if (end == std::string::npos) return false;
-      const std::string inside = text.substr(at + 1, end - at - 1);
-      const std::string name =
-          inside.substr(inside[0] == '/' ? 1 : 0, inside.find_first_of(" /", 1) - (inside[0] == '/' ? 1 : 0));
-      if (inside.find('<') != std::string::npos) return false;
-      if (inside[0] == '/') {
-        if (open.empty() || open.back() != inside.substr(1)) return false;
-        open.pop_back();
-      } else if (inside.back() != '/') {
-        open.push_back(name);
-      }
-      at = end + 1;
-    } else {
-      ++at;
-    }
-  }
-  return open.empty();
-}
-
 }  // namespace
 
 TEST_CASE("an event is named for what it does and what it waits for", "[timeline]") {
@@ -195,32 +157,4 @@ TEST_CASE("a trace that is not ours is refused with the place", "[timeline]") {
   bad = good;
   bad["otherData"]["rank_names"] = "x";
   CHECK(message(bad).find("/otherData/rank_names") != std::string::npos);
-}
-
-TEST_CASE("a picture is well-formed and shows every rank, box and unit", "[timeline]") {
-  const std::string svg = to_svg(sample());
-  CHECK(well_formed_xml(svg));
-  CHECK(svg.find("2 stages &lt;&amp; more&gt; &quot;quoted&quot;") != std::string::npos);
-  CHECK(count(svg, "rank 1: stage 1") == 1);
-  CHECK(count(svg, "<title>") == static_cast<int>(sample().events.size()));
-  CHECK(count(svg, ">3</text>") >= 4);  // micro-batch numbers
-  CHECK(svg.find(" ms</text>") != std::string::npos);
-  for (const char* label : {"forward", "backward", "weight gradient", "optimizer step", "wait",
-                            "activation sent", "gradient sent", "idle"}) {
-    INFO(label);
-    CHECK(count(svg, std::string(">") + label + "</text>") == 1);
-  }
-  CHECK(svg.find(">collective</text>") == std::string::npos);  // the legend holds what occurs
-}
-
-TEST_CASE("a picture of nothing, of an instant and of unnamed ranks", "[timeline]") {
-  CHECK(well_formed_xml(to_svg(Timeline{})));
-  Timeline timeline;
-  timeline.events = {compute(2, Op::forward, 0, 1, 1)};
-  const std::string instant = to_svg(timeline);
-  CHECK(well_formed_xml(instant));
-  CHECK(instant.find("nan") == std::string::npos);
-  CHECK(count(instant, "rank 2</text>") == 1);
-  timeline.events = {compute(0, Op::forward, 0, 100, 4000)};
-  CHECK(to_svg(timeline).find(" s</text>") != std::string::npos);
 }

@@ -1,0 +1,49 @@
+#pragma once
+
+// `simulate --compare`: the plan under other schedules, side by side.
+
+#include "cli/subject.h"
+#include "schedules/base/json.h"
+#include "schedules/pictures/panel.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stagecraft::cli {
+
+/// The plan under one schedule. Of an asynchronous one, times are of a step once steady, unless steps were
+/// asked for.
+struct Compared {
+  std::string schedule;
+  std::string refused;  ///< why it cannot take the plan; nothing else is filled in then
+  bool steady = false;  ///< `time` is what one more step adds to a full pipeline
+  Seconds time;         ///< of a step, or of the steps asked for
+  double bubble = 0;
+  Rank worst;  ///< the rank with the highest peak
+  Bytes peak;
+  bool fits = true;           ///< into the plan's capacity
+  std::int64_t messages = 0;  ///< a step
+  Bytes sent;                 ///< a step
+  int versions = 1;           ///< most of a stage's weights alive at once
+  Panel panel;                ///< only when it is drawn
+};
+
+struct Comparison {
+  std::vector<Compared> schedules;
+  int steps = 0;  ///< that were asked for; 0: none, `time` is of one step
+
+  [[nodiscard]] bool any() const;  ///< whether some schedule could take the plan
+};
+
+/// `names` are schedules, separated by commas, or "all". Throws InputError for an unknown one, and for a
+/// subject that is no plan or has no costs.
+[[nodiscard]] Comparison compare(const Subject& subject, const std::string& names,
+                                 const SubjectRequest& request, bool draws);
+
+[[nodiscard]] std::string comparison_text(const Subject& subject, const Comparison& comparison);
+[[nodiscard]] Json comparison_json(const Subject& subject, const Comparison& comparison);
+/// The panels of the schedules that could take the plan.
+[[nodiscard]] std::vector<Panel> comparison_panels(Comparison& comparison);
+
+}  // namespace stagecraft::cli

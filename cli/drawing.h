@@ -1,0 +1,18 @@
+#pragma once
+
+// A program's simulation as something to look at: what `simulate` draws as SVG and in the terminal.
+
+#include "cli/subject.h"
+#include "schedules/checker.h"
+#include "schedules/pictures/panel.h"
+
+#include <string>
+
+namespace stagecraft::cli {
+
+/// Simulates `program`, the subject's as lowered, once more and records it, `repeats` times in a row (steps
+/// of a synchronous schedule). Its memory is drawn where the costs have bytes.
+[[nodiscard]] Panel draw(const Subject& subject, const LoweredProgram& program, const Proof& proof,
+                         int repeats);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+// What a program sends from rank to rank.
+
+#include "schedules/costs.h"
+#include "schedules/program.h"
+
+#include <cstdint>
+
+namespace stagecraft {
+
+/// Transfers between ranks, losses included. Reductions over replicas and norm agreements are not: they are
+/// the same under every schedule.
+struct Traffic {
+  std::int64_t messages = 0;
+  Bytes bytes;
+};
+
+/// `costs` has an entry for every stage.
+[[nodiscard]] Traffic traffic(const LoweredProgram& program, const CostTable& costs);
+
+}  // namespace stagecraft
