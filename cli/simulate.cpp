@@ -270,8 +270,8 @@ void add_simulate(CLI::App& app) {
       ->type_name("N");
   verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE.json");
   verb->add_option("--svg", options->svg, "write a picture")->type_name("FILE.svg");
-  CLI::Option* text = verb->add_flag("--text", options->text,
-                                     "draw it here as text; unasked on a terminal, up to 16 ranks");
+  CLI::Option* text =
+      verb->add_flag("--text", options->text, "draw it here as text; unasked on a terminal, up to 16 ranks");
   verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text);
   const auto add_moment = [verb](const char* name, std::optional<Seconds>& moment, const char* what) {
     verb->add_option_function<double>(
