@@ -81,7 +81,7 @@ Priced price(const Subject& subject, const SimulateOptions& options) {
                          ? "has no \"costs\" to price it with; `stagecraft plan` writes them"
                          : "is a schedule, and has no costs to price it with; simulate takes a plan");
   }
-  const LoweredProgram program = lower(subject.program);
+  const LoweredProgram program = subject.lowered();
   prove(program, costs);  // memory may be short here: what a plan would take is asked, not whether it fits
   Simulator simulator(program);
   Priced priced;
