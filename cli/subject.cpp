@@ -11,19 +11,31 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
 namespace stagecraft::cli {
 namespace {
 
+/// Above every schedule that the readers take; a larger file is a slip, or never ends.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
+
 std::string read_text(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw InputError({path, ""}, "is a folder, not a file");
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw InputError({path, ""}, fmt::format("cannot be read: {}", std::strerror(errno)));
-  return {std::istreambuf_iterator<char>(in), {}};
+  constexpr std::size_t kPiece = std::size_t{1} << 20U;
+  std::string text;
+  while (in) {
+    const std::size_t before = text.size();
+    text.resize(before + kPiece);
+    in.read(text.data() + before, static_cast<std::streamsize>(kPiece));
+    text.resize(before + static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostBytes)
+      throw InputError({path, ""}, "is larger than 1 GiB; no plan or schedule is");
+  }
+  return text;
 }
 
 bool has_any(const Json& json, std::initializer_list<const char*> keys) {
