@@ -88,8 +88,13 @@ void print_text(const Subject& subject, const Checked& checked) {
       "once,\n"
       "and every backward reads the weights its forward read.\n\n");
   print_stages(subject, checked);
-  print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
-                    checked.proof.slots_per_channel, *checked.least_slots));
+  if (subject.has_transfers()) {
+    print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} a channel.\n",
+                      checked.proof.slots_per_channel));
+  } else {
+    print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
+                      checked.proof.slots_per_channel, *checked.least_slots));
+  }
   print_memory(subject, checked.proof);
 }
 
@@ -145,10 +150,10 @@ Json accepted_json(const Subject& subject, const Checked& checked) {
 
 Checked check_subject(const Subject& subject, const CheckOptions& options) {
   Checked checked;
-  checked.least_slots = least_slots(subject.program);
+  if (!subject.has_transfers()) checked.least_slots = least_slots(subject.program);
   try {
     // Where no number of slots works, those asked for are not what is wrong.
-    checked.program = lower(subject.program, {.slots_per_channel = checked.least_slots ? options.slots : 0});
+    checked.program = subject.lowered({.slots_per_channel = checked.least_slots ? options.slots : 0});
   } catch (const RefusedError& error) {
     checked.proof.findings.push_back({Finding::Kind::buffers, error.what(), {}});
     return checked;
@@ -159,6 +164,10 @@ Checked check_subject(const Subject& subject, const CheckOptions& options) {
 
 void run(const CheckOptions& options) {
   const Subject subject = read_subject(options.path, options.request);
+  if (options.slots > 0 && subject.has_transfers()) {
+    throw InputError({subject.path, ""},
+                     "has a buffer for each transfer; --slots is for what is lowered here");
+  }
   const Checked checked = check_subject(subject, options);
   const bool accepted = checked.proof.accepted();
   if (options.json) {
@@ -179,7 +188,8 @@ void add_check(CLI::App& app) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* verb =
       app.add_subcommand("check", "prove a plan or a schedule safe, or show what is wrong with it");
-  verb->add_option("FILE", options->path, "plan.json, or a schedule as text or JSON")->required();
+  verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+      ->required();
   verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
       ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N");

@@ -18,6 +18,7 @@ void add_engine_verbs(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_check(CLI::App& app);
 void add_simulate(CLI::App& app);
+void add_convert(CLI::App& app);
 // With the engine only (STAGECRAFT_ENGINE=ON):
 void add_profile(CLI::App& app);
 void add_train(CLI::App& app);

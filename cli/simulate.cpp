@@ -115,7 +115,7 @@ void cut_to(const SimulateOptions& options, Seconds makespan, Panel& panel) {
 
 Priced price(const Subject& subject, const SimulateOptions& options) {
   const CostTable* costs = subject.costs();
-  const LoweredProgram program = lower(subject.program);
+  const LoweredProgram program = subject.lowered();
   // Memory may be short here: what a plan would take is asked, not whether it fits.
   const Proof proof = prove(program, costs);
   Simulator simulator(program);

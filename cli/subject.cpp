@@ -11,19 +11,31 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
 namespace stagecraft::cli {
 namespace {
 
+/// Above every schedule that the readers take; a larger file is a slip, or never ends.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
+
 std::string read_text(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw InputError({path, ""}, "is a folder, not a file");
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw InputError({path, ""}, fmt::format("cannot be read: {}", std::strerror(errno)));
-  return {std::istreambuf_iterator<char>(in), {}};
+  constexpr std::size_t kPiece = std::size_t{1} << 20U;
+  std::string text;
+  while (in) {
+    const std::size_t before = text.size();
+    text.resize(before + kPiece);
+    in.read(text.data() + before, static_cast<std::streamsize>(kPiece));
+    text.resize(before + static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostBytes)
+      throw InputError({path, ""}, "is larger than 1 GiB; no plan or schedule is");
+  }
+  return text;
 }
 
 bool has_any(const Json& json, std::initializer_list<const char*> keys) {
@@ -43,6 +55,19 @@ Subject schedule_subject(const std::string& path, ScheduleProgram program, const
   subject.path = path;
   subject.synchronous = program.groups() == 1;
   subject.program = std::move(program);
+  return subject;
+}
+
+/// PyTorch's files: named so, or beginning with an action or an idle cell.
+bool looks_like_csv(const std::string& path, char first) {
+  constexpr std::string_view kFirst = "0123456789,(\"";
+  return path.ends_with(".csv") || kFirst.find(first) != std::string_view::npos;
+}
+
+Subject csv_subject(const std::string& path, const std::string& text, const SubjectRequest& request) {
+  PytorchSchedule schedule = pytorch_schedule_from_csv(text, path);
+  Subject subject = schedule_subject(path, schedule_program(schedule), request);
+  subject.pytorch = std::move(schedule);
   return subject;
 }
 
@@ -69,6 +94,10 @@ Subject json_subject(const std::string& path, const Json& json, const SubjectReq
 
 }  // namespace
 
+LoweredProgram Subject::lowered(const LoweringOptions& options) const {
+  return has_transfers() ? lowered_program(*pytorch) : lower(program, options);
+}
+
 Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request) {
   plan.micro_batches = request.micro_batches.value_or(plan.micro_batches);
   const Schedule& schedule = find_schedule(plan.schedule.name, {path, "/schedule/name"});
@@ -91,10 +120,11 @@ Subject read_subject(const std::string& path, const SubjectRequest& request) {
   // JSON begins with a brace, or a comment; a schedule's text form with its first line, or a comment.
   if (text[first] == '{' || text[first] == '[' || text[first] == '/')
     return json_subject(path, json::parse_text(text, path), request);
+  if (looks_like_csv(path, text[first])) return csv_subject(path, text, request);
   if (text[first] != '#' && !std::string_view(text).substr(first).starts_with("stagecraft"))
     throw InputError({path, ""},
-                     "is neither a plan (JSON) nor a schedule (JSON, or text that begins with the "
-                     "line \"stagecraft program 1\")");
+                     "is neither a plan (JSON) nor a schedule (JSON, text that begins with the line "
+                     "\"stagecraft program 1\", or PyTorch's CSV)");
   return schedule_subject(path, program_from_text(text, path), request);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
-// What `check` and `simulate` are asked about: a file that may be a plan, a schedule or a run configuration,
-// told apart by its content.
+// What `check`, `simulate` and `convert` are asked about: a file that may be a plan, a schedule (ours or
+// PyTorch's) or a run configuration, told apart by its content.
 
 #include "partitioner/plan.h"
+#include "schedules/lowering.h"
 #include "schedules/program.h"
+#include "schedules/pytorch_csv.h"
 
 #include <optional>
 #include <string>
@@ -23,6 +25,12 @@ struct Subject {
   ScheduleProgram program;   ///< of one step, or of an asynchronous segment of several
   bool synchronous = true;   ///< steps follow each other with nothing in flight between
   std::optional<CostTable> assumed_costs;  ///< instead of the plan's
+  std::optional<PytorchSchedule> pytorch;  ///< of a CSV file of PyTorch's, cell by cell
+
+  /// Whether the file orders its own transfers, so that lowering has nothing to choose.
+  [[nodiscard]] bool has_transfers() const { return pytorch && pytorch->has_communication(); }
+  /// What a rank does: the program lowered with `options`, or the file's own transfers in its own order.
+  [[nodiscard]] LoweredProgram lowered(const LoweringOptions& options = {}) const;
 
   [[nodiscard]] const CostTable* costs() const {
     if (assumed_costs) return &*assumed_costs;

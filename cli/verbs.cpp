@@ -7,6 +7,7 @@ void add_verbs(CLI::App& app) {
   add_plan(app);
   add_check(app);
   add_simulate(app);
+  add_convert(app);
   add_engine_verbs(app);
 }
 

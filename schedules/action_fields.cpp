@@ -2,7 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stagecraft {
+
+bool is_schedule_name(std::string_view name) {
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~' && c != '#'; });
+}
 
 FieldError find_field_error(const ProgramHeader& header, int micro_batches, const Action& action) {
   const ActionFields fields = fields_of(action.op);

@@ -6,6 +6,7 @@
 #include "schedules/program.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stagecraft {
@@ -31,6 +32,9 @@ struct ActionFields {
       return {.micro_batch = true, .version = true};
   }
 }
+
+/// What both forms can carry: a word of visible ASCII without "#".
+[[nodiscard]] bool is_schedule_name(std::string_view name);
 
 /// Whether people may write the op: transfers and slots are lowering's.
 [[nodiscard]] constexpr bool is_schedule_level(Op op) { return !is_transfer(op) && op != Op::release; }

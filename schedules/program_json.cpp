@@ -65,6 +65,11 @@ Json to_json(const ScheduleProgram& program) {
 ScheduleProgram program_from_json(const Json& json, const std::string& file) {
   const auto record = json::read<ProgramRecord>(json, {file, ""});
   ScheduleProgram program;
+  if (!is_schedule_name(record.schedule)) {
+    throw InputError({file, "/schedule"},
+                     fmt::format("expected a word of visible ASCII without \"#\", found {}",
+                                 json::brief(Json(record.schedule))));
+  }
   program.schedule = record.schedule;
   program.kind = record.kind;
   program.placement.ranks = record.stages;

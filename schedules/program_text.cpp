@@ -51,6 +51,15 @@ std::string token_of(const Action& action, const std::vector<StageId>& held) {
   return token;
 }
 
+/// `stages_of` every rank, in one walk: programs have thousands.
+std::vector<std::vector<StageId>> stages_by_rank(const Placement& placement) {
+  std::vector<std::vector<StageId>> held(static_cast<std::size_t>(placement.world()));
+  for (int s = 0; s < placement.stages(); ++s) {
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) held[rank.index()].emplace_back(s);
+  }
+  return held;
+}
+
 /// A line's words, with the place to blame.
 class Line {
  public:
@@ -61,6 +70,8 @@ class Line {
       const std::size_t begin = text.find_first_not_of(" \t\r", i);
       if (begin == std::string_view::npos) break;
       const std::size_t end = std::min(text.find_first_of(" \t\r", begin), text.size());
+      if (static_cast<std::int64_t>(words_.size()) > kMaxActions + 2)
+        refuse_length();  // before it takes the memory
       words_.push_back(text.substr(begin, end - begin));
       i = end;
     }
@@ -70,6 +81,9 @@ class Line {
   [[nodiscard]] const InputPlace& place() const { return place_; }
 
   [[noreturn]] void refuse(const std::string& what) const { throw InputError(place_, what); }
+  [[noreturn]] void refuse_length() const {
+    refuse(fmt::format("expected at most {} actions in a program", kMaxActions));
+  }
   /// A word as shown in a message.
   static std::string quote(std::string_view word) { return json::brief(Json(std::string(word))); }
 
@@ -153,6 +167,9 @@ class Reader {
     } else if (values.size() > 1) {
       line.refuse(fmt::format("expected one word after \"{}\", found {}", key, values.size()));
     } else if (key == "schedule") {
+      if (!is_schedule_name(values[0])) {
+        line.refuse(fmt::format("expected a name of visible ASCII, found {}", Line::quote(values[0])));
+      }
       program_.schedule = std::string(values[0]);
     } else {
       try {
@@ -209,9 +226,11 @@ class Reader {
     }
     if (seen_[r]) line.refuse(fmt::format("rank {} has a line already", r));
     seen_[r] = true;
-    const auto held = program_.placement.stages_of(Rank{r});
+    actions_ += static_cast<std::int64_t>(words.size()) - 2;
+    if (actions_ > kMaxActions) line.refuse_length();
+    program_.ranks[r].reserve(words.size() - 2);
     for (std::size_t i = 2; i < words.size(); ++i)
-      program_.ranks[r].push_back(action_of(line, words[i], held));
+      program_.ranks[r].push_back(action_of(line, words[i], held_[r]));
   }
 
   void start_ranks(const Line& line) {
@@ -221,6 +240,7 @@ class Reader {
     if (!keys_.contains("schedule")) program_.schedule = "custom";
     validate_header(program_, line.place());
     groups_ = program_.groups_by_micro_batch();
+    held_ = stages_by_rank(program_.placement);
     program_.ranks.resize(static_cast<std::size_t>(program_.placement.world()));
     seen_.resize(program_.ranks.size(), false);
   }
@@ -269,8 +289,10 @@ class Reader {
   const std::string& file_;
   ScheduleProgram program_;
   std::set<std::string> keys_;
-  std::int64_t total_ = 0;
+  std::int64_t total_ = 0;    // micro-batches
+  std::int64_t actions_ = 0;  // of the ranks so far
   std::vector<Group> groups_;
+  std::vector<std::vector<StageId>> held_;  // per rank its stages
   std::vector<bool> seen_;
 };
 
@@ -278,10 +300,10 @@ class Reader {
 
 std::string to_text(const ScheduleProgram& program) {
   std::string text = header_text(program);
+  const auto held = stages_by_rank(program.placement);
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    const auto held = program.placement.stages_of(Rank{r});
     text += fmt::format("rank {}:", r);
-    for (const Action& action : program.ranks[r]) text += fmt::format(" {}", token_of(action, held));
+    for (const Action& action : program.ranks[r]) text += fmt::format(" {}", token_of(action, held[r]));
     text += "\n";
   }
   return text;

@@ -10,6 +10,11 @@
 namespace stagecraft::json {
 namespace {
 
+// Nothing of ours comes near either. Deep values overflow the stack of whoever walks them, and each takes
+// many times the memory that it takes in the file.
+constexpr int kMostNested = 100;
+constexpr std::int64_t kMostValues = 30'000'000;
+
 /// RFC 6901: "~" and "/" inside a key are escaped.
 std::string escaped(const std::string& key) {
   std::string out;
@@ -60,7 +65,16 @@ std::string brief(const Json& value) {
 
 Json parse_text(const std::string& text, const std::string& file) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto refuse_duplicates = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+  std::int64_t values = 0;
+  const auto refuse = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMostNested) {
+      throw InputError({file, ""}, fmt::format("is nested more than {} deep", kMostNested));
+    }
+    if (++values > kMostValues) {
+      throw InputError(
+          {file, ""},
+          fmt::format("has more than {} values; a schedule of that size is written as text", kMostValues));
+    }
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
@@ -69,7 +83,7 @@ Json parse_text(const std::string& text, const std::string& file) {
     return true;
   };
   try {
-    return Json::parse(text, refuse_duplicates, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    return Json::parse(text, refuse, /*allow_exceptions=*/true, /*ignore_comments=*/true);
   } catch (const Json::parse_error& error) {
     // nlohmann's text is "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
     std::string what = error.what();

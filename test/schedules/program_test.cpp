@@ -132,6 +132,39 @@ TEST_CASE("bad text is refused with file and line", "[program]") {
   CHECK(text_error(kGood + "kind train\n") == "a.txt: line 8: \"kind\" must stand before the ranks");
 }
 
+TEST_CASE("sizes that no program has are refused before they take the memory", "[program]") {
+  // One action too many, in one line and over several.
+  std::string actions;
+  for (int i = 0; i < 20'000'000; ++i) actions += "F0 ";
+  CHECK(text_error(replaced(kGood, "rank 0: L0", "rank 0: " + actions)) ==
+        "a.txt: line 6: expected at most 20000000 actions in a program");
+  CHECK(text_error(replaced(kGood, "rank 1: L0 F0 B0 L1 F1 P0 B1 S0", "rank 1: " + actions)) ==
+        "a.txt: line 7: expected at most 20000000 actions in a program");
+  CHECK(text_error(replaced(kGood, "groups 2", "groups 10000000x1000000"))
+            .starts_with("a.txt: line 5: expected at most 10000000 micro-batches"));
+  CHECK(text_error(replaced(kGood, "0 1", "0 2147483647"))
+            .starts_with("a.txt: line 6: stage 1 is on rank 2147483647"));
+
+  const auto json_text_error = [](const std::string& text) {
+    return message_of([&] { (void)program_from_json(json::parse_text(text, "a.json"), "a.json"); });
+  };
+  const std::string deep(1'000'000, '[');
+  CHECK(json_text_error("{\"ranks\": " + deep + "}") == "a.json: is nested more than 100 deep");
+  CHECK(json_text_error("{\"stages\": [[0, 2147483647]], \"group_sizes\": [1], \"ranks\": [[]]}")
+            .starts_with("a.json: stage 0 is on rank 2147483647"));
+  CHECK(json_text_error("{\"stages\": [[0]], \"group_sizes\": [2000000000, 2000000000], \"ranks\": [[]]}")
+            .starts_with("a.json: expected at most 10000000 micro-batches"));
+}
+
+TEST_CASE("a schedule's name is a word that both forms can carry", "[program]") {
+  CHECK(text_error(replaced(kGood, "mine", "m\xffne"))
+            .starts_with("a.txt: line 2: expected a name of visible ASCII"));
+  for (const char* name : {"", "two words", "line\nbreak", "a#b", "\u00e9"}) {
+    INFO(name);
+    CHECK(json_error("/schedule", name).starts_with("a.json: /schedule: expected a word of visible ASCII"));
+  }
+}
+
 TEST_CASE("garbage is an InputError, never a crash", "[program]") {
   REQUIRE(rc::check([] {
     std::string text = to_text(random_program().program);

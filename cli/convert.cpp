@@ -1,0 +1,93 @@
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/subject.h"
+#include "schedules/base/error.h"
+#include "schedules/base/files.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+namespace stagecraft::cli {
+namespace {
+
+enum class Form { text, json, csv, csv_comms };
+
+Form form_named(const std::string& name) {
+  if (name == "json") return Form::json;
+  if (name == "csv") return Form::csv;
+  return name == "csv-comms" ? Form::csv_comms : Form::text;
+}
+
+struct ConvertOptions {
+  std::string path;
+  std::string out;
+  SubjectRequest request;
+  std::string form;  ///< empty: by the output's name
+};
+
+/// What is asked for, or what the name of the output says: a CSV of PyTorch's stays in its form.
+Form form_of(const ConvertOptions& options, const Subject& subject) {
+  if (!options.form.empty()) return form_named(options.form);
+  if (options.out.ends_with(".json")) return Form::json;
+  if (!options.out.ends_with(".csv")) return Form::text;
+  return subject.has_transfers() ? Form::csv_comms : Form::csv;
+}
+
+std::string converted(const Subject& subject, Form form) {
+  const bool same_csv = subject.pytorch && subject.has_transfers() == (form == Form::csv_comms);
+  switch (form) {
+    case Form::text:
+      return to_text(subject.program);
+    case Form::json:
+      return to_json(subject.program).dump(2) + "\n";
+    case Form::csv:
+      return to_csv(same_csv ? *subject.pytorch : pytorch_schedule(subject.program));
+    case Form::csv_comms:
+      return to_csv(same_csv ? *subject.pytorch : pytorch_schedule_with_communication(subject.program));
+  }
+  return {};
+}
+
+void run(const ConvertOptions& options) {
+  const Subject subject = read_subject(options.path, options.request);
+  const std::string text = [&] {
+    try {
+      return converted(subject, form_of(options, subject));
+    } catch (const InputError& error) {
+      throw InputError({options.path, ""}, error.what());
+    } catch (const RefusedError& error) {
+      throw RefusedError(fmt::format("{}: {}", options.path, error.what()));
+    }
+  }();
+  if (options.out.empty()) {
+    print(text);
+  } else {
+    write_file_atomically(options.out, text);
+  }
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+  const auto options = std::make_shared<ConvertOptions>();
+  CLI::App* verb =
+      app.add_subcommand("convert", "write a schedule in another form: text, JSON, PyTorch's CSV");
+  verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+      ->required();
+  verb->add_option("-o,--output", options->out, "where to; default: standard output")->type_name("FILE");
+  verb->add_option(
+          "--to", options->form,
+          "text, json, csv (PyTorch's, compute only) or csv-comms (with sends and receives); default: by "
+          "the output's name")
+      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms"}))
+      ->type_name("FORM");
+  verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
+      ->check(CLI::Range(1, kMostMicroBatches))
+      ->type_name("N");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules against whatever libFuzzer makes up.
+#   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets
+# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 at the first crash, hang (over 10 s) or
+# input that takes more than 2 GB, and says which file holds it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-60}
+[[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: expected a number of seconds, found $seconds" >&2; exit 2; }
+shift $(($# > 0 ? 1 : 0))
+targets=("$@")
+[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv)
+
+clang=$(command -v clang++-14 || command -v clang++) || {
+  echo "fuzz.sh: no clang++; install clang-14 and libclang-rt-14-dev" >&2
+  exit 2
+}
+build=build-fuzz
+mkdir -p $build
+cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTAGECRAFT_ENGINE=OFF \
+  -DSTAGECRAFT_TESTS=OFF -DSTAGECRAFT_FUZZ=ON -DSTAGECRAFT_SANITIZE=fuzzer-no-link,address,undefined > $build/configure.log ||
+  { cat $build/configure.log >&2; exit 1; }
+cmake --build $build --target "${targets[@]/#/fuzz_}" > $build/build.log || { cat $build/build.log >&2; exit 1; }
+
+# Where each target starts from: small files of the kind that it reads.
+seeds() {
+  case "$1" in
+    program_text) echo test/data/schedules ;;
+    program_json) echo test/fuzz/seeds ;;
+    pytorch_csv) echo test/data/pytorch ;;
+  esac
+}
+
+for target in "${targets[@]}"; do
+  mkdir -p "$build/corpus/$target" "$build/found"
+  log=$build/$target.log
+  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "$(seeds "$target")" > "$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    echo "fuzz.sh: $target failed; the input is in $build/found, the whole log is $log" >&2
+    exit 1
+  fi
+  echo "fuzz: $target: $(grep -o 'Done .*' "$log"), $(grep -o 'cov: [0-9]*' "$log" | tail -n 1) edges"
+done

@@ -1,0 +1,108 @@
+#include "schedules/base/json.h"
+#include "test/cli/sample_plan.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+using stagecraft::Json;
+using stagecraft::test::CommandResult;
+using stagecraft::test::kPlan;
+using stagecraft::test::read_text_file;
+using stagecraft::test::says;
+using stagecraft::test::ScratchFolder;
+
+namespace {
+
+CommandResult run(const char* verb, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), verb);
+  return stagecraft::test::stagecraft(arguments);
+}
+
+const std::string kPytorch = STAGECRAFT_TEST_DATA "/pytorch/";
+
+const char* const kCompute = "0F0,0F1,,0B0,,0B1\r\n,1F0,1B0,1F1,1B1\r\n";
+const char* const kText =
+    "stagecraft program 1\nschedule custom\nkind train\nstages 0 1\ngroups 2\n"
+    "rank 0: L0 F0 L1 F1 B0 B1 S0 P0\nrank 1: L0 F0 B0 L1 F1 P0 B1 S0\n";
+
+}  // namespace
+
+TEST_CASE("convert goes through all forms and back", "[convert]") {
+  const ScratchFolder folder;
+  const std::string text = folder.write("a.txt", kText);
+  const std::string json = folder.path("a.json");
+  const std::string csv = folder.path("a.csv");
+  const std::string comms = folder.path("comms.csv");
+  REQUIRE(run("convert", {text, "-o", json}).code == 0);
+  REQUIRE(run("convert", {json, "-o", csv}).code == 0);
+  CHECK(read_text_file(csv) == kCompute);
+  REQUIRE(run("convert", {csv, "-o", comms, "--to", "csv-comms"}).code == 0);
+  CHECK(read_text_file(comms) ==
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\r\n"
+        "1RECV_F0,1RECV_F1,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\r\n");
+  CHECK(run("convert", {comms}).out == kText);  // text by default
+  CHECK(run("convert", {comms, "--to", "csv"}).out == kCompute);
+  CHECK(run("convert", {kPlan, "--to", "csv", "--micro-batches", "1"}).out ==
+        "0F0,,,,,,,0B0\r\n,1F0,,,,,1B0\r\n,,2F0,,,2B0\r\n,,,3F0,3B0\r\n");
+}
+
+TEST_CASE("convert leaves PyTorch's files as they are", "[convert]") {
+  const ScratchFolder folder;
+  for (const char* name : {"DualPipeV-p2-m4-v2.csv", "DualPipeV-p2-m4-v2-comms.csv", "1F1B-p4-m5-v1.csv"}) {
+    INFO(name);
+    const std::string out = folder.path("out.csv");
+    REQUIRE(run("convert", {kPytorch + name, "-o", out}).code == 0);
+    CHECK(read_text_file(out) == read_text_file(kPytorch + name));
+  }
+}
+
+TEST_CASE("convert says what does not fit into a form", "[convert]") {
+  const ScratchFolder folder;
+  const std::string two = folder.write("two.txt", "stagecraft program 1\nstages 0\ngroups 2x1\nrank 0: F0\n");
+  const CommandResult steps = run("convert", {two, "--to", "csv"});
+  CHECK(steps.code == 2);
+  CHECK(steps.err.starts_with("stagecraft: " + two + ": PyTorch's schedule files hold one training step"));
+  const std::string stuck =
+      folder.write("stuck.txt", "stagecraft program 1\nstages 0 1\ngroups 1\nrank 0: B0 F0\nrank 1: F0 B0\n");
+  const CommandResult still = run("convert", {stuck, "--to", "csv-comms"});
+  CHECK(still.code == 3);
+  CHECK(says(still.err, stuck + ": the program stands still after 0 of its 4"));
+  const CommandResult form = run("convert", {two, "--to", "xml"});
+  CHECK(form.code == 2);
+  CHECK(says(form.err, "csv-comms"));
+}
+
+TEST_CASE("check takes PyTorch's schedules, by name and by content", "[convert]") {
+  const ScratchFolder folder;
+  const CommandResult compute = run("check", {folder.write("plain", kCompute)});
+  CHECK(compute.code == 0);
+  CHECK(says(compute.out, "custom, 2 stages on 2 ranks, 2 micro-batches a step"));
+  CHECK(says(compute.out, "the least that works is 1"));
+  const CommandResult comms = run("check", {kPytorch + "DualPipeV-p2-m4-v2-comms.csv"});
+  CHECK(comms.code == 0);
+  CHECK(says(comms.out, "4 stages on 2 ranks, 4 micro-batches a step"));
+  CHECK(says(comms.out, "Transfers in the file's own order"));
+  CHECK(run("check", {kPytorch + "DualPipeV-p2-m4-v2-comms.csv", "--slots", "2"}).code == 2);
+
+  const CommandResult order = run("check", {kPytorch + "1F1B-p4-m5-v1.csv", "--json"});
+  CHECK(order.code == 3);
+  CHECK(says(order.out, "rank 3: no forward of micro-batch 0 on stage 3"));
+  const std::string bad = folder.write("bad.csv", "0F0,0B0\n1F0,1G0\n");
+  const CommandResult refused = run("check", {bad});
+  CHECK(refused.code == 2);
+  CHECK(refused.err.starts_with("stagecraft: " + bad + ": line 2, cell 2: expected an action"));
+}
+
+TEST_CASE("check judges the transfers of the file, not others that would do", "[convert]") {
+  const ScratchFolder folder;
+  // Each rank sends before it posts what the other sends.
+  const std::string crossed = folder.write("crossed.csv",
+                                           "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                                           "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n");
+  const CommandResult result = run("check", {crossed, "--json"});
+  CHECK(result.code == 3);
+  const Json json = Json::parse(result.out);
+  REQUIRE(json["findings"].size() == 1);
+  CHECK(json["findings"][0]["kind"] == "deadlock");
+  CHECK(json["findings"][0]["cycle"].size() == 2);
+  CHECK(run("check", {folder.write("compute.csv", run("convert", {crossed, "--to", "csv"}).out)}).code == 0);
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# PyTorch's own schedules under `stagecraft check`, as docs/pytorch_schedules.md says, at a few sizes; and ours in PyTorch's runtime.
+#   pytorch_schedules_test.sh STAGECRAFT PYTHON SOURCE
+set -euo pipefail
+table=$("$2" "$3/scripts/pytorch_schedules.py" --stagecraft "$1" --ranks 2 4 --micro-batches 4 8)
+
+expect() {
+  grep -qF -- "$1" <<< "$table" || { echo "expected the line: $1"; echo "$table"; exit 1; }
+}
+expect "| GPipe, as run | 4 | 4 |  |  |  |  | 4 |"
+expect "| 1F1B, its order | 4 |  |  | 4 | 4 |  | 4 |"
+expect "| 1F1B, as run | 4 | 4 |  |  |  |  | 4 |"
+expect "| LoopedBFS, with communication | 12 |  | 12 |  |  |  | 12 |"
+expect "| Interleaved1F1B, with communication | 12 | 12 |  |  |  |  | 12 |"
+expect "| InterleavedZeroBubble, with communication | 12 | 12 |  |  |  |  | 12 |"
+expect "| ZBVZeroBubble, with communication | 4 | 4 |  |  |  |  | 4 |"
+expect "| DualPipeV, with communication | 3 | 3 |  |  |  |  | 3 |"
+expect "| nothing | pass | accepted |"
+expect "| a forward twice | pass | completeness: "
+
+# And ours in PyTorch's runtime.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for program in schedules/1f1b_p3_m4.txt pytorch/Interleaved1F1B-p2-m4-v2.csv; do
+  "$1" convert "$3/test/data/$program" -o "$work/ours.txt"
+  "$1" convert "$work/ours.txt" -o "$work/ours.csv"
+  "$1" convert "$work/ours.txt" --to csv-comms -o "$work/ours-comms.csv"
+  timeout 100 "$2" "$3/test/scripts/pytorch_runs_ours.py" "$work/ours.csv" compute_only
+  timeout 100 "$2" "$3/test/scripts/pytorch_runs_ours.py" "$work/ours-comms.csv" compute_comms
+done
