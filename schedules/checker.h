@@ -1,11 +1,13 @@
 #pragma once
 
-// The proof. A program that `check` accepts finishes, on any timing, with every send blocking until its
-// receive is posted (MPI_Ssend), computes every micro-batch exactly once with consistent weights, and needs
-// no more memory than stated. Time and memory are linear in the number of actions, but for a sort.
+// The proof. A program that `check` accepts finishes, on any timing, on a transport of the given rules (by
+// default with every send blocking until its receive is posted, MPI_Ssend), computes every micro-batch
+// exactly once with consistent weights, and needs no more memory than stated. Time and memory are linear in
+// the number of actions, but for a sort.
 
 #include "schedules/costs.h"
 #include "schedules/program.h"
+#include "schedules/transport_rules.h"
 
 #include <array>
 #include <cstdint>
@@ -21,8 +23,8 @@ struct Finding {
   enum class Kind : std::uint8_t { completeness, matching, deadlock, versions, buffers, memory };
   Kind kind;
   std::string message;
-  /// A deadlock's shortest cycle, in waiting order: "rank 0 [12] start send ... waits for rank 1 [9] post
-  /// receive ..., behind rank 1 [7] start send ...", one line a rank.
+  /// A deadlock's shortest cycle, in waiting order: "rank 0 waits at [12] start send ... for rank 1 to pass
+  /// [9] post receive ...", "rank 1 waits at [7] start send ... for rank 0 to pass ...", one line a rank.
   std::vector<std::string> cycle;
 };
 
@@ -101,13 +103,13 @@ struct Proof {
 /// With `costs`, and only for a program that passes all of that, the peak bytes a rank: schedules/checker/
 /// memory.cpp says what counts. With `capacity`, a rank above it is a finding.
 [[nodiscard]] Proof check(const LoweredProgram& program, const CostTable* costs = nullptr,
-                          std::optional<Bytes> capacity = std::nullopt);
+                          std::optional<Bytes> capacity = std::nullopt, const TransportRules& rules = {});
 
 /// Every finding, and the cycle: what is told when a program is refused.
 [[nodiscard]] std::string refusal(const std::vector<Finding>& findings);
 
 /// `check`, and RefusedError with the refusal when it is not accepted.
 Proof prove(const LoweredProgram& program, const CostTable* costs = nullptr,
-            std::optional<Bytes> capacity = std::nullopt);
+            std::optional<Bytes> capacity = std::nullopt, const TransportRules& rules = {});
 
 }  // namespace stagecraft

@@ -1,52 +1,19 @@
 #include "schedules/dependencies.h"
 
+#include "schedules/dependency_cycle.h"
+#include "schedules/tag_numbers.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace stagecraft {
 namespace {
 
 constexpr std::int32_t kNone = -1;
-
-/// Numbers all tags a program can have without gaps, so that matching needs no hashing.
-class TagNumbers {
- public:
-  explicit TagNumbers(const ProgramHeader& header)
-      : stages_(header.placement.stages()),
-        micro_batches_(header.micro_batches()),
-        groups_(header.groups()),
-        reporters_(header.placement.width(StageId{stages_ - 1})) {}
-
-  [[nodiscard]] std::size_t size() const { return losses() + to_size(groups_) * to_size(reporters_); }
-
-  /// `size()` when the program has no such transfer.
-  [[nodiscard]] std::size_t of(const Tag& tag) const {
-    if (tag.payload == Payload::loss) {
-      const bool known = tag.from.value == stages_ - 1 && tag.to.value == 0 && tag.micro_batch.valid() &&
-                         tag.micro_batch.value < groups_ && tag.index >= 0 && tag.index < reporters_;
-      return known ? losses() + tag.micro_batch.index() * to_size(reporters_) + to_size(tag.index) : size();
-    }
-    const bool forward = tag.payload == Payload::activation;
-    const std::int32_t boundary = forward ? tag.from.value : tag.to.value;  // the stage before it
-    const bool known = boundary >= 0 && boundary + 1 < stages_ && tag.index == 0 &&
-                       (forward ? tag.to : tag.from).value == boundary + 1 && tag.micro_batch.valid() &&
-                       tag.micro_batch.value < micro_batches_;
-    if (!known) return size();
-    return (to_size(boundary) * 2 + (forward ? 0 : 1)) * to_size(micro_batches_) + tag.micro_batch.index();
-  }
-
- private:
-  static std::size_t to_size(std::int32_t n) { return static_cast<std::size_t>(n); }
-  [[nodiscard]] std::size_t losses() const { return to_size(stages_ - 1) * 2 * to_size(micro_batches_); }
-
-  std::int32_t stages_;
-  std::int32_t micro_batches_;
-  std::int32_t groups_;
-  std::int32_t reporters_;
-};
 
 struct Ends {
   std::int32_t post = kNone, wait_receive = kNone, send = kNone, wait_send = kNone;
@@ -56,13 +23,15 @@ bool is_collective(Op op) { return op == Op::agree_norm || op == Op::reduce; }
 
 }  // namespace
 
-Dependencies::Dependencies(const LoweredProgram& program) : first_{0} {
+Dependencies::Dependencies(const LoweredProgram& program, const TransportRules& rules, const CostTable* costs)
+    : rules_(rules), first_{0} {
   for (const auto& list : program.ranks) {
     first_.push_back(first_.back() + static_cast<std::int32_t>(list.size()));
   }
   peer_.assign(static_cast<std::size_t>(first_.back()), kNone);
   match_transfers(program);
   match_collectives(program);
+  if (rules_.sends == TransportRules::Sends::eager) fill_buffers(program, costs);
   sort(program);
 }
 
@@ -189,27 +158,91 @@ void Dependencies::match_collectives(const LoweredProgram& program) {
   }
 }
 
-void Dependencies::sort(const LoweredProgram& program) {
-  const auto at = [](std::int32_t n) { return static_cast<std::size_t>(n); };
-  // Every rank runs until it stands still; what wakes it is known by the node it stands at.
-  std::vector<std::int32_t> cursor(first_.begin(), first_.end() - 1);
-  std::vector<bool> done(peer_.size(), false);
-  std::vector<std::size_t> arrived(collectives_.size(), 0);
-  std::vector<std::int32_t> waiter(peer_.size(), kNone);  // post -> its send, send -> its wait_receive
-  std::vector<std::size_t> runnable;
-  for (std::size_t r = program.ranks.size(); r-- > 0;) {
-    runnable.push_back(r);
+void Dependencies::fill_buffers(const LoweredProgram& program, const CostTable* costs) {
+  struct Buffer {
+    std::vector<std::pair<std::int32_t, std::int64_t>>
+        posts;               // of the eager messages in the order sent, bytes
+    std::size_t gone = 0;    // posts before it are waited for by an earlier send
+    std::int64_t bytes = 0;  // of the others
+  };
+  room_end_.reserve(peer_.size());
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    std::map<std::pair<Rank, ChannelKey>, Buffer> buffers;
     for (std::int32_t n = first_[r]; n < first_[r + 1]; ++n) {
-      const Op op = program.ranks[r][at(n - first_[r])].op;
-      if ((op == Op::start_send || op == Op::wait_receive) && peer_[at(n)] != kNone) {
-        waiter[at(peer_[at(n)])] = n;
+      const Action& action = program.ranks[r][static_cast<std::size_t>(n - first_[r])];
+      const std::int32_t post = action.op == Op::start_send ? peer(n) : kNone;
+      if (post != kNone) {
+        const auto size = message_bytes(costs, action.tag);
+        const auto most = rules_.eager_limit && rules_.eager_buffer
+                              ? std::min(*rules_.eager_limit, *rules_.eager_buffer)
+                          : rules_.eager_limit ? rules_.eager_limit
+                                               : rules_.eager_buffer;
+        if (most && (!size || *size > *most)) {
+          room_.push_back(post);  // rendezvous
+        } else if (rules_.eager_buffer) {
+          Buffer& buffer = buffers[{place(post).rank, channel_key(rules_, action.tag)}];
+          buffer.posts.emplace_back(post, size->value);
+          for (buffer.bytes += size->value; buffer.bytes > rules_.eager_buffer->value; ++buffer.gone) {
+            room_.push_back(buffer.posts[buffer.gone].first);
+            buffer.bytes -= buffer.posts[buffer.gone].second;
+          }
+        }
       }
+      room_end_.push_back(static_cast<std::uint32_t>(room_.size()));
     }
   }
+}
+
+template <class Visit>
+void Dependencies::each_awaited(Op op, std::int32_t node, Visit&& visit) const {
+  const auto at = [](std::int32_t n) { return static_cast<std::size_t>(n); };
+  const std::int32_t other = peer(node);
+  if (other == kNone) return;
+  switch (op) {
+    case Op::wait_receive:
+      visit(other);
+      return;
+    case Op::start_send:
+      if (rules_.sends == TransportRules::Sends::rendezvous) visit(other);
+      if (rules_.sends != TransportRules::Sends::eager) return;
+      for (std::uint32_t i = node == 0 ? 0 : room_end_[at(node - 1)]; i < room_end_[at(node)]; ++i) {
+        if (!visit(room_[i])) return;
+      }
+      return;
+    case Op::wait_send:
+      if (rules_.sends == TransportRules::Sends::launched && peer(other) != kNone) visit(peer(other));
+      return;
+    case Op::agree_norm:
+    case Op::reduce:
+      for (const std::int32_t member : members(other)) {
+        const std::int32_t before = member - 1;
+        if (member != node && before >= first_[place(member).rank.index()] && !visit(before)) return;
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void Dependencies::sort(const LoweredProgram& program) {
+  const auto at = [](std::int32_t n) { return static_cast<std::size_t>(n); };
+  // Every rank runs until it stands still, and goes on when what it waits for is done.
+  std::vector<std::int32_t> cursor(first_.begin(), first_.end() - 1);
+  std::vector<std::size_t> arrived(collectives_.size(), 0);
+  std::vector<bool> here(program.ranks.size(), false);  // the rank has come to the collective at its cursor
+  std::vector<bool> done(peer_.size(), false);
+  std::vector<bool> awaited(peer_.size(), false);  // some rank stands still for it
+  std::vector<std::size_t> runnable;
+  for (std::size_t r = program.ranks.size(); r-- > 0;) runnable.push_back(r);
   order_.reserve(peer_.size());
-  const auto wake = [&](std::int32_t n) {
-    const auto rank = place(n).rank.index();
-    if (cursor[rank] == n) runnable.push_back(rank);
+  // The first thing that keeps `n` from running, if there is one.
+  const auto missing = [&](Op op, std::int32_t n) {
+    std::int32_t first = kNone;
+    each_awaited(op, n, [&](std::int32_t other) {
+      if (!done[at(other)]) first = other;
+      return first == kNone;
+    });
+    return first;
   };
   while (!runnable.empty()) {
     const std::size_t r = runnable.back();
@@ -218,24 +251,30 @@ void Dependencies::sort(const LoweredProgram& program) {
       const std::int32_t n = cursor[r];
       const Op op = program.ranks[r][at(n - first_[r])].op;
       if (is_collective(op)) {
-        const auto& all = members(peer_[at(n)]);
-        if (!done[at(n)]) ++arrived[at(peer_[at(n)])];
-        done[at(n)] = true;  // has come; a rank may be looked at twice
-        if (arrived[at(peer_[at(n)])] < all.size()) break;
+        const auto& all = members(peer(n));
+        std::size_t& came = arrived[at(peer(n))];
+        if (!here[r]) ++came;
+        here[r] = true;  // a rank may be looked at twice
+        if (came < all.size()) break;
         for (const std::int32_t member : all) {
           order_.push_back(member);
           const auto rank = place(member).rank.index();
           ++cursor[rank];
+          here[rank] = false;
           if (rank != r) runnable.push_back(rank);
         }
         continue;
       }
-      const bool waits = (op == Op::start_send || op == Op::wait_receive) && peer_[at(n)] != kNone;
-      if (waits && !done[at(peer_[at(n)])]) break;
+      const bool transfers = op == Op::start_send || op == Op::wait_receive || op == Op::wait_send;
+      if (const std::int32_t first = transfers ? missing(op, n) : kNone; first != kNone) {
+        awaited[at(first)] = true;
+        break;
+      }
       done[at(n)] = true;
       order_.push_back(n);
       ++cursor[r];
-      if (waiter[at(n)] != kNone) wake(waiter[at(n)]);
+      // Who waits for a send or a receive is the rank at its other end.
+      if (awaited[at(n)]) runnable.push_back(place(peer(n)).rank.index());
     }
   }
   if (!acyclic()) find_cycle(program, cursor);
@@ -246,66 +285,48 @@ const Action& Dependencies::action(const LoweredProgram& program, std::int32_t n
   return program.ranks[at.rank.index()][static_cast<std::size_t>(at.index)];
 }
 
-std::vector<std::int32_t> Dependencies::awaited(const LoweredProgram& program, std::int32_t node) const {
-  const std::int32_t other = peer(node);
-  if (other == kNone) return {};
-  if (!is_collective(action(program, node).op)) return {other};
-  return members(other);
-}
-
 void Dependencies::find_cycle(const LoweredProgram& program, const std::vector<std::int32_t>& stuck) {
-  const std::size_t world = stuck.size();
-  // Rank r, standing at stuck[r], waits for rank q if something it awaits lies behind stuck[q].
-  std::vector<std::vector<std::size_t>> waits_for(world);
-  for (std::size_t r = 0; r < world; ++r) {
-    if (stuck[r] == first_[r + 1]) continue;
-    for (const std::int32_t other : awaited(program, stuck[r])) {
-      const std::size_t q = place(other).rank.index();
-      const bool there = stuck[q] == other && is_collective(action(program, other).op);
-      if (!there && stuck[q] <= other) waits_for[r].push_back(q);
+  // What has run is in no cycle.
+  WaitingLists lists{first_, {}, {}};
+  for (std::size_t r = 0; r < stuck.size(); ++r) {
+    auto& waits = lists.waits.emplace_back();
+    for (std::int32_t n = stuck[r]; n < first_[r + 1]; ++n) {
+      WaitingLists::Wait wait{n, lists.targets.size(), 0};
+      each_awaited(program.ranks[r][static_cast<std::size_t>(n - first_[r])].op, n, [&](std::int32_t other) {
+        if (stuck[place(other).rank.index()] <= other) lists.targets.push_back(other);
+        return true;
+      });
+      wait.targets_end = lists.targets.size();
+      if (wait.targets_end > wait.targets_begin) waits.push_back(wait);
     }
   }
-  for (std::size_t start = 0; start < world; ++start) {
-    std::vector<std::size_t> from(world, world);
-    std::vector<std::size_t> queue{start};
-    bool closed = false;
-    for (std::size_t head = 0; head < queue.size() && !closed; ++head) {
-      for (const std::size_t q : waits_for[queue[head]]) {
-        if (from[q] != world) continue;
-        from[q] = queue[head];
-        if (q == start) {
-          closed = true;
-          break;
-        }
-        queue.push_back(q);
-      }
-    }
-    if (!closed) continue;
-    std::vector<std::int32_t> cycle;
-    std::size_t q = start;
-    do {
-      q = from[q];
-      cycle.push_back(stuck[q]);
-    } while (q != start);
-    std::reverse(cycle.begin(), cycle.end());
-    if (cycle_.empty() || cycle.size() < cycle_.size()) cycle_ = std::move(cycle);
+  // First the ranks as they stand: from any of them, who is waited for leads into a circle.
+  std::vector<std::vector<WaitingLists::Wait>> all(stuck.size());
+  for (std::size_t r = 0; r < stuck.size(); ++r) {
+    if (!lists.waits[r].empty() && lists.waits[r].front().node == stuck[r]) all[r] = {lists.waits[r].front()};
   }
+  std::swap(all, lists.waits);
+  cycle_ = shortest_cycle(lists, {});
+  std::swap(all, lists.waits);
+  cycle_ = shortest_cycle(lists, std::move(cycle_));
 }
 
 std::vector<std::string> Dependencies::describe_cycle(const LoweredProgram& program) const {
   const auto text = [&](std::int32_t node) {
-    const Place at = place(node);
-    return fmt::format("rank {} [{}] {}", at.rank.value, at.index, describe_action(action(program, node)));
+    return fmt::format("[{}] {}", place(node).index, describe_action(action(program, node)));
   };
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < cycle_.size(); ++i) {
     const std::int32_t next = cycle_[(i + 1) % cycle_.size()];
-    const Rank next_rank = place(next).rank;
-    for (const std::int32_t other : awaited(program, cycle_[i])) {
-      if (place(other).rank != next_rank) continue;
-      lines.push_back(fmt::format("{} waits for {}", text(cycle_[i]), text(other)));
-      if (other != next) lines.back() += fmt::format(", behind {}", text(next));
-    }
+    const Rank rank = place(next).rank;
+    const Op op = action(program, cycle_[i]).op;
+    each_awaited(op, cycle_[i], [&](std::int32_t other) {
+      if (place(other).rank != rank || other < next) return true;
+      lines.push_back(fmt::format("rank {} waits at {} for rank {} to {} {}", place(cycle_[i]).rank.value,
+                                  text(cycle_[i]), rank.value, is_collective(op) ? "reach" : "pass",
+                                  text(is_collective(op) ? other + 1 : other)));
+      return false;
+    });
   }
   return lines;
 }

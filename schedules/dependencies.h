@@ -1,21 +1,31 @@
 #pragma once
 
-// What waits for what in a lowered program, under the rendezvous rule: the strictest transport there is, so
-// that a program without a cycle here finishes on every one. The checker finds deadlocks in this graph, the
-// simulator runs along it.
+// What waits for what in a lowered program, under the rules of a transport. The checker finds deadlocks in
+// this graph, the simulator runs along it. The default rule is rendezvous, the strictest there is: a program
+// without a cycle under it finishes under every other, as far as its messages meet.
 //
 // A node is one action, named by its position in the concatenation of all ranks' lists. It completes when the
 // action returns. Edges into a node:
 //   program order   the action before it on the same rank
-//   posted          a start_send returns only when the receiver has issued the post_receive of its tag
+//   posted          rendezvous: a start_send returns only when the receiver has issued the post_receive of
+//   its tag.
+//                   eager: instead, when the receives of all those messages are posted that must leave the
+//                   channel's buffer for this one to fit. launched: a wait_send waits for the post_receive,
+//                   no start_send does
 //   sent            a wait_receive returns only when the start_send of its tag has returned
 //   together        agree_norm and reduce return on no member before every member has come to them: each
 //                   member waits for the action *before* the collective on every other member
-// post_receive and release never wait; a wait_send follows its start_send on the same rank, which under
-// rendezvous means that the receiver is there. Slots need no edges of their own: who may write a slot follows
-// from where its post_receive stands.
+// post_receive and release never wait, nor does a wait_send unless sends are launched. Slots need no edges of
+// their own: who may write a slot follows from where its post_receive stands.
+//
+// Ends meet by tag. Where a transport has no tags, or launches in order, that is what its order makes of them
+// as long as both ends have the same order, which the checker proves on its own (checker/order.cpp); in
+// launch order a transfer is then over when both of its ends are launched, since all before it in the order
+// are.
 
+#include "schedules/costs.h"
 #include "schedules/program.h"
+#include "schedules/transport_rules.h"
 
 #include <cstdint>
 #include <string>
@@ -32,8 +42,10 @@ class Dependencies {
   };
 
   /// Linear in the number of actions. Holds no reference to `program`. Any program is taken; what does not
-  /// match is listed in `problems` and has no edge.
-  explicit Dependencies(const LoweredProgram& program);
+  /// match is listed in `problems` and has no edge. `costs` tells how large messages are, where the rules
+  /// ask: without it none is eager below a limit.
+  explicit Dependencies(const LoweredProgram& program, const TransportRules& rules = {},
+                        const CostTable* costs = nullptr);
 
   [[nodiscard]] std::int32_t size() const { return first_.back(); }
   [[nodiscard]] std::int32_t node(Rank rank, std::int32_t index) const {
@@ -59,11 +71,13 @@ class Dependencies {
   /// a collective stand next to each other.
   [[nodiscard]] const std::vector<std::int32_t>& order() const { return order_; }
   [[nodiscard]] bool acyclic() const { return order_.size() == peer_.size(); }
-  /// The shortest circle of ranks in the deadlock the program runs into: each node is the action at which its
-  /// rank stands still, and waits for something that stands behind the next one. Empty when acyclic.
+  /// A cycle of fewest waiting actions, in waiting order: each waits for something that is, or stands behind,
+  /// the next one. Empty when acyclic. Among the shortest, one of the actions at which ranks stand still when
+  /// the program can go no further, if there is one. (Of very large programs the shortest found: see
+  /// dependency_cycle.h.)
   [[nodiscard]] const std::vector<std::int32_t>& cycle() const { return cycle_; }
-  /// The cycle in words, one line a rank: "rank 0 [12] start send of ... waits for rank 1 [9] post receive of
-  /// ..., behind rank 1 [7] start send of ...".
+  /// The cycle in words, one line a rank: "rank 0 waits at [12] start send of ... for rank 1 to pass [9] post
+  /// receive of ...".
   [[nodiscard]] std::vector<std::string> describe_cycle(const LoweredProgram& program) const;
 
   /// Transfers and collectives that do not meet: "start send of activation 3 ... on rank 0 [4] has no post
@@ -73,13 +87,20 @@ class Dependencies {
  private:
   void match_transfers(const LoweredProgram& program);
   void match_collectives(const LoweredProgram& program);
+  void fill_buffers(const LoweredProgram& program, const CostTable* costs);
   void sort(const LoweredProgram& program);
   void find_cycle(const LoweredProgram& program, const std::vector<std::int32_t>& stuck);
-  [[nodiscard]] std::vector<std::int32_t> awaited(const LoweredProgram& program, std::int32_t node) const;
+  /// Calls `visit` with each node that must complete before `node` may, program order apart, until it says
+  /// false.
+  template <class Visit>
+  void each_awaited(Op op, std::int32_t node, Visit&& visit) const;
 
+  TransportRules rules_;
   std::vector<std::int32_t> first_;  // per rank its first node, and the end
   std::vector<std::int32_t> peer_;
   std::vector<std::vector<std::int32_t>> collectives_;
+  std::vector<std::int32_t> room_;       // eager: post_receives, those that a start_send waits for together
+  std::vector<std::uint32_t> room_end_;  // eager: per node the end of its part of room_
   std::vector<std::int32_t> order_;
   std::vector<std::int32_t> cycle_;
   std::vector<std::string> problems_;

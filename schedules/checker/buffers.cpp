@@ -146,8 +146,8 @@ class RankBuffers {
     const StageId last{subject_.stages() - 1};
     for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
       const Tag tag{Payload::loss, last, StageId{0}, MicroBatch{action.group.value}, replica};
-      const Transfer* transfer = subject_.transfer(tag);
-      if (transfer != nullptr && transfer->post.found()) read(subject_.action(transfer->post).slot, tag);
+      const Place post = subject_.transfer(tag).post;
+      if (post.found()) read(subject_.action(post).slot, tag);
     }
   }
 

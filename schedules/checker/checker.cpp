@@ -4,7 +4,8 @@
 
 namespace stagecraft {
 
-Proof check(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
+Proof check(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity,
+            const TransportRules& rules) {
   Proof proof;
   proof.slots_per_channel = program.slots_per_channel;
   checker::Findings findings;
@@ -14,7 +15,10 @@ Proof check(const LoweredProgram& program, const CostTable* costs, std::optional
     checker::prove_updates(subject, findings);
     checker::prove_reports(subject, findings);
     checker::prove_matching(subject, findings);
-    checker::prove_no_deadlock(subject, findings);
+    // Which ends meet, where the order decides, must be known before it can be said who waits for whom.
+    if (checker::prove_order(subject, rules, findings)) {
+      checker::prove_no_deadlock(subject, rules, costs, findings);
+    }
     proof.stages = checker::prove_versions(subject, findings);
     checker::prove_buffers(subject, findings);
     if (costs != nullptr && !findings.any()) {
@@ -34,8 +38,9 @@ std::string refusal(const std::vector<Finding>& findings) {
   return message;
 }
 
-Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity) {
-  Proof proof = check(program, costs, capacity);
+Proof prove(const LoweredProgram& program, const CostTable* costs, std::optional<Bytes> capacity,
+            const TransportRules& rules) {
+  Proof proof = check(program, costs, capacity, rules);
   if (!proof.accepted()) throw RefusedError(refusal(proof.findings));
   return proof;
 }

@@ -32,7 +32,7 @@ class Completeness {
                     subject_.rank_of(stage, mb).value, what, mb.value, stage.value));
   }
 
-  void needs(Place here, Place what, const std::string& wanted) {
+  void needs(Place here, Place what, const char* wanted) {
     if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
   }
 
@@ -74,23 +74,24 @@ class Completeness {
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
   void check_input(Place here, Payload payload, StageId from, StageId to, MicroBatch mb, Place producer) {
     if (subject_.hand_off(from, to, mb)) {
-      needs(here, producer,
-            fmt::format("the {} that stage {} hands over on this rank", enum_name(payload), from.value));
-      return;
+      if (producer.before(here)) return;
+      return add(out_of_place(
+          subject_, here, producer,
+          fmt::format("the {} that stage {} hands over on this rank", enum_name(payload), from.value)));
     }
     const Tag tag{payload, from, to, mb, 0};
-    const Transfer* transfer = subject_.transfer(tag);
-    needs(here, transfer != nullptr ? transfer->wait : Place{}, "the wait for " + describe_tag(tag));
+    const Place wait = subject_.transfer(tag).wait;
+    if (!wait.before(here)) add(out_of_place(subject_, here, wait, "the wait for " + describe_tag(tag)));
   }
 
   /// What `stage` sends of `mb` must have been made.
   void check_source(Payload payload, StageId stage, MicroBatch mb) {
     const bool forward = payload == Payload::activation;
     const StageId to{forward ? stage.value + 1 : stage.value - 1};
-    const Transfer* transfer = subject_.transfer(Tag{payload, stage, to, mb, 0});
-    if (transfer == nullptr || !transfer->start.found()) return;
+    const Place start = subject_.transfer(Tag{payload, stage, to, mb, 0}).start;
+    if (!start.found()) return;
     const Work& work = subject_.work(stage, mb);
-    needs(transfer->start, forward ? work.forward : work.input_part,
+    needs(start, forward ? work.forward : work.input_part,
           forward ? "the forward that makes it" : "the backward that makes it");
   }
 

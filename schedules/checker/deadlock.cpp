@@ -1,6 +1,6 @@
-// Proof 3: no deadlock, under the rendezvous rule (a send returns only when its receive is posted). The
-// dependency graph is the one that lowering and simulator use, see schedules/dependencies.h: running it to
-// the end is the proof, and where it stands still it names the shortest circle of ranks.
+// Proof 3: no deadlock, under the transport's rules. The dependency graph is the one that the simulator uses,
+// see schedules/dependencies.h: running it to the end is the proof, and where it stands still it names a
+// shortest cycle.
 
 #include "schedules/checker/proofs.h"
 #include "schedules/dependencies.h"
@@ -26,9 +26,10 @@ bool has_all_slots(const LoweredProgram& program) {
 
 }  // namespace
 
-void prove_no_deadlock(const Subject& subject, Findings& findings) {
+void prove_no_deadlock(const Subject& subject, const TransportRules& rules, const CostTable* costs,
+                       Findings& findings) {
   if (findings.full()) return;  // such a program may also take the graph very long
-  const Dependencies dependencies(subject.program());
+  const Dependencies dependencies(subject.program(), rules, costs);
   if (dependencies.acyclic()) return;
   auto cycle = dependencies.describe_cycle(subject.program());
   std::string ranks;

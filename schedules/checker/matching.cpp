@@ -17,7 +17,7 @@ class Matching {
   void run() {
     for (const Transfer& transfer : subject_.transfers()) {
       if (findings_.full()) return;
-      check_transfer(transfer);
+      if (first_of(transfer).found()) check_transfer(transfer);
     }
     check_collectives();
   }

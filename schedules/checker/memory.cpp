@@ -141,7 +141,7 @@ class RankMemory {
       gone = last_use(subject_.work(next, mb));
       alive(kept, c.output, made.at, gone);
     } else {
-      gone = subject_.transfer({Payload::activation, stage, next, mb, 0})->wait_send.at;
+      gone = subject_.transfer({Payload::activation, stage, next, mb, 0}).wait_send.at;
       alive(transfers, c.output, made.at, gone);
     }
     if (!c.output_kept || !subject_.train()) return;
@@ -154,14 +154,19 @@ class RankMemory {
     const std::int32_t gone =
         subject_.hand_off(stage, previous, mb)
             ? last_use(subject_.work(previous, mb))
-            : subject_.transfer({Payload::gradient, stage, previous, mb, 0})->wait_send.at;
+            : subject_.transfer({Payload::gradient, stage, previous, mb, 0}).wait_send.at;
     alive(transfers, cost(stage).input, work.input_part.at, gone);
   }
 
   void add_loss_sends() {
-    for (const Transfer& t : subject_.transfers()) {
-      if (t.tag.payload == Payload::loss && t.start.rank == rank_.value) {
-        alive(transfers, costs_.loss, t.start.at, t.wait_send.at);
+    const StageId last{subject_.stages() - 1};
+    const auto& reporters = subject_.program().placement.ranks[last.index()];
+    for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
+      if (reporters[replica] != rank_) continue;
+      for (int g = 0; g < subject_.groups(); ++g) {
+        const Transfer& loss = subject_.transfer(
+            {Payload::loss, last, StageId{0}, MicroBatch{g}, static_cast<std::int32_t>(replica)});
+        if (loss.start.found()) alive(transfers, costs_.loss, loss.start.at, loss.wait_send.at);
       }
     }
   }

@@ -21,8 +21,11 @@ void prove_reports(const Subject& subject, Findings& findings);
                                        const std::string& wanted);
 /// Transfers have all four ends in order; collectives come in one order on all their members.
 void prove_matching(const Subject& subject, Findings& findings);
+/// Where order decides which ends meet, both ends of every channel have the same. False when not.
+bool prove_order(const Subject& subject, const TransportRules& rules, Findings& findings);
 /// Program order, transfers and collectives form no cycle. What does not match is taken not to wait.
-void prove_no_deadlock(const Subject& subject, Findings& findings);
+void prove_no_deadlock(const Subject& subject, const TransportRules& rules, const CostTable* costs,
+                       Findings& findings);
 /// Versions exist when they are read and agree. Fills in-flight, versions alive and staleness.
 [[nodiscard]] std::vector<StageProof> prove_versions(const Subject& subject, Findings& findings);
 /// The most versions of a holder's weights that are alive at once beside the newest: each from the step that

@@ -53,11 +53,11 @@ class Reports {
 
   /// On the replica's own rank: the loss leaves after the report.
   void check_sent(std::size_t h, Group group, Place report) {
-    const Transfer* transfer = subject_.transfer(tag(h - subject_.holder(last_, 0), group));
-    if (transfer == nullptr || !transfer->start.found()) {
+    const Place start = subject_.transfer(tag(h - subject_.holder(last_, 0), group)).start;
+    if (!start.found()) {
       return add(subject_.name(report) + ": its loss is never sent to stage 0's first rank");
     }
-    needs(transfer->start, report, "the report that makes it");
+    needs(start, report, "the report that makes it");
   }
 
   /// On the printing rank: behind the losses of all replicas, and behind the step that is reported.
@@ -71,8 +71,7 @@ class Reports {
         needs(report, last_forward, "the last forward of its group");
         continue;
       }
-      const Transfer* transfer = subject_.transfer(tag(h - first, group));
-      needs(report, transfer != nullptr ? transfer->wait : Place{},
+      needs(report, subject_.transfer(tag(h - first, group)).wait,
             "the wait for " + describe_tag(tag(h - first, group)));
     }
   }

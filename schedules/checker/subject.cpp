@@ -3,19 +3,6 @@
 #include <fmt/format.h>
 
 namespace stagecraft::checker {
-namespace {
-
-std::uint64_t key(std::int32_t a, std::int32_t b) {
-  return (std::uint64_t{static_cast<std::uint32_t>(a)} << 32U) | static_cast<std::uint32_t>(b);
-}
-
-Place found_in(const std::unordered_map<std::uint64_t, Place>& places, std::uint64_t key) {
-  const auto found = places.find(key);
-  return found == places.end() ? Place{} : found->second;
-}
-
-}  // namespace
-
 void Findings::add(Finding::Kind kind, std::string message, std::vector<std::string> cycle) {
   if (!full()) list_.push_back({kind, std::move(message), std::move(cycle)});
 }
@@ -27,7 +14,12 @@ std::string name(const LoweredProgram& program, Place place) {
 }
 
 Subject::Subject(const LoweredProgram& well_formed_program, Findings& findings)
-    : program_(well_formed_program), findings_(findings), group_of_(program_.groups_by_micro_batch()) {
+    : program_(well_formed_program),
+      findings_(findings),
+      group_of_(program_.groups_by_micro_batch()),
+      loads_(2 * group_of_.size()),
+      numbers_(program_),
+      transfers_(numbers_.size()) {
   for (const int size : program_.group_sizes) begin_of_.push_back(begin_of_.back() + size);
   for (int s = 0; s < stages(); ++s) {
     first_holder_.push_back(holders_.size());
@@ -36,7 +28,10 @@ Subject::Subject(const LoweredProgram& well_formed_program, Findings& findings)
     }
   }
   work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
-  if (train()) updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
+  if (train()) {
+    updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
+    agreements_.resize(program_.ranks.size() * static_cast<std::size_t>(groups()));
+  }
   for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
     const auto& list = program_.ranks[r];
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -53,14 +48,10 @@ void Subject::place(const Action& action, Place here) {
   const auto update = [&]() -> Update& {
     return updates_[holder() * static_cast<std::size_t>(groups()) + action.group.index()];
   };
-  const auto transfer = [&]() -> Transfer& {
-    const auto [entry, fresh] = transfer_of_.try_emplace(action.tag, transfers_.size());
-    if (fresh) transfers_.push_back({action.tag, {}, {}, {}, {}});
-    return transfers_[entry->second];
-  };
+  const auto transfer = [&]() -> Transfer& { return transfers_[numbers_.of(action.tag)]; };
   switch (action.op) {
     case Op::load:
-      return once(loads_[key(action.stage.value, action.micro_batch.value)], here);
+      return once(loads_[load_index(action.stage, action.micro_batch)], here);
     case Op::forward:
       return once(work().forward, here);
     case Op::recompute:
@@ -80,9 +71,9 @@ void Subject::place(const Action& action, Place here) {
     case Op::step:
       return once(update().step, here);
     case Op::agree_norm:
-      return once(agreements_[key(here.rank, action.group.value)], here);
+      return once(agreements_[agreement_index(Rank{here.rank}, action.group)], here);
     case Op::report_loss:
-      return once(reports_[key(static_cast<std::int32_t>(holder()), action.group.value)], here);
+      return once(reports_[{holder(), action.group}], here);
     case Op::post_receive:
       return once(transfer().post, here);
     case Op::wait_receive:
@@ -126,21 +117,31 @@ std::vector<MicroBatch> Subject::micro_batches_of(std::size_t holder) const {
   return own;
 }
 
+std::size_t Subject::load_index(StageId stage, MicroBatch micro_batch) const {
+  return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
+}
+
+std::size_t Subject::agreement_index(Rank rank, Group group) const {
+  return rank.index() * static_cast<std::size_t>(groups()) + group.index();
+}
+
 Place Subject::load(StageId stage, MicroBatch micro_batch) const {
-  return found_in(loads_, key(stage.value, micro_batch.value));
+  return loads_[load_index(stage, micro_batch)];
 }
 
 Place Subject::report(std::size_t holder, Group group) const {
-  return found_in(reports_, key(static_cast<std::int32_t>(holder), group.value));
+  const auto found = reports_.find({holder, group});
+  return found == reports_.end() ? Place{} : found->second;
 }
 
 Place Subject::agreement(Rank rank, Group group) const {
-  return found_in(agreements_, key(rank.value, group.value));
+  return agreements_.empty() ? Place{} : agreements_[agreement_index(rank, group)];
 }
 
-const Transfer* Subject::transfer(const Tag& tag) const {
-  const auto found = transfer_of_.find(tag);
-  return found == transfer_of_.end() ? nullptr : &transfers_[found->second];
+const Transfer& Subject::transfer(const Tag& tag) const {
+  static const Transfer none;
+  const std::size_t number = numbers_.of(tag);
+  return number == transfers_.size() ? none : transfers_[number];
 }
 
 }  // namespace stagecraft::checker

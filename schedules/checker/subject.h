@@ -4,10 +4,11 @@
 // "where is the forward of (stage, micro-batch)?" instead of walking the lists again.
 
 #include "schedules/checker.h"
+#include "schedules/tag_numbers.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,6 @@ class Findings {
 
 /// The four ends of one transfer.
 struct Transfer {
-  Tag tag;
   Place post, wait, start, wait_send;
 };
 
@@ -118,15 +118,16 @@ class Subject {
   /// The same, of the replica that sits on `rank`, which must hold the stage.
   [[nodiscard]] std::size_t holder_on(StageId stage, Rank rank) const;
 
+  /// By tag number (tag_numbers.h).
   [[nodiscard]] const std::vector<Transfer>& transfers() const { return transfers_; }
-  /// Null when nothing names the tag.
-  [[nodiscard]] const Transfer* transfer(const Tag& tag) const;
+  /// Without ends when nothing names the tag.
+  [[nodiscard]] const Transfer& transfer(const Tag& tag) const;
 
  private:
-  using Pair = std::uint64_t;  ///< two indices in one key
-
   void place(const Action& action, Place here);
   void once(Place& known, Place here);
+  [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] std::size_t agreement_index(Rank rank, Group group) const;
 
   const LoweredProgram& program_;
   Findings& findings_;
@@ -136,9 +137,11 @@ class Subject {
   std::vector<std::size_t> first_holder_;  ///< per stage
   std::vector<Work> work_;
   std::vector<Update> updates_;
-  std::unordered_map<Pair, Place> loads_, reports_, agreements_;
+  std::vector<Place> loads_;       ///< (first or last stage, micro-batch)
+  std::vector<Place> agreements_;  ///< (rank, group); empty in validation
+  std::map<std::pair<std::size_t, Group>, Place> reports_;
+  TagNumbers numbers_;
   std::vector<Transfer> transfers_;
-  std::unordered_map<Tag, std::size_t> transfer_of_;
 };
 
 }  // namespace stagecraft::checker

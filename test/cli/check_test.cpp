@@ -132,8 +132,8 @@ TEST_CASE("check names the cycle of a schedule that deadlocks", "[check]") {
   CHECK(result.out.empty());
   CHECK(result.err.find("stagecraft: " + file + ": ") == 0);
   CHECK(says(result.err, "deadlock"));
-  CHECK(says(result.err, "rank 0 ["));
-  CHECK(says(result.err, "rank 1 ["));
+  CHECK(says(result.err, "rank 0 waits at ["));
+  CHECK(says(result.err, "rank 1 waits at ["));
   const CommandResult as_json = check({file, "--json"});
   CHECK(as_json.code == 3);
   const Json json = Json::parse(as_json.out);

@@ -147,7 +147,8 @@ TEST_CASE("1F1B with receives posted where they are waited for deadlocks; the cy
     // Each line: who stands where, waiting for what; both are the sends that face each other.
     for (const std::string& line : finding.cycle) {
       CHECK(contains(line, "start send of"));
-      CHECK(contains(line, "waits for rank"));
+      CHECK(contains(line, " waits at ["));
+      CHECK(contains(line, " to pass ["));
       CHECK(contains(line, "post receive of"));
     }
   }
@@ -155,13 +156,11 @@ TEST_CASE("1F1B with receives posted where they are waited for deadlocks; the cy
   CHECK(
       finding_of(proof, Finding::Kind::deadlock).cycle ==
       std::vector<std::string>{
-          "rank 0 [6] start send of activation 1 from stage 0 to stage 1 waits for rank 1 [8] post receive "
-          "of "
-          "activation 1 from stage 0 to stage 1 into slot 1, behind rank 1 [6] start send of gradient 0 from "
-          "stage 1 to stage 0",
-          "rank 1 [6] start send of gradient 0 from stage 1 to stage 0 waits for rank 0 [7] post receive of "
-          "gradient 0 from stage 1 to stage 0 into slot 0, behind rank 0 [6] start send of activation 1 from "
-          "stage 0 to stage 1"});
+          "rank 0 waits at [6] start send of activation 1 from stage 0 to stage 1 for rank 1 to pass [8] "
+          "post "
+          "receive of activation 1 from stage 0 to stage 1 into slot 1",
+          "rank 1 waits at [6] start send of gradient 0 from stage 1 to stage 0 for rank 0 to pass [7] post "
+          "receive of gradient 0 from stage 1 to stage 0 into slot 0"});
 }
 
 TEST_CASE("fill-drain survives late posts: its sends never face each other", "[checker]") {
@@ -181,7 +180,7 @@ TEST_CASE("a circle of three ranks, in waiting order", "[checker]") {
   const Proof proof = check(program);
   const Finding finding = finding_of(proof, Finding::Kind::deadlock);
   REQUIRE(finding.cycle.size() == 3);
-  CHECK(contains(finding.cycle[0], "rank 0 [3] wait for loss of group 0"));
+  CHECK(contains(finding.cycle[0], "rank 0 waits at [3] wait for loss of group 0"));
   CHECK(contains(finding.cycle[1], "rank 2"));
   CHECK(contains(finding.cycle[2], "rank 1"));
 }
@@ -431,8 +430,8 @@ TEST_CASE("prove says everything at once", "[checker]") {
   } catch (const RefusedError& error) {
     const std::string what = error.what();
     CHECK(contains(what, "deadlock: "));
-    CHECK(contains(what, "\n    rank 0 ["));
-    CHECK(contains(what, "\n    rank 1 ["));
+    CHECK(contains(what, "\n    rank 0 waits at ["));
+    CHECK(contains(what, "\n    rank 1 waits at ["));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <random>
 #include <set>
@@ -85,7 +86,9 @@ struct RankState {
 
 class Interpreter {
  public:
-  Interpreter(const LoweredProgram& program, unsigned seed) : program_(program), random_(seed) {}
+  Interpreter(const LoweredProgram& program, unsigned seed, const TransportRules& rules,
+              const CostTable* costs)
+      : program_(program), rules_(rules), costs_(costs), random_(seed) {}
 
   Outcome run() {
     try {
@@ -218,8 +221,7 @@ class Interpreter {
       case Op::start_send:
         return start_send(rank, mine, a);
       case Op::wait_send:
-        require(mine.sending.erase(a.tag) == 1, "wait for a send that was not started");
-        return true;
+        return wait_send(mine, a);
       case Op::release:
         release(mine, a);
         return true;
@@ -464,6 +466,54 @@ class Interpreter {
     Tag tag;
     Symbol content;
   };
+  /// Sender and receiver (where a pair shares one order: the lower rank first), and what else keeps it apart.
+  using Channel = std::tuple<int, int, int, int, int>;
+  /// A sent message that is not received.
+  struct Buffered {
+    Tag tag;
+    std::size_t number;  ///< in its channel
+    Symbol content;
+    std::int64_t bytes;
+    bool taken = false;
+  };
+  /// What one end has launched and is not over.
+  struct Launched {
+    bool sends;
+    Tag tag;
+    Symbol content;
+    Posted where;
+  };
+  struct ChannelState {
+    std::vector<Posted> posted;
+    std::size_t sent = 0;
+    std::deque<Buffered> buffer;
+    std::deque<Launched> ends[2];
+  };
+
+  bool launches() const { return rules_.sends == TransportRules::Sends::launched; }
+  bool tags() const { return rules_.matching == TransportRules::Matching::tagged && !launches(); }
+
+  Channel channel_of(int from, int to, const Tag& t) const {
+    const auto payload = static_cast<int>(t.payload);
+    switch (rules_.channels) {
+      case TransportRules::Channels::boundary:
+        return {from, to, payload, t.from.value, t.to.value};
+      case TransportRules::Channels::payload:
+        return {from, to, payload, -1, -1};
+      case TransportRules::Channels::pair:
+        break;
+    }
+    if (launches() && from > to) std::swap(from, to);
+    return {from, to, -1, -1, -1};
+  }
+
+  std::optional<std::int64_t> bytes_of(const Tag& t) const {
+    if (costs_ == nullptr) return std::nullopt;
+    if (t.payload == Payload::loss) return costs_->loss.value;
+    const auto to = t.to.index();
+    return (t.payload == Payload::activation ? costs_->stages.at(to).input : costs_->stages.at(to).output)
+        .value;
+  }
 
   void post(int rank, RankState& mine, const Action& a) {
     const auto [from, to] = ends(a.tag);
@@ -474,6 +524,20 @@ class Interpreter {
     require(s.state == SlotState::free, "a receive into a slot that is in use");
     require(posted_.try_emplace(a.tag, Posted{rank, a.slot}).second, "a second receive of the same tag");
     s = {SlotState::pending, std::nullopt, a.tag};
+    ChannelState& channel = channels_[channel_of(from, to, a.tag)];
+    if (launches()) {
+      const bool second = rules_.channels != TransportRules::Channels::pair || rank > from;
+      channel.ends[second ? 1 : 0].push_back({false, a.tag, 0, {rank, a.slot}});
+      return;
+    }
+    const std::size_t number = channel.posted.size();
+    channel.posted.push_back({rank, a.slot});
+    for (Buffered& message : channel.buffer) {
+      if (message.taken || (tags() ? message.tag != a.tag : message.number != number)) continue;
+      arriving_.push_back({{rank, a.slot}, message.tag, message.content});
+      message.taken = true;
+    }
+    while (!channel.buffer.empty() && channel.buffer.front().taken) channel.buffer.pop_front();
   }
 
   Symbol sent_tensor(RankState& mine, const Tag& t) {
@@ -492,11 +556,70 @@ class Interpreter {
     const auto [from, to] = ends(a.tag);
     require(from == rank && to != rank, "a send on the wrong rank");
     const Symbol content = sent_tensor(mine, a.tag);
-    const auto where = posted_.find(a.tag);
-    if (where == posted_.end() || sent_.contains(a.tag)) return false;
+    if (tags() && sent_.contains(a.tag)) return false;
+    ChannelState& channel = channels_[channel_of(from, to, a.tag)];
+    if (launches()) {
+      require(mine.sending.insert(a.tag).second, "a second send before the first is over");
+      const bool second = rules_.channels == TransportRules::Channels::pair && rank > to;
+      channel.ends[second ? 1 : 0].push_back({true, a.tag, content, {}});
+      return true;
+    }
+    std::optional<Posted> where;
+    if (!tags() && channel.posted.size() > channel.sent) where = channel.posted[channel.sent];
+    if (tags() && posted_.contains(a.tag)) where = posted_.at(a.tag);
+    if (eager(a.tag)) {
+      if (!buffer(channel, a.tag, content, where.has_value())) return false;
+    } else if (!where) {
+      return false;
+    }
+    if (where) arriving_.push_back({*where, a.tag, content});
+    ++channel.sent;
     sent_.insert(a.tag);
     mine.sending.insert(a.tag);
-    arriving_.push_back({where->second, a.tag, content});
+    return true;
+  }
+
+  bool eager(const Tag& t) const {
+    const auto bytes = bytes_of(t);
+    for (const auto& most : {rules_.eager_limit, rules_.eager_buffer}) {
+      if (most && (!bytes || *bytes > most->value)) return false;
+    }
+    return rules_.sends == TransportRules::Sends::eager;
+  }
+
+  /// False: there is no room. The buffer is a ring: what is taken still lies there until all before it are.
+  bool buffer(ChannelState& channel, const Tag& t, Symbol content, bool taken) {
+    const std::int64_t bytes = bytes_of(t).value_or(0);
+    std::int64_t held = bytes;
+    for (const Buffered& message : channel.buffer) held += message.bytes;
+    if (rules_.eager_buffer && held > rules_.eager_buffer->value) return false;
+    channel.buffer.push_back({t, channel.sent, content, bytes, taken});
+    while (!channel.buffer.empty() && channel.buffer.front().taken) channel.buffer.pop_front();
+    return true;
+  }
+
+  /// Launched operations whose two ends have both come to the head of their channel.
+  void complete_launched() {
+    for (auto& [name, channel] : channels_) {
+      auto& [first, second] = channel.ends;
+      while (!first.empty() && !second.empty() && first.front().sends != second.front().sends) {
+        const Launched& send = first.front().sends ? first.front() : second.front();
+        const Launched& receive = first.front().sends ? second.front() : first.front();
+        arriving_.push_back({receive.where, send.tag, send.content});
+        over_.insert(send.tag);
+        first.pop_front();
+        second.pop_front();
+      }
+    }
+  }
+
+  bool wait_send(RankState& mine, const Action& a) {
+    require(mine.sending.contains(a.tag), "wait for a send that was not started");
+    if (launches()) {
+      complete_launched();
+      if (over_.erase(a.tag) == 0) return false;
+    }
+    mine.sending.erase(a.tag);
     return true;
   }
 
@@ -504,7 +627,8 @@ class Interpreter {
     const Arriving now = arriving_[which];
     arriving_.erase(arriving_.begin() + static_cast<std::ptrdiff_t>(which));
     SlotState& s = ranks_[static_cast<std::size_t>(now.where.rank)].slots[now.where.slot.index()];
-    require(s.state == SlotState::pending && s.tag == now.tag, "a slot is written while it is in use");
+    require(s.state == SlotState::pending && !s.content && (!tags() || s.tag == now.tag),
+            "a slot is written while it is in use");
     s.content = now.content;
   }
 
@@ -515,13 +639,11 @@ class Interpreter {
   bool wait_receive(int rank, RankState& mine, const Action& a) {
     SlotState& s = slot(mine, a.slot);
     require(s.state == SlotState::pending && s.tag == a.tag, "wait for what was not posted");
-    if (!sent_.contains(a.tag)) return false;
-    for (std::size_t i = 0; i < arriving_.size(); ++i) {
-      if (arriving_[i].tag == a.tag && arriving_[i].where.rank == rank) {
-        arrive(i);
-        break;
-      }
+    if (launches()) complete_launched();
+    for (std::size_t i = 0; i < arriving_.size() && !s.content; ++i) {
+      if (arriving_[i].where.rank == rank && arriving_[i].where.slot == a.slot) arrive(i);
     }
+    if (!s.content) return false;
     s.state = SlotState::full;
     return true;
   }
@@ -533,17 +655,23 @@ class Interpreter {
   }
 
   const LoweredProgram& program_;
+  const TransportRules rules_;
+  const CostTable* costs_;
   std::mt19937 random_;
   int total_ = 0;
   std::vector<RankState> ranks_;
   std::map<Tag, Posted> posted_;
-  std::set<Tag> sent_;
+  std::set<Tag> sent_, over_;
+  std::map<Channel, ChannelState> channels_;
   std::vector<Arriving> arriving_;
   Outcome outcome_;
 };
 
 }  // namespace
 
-Outcome interpret(const LoweredProgram& program, unsigned seed) { return Interpreter(program, seed).run(); }
+Outcome interpret(const LoweredProgram& program, unsigned seed, const TransportRules& rules,
+                  const CostTable* costs) {
+  return Interpreter(program, seed, rules, costs).run();
+}
 
 }  // namespace stagecraft::test

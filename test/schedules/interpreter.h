@@ -1,11 +1,11 @@
 #pragma once
 
 // A second opinion on lowered programs that shares nothing with the checker: it carries a program out, with
-// symbols for tensors (a hash of how each was made), in a random order that the rendezvous rule allows, and
+// symbols for tensors (a hash of how each was made), in a random order that the transport's rules allow, and
 // sees what goes wrong. Slots are poisoned when they are posted and when they are released, like the engine's
-// in its strictest mode.
+// in its strictest mode. Where a transport has no tags, a message goes to whatever receive it meets.
 
-#include "schedules/program.h"
+#include "schedules/transport_rules.h"
 
 #include <cstdint>
 #include <map>
@@ -26,6 +26,8 @@ struct Outcome {
 };
 
 /// Any program is taken, however malformed. `seed` decides the order in which ranks run and transfers arrive.
-[[nodiscard]] Outcome interpret(const LoweredProgram& program, unsigned seed);
+/// `costs` tells message sizes.
+[[nodiscard]] Outcome interpret(const LoweredProgram& program, unsigned seed,
+                                const TransportRules& rules = {}, const CostTable* costs = nullptr);
 
 }  // namespace stagecraft::test

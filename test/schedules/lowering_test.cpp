@@ -180,8 +180,8 @@ TEST_CASE("a program that waits in a circle is refused with the circle, whatever
   INFO(message);
   CHECK(message.find("no number of receive slots helps") != std::string::npos);
   CHECK(message.find("wait for gradient 0 from stage 1 to stage 0") != std::string::npos);
-  CHECK(message.find("waits for rank 1") != std::string::npos);
-  CHECK(message.find("behind rank 1") != std::string::npos);
+  CHECK(message.find("for rank 1 to pass") != std::string::npos);
+  CHECK(message.find("rank 1 waits at") != std::string::npos);
   CHECK(message.find("wait for activation 1 from stage 0 to stage 1") != std::string::npos);
   CHECK_FALSE(least_slots(program));
   CHECK(message_of(program, {.slots_per_channel = 2}) != "");

@@ -225,10 +225,11 @@ const std::map<std::string, Mutation>& mutations() {
 constexpr unsigned kTimings = 3;
 
 /// What the program does, and whether it does so under every timing tried.
-test::Outcome outcome_of(const LoweredProgram& program) {
-  const test::Outcome first = test::interpret(program, 1);
+test::Outcome outcome_of(const LoweredProgram& program, const TransportRules& rules = {},
+                         const CostTable* costs = nullptr) {
+  const test::Outcome first = test::interpret(program, 1, rules, costs);
   for (unsigned seed = 2; seed <= kTimings && first.wrong.empty(); ++seed) {
-    test::Outcome again = test::interpret(program, seed);
+    test::Outcome again = test::interpret(program, seed, rules, costs);
     if (again != first) {
       if (again.wrong.empty()) again.wrong = "the result depends on timing";
       return again;

@@ -1,0 +1,115 @@
+// Proof 2, second half: order. Without tags the k-th send of a channel meets its k-th receive, so both ends
+// must have the same order, or a rank reads another micro-batch's tensor. Where a pair of ranks shares one
+// launch order, and each operation occupies the channel until it is over, two orders are a deadlock: at the
+// first place where they differ each rank's operation waits for an end that the other has only further on.
+
+#include "schedules/checker/proofs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <utility>
+
+namespace stagecraft::checker {
+namespace {
+
+class Order {
+ public:
+  Order(const Subject& subject, const TransportRules& rules, Findings& findings)
+      : subject_(subject), rules_(rules), findings_(findings) {}
+
+  bool run() {
+    collect();
+    for (const auto& [channel, ends] : channels_) {
+      if (findings_.full()) return false;
+      compare(ends);
+    }
+    return same_;
+  }
+
+ private:
+  /// Either end's operations in its own order. Where both directions share one, `first` is the lower rank's.
+  struct Ends {
+    std::vector<Place> first, second;
+  };
+  struct Channel {
+    Rank first, second;
+    ChannelKey key;
+    auto operator<=>(const Channel&) const = default;
+  };
+
+  void collect() {
+    const auto& ranks = subject_.program().ranks;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      for (std::size_t i = 0; i < ranks[r].size(); ++i) {
+        const Action& action = ranks[r][i];
+        const bool sends = action.op == Op::start_send;
+        if (!sends && action.op != Op::post_receive) continue;
+        const Transfer& transfer = subject_.transfer(action.tag);
+        const Place here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
+        const Place other = sends ? transfer.post : transfer.start;
+        // Without its other end, or done before: found already.
+        if (!other.found() || here != (sends ? transfer.start : transfer.post)) continue;
+        const bool is_first = rules_.one_order_a_pair() ? here.rank < other.rank : sends;
+        Channel channel{Rank{here.rank}, Rank{other.rank}, channel_key(rules_, action.tag)};
+        if (!is_first) std::swap(channel.first, channel.second);
+        Ends& ends = channels_[channel];
+        (is_first ? ends.first : ends.second).push_back(here);
+      }
+    }
+  }
+
+  void compare(const Ends& ends) {
+    for (std::size_t k = 0; k < std::min(ends.first.size(), ends.second.size()); ++k) {
+      const Place first = ends.first[k];
+      const Place second = ends.second[k];
+      if (subject_.action(first).tag == subject_.action(second).tag) continue;
+      same_ = false;
+      if (subject_.action(first).op != subject_.action(second).op) {
+        findings_.add(
+            Finding::Kind::matching,
+            fmt::format("{} meets {}: both are number {} of their channel, and without tags the orders "
+                        "of sends and receives must be the same",
+                        subject_.name(first), subject_.name(second), k));
+        return;
+      }
+      findings_.add(
+          Finding::Kind::deadlock,
+          fmt::format("ranks {} and {} launch operations on their channel in two orders, each after the "
+                      "one before it is over",
+                      first.rank, second.rank),
+          {blocked(first, other_end(first), second), blocked(second, other_end(second), first)});
+      return;
+    }
+  }
+
+  [[nodiscard]] Place other_end(Place here) const {
+    const Transfer& transfer = subject_.transfer(subject_.action(here).tag);
+    return subject_.action(here).op == Op::start_send ? transfer.post : transfer.start;
+  }
+
+  [[nodiscard]] std::string blocked(Place here, Place wanted, Place before) const {
+    const auto text = [&](Place place) {
+      return fmt::format("[{}] {}", place.at, describe_action(subject_.action(place)));
+    };
+    return fmt::format("rank {}'s channel is at {} until rank {} launches {}, behind {}", here.rank,
+                       text(here), wanted.rank, text(wanted), text(before));
+  }
+
+  const Subject& subject_;
+  const TransportRules& rules_;
+  Findings& findings_;
+  std::map<Channel, Ends> channels_;
+  bool same_ = true;
+};
+
+}  // namespace
+
+bool prove_order(const Subject& subject, const TransportRules& rules, Findings& findings) {
+  if (!rules.ordered()) return true;
+  return Order(subject, rules, findings).run();
+}
+
+}  // namespace stagecraft::checker
