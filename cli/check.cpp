@@ -2,9 +2,11 @@
 #include "cli/output.h"
 #include "cli/subject.h"
 #include "schedules/base/error.h"
+#include "schedules/base/files.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
+#include "schedules/repair.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -14,6 +16,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
@@ -23,6 +27,7 @@ struct CheckOptions {
   SubjectRequest request;
   int slots = 0;
   std::string transport = "rendezvous";
+  std::string repaired_path;
   bool json = false;
 };
 
@@ -225,13 +230,41 @@ Checked check_subject(const Subject& subject, const CheckOptions& options, const
   return checked;
 }
 
+/// Puts the repaired schedule in the place of the one read, and writes it; returns what was changed.
+std::vector<std::string> repair_subject(Subject& subject, const CheckOptions& options,
+                                        const TransportRules& rules) {
+  if (subject.plan) {
+    throw InputError({subject.path, ""}, "--repair is for schedules people write; a plan's is generated");
+  }
+  Repair repaired = repair(subject.program, rules);
+  if (!repaired.proof.accepted()) {
+    throw RefusedError(fmt::format("{}: cannot be repaired: {}\n{}", subject.path, repaired.why_not,
+                                   refusal(repaired.proof.findings)));
+  }
+  subject.program = std::move(repaired.schedule);
+  if (options.repaired_path.ends_with(".json")) {
+    write_json_file(options.repaired_path, to_json(subject.program));
+  } else {
+    write_file_atomically(options.repaired_path, to_text(subject.program));
+  }
+  if (options.json) return repaired.changes;
+  for (const std::string& change : repaired.changes) print("repaired: " + change + "\n");
+  print(fmt::format("{}{} is written\n", repaired.changes.empty() ? "nothing to repair; " : "",
+                    options.repaired_path));
+  return repaired.changes;
+}
+
 void run(const CheckOptions& options) {
-  const Subject subject = read_subject(options.path, options.request);
+  Subject subject = read_subject(options.path, options.request);
   const TransportRules rules = rules_of(options, subject);
+  std::vector<std::string> changes;
+  if (!options.repaired_path.empty()) changes = repair_subject(subject, options, rules);
   const Checked checked = check_subject(subject, options, rules);
   const bool accepted = checked.proof.accepted();
   if (options.json) {
-    print_json(accepted ? accepted_json(subject, checked) : refused_json(subject, checked));
+    Json json = accepted ? accepted_json(subject, checked) : refused_json(subject, checked);
+    if (!options.repaired_path.empty()) json["repaired"] = changes;
+    print_json(json);
   } else if (accepted) {
     print_text(subject, checked, rules);
   }
@@ -261,6 +294,11 @@ void add_check(CLI::App& app) {
           "rendezvous (default), eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, "
           "and what is a channel: boundary, payload or pair")
       ->type_name("RULES");
+  verb->add_option(
+          "--repair", options->repaired_path,
+          "write the schedule with its loads put right and doubles merged, and say what was changed; the "
+          "order of computation stays")
+      ->type_name("OUT");
   verb->add_flag("--json", options->json, "one JSON document instead of text");
   verb->callback([options] { run(*options); });
 }

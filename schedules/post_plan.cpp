@@ -48,11 +48,14 @@ std::vector<PostOrder> post_orders(const ScheduleProgram& program, const std::ve
     std::map<std::pair<Rank, ChannelKey>, std::vector<std::int32_t>> channels;
     for (std::size_t i = 0; i < receives.size(); ++i) {
       const Tag& tag = receives[i].tag;
-      channels[{sender_of(program.placement, tag), channel_key(rules, tag)}].push_back(static_cast<std::int32_t>(i));
+      channels[{sender_of(program.placement, tag), channel_key(rules, tag)}].push_back(
+          static_cast<std::int32_t>(i));
     }
     orders[r].previous.assign(receives.size(), -1);
     for (const auto& [channel, by_reader] : channels) {
-      const auto place = [&](std::int32_t i) { return places[numbers.of(receives[static_cast<std::size_t>(i)].tag)]; };
+      const auto place = [&](std::int32_t i) {
+        return places[numbers.of(receives[static_cast<std::size_t>(i)].tag)];
+      };
       std::vector<std::int32_t> by_sender = by_reader;
       std::stable_sort(by_sender.begin(), by_sender.end(),
                        [&](std::int32_t a, std::int32_t b) { return place(a) < place(b); });

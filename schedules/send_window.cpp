@@ -34,7 +34,8 @@ std::vector<Tag> SendWindow::drain() {
 
 SendWindow::Boundary& SendWindow::boundary(const Tag& tag) {
   for (Boundary& known : boundaries_) {
-    if (known.payload == tag.payload && known.from == tag.from && known.to == tag.to && known.index == tag.index)
+    if (known.payload == tag.payload && known.from == tag.from && known.to == tag.to &&
+        known.index == tag.index)
       return known;
   }
   return boundaries_.emplace_back(Boundary{tag.payload, tag.from, tag.to, tag.index, {}});

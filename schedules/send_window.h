@@ -1,6 +1,7 @@
 #pragma once
 
-// The sends of one rank that are under way, as lowering waits for them: of every boundary only so many at once.
+// The sends of one rank that are under way, as lowering waits for them: of every boundary only so many at
+// once.
 
 #include "schedules/program.h"
 

@@ -27,7 +27,8 @@ SlotFlow::SlotFlow(const ScheduleProgram& program, const std::vector<RankScan>& 
   if (rules_.sends == TransportRules::Sends::eager) fill_buffers(program, costs);
 }
 
-void SlotFlow::add_lane(const ScheduleProgram& program, Rank rank, int sends_in_flight, Collectives& collectives) {
+void SlotFlow::add_lane(const ScheduleProgram& program, Rank rank, int sends_in_flight,
+                        Collectives& collectives) {
   const RankScan& scan = scans_[rank.index()];
   const auto& list = program.ranks[rank.index()];
   Lane& lane = lanes_[rank.index()];
@@ -111,7 +112,8 @@ class SlotFlow::Run {
       const auto r = static_cast<std::size_t>(runnable_.back());
       runnable_.pop_back();
       const auto& events = flow_.lanes_[r].events;
-      while (cursor_[r] < events.size() && passes(events[cursor_[r]], static_cast<std::int32_t>(r))) ++cursor_[r];
+      while (cursor_[r] < events.size() && passes(events[cursor_[r]], static_cast<std::int32_t>(r)))
+        ++cursor_[r];
       wake_senders(r);
     }
     for (std::size_t r = 0; r < cursor_.size(); ++r) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Whether a schedule program finishes with so many slots, without lowering it: of what lowering would lay out only the
-// actions that wait, and those that others wait for, are run. Says of every number of slots what the dependency graph
-// of the lowered program would (a test holds the two together), in a fraction of its time.
+// Whether a schedule program finishes with so many slots, without lowering it: of what lowering would lay out
+// only the actions that wait, and those that others wait for, are run. Says of every number of slots what the
+// dependency graph of the lowered program would (a test holds the two together), in a fraction of its time.
 
 #include "schedules/lowering_scan.h"
 #include "schedules/post_plan.h"
@@ -23,8 +23,9 @@ using SlotCounts = std::vector<std::vector<std::int32_t>>;
 class SlotFlow {
  public:
   /// `scans` and `orders` must outlive this.
-  SlotFlow(const ScheduleProgram& program, const std::vector<RankScan>& scans, const std::vector<PostOrder>& orders,
-           int sends_in_flight, const TransportRules& rules, const CostTable* costs);
+  SlotFlow(const ScheduleProgram& program, const std::vector<RankScan>& scans,
+           const std::vector<PostOrder>& orders, int sends_in_flight, const TransportRules& rules,
+           const CostTable* costs);
 
   [[nodiscard]] bool finishes(const SlotCounts& slots) const;
 
@@ -46,7 +47,8 @@ class SlotFlow {
   };
   class Run;
 
-  using Collectives = std::map<std::tuple<Op, StageId, Group, int>, std::uint32_t>;  // the last: the how manieth
+  using Collectives =
+      std::map<std::tuple<Op, StageId, Group, int>, std::uint32_t>;  // the last: the how manieth
 
   void add_lane(const ScheduleProgram& program, Rank rank, int sends_in_flight, Collectives& collectives);
   void fill_buffers(const ScheduleProgram& program, const CostTable* costs);
@@ -56,7 +58,7 @@ class SlotFlow {
   TransportRules rules_;
   TagNumbers numbers_;
   std::vector<Lane> lanes_;
-  std::vector<Ends> ends_;                        // by tag number
+  std::vector<Ends> ends_;             // by tag number
   std::vector<std::int32_t> members_;  // per collective
   /// Eager only: by tag number, its part of the tags whose posts its send waits for.
   std::vector<std::pair<std::size_t, std::size_t>> room_of_;

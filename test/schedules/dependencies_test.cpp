@@ -1,5 +1,5 @@
-// The shortest cycle, held against a search of its own: the graph written out, edge by edge, and walked from every
-// action.
+// The shortest cycle, held against a search of its own: the graph written out, edge by edge, and walked from
+// every action.
 
 #include "schedules/dependencies.h"
 
@@ -19,14 +19,16 @@
 namespace stagecraft {
 namespace {
 
-/// Actions by number, each with those that must be over before it; the flag says that they are another rank's.
+/// Actions by number, each with those that must be over before it; the flag says that they are another
+/// rank's.
 using Graph = std::vector<std::vector<std::pair<std::size_t, bool>>>;
 
 /// Under rendezvous, from the tags alone.
 Graph written_out(const LoweredProgram& program) {
   Graph graph;
   std::map<std::pair<Op, Tag>, std::size_t> ends;
-  std::map<std::tuple<Op, StageId, Group>, std::vector<std::pair<std::size_t, bool>>> arrivals;  // node, first of list
+  std::map<std::tuple<Op, StageId, Group>, std::vector<std::pair<std::size_t, bool>>>
+      arrivals;  // node, first of list
   for (const auto& list : program.ranks) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const std::size_t here = graph.size();
@@ -34,7 +36,8 @@ Graph written_out(const LoweredProgram& program) {
       if (i > 0) graph[here].emplace_back(here - 1, false);
       const Action& a = list[i];
       if (is_transfer(a.op)) ends[{a.op, a.tag}] = here;
-      if (a.op == Op::reduce || a.op == Op::agree_norm) arrivals[{a.op, a.stage, a.group}].emplace_back(here, i == 0);
+      if (a.op == Op::reduce || a.op == Op::agree_norm)
+        arrivals[{a.op, a.stage, a.group}].emplace_back(here, i == 0);
     }
   }
   for (const auto& [end, node] : ends) {
@@ -138,8 +141,8 @@ TEST_CASE("any lists that wait for each other: the shortest cycle is found", "[d
     }
     lists.waits.resize(static_cast<std::size_t>(count));
     for (std::int32_t node = 0; node < lists.first.back(); ++node) {
-      const auto q = static_cast<std::size_t>(
-          std::upper_bound(lists.first.begin(), lists.first.end(), node) - lists.first.begin() - 1);
+      const auto q = static_cast<std::size_t>(std::upper_bound(lists.first.begin(), lists.first.end(), node) -
+                                              lists.first.begin() - 1);
       graph.emplace_back();
       if (node > lists.first[q]) graph.back().emplace_back(static_cast<std::size_t>(node) - 1, false);
       const std::size_t begin = lists.targets.size();
@@ -155,7 +158,8 @@ TEST_CASE("any lists that wait for each other: the shortest cycle is found", "[d
     RC_ASSERT(length == static_cast<std::size_t>(shortest_by_brute_force(graph)));
     ++lengths[length];
   }));
-  INFO("cycles of 2: " << lengths[2] << ", 3: " << lengths[3] << ", 4: " << lengths[4] << ", none: " << lengths[0]);
+  INFO("cycles of 2: " << lengths[2] << ", 3: " << lengths[3] << ", 4: " << lengths[4]
+                       << ", none: " << lengths[0]);
   CHECK(lengths[3] >= 1);
 }
 

@@ -10,18 +10,10 @@
 namespace stagecraft::test {
 
 inline const std::vector<std::string>& all_rules() {
-  static const std::vector<std::string> all{"rendezvous",
-                                            "rendezvous,fifo",
-                                            "rendezvous,fifo,payload",
-                                            "rendezvous,fifo,pair",
-                                            "eager",
-                                            "eager:100",
-                                            "eager:1000:150",
-                                            "eager:1000:250,payload",
-                                            "eager:1000:400,fifo,pair",
-                                            "nccl",
-                                            "nccl,boundary",
-                                            "nccl,pair"};
+  static const std::vector<std::string> all{
+      "rendezvous",    "rendezvous,fifo", "rendezvous,fifo,payload", "rendezvous,fifo,pair",     "eager",
+      "eager:100",     "eager:1000:150",  "eager:1000:250,payload",  "eager:1000:400,fifo,pair", "nccl",
+      "nccl,boundary", "nccl,pair"};
   return all;
 }
 

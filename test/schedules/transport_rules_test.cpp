@@ -22,22 +22,24 @@ ScheduleProgram from_lines(const std::string& stages, const std::string& groups,
 
 std::string refusal_of(const Proof& proof) { return proof.accepted() ? "" : refusal(proof.findings); }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// Both ranks send first and post their receive behind that: what only a buffer helps.
 LoweredProgram head_to_head() {
-  LoweredProgram program = lower(find_schedule("1f1b").generate(
-      {.placement = Placement::straight(2), .group_sizes = {2}}));
+  LoweredProgram program =
+      lower(find_schedule("1f1b").generate({.placement = Placement::straight(2), .group_sizes = {2}}));
   for (auto& list : program.ranks) {
     // Each activation and gradient is posted just before it is waited for.
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (list[i].op != Op::post_receive || list[i].tag.payload == Payload::loss) continue;
-      const auto wait = std::find_if(list.begin() + static_cast<std::ptrdiff_t>(i), list.end(), [&](const Action& a) {
-        return a.op == Op::wait_receive && a.tag == list[i].tag;
-      });
+      const auto wait =
+          std::find_if(list.begin() + static_cast<std::ptrdiff_t>(i), list.end(),
+                       [&](const Action& a) { return a.op == Op::wait_receive && a.tag == list[i].tag; });
       if (wait == list.begin() + static_cast<std::ptrdiff_t>(i) + 1) continue;
-      std::rotate(list.begin() + static_cast<std::ptrdiff_t>(i), list.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                  wait);
+      std::rotate(list.begin() + static_cast<std::ptrdiff_t>(i),
+                  list.begin() + static_cast<std::ptrdiff_t>(i) + 1, wait);
       --i;
     }
   }
@@ -56,8 +58,11 @@ TEST_CASE("rules are named, and what names none is refused", "[transport_rules]"
   const TransportRules fifo = transport_rules("rendezvous,fifo,payload");
   CHECK(fifo.ordered());
   CHECK(fifo.channels == TransportRules::Channels::payload);
-  for (const char* wrong : {"", "mpi", "eager:", "eager:-1", "eager:1:2:3", "eager:x", "fifo", "rendezvous,nccl", "nccl,"
-                            "tags", "rendezvous,,fifo"}) {
+  for (const char* wrong :
+       {"", "mpi", "eager:", "eager:-1", "eager:1:2:3", "eager:x", "fifo", "rendezvous,nccl",
+        "nccl,"
+        "tags",
+        "rendezvous,,fifo"}) {
     INFO(wrong);
     CHECK_THROWS_AS(transport_rules(wrong), InputError);
   }
@@ -86,8 +91,8 @@ TEST_CASE("two sends that face each other: refused under rendezvous, accepted wh
 }
 
 TEST_CASE("a buffer of so many bytes holds so many messages", "[transport_rules]") {
-  // Rank 0 sends three activations before it takes a gradient; rank 1 sends a gradient after the first. With one slot
-  // the second and third wait for room.
+  // Rank 0 sends three activations before it takes a gradient; rank 1 sends a gradient after the first. With
+  // one slot the second and third wait for room.
   const auto program = lower(from_lines("0 1", "3",
                                         "rank 0: L0 F0 L1 F1 L2 F2 B0 B1 B2 S0 P0\n"
                                         "rank 1: L0 F0 B0 L1 F1 B1 L2 F2 P0 B2 S0\n"),
@@ -126,9 +131,10 @@ TEST_CASE("without tags the order of sends must be the order of receives", "[tra
   }
 }
 
-TEST_CASE("one communicator a pair of ranks: a receive that is posted early occupies it", "[transport_rules]") {
-  const auto program = lower(find_schedule("1f1b").generate(
-      {.placement = Placement::straight(2), .group_sizes = {2}}));
+TEST_CASE("one communicator a pair of ranks: a receive that is posted early occupies it",
+          "[transport_rules]") {
+  const auto program =
+      lower(find_schedule("1f1b").generate({.placement = Placement::straight(2), .group_sizes = {2}}));
   const std::string refused = refusal_of(check(program, nullptr, std::nullopt, transport_rules("nccl,pair")));
   INFO(refused);
   CHECK(contains(refused, "deadlock: ranks 0 and 1 launch operations on their channel in two orders"));
@@ -141,13 +147,15 @@ TEST_CASE("one communicator a pair of ranks: a receive that is posted early occu
   CHECK(test::interpret(forwards, 1, transport_rules("nccl,pair")).wrong.empty());
 }
 
-TEST_CASE("lowering posts in the order of sends where a channel carries several boundaries", "[transport_rules]") {
+TEST_CASE("lowering posts in the order of sends where a channel carries several boundaries",
+          "[transport_rules]") {
   // Rank 0 holds stages 0 and 2, rank 1 stages 1 and 3: two activation boundaries go from rank 0 to rank 1.
   int several = 0;
   for (const auto& where : test::odd_placements()) {
     for (const Schedule& schedule : schedules()) {
       const auto program = schedule.generate({.placement = where, .group_sizes = {5}});
-      for (const char* name : {"nccl", "rendezvous,fifo,payload", "rendezvous,fifo,pair", "eager,fifo,pair"}) {
+      for (const char* name :
+           {"nccl", "rendezvous,fifo,payload", "rendezvous,fifo,pair", "eager,fifo,pair"}) {
         const TransportRules rules = transport_rules(name);
         const LoweredProgram lowered = lower(program, {.rules = rules});
         const Proof proof = check(lowered, nullptr, std::nullopt, rules);
@@ -161,7 +169,8 @@ TEST_CASE("lowering posts in the order of sends where a channel carries several 
   CHECK(several > 0);
 }
 
-TEST_CASE("whether slots suffice is the same for the flow and for the graph of the lowered program", "[transport_rules]") {
+TEST_CASE("whether slots suffice is the same for the flow and for the graph of the lowered program",
+          "[transport_rules]") {
   int finished = 0;
   int stuck = 0;
   CHECK(rc::check([&] {
@@ -169,7 +178,8 @@ TEST_CASE("whether slots suffice is the same for the flow and for the graph of t
     const std::string name = *rc::gen::elementOf(test::all_rules());
     const TransportRules rules = transport_rules(name);
     const CostTable sizes = test::sizes_for(program.placement.stages());
-    const LoweringOptions options{.sends_in_flight = *rc::gen::inRange(1, 3), .rules = rules, .costs = &sizes};
+    const LoweringOptions options{
+        .sends_in_flight = *rc::gen::inRange(1, 3), .rules = rules, .costs = &sizes};
     std::vector<RankScan> scans;
     for (std::size_t r = 0; r < program.ranks.size(); ++r) scans.push_back(scan_rank(program, Rank{r}));
     const auto orders = post_orders(program, scans, rules);
