@@ -19,7 +19,8 @@ namespace {
 using Work = std::pair<StageId, MicroBatch>;
 using ChannelName = std::tuple<Payload, StageId, StageId>;
 
-// --- the schedule -------------------------------------------------------------------------------------------
+// --- the schedule
+// -------------------------------------------------------------------------------------------
 
 bool loads_data(const ProgramHeader& header, const Action& action) {
   return action.op == Op::forward && within(header, action) &&
@@ -42,11 +43,13 @@ void repair_loads(const ProgramHeader& header, std::size_t rank, std::vector<Act
       continue;
     }
     if (loads_data(header, action) && loaded.insert(work).second) {
-      const bool late = std::any_of(list.begin() + static_cast<std::ptrdiff_t>(i), list.end(), [&](const Action& a) {
-        return a.op == Op::load && Work{a.stage, a.micro_batch} == work;
-      });
+      const bool late =
+          std::any_of(list.begin() + static_cast<std::ptrdiff_t>(i), list.end(), [&](const Action& a) {
+            return a.op == Op::load && Work{a.stage, a.micro_batch} == work;
+          });
       if (late) loaded_late.insert(work);
-      Action load{.op = Op::load, .stage = action.stage, .micro_batch = action.micro_batch, .group = action.group};
+      Action load{
+          .op = Op::load, .stage = action.stage, .micro_batch = action.micro_batch, .group = action.group};
       changes.push_back(fmt::format("rank {}: the {} is {} its forward", rank, describe_action(load),
                                     late ? "moved before" : "added before"));
       repaired.push_back(load);
@@ -68,7 +71,8 @@ void merge_doubles(std::size_t rank, std::vector<Action>& list, std::vector<std:
   });
 }
 
-// --- transfers ----------------------------------------------------------------------------------------------
+// --- transfers
+// ----------------------------------------------------------------------------------------------
 
 ScheduleProgram without_transfers(const LoweredProgram& program) {
   ScheduleProgram schedule{program, {}};
@@ -156,20 +160,22 @@ void tell_transfers(std::size_t rank, const Transfers& before, const Transfers& 
                     std::pair{d.dropped, "dropped: the program has no such transfer here"},
                     std::pair{d.earlier, "earlier"}, std::pair{d.later, "later"}}) {
       if (count == 0) continue;
-      changes.push_back(fmt::format("rank {}: {} of {}: {} {}", rank, plural_of(key.first), name_of(key.second), count,
-                                    what));
+      changes.push_back(fmt::format("rank {}: {} of {}: {} {}", rank, plural_of(key.first),
+                                    name_of(key.second), count, what));
     }
   }
 }
 
-void tell_slots(const LoweredProgram& before, const LoweredProgram& after, std::vector<std::string>& changes) {
+void tell_slots(const LoweredProgram& before, const LoweredProgram& after,
+                std::vector<std::string>& changes) {
   for (std::size_t r = 0; r < after.ranks.size(); ++r) {
     auto had = slots_by_channel(before, r);
     const auto has = slots_by_channel(after, r);
     for (const auto& [channel, count] : has) {
       const int slots = std::exchange(had[channel], count);
       if (slots == count) continue;
-      changes.push_back(fmt::format("rank {}: {} slots for {} instead of {}", r, count, name_of(channel), slots));
+      changes.push_back(
+          fmt::format("rank {}: {} slots for {} instead of {}", r, count, name_of(channel), slots));
     }
     for (const auto& [channel, count] : had) {
       if (has.contains(channel)) continue;
@@ -183,10 +189,10 @@ void judge(Repair& repair, const TransportRules& rules, const CostTable* costs) 
   if (repair.proof.accepted()) return;
   const auto circle = std::find_if(repair.proof.findings.begin(), repair.proof.findings.end(),
                                    [](const Finding& f) { return f.kind == Finding::Kind::deadlock; });
-  repair.why_not =
-      circle != repair.proof.findings.end()
-          ? "the order of computation itself waits in a circle: " + circle->message
-          : "the order of computation must change, or what is computed: " + repair.proof.findings.front().message;
+  repair.why_not = circle != repair.proof.findings.end()
+                       ? "the order of computation itself waits in a circle: " + circle->message
+                       : "the order of computation must change, or what is computed: " +
+                             repair.proof.findings.front().message;
 }
 
 bool can_be_lowered(const LoweredProgram& program) {
@@ -200,8 +206,8 @@ bool can_be_lowered(const LoweredProgram& program) {
 }
 
 /// With the slots the program has, if those suffice.
-LoweredProgram lay_anew(const LoweredProgram& before, const ScheduleProgram& schedule, const TransportRules& rules,
-                        const CostTable* costs) {
+LoweredProgram lay_anew(const LoweredProgram& before, const ScheduleProgram& schedule,
+                        const TransportRules& rules, const CostTable* costs) {
   LoweringOptions options{.rules = rules, .costs = costs};
   for (std::size_t r = 0; r < before.ranks.size(); ++r) {
     for (const auto& [channel, count] : slots_by_channel(before, r)) {

@@ -1,8 +1,8 @@
 // What it takes to generate, lower and prove programs, up to the largest that are asked for.
 //   cmake --preset planner -DSTAGECRAFT_BENCHMARKS=ON && ninja -C build-planner bench_checker
 //   build-planner/test/bench/bench_checker
-// items_per_second counts lowered actions (of `generate`, the schedule's own). `peak_MB` is the process's largest
-// resident size so far: run one benchmark at a time (--benchmark_filter) to have it of that one.
+// items_per_second counts lowered actions (of `generate`, the schedule's own). `peak_MB` is the process's
+// largest resident size so far: run one benchmark at a time (--benchmark_filter) to have it of that one.
 
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
@@ -58,7 +58,8 @@ void least_channel_slots_of_program(benchmark::State& state) {
 
 void sizes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"p", "m"})->Unit(benchmark::kMillisecond);
-  for (const auto& [p, m] : {std::pair{8, 64}, std::pair{64, 512}, std::pair{1024, 512}, std::pair{4096, 512}}) {
+  for (const auto& [p, m] :
+       {std::pair{8, 64}, std::pair{64, 512}, std::pair{1024, 512}, std::pair{4096, 512}}) {
     bench->Args({p, m});
   }
 }

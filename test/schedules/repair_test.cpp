@@ -20,7 +20,9 @@ ScheduleProgram from_lines(const std::string& stages, const std::string& groups,
 
 std::string told(const Repair& repair) { return fmt::format("{}", fmt::join(repair.changes, "\n")); }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// The order that no repair may touch.
 std::vector<std::vector<Action>> computation(const std::vector<std::vector<Action>>& ranks) {
@@ -28,7 +30,8 @@ std::vector<std::vector<Action>> computation(const std::vector<std::vector<Actio
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     for (Action a : ranks[r]) {
       a.slot = {};
-      if (is_compute(a.op) || a.op == Op::reduce || a.op == Op::agree_norm || a.op == Op::step) plain[r].push_back(a);
+      if (is_compute(a.op) || a.op == Op::reduce || a.op == Op::agree_norm || a.op == Op::step)
+        plain[r].push_back(a);
     }
   }
   return plain;
@@ -74,7 +77,8 @@ TEST_CASE("receives posted too late are posted earlier", "[repair]") {
   CHECK(repaired.proof.accepted());
   CHECK(repaired.program == good);  // as lowering does it
   CHECK(contains(told(repaired), "rank 0: posts of receives of gradient from stage 1 to stage 0: 4 earlier"));
-  CHECK(contains(told(repaired), "rank 1: posts of receives of activation from stage 0 to stage 1: 4 earlier"));
+  CHECK(
+      contains(told(repaired), "rank 1: posts of receives of activation from stage 0 to stage 1: 4 earlier"));
 }
 
 TEST_CASE("doubled posts are merged, missing waits and slots added", "[repair]") {
@@ -85,8 +89,9 @@ TEST_CASE("doubled posts are merged, missing waits and slots added", "[repair]")
     bad.ranks[1].push_back(post);
     const Repair repaired = repair(bad);
     CHECK(repaired.proof.accepted());
-    CHECK(repaired.changes == std::vector<std::string>{"rank 1: posts of receives of activation from stage 0 to stage "
-                                                       "1: 1 repeated, and merged with the first"});
+    CHECK(repaired.changes ==
+          std::vector<std::string>{"rank 1: posts of receives of activation from stage 0 to stage "
+                                   "1: 1 repeated, and merged with the first"});
   }
   SECTION("no waits for sends") {
     std::erase_if(bad.ranks[0], [](const Action& a) { return a.op == Op::wait_send; });
@@ -177,8 +182,9 @@ TEST_CASE("transfers broken anyhow are repaired, and the program computes what i
         default: {
           const Action moved = *here;
           list.erase(here);
-          list.insert(list.begin() + static_cast<std::ptrdiff_t>(*rc::gen::inRange<std::size_t>(0, list.size() + 1)),
-                      moved);
+          list.insert(
+              list.begin() + static_cast<std::ptrdiff_t>(*rc::gen::inRange<std::size_t>(0, list.size() + 1)),
+              moved);
         }
       }
     }
