@@ -2,16 +2,22 @@
 #include "cli/output.h"
 #include "cli/subject.h"
 #include "schedules/base/error.h"
+#include "schedules/base/files.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
+#include "schedules/repair.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::cli {
 namespace {
@@ -20,14 +26,35 @@ struct CheckOptions {
   std::string path;
   SubjectRequest request;
   int slots = 0;
+  std::string transport = "rendezvous";
+  std::string repaired_path;
   bool json = false;
 };
 
 struct Checked {
   LoweredProgram program;
   Proof proof;
-  std::optional<int> least_slots;  ///< nothing: none works
+  std::optional<LeastSlots> least;  ///< nothing: no number of slots works
 };
+
+std::ptrdiff_t slots_of(const LoweredProgram& program, Rank rank, const SlotInfo& channel) {
+  const auto& slots = program.slots[rank.index()];
+  return std::count_if(slots.begin(), slots.end(), [&](const SlotInfo& slot) {
+    return slot.payload == channel.payload && slot.from == channel.from && slot.to == channel.to;
+  });
+}
+
+std::size_t total_slots(const LoweredProgram& program) {
+  std::size_t total = 0;
+  for (const auto& slots : program.slots) total += slots.size();
+  return total;
+}
+
+/// "activations 0 to 1"
+std::string name_of(const SlotInfo& channel) {
+  if (channel.payload == Payload::loss) return "losses";
+  return fmt::format("{}s {} to {}", enum_name(channel.payload), channel.from.value, channel.to.value);
+}
 
 std::string layers_of(const Subject& subject, StageId stage) {
   if (!subject.plan) return "-";
@@ -81,19 +108,39 @@ void print_memory(const Subject& subject, const Proof& proof) {
     print(fmt::format("Every rank fits into the {} of a device.\n", format_bytes(*capacity)));
 }
 
-void print_text(const Subject& subject, const Checked& checked) {
+/// "rank 1 activation 0->1: 4 of 3", what a channel has and the least it can do with; only where they differ.
+void print_channels(const Checked& checked) {
+  const LeastSlots& least = *checked.least;
+  print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
+                    checked.proof.slots_per_channel, least.uniform));
+  if (least.channels.empty()) return;
+  print(fmt::format(
+      "{} slots in all; channel by channel {} {}:\n", total_slots(checked.program), least.total,
+      least.exact ? "are needed" : "suffice, and none can do with fewer while the others keep theirs"));
+  Table table({"rank", "<receives", "transfers", "slots", "least"});
+  Rank last;
+  for (const ChannelSlots& channel : least.channels) {
+    table.row({channel.rank == last ? "" : std::to_string(channel.rank.value), name_of(channel.channel),
+               std::to_string(channel.transfers),
+               std::to_string(slots_of(checked.program, channel.rank, channel.channel)),
+               std::to_string(channel.slots)});
+    last = channel.rank;
+  }
+  print(table.text());
+}
+
+void print_text(const Subject& subject, const Checked& checked, const TransportRules& rules) {
   print(headline(subject) + "\n");
   print(
-      "Accepted: it finishes even if every send blocks until it is received, computes each micro-batch "
-      "once,\n"
-      "and every backward reads the weights its forward read.\n\n");
+      fmt::format("Accepted: it finishes {}, computes each micro-batch once,\n"
+                  "and every backward reads the weights its forward read.\n\n",
+                  describe_rules(rules)));
   print_stages(subject, checked);
   if (subject.has_transfers()) {
     print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} a channel.\n",
                       checked.proof.slots_per_channel));
   } else {
-    print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
-                      checked.proof.slots_per_channel, *checked.least_slots));
+    print_channels(checked);
   }
   print_memory(subject, checked.proof);
 }
@@ -106,7 +153,7 @@ Json judged_json(const Subject& subject, const Checked& checked) {
               {"ranks", subject.program.placement.world()},
               {"group_sizes", subject.program.group_sizes},
               {"accepted", checked.proof.accepted()},
-              {"least_slots_per_channel", json::write(checked.least_slots)}};
+              {"least_slots_per_channel", checked.least ? Json(checked.least->uniform) : Json()}};
 }
 
 Json refused_json(const Subject& subject, const Checked& checked) {
@@ -119,9 +166,26 @@ Json refused_json(const Subject& subject, const Checked& checked) {
   return json;
 }
 
+/// What each channel has and the least it can do with.
+void add_slots(Json& json, const Checked& checked) {
+  json["least_slots"] = Json{{"total", checked.least->total}, {"exact", checked.least->exact}};
+  json["channels"] = Json::array();
+  for (const ChannelSlots& channel : checked.least->channels) {
+    json["channels"].push_back(Json{{"rank", channel.rank.value},
+                                    {"payload", enum_name(channel.channel.payload)},
+                                    {"from", channel.channel.from.value},
+                                    {"to", channel.channel.to.value},
+                                    {"transfers", channel.transfers},
+                                    {"slots", slots_of(checked.program, channel.rank, channel.channel)},
+                                    {"least", channel.slots}});
+  }
+}
+
 Json accepted_json(const Subject& subject, const Checked& checked) {
   Json json = judged_json(subject, checked);
   json["slots_per_channel"] = checked.proof.slots_per_channel;
+  json["slots"] = total_slots(checked.program);
+  if (checked.least) add_slots(json, checked);
   json["proof"] = Json::array();
   for (const StageProof& stage : checked.proof.stages) {
     json["proof"].push_back(Json{{"rank", stage.rank.value},
@@ -148,38 +212,82 @@ Json accepted_json(const Subject& subject, const Checked& checked) {
   return json;
 }
 
-Checked check_subject(const Subject& subject, const CheckOptions& options) {
+TransportRules rules_of(const CheckOptions& options, const Subject& subject) {
+  const TransportRules rules = transport_rules(options.transport);
+  if (rules.needs_sizes() && subject.costs() == nullptr) {
+    throw InputError(
+        {subject.path, ""},
+        fmt::format("--transport {}: there are no costs to take message sizes from; without sizes "
+                    "there is \"eager\", which buffers every message",
+                    options.transport));
+  }
+  return rules;
+}
+
+Checked check_subject(const Subject& subject, const CheckOptions& options, const TransportRules& rules) {
   Checked checked;
-  if (!subject.has_transfers()) checked.least_slots = least_slots(subject.program);
+  LoweringOptions lowering{.rules = rules, .costs = subject.costs()};
+  if (!subject.has_transfers()) checked.least = least_channel_slots(subject.program, lowering);
+  // Where no number of slots works, those asked for are not what is wrong.
+  if (checked.least) lowering.slots_per_channel = options.slots;
   try {
-    // Where no number of slots works, those asked for are not what is wrong.
-    checked.program = subject.lowered({.slots_per_channel = checked.least_slots ? options.slots : 0});
+    checked.program = subject.lowered(lowering);
   } catch (const RefusedError& error) {
     checked.proof.findings.push_back({Finding::Kind::buffers, error.what(), {}});
     return checked;
   }
-  checked.proof = check(checked.program, subject.costs(), subject.capacity());
+  checked.proof = check(checked.program, subject.costs(), subject.capacity(), rules);
   return checked;
 }
 
+/// Puts the repaired schedule in the place of the one read, and writes it; returns what was changed.
+std::vector<std::string> repair_subject(Subject& subject, const CheckOptions& options,
+                                        const TransportRules& rules) {
+  if (subject.plan) {
+    throw InputError({subject.path, ""}, "--repair is for schedules people write; a plan's is generated");
+  }
+  Repair repaired = repair(subject.program, rules);
+  if (!repaired.proof.accepted()) {
+    throw RefusedError(fmt::format("{}: cannot be repaired: {}\n{}", subject.path, repaired.why_not,
+                                   refusal(repaired.proof.findings)));
+  }
+  subject.program = std::move(repaired.schedule);
+  subject.pytorch.reset();  // its transfers are made anew
+  if (options.repaired_path.ends_with(".json")) {
+    write_json_file(options.repaired_path, to_json(subject.program));
+  } else {
+    write_file_atomically(options.repaired_path, to_text(subject.program));
+  }
+  if (options.json) return repaired.changes;
+  for (const std::string& change : repaired.changes) print("repaired: " + change + "\n");
+  print(fmt::format("{}{} is written\n", repaired.changes.empty() ? "nothing to repair; " : "",
+                    options.repaired_path));
+  return repaired.changes;
+}
+
 void run(const CheckOptions& options) {
-  const Subject subject = read_subject(options.path, options.request);
+  Subject subject = read_subject(options.path, options.request);
   if (options.slots > 0 && subject.has_transfers()) {
     throw InputError({subject.path, ""},
                      "has a buffer for each transfer; --slots is for what is lowered here");
   }
-  const Checked checked = check_subject(subject, options);
+  const TransportRules rules = rules_of(options, subject);
+  std::vector<std::string> changes;
+  if (!options.repaired_path.empty()) changes = repair_subject(subject, options, rules);
+  const Checked checked = check_subject(subject, options, rules);
   const bool accepted = checked.proof.accepted();
   if (options.json) {
-    print_json(accepted ? accepted_json(subject, checked) : refused_json(subject, checked));
+    Json json = accepted ? accepted_json(subject, checked) : refused_json(subject, checked);
+    if (!options.repaired_path.empty()) json["repaired"] = changes;
+    print_json(json);
   } else if (accepted) {
-    print_text(subject, checked);
+    print_text(subject, checked, rules);
   }
   if (accepted) return;
-  const bool too_few = options.slots > 0 && checked.least_slots && options.slots < *checked.least_slots;
+  const bool too_few = options.slots > 0 && checked.least && options.slots < checked.least->uniform;
   throw RefusedError(fmt::format(
       "{}: {}{}", subject.path, refusal(checked.proof.findings),
-      too_few ? fmt::format("\n  --slots {} is the least that works", *checked.least_slots) : ""));
+      too_few ? fmt::format("\n  --slots {} is the least that works", checked.least->uniform) : ""));
 }
 
 }  // namespace
@@ -197,6 +305,16 @@ void add_check(CLI::App& app) {
                    "receive slots a channel; default: the least that works, and one")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("K");
+  verb->add_option(
+          "--transport", options->transport,
+          "rendezvous (default), eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, "
+          "and what is a channel: boundary, payload or pair")
+      ->type_name("RULES");
+  verb->add_option(
+          "--repair", options->repaired_path,
+          "write the schedule with its loads put right and doubles merged, and say what was changed; the "
+          "order of computation stays")
+      ->type_name("OUT");
   verb->add_flag("--json", options->json, "one JSON document instead of text");
   verb->callback([options] { run(*options); });
 }

@@ -159,35 +159,13 @@ void Dependencies::match_collectives(const LoweredProgram& program) {
 }
 
 void Dependencies::fill_buffers(const LoweredProgram& program, const CostTable* costs) {
-  struct Buffer {
-    std::vector<std::pair<std::int32_t, std::int64_t>>
-        posts;               // of the eager messages in the order sent, bytes
-    std::size_t gone = 0;    // posts before it are waited for by an earlier send
-    std::int64_t bytes = 0;  // of the others
-  };
   room_end_.reserve(peer_.size());
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    std::map<std::pair<Rank, ChannelKey>, Buffer> buffers;
+    EagerBuffers buffers(rules_, costs);
     for (std::int32_t n = first_[r]; n < first_[r + 1]; ++n) {
       const Action& action = program.ranks[r][static_cast<std::size_t>(n - first_[r])];
       const std::int32_t post = action.op == Op::start_send ? peer(n) : kNone;
-      if (post != kNone) {
-        const auto size = message_bytes(costs, action.tag);
-        const auto most = rules_.eager_limit && rules_.eager_buffer
-                              ? std::min(*rules_.eager_limit, *rules_.eager_buffer)
-                          : rules_.eager_limit ? rules_.eager_limit
-                                               : rules_.eager_buffer;
-        if (most && (!size || *size > *most)) {
-          room_.push_back(post);  // rendezvous
-        } else if (rules_.eager_buffer) {
-          Buffer& buffer = buffers[{place(post).rank, channel_key(rules_, action.tag)}];
-          buffer.posts.emplace_back(post, size->value);
-          for (buffer.bytes += size->value; buffer.bytes > rules_.eager_buffer->value; ++buffer.gone) {
-            room_.push_back(buffer.posts[buffer.gone].first);
-            buffer.bytes -= buffer.posts[buffer.gone].second;
-          }
-        }
-      }
+      if (post != kNone) buffers.send(place(post).rank, action.tag, post, room_);
       room_end_.push_back(static_cast<std::uint32_t>(room_.size()));
     }
   }

@@ -73,7 +73,8 @@ class CycleSearch {
     start_ = start;
     levels_.clear();
     std::vector<std::size_t> sources{start};
-    for (std::size_t steps = 1; (best_.empty() || steps + 1 < best_.size()) && work_left_ > 0; ++steps) {
+    const std::size_t most = best_.empty() ? lists_.waits.size() : best_.size() - 1;
+    for (std::size_t steps = 1; steps + 1 <= most && work_left_ > 0; ++steps) {
       add_level(steps, sources);
       if (levels_.back().empty()) return;
       sources.clear();

@@ -18,29 +18,48 @@
 // that has micro-batches of the group, except itself, with tag {loss, last stage, stage 0, group, index =
 // replica}; waited for just before that rank's report_loss.
 //
-// They have slots for one group a stage and one more, or more where the rendezvous rule needs them.
+// They have slots for one group a stage and one more, or more where the transport's rules need them.
 //
 // What lowering relies on: the tensor an action sends shares no memory with the slots it reads (a stage that
 // only reshapes must copy), because a slot may be released and refilled before the send is over.
 //
 // A *channel* is a receiving rank's (payload, from stage, to stage): its senders may be several replicas.
+// Where the transport has no tags, receives are posted in the order in which its messages are sent
+// (post_plan.h).
 
 #include "schedules/program.h"
+#include "schedules/transport_rules.h"
 
 #include <optional>
+#include <vector>
 
 namespace stagecraft {
 
+/// Receive slots of one channel.
+struct ChannelSlots {
+  Rank rank;
+  SlotInfo channel;
+  int slots = 0;
+  int transfers = 0;  ///< that arrive on it in the segment: more slots are of no use
+  int held = 0;       ///< that are read at once: fewer slots cannot do
+};
+
 struct LoweringOptions {
   /// Receive slots of every boundary channel. 0: each channel has as many as it reads at once, plus
-  /// `extra_slots`, plus more where the rendezvous rule needs them, or where with fewer the schedule would
-  /// take longer (unit_time.h). Never more than it has transfers.
+  /// `extra_slots`, plus more where the rules need them, or where with fewer the schedule would take longer
+  /// (unit_time.h). Never more than it has transfers.
   int slots_per_channel = 0;
   /// Slots beyond those read at once, so that a transfer can be under way while all others are read.
   int extra_slots = 1;
   /// Sends of one (rank, payload, from stage, to stage) that may be under way before the oldest is waited
   /// for.
   int sends_in_flight = 2;
+  /// What the program must finish under. With a launch order shared by a pair of ranks no placing of receives
+  /// that is as early as this one has an order for both: such programs are lowered for the checker to refuse.
+  TransportRules rules{};
+  const CostTable* costs = nullptr;  ///< message sizes, where the rules ask for them
+  /// These channels get exactly so many slots, whatever is said above.
+  std::vector<ChannelSlots> channels{};
 };
 
 /// Linear in the number of actions. A program that is incomplete or inconsistent is lowered as it stands, for
@@ -48,8 +67,26 @@ struct LoweringOptions {
 /// RefusedError when that is fewer than a channel reads at once, InputError for negative options.
 [[nodiscard]] LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& options = {});
 
-/// The least number of slots, the same on every boundary channel, with which the program finishes under the
-/// rendezvous rule. 0 when it has no boundary transfers; nothing when no number works.
-[[nodiscard]] std::optional<int> least_slots(const ScheduleProgram& program);
+/// The least number of slots, the same on every boundary channel, with which the program finishes. 0 when it
+/// has no boundary transfers; nothing when no number works. Of `options` only rules, costs and
+/// sends_in_flight count.
+[[nodiscard]] std::optional<int> least_slots(const ScheduleProgram& program,
+                                             const LoweringOptions& options = {});
+
+/// The least number of slots of every channel on its own.
+struct LeastSlots {
+  int uniform = 0;                     ///< `least_slots`
+  std::vector<ChannelSlots> channels;  ///< by rank; losses' too
+  int total = 0;                       ///< their sum
+  /// Every channel has as few as it reads at once: no program of this order has fewer anywhere. Otherwise no
+  /// channel can do with fewer while the others keep theirs, though another choice may have a smaller total.
+  bool exact = false;
+};
+/// First all channels get as many as they read at once, which most often works: one run along the program.
+/// Where it does not, halves of the channels are brought down to that while the others keep what is known to
+/// suffice, a half that cannot is halved again, and a single channel is searched by bisection: log2 of the
+/// channels and of the slots runs for each channel that needs more. Nothing when no number of slots works.
+[[nodiscard]] std::optional<LeastSlots> least_channel_slots(const ScheduleProgram& program,
+                                                            const LoweringOptions& options = {});
 
 }  // namespace stagecraft

@@ -92,24 +92,28 @@ class Scanner {
     auto& channels = scan_.channels;  // few: two a stage held, and the losses
     auto found =
         std::find_if(channels.begin(), channels.end(), [&](const Channel& c) { return c.info == info; });
-    if (found == channels.end()) found = channels.insert(channels.end(), Channel{info, 0, 0});
+    if (found == channels.end()) found = channels.insert(channels.end(), Channel{.info = info});
     ++found->transfers;
     return static_cast<std::int32_t>(found - channels.begin());
   }
 
   void count_held(std::size_t actions) {
     std::vector<std::int32_t> holding(scan_.channels.size(), 0);
+    std::int32_t releases = 0;
     for (std::size_t i = 0; i < actions; ++i) {
       const auto here = static_cast<std::int32_t>(i);
       for (const std::int32_t r : scan_.reads(i)) {
-        const Receive& receive = scan_.receives[static_cast<std::size_t>(r)];
+        Receive& receive = scan_.receives[static_cast<std::size_t>(r)];
         const auto c = static_cast<std::size_t>(receive.channel);
         if (receive.first != here) continue;
+        receive.releases_before = releases;
         scan_.channels[c].held = std::max(scan_.channels[c].held, ++holding[c]);
       }
       for (const std::int32_t r : scan_.reads(i)) {
         const Receive& receive = scan_.receives[static_cast<std::size_t>(r)];
-        if (receive.last == here) --holding[static_cast<std::size_t>(receive.channel)];
+        if (receive.last != here) continue;
+        --holding[static_cast<std::size_t>(receive.channel)];
+        scan_.channels[static_cast<std::size_t>(receive.channel)].releases.push_back(++releases);
       }
     }
   }

@@ -17,12 +17,15 @@ struct Receive {
   std::int32_t channel = 0;  ///< into RankScan::channels
   std::int32_t first = 0;
   std::int32_t last = 0;
+  std::int32_t releases_before = 0;  ///< releases on the rank before its first reader
 };
 
 struct Channel {
   SlotInfo info;
   std::int32_t transfers = 0;
   std::int32_t held = 0;  ///< most transfers between first and last reader at once: fewer slots cannot do
+  std::vector<std::int32_t>
+      releases{};  ///< the n-th of the channel is the rank's releases[n]-th, counted from 1
 };
 
 /// What one rank receives. `receives` are in the order of their first readers.
@@ -43,6 +46,17 @@ struct RankScan {
 
 /// The transfer that leaves after `action` on `rank`; Tag{} with an invalid `from` when none does.
 [[nodiscard]] Tag sent_after(const ProgramHeader& header, Rank rank, const Action& action);
+
+/// The activation that a backward's forward sent, if it did: with the backward it goes away.
+[[nodiscard]] constexpr bool ends_send(const Action& action) {
+  return action.op == Op::backward || action.op == Op::backward_input;
+}
+[[nodiscard]] constexpr Tag activation_after(const Action& action) {
+  return {.payload = Payload::activation,
+          .from = action.stage,
+          .to = StageId{action.stage.value + 1},
+          .micro_batch = action.micro_batch};
+}
 
 /// Whether stage, micro-batch and group of the action lie in the program. Others have no transfers.
 [[nodiscard]] bool within(const ProgramHeader& header, const Action& action);

@@ -47,9 +47,9 @@ ProgramHeader header_of(const PytorchSchedule& schedule) {
 }
 
 /// What both kinds of program say about a compute action, and the load before it.
-class Compute {
+class ComputeCells {
  public:
-  explicit Compute(const ProgramHeader& header)
+  explicit ComputeCells(const ProgramHeader& header)
       : last_(header.placement.stages() - 1), loaded_(static_cast<std::size_t>(header.micro_batches()) * 2) {}
 
   /// The load that stands before `forward`: on the first and the last stage, once a micro-batch however often
@@ -92,7 +92,7 @@ class Compute {
 /// One row as PyTorch's runtime carries it out.
 class RowLowering {
  public:
-  RowLowering(const ProgramHeader& header, Rank rank, Compute& compute)
+  RowLowering(const ProgramHeader& header, Rank rank, ComputeCells& compute)
       : header_(header), rank_(rank), compute_(compute), last_{header.placement.stages() - 1} {}
 
   void run(const std::vector<PytorchAction>& row, const std::vector<Action>& flush) {
@@ -138,7 +138,7 @@ class RowLowering {
       default:
         break;
     }
-    auto action = Compute::action_of(written);
+    auto action = ComputeCells::action_of(written);
     if (!action) return;  // FSDP's actions and idle steps move nothing between stages
     if (const auto load = compute_.load_before(*action)) actions.push_back(*load);
     const bool forward = action->op == Op::forward;
@@ -176,7 +176,7 @@ class RowLowering {
 
   const ProgramHeader& header_;
   Rank rank_;
-  Compute& compute_;
+  ComputeCells& compute_;
   StageId last_;
   struct Posted {
     Slot slot;
@@ -212,13 +212,13 @@ int most_slots(const std::vector<std::vector<SlotInfo>>& slots) {
 ScheduleProgram schedule_program(const PytorchSchedule& schedule) {
   const ProgramHeader header = header_of(schedule);
   ScheduleProgram program{header, {}};
-  Compute compute(header);
+  ComputeCells compute(header);
   const StageId last{header.placement.stages() - 1};
   for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
     auto& list = program.ranks.emplace_back();
     std::size_t after_last_forward = 0;
     for (const PytorchAction& written : schedule.rows[r]) {
-      const auto action = Compute::action_of(written);
+      const auto action = ComputeCells::action_of(written);
       if (!action) continue;
       if (const auto load = compute.load_before(*action)) list.push_back(*load);
       list.push_back(*action);
@@ -237,7 +237,7 @@ LoweredProgram lowered_program(const PytorchSchedule& schedule) {
   const ProgramHeader header = header_of(schedule);
   const ScheduleProgram flush = flush_of(header);
   LoweredProgram lowered{header, {}, {}, 0};
-  Compute compute(header);
+  ComputeCells compute(header);
   for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
     RowLowering row(header, Rank{r}, compute);
     row.run(schedule.rows[r], flush.ranks[r]);

@@ -59,6 +59,22 @@ std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag) {
   return tag.payload == Payload::activation ? receiver.input : receiver.output;
 }
 
+void EagerBuffers::send(Rank to, const Tag& tag, std::int32_t name, std::vector<std::int32_t>& awaited) {
+  const auto size = message_bytes(costs_, tag);
+  for (const auto& most : {rules_.eager_limit, rules_.eager_buffer}) {
+    if (!most || (size && *size <= *most)) continue;
+    awaited.push_back(name);
+    return;
+  }
+  if (!rules_.eager_buffer) return;
+  Buffer& buffer = buffers_[{to, channel_key(rules_, tag)}];
+  buffer.messages.emplace_back(name, size->value);
+  for (buffer.bytes += size->value; buffer.bytes > rules_.eager_buffer->value; buffer.messages.pop_front()) {
+    awaited.push_back(buffer.messages.front().first);
+    buffer.bytes -= buffer.messages.front().second;
+  }
+}
+
 TransportRules transport_rules(const std::string& name) {
   TransportRules rules;
   std::string_view rest = name;

@@ -28,8 +28,12 @@
 #include "schedules/program.h"
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft {
 
@@ -76,6 +80,26 @@ struct ChannelKey {
 
 /// Bytes of one message; without costs none.
 [[nodiscard]] std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag);
+
+/// The eager messages of one sending rank: which of them must have left a channel's buffer for the next to
+/// fit.
+class EagerBuffers {
+ public:
+  EagerBuffers(const TransportRules& rules, const CostTable* costs) : rules_(rules), costs_(costs) {}
+
+  /// Appends to `awaited` the names of those messages whose receives must be posted before this send returns:
+  /// its own where it is rendezvous. Names are the caller's.
+  void send(Rank to, const Tag& tag, std::int32_t name, std::vector<std::int32_t>& awaited);
+
+ private:
+  struct Buffer {
+    std::deque<std::pair<std::int32_t, std::int64_t>> messages;  // name and bytes, oldest first
+    std::int64_t bytes = 0;
+  };
+  TransportRules rules_;
+  const CostTable* costs_;
+  std::map<std::pair<Rank, ChannelKey>, Buffer> buffers_;
+};
 
 /// As people name rules: "rendezvous", "eager[:LIMIT[:BUFFER]]" or "nccl", and what is otherwise than there,
 /// behind commas: "tagged" or "fifo", "boundary", "payload" or "pair" (what a channel is). Throws InputError

@@ -150,6 +150,58 @@ TEST_CASE("check names the cycle of a schedule that deadlocks", "[check]") {
   }
 }
 
+TEST_CASE("check --repair writes what it put right, and says so", "[check]") {
+  const ScratchFolder folder;
+  std::string schedule = kGoodSchedule;
+  schedule.replace(schedule.find("L1 F1 B0"), 8, "F1 B0");
+  const std::string file = folder.write("short.schedule", schedule);
+  CHECK(check({file}).code == 3);
+  const std::string out = folder.path("whole.schedule");
+  const CommandResult result = check({file, "--repair", out});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(
+      says(result.out, "repaired: rank 0: the load of micro-batch 1 on stage 0 is added before its forward"));
+  CHECK(says(result.out, "Accepted"));
+  CHECK(check({out}).code == 0);
+  const CommandResult circle = check({folder.write("crossed.schedule", kDeadlock), "--repair", out});
+  CHECK(circle.code == 3);
+  CHECK(says(circle.err, "cannot be repaired: the order of computation itself waits in a circle"));
+  CHECK(check({kPlan, "--repair", out}).code == 2);
+}
+
+TEST_CASE("check proves under the rules of a transport", "[check]") {
+  const CommandResult nccl = check({kPlan, "--transport", "nccl"});
+  CHECK(nccl.code == 0);
+  CHECK(says(nccl.out, "launch order"));
+  CHECK(check({kPlan, "--transport", "eager:4096:65536"}).code == 0);
+  const CommandResult pair = check({kPlan, "--transport", "nccl,pair"});
+  CHECK(pair.code == 3);
+  CHECK(says(pair.err, "launch operations on their channel in two orders"));
+  const CommandResult wrong = check({kPlan, "--transport", "ncll"});
+  CHECK(wrong.code == 2);
+  CHECK(says(wrong.err, "did you mean \"nccl\"?"));
+  const ScratchFolder folder;
+  const CommandResult sizes =
+      check({folder.write("mine.schedule", kGoodSchedule), "--transport", "eager:100"});
+  CHECK(sizes.code == 2);
+  CHECK(says(sizes.err, "no costs to take message sizes from"));
+}
+
+TEST_CASE("check shows the least slots channel by channel", "[check]") {
+  const Json json = Json::parse(check({kPlan, "--json"}).out);
+  CHECK(json["least_slots"]["exact"] == true);
+  int total = 0;
+  for (const Json& channel : json["channels"]) {
+    total += channel["least"].get<int>();
+    CHECK(channel["slots"] >= channel["least"]);
+    // 1F1B over four stages: rank r reads 4 - r activations at once, and one gradient.
+    if (channel["payload"] == "activation") CHECK(channel["least"] == 4 - channel["rank"].get<int>());
+    if (channel["payload"] == "gradient") CHECK(channel["least"] == 1);
+  }
+  CHECK(json["least_slots"]["total"] == total);
+}
+
 TEST_CASE("check refuses a schedule that is not complete", "[check]") {
   const ScratchFolder folder;
   std::string schedule = kGoodSchedule;

@@ -7,6 +7,8 @@
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -62,12 +64,21 @@ class Ledger {
       if (a.op == Op::recompute) recomputed_.insert({a.stage, a.micro_batch});
     }
     peak_ = fixed_;
-    for (const Action& a : program.ranks[rank.index()]) carry_out(a);
+    for (const Action& a : program.ranks[rank.index()]) {
+      carry_out(a);
+      ++here_;
+    }
   }
 
   [[nodiscard]] std::int64_t peak() const { return peak_; }
   /// Two an action: while it runs, and when it has ended.
   [[nodiscard]] const std::vector<std::int64_t>& moments() const { return moments_; }
+  /// The first action at which it is reached, as the proof names it.
+  [[nodiscard]] std::string at() const {
+    const auto& list = program_.ranks[rank_.index()];
+    if (list.empty()) return "";
+    return fmt::format("rank {} [{}] {}", rank_.value, peak_at_, describe_action(list[peak_at_]));
+  }
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
@@ -84,8 +95,10 @@ class Ledger {
   void note(std::int64_t transient) {
     std::int64_t now = fixed_ + transient;
     for (const auto& [key, bytes] : tensors_) now += bytes;
-    peak_ = std::max(peak_, now);
     moments_.push_back(now);
+    if (now <= peak_) return;
+    peak_ = now;
+    peak_at_ = here_;
   }
 
   void carry_out(const Action& a) {
@@ -172,6 +185,8 @@ class Ledger {
   std::int64_t fixed_ = 0;
   std::int64_t peak_ = 0;
   std::vector<std::int64_t> moments_;
+  std::size_t here_ = 0;
+  std::size_t peak_at_ = 0;
   std::map<Key, std::int64_t> tensors_;
   std::set<Work> recomputed_, finished_, sent_;
 };
@@ -211,6 +226,42 @@ TEST_CASE("one rank, one micro-batch, by hand", "[memory]") {
   CHECK(m.at == "rank 0 [2] backward of micro-batch 0 on stage 0");
 }
 
+TEST_CASE("between the halves of a backward lies what the second needs; recomputed, nothing before, by hand",
+          "[memory]") {
+  CostTable costs;
+  StageCosts& c = costs.stages.emplace_back();
+  c.input = Bytes{1};
+  c.kept_for_input = Bytes{100};
+  c.kept_for_weight = Bytes{60};
+  c.forward_peak = Bytes{2'000};
+  c.backward_peak = Bytes{1'000};
+  const auto peak = [&](const std::string& actions) {
+    const Proof proof =
+        check(lower(program_from_text(
+                  "stagecraft program 1\nstages 0\ngroups 3\nrank 0: " + actions + " S0 P0\n", "test.txt")),
+              &costs);
+    INFO(refusal(proof.findings));
+    REQUIRE(proof.accepted());
+    return std::pair{proof.memory[0].peak.value, proof.memory[0].at};
+  };
+  const std::int64_t ahead = kReadAhead * c.input.value;
+  // Two micro-batches are kept whole, with their data, while the third goes forward.
+  CHECK(peak("L0 F0 L1 F1 L2 F2 I0 W0 I1 W1 I2 W2") ==
+        std::pair{ahead + 3 + 200 + 2'000, std::string("rank 0 [5] forward of micro-batch 2 on stage 0")});
+  // Two wait for their weight halves: 60 of each are kept, and their data.
+  CHECK(peak("L0 F0 L1 F1 I0 I1 L2 F2 W0 W1 I2 W2") ==
+        std::pair{ahead + 3 + 2 * 60 + 2'000, std::string("rank 0 [7] forward of micro-batch 2 on stage 0")});
+  CHECK(
+      peak("L0 F0 L1 F1 I0 L2 F2 W0 I1 W1 I2 W2") ==
+      std::pair{ahead + 3 + 60 + 100 + 2'000, std::string("rank 0 [6] forward of micro-batch 2 on stage 0")});
+  // Recomputed: of those that went forward only the data lies there, until the recompute.
+  CHECK(peak("L0 F0 L1 F1 L2 F2 R0 B0 R1 B1 R2 B2") ==
+        std::pair{ahead + 3 + 2'000, std::string("rank 0 [5] forward of micro-batch 2 on stage 0")});
+  CHECK(peak("L0 F0 L1 F1 L2 F2 R0 I0 R1 I1 R2 I2 W0 W1 W2") ==
+        std::pair{ahead + 3 + 2 * 60 + 2'000,
+                  std::string("rank 0 [10] recompute of micro-batch 2 on stage 0")});
+}
+
 TEST_CASE("two stages under 1F1B, by hand", "[memory]") {
   CostTable costs;
   costs.stages.resize(2);
@@ -246,6 +297,7 @@ TEST_CASE("the peak is what a ledger finds", "[memory]") {
       const HeldBytes& curve = curves[memory.rank.index()];
       INFO(entry.name << " rank " << memory.rank.value << ", at " << memory.at);
       CHECK(memory.peak.value == ledger.peak());
+      CHECK(memory.at == ledger.at());
       CHECK(ledger.empty());
       CHECK(memory.peak.value == sum(memory));
       CHECK(curve.rank == memory.rank);
