@@ -10,9 +10,10 @@
 namespace stagecraft::json {
 namespace {
 
-// Nothing of ours comes near either. Deep values overflow the stack of whoever walks them, and each takes
+// Nothing of ours comes near these. Deep values overflow the stack of whoever walks them, and each takes
 // many times the memory that it takes in the file.
-constexpr int kMostNested = 100;
+constexpr std::size_t kMostNested = 100;
+constexpr std::size_t kMostKeys = 10'000;
 constexpr std::int64_t kMostValues = 30'000'000;
 
 /// RFC 6901: "~" and "/" inside a key are escaped.
@@ -35,6 +36,85 @@ std::string quoted_list(const std::vector<std::string>& names) {
   for (const std::string& name : names) list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", name);
   return list;
 }
+
+/// Builds the value event by event. nlohmann's own parser with a callback looks through the whole parent at
+/// the end of every child: minutes for a long array.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(const std::string& file) : file_(file) {}
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }
+  bool start_object(std::size_t /*elements*/) override {
+    keys_.emplace_back();
+    return open(Json::object());
+  }
+  bool start_array(std::size_t /*elements*/) override { return open(Json::array()); }
+  bool end_object() override {
+    keys_.pop_back();
+    return end_array();
+  }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second) {
+      refuse(fmt::format("the key {} appears twice in one object", brief(Json(name))));
+    }
+    if (keys_.back().size() > kMostKeys) refuse(fmt::format("an object has more than {} keys", kMostKeys));
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Json::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      refuse("a number is too large for JSON readers");
+    }
+    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    std::string what = error.what();
+    if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
+    refuse("not valid JSON: " + what);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const { throw InputError({file_, ""}, what); }
+
+  Json* place(Json value) {
+    if (++values_ > kMostValues) {
+      refuse(fmt::format("has more than {} values; a schedule of that size is written as text", kMostValues));
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == kMostNested) refuse(fmt::format("is nested more than {} deep", kMostNested));
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  const std::string& file_;
+  Json root_;
+  std::vector<Json*> open_;                  // no parent grows while a child is open
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::string key_;
+  std::int64_t values_ = 0;
+};
 
 }  // namespace
 
@@ -64,34 +144,13 @@ std::string brief(const Json& value) {
 }
 
 Json parse_text(const std::string& text, const std::string& file) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::int64_t values = 0;
-  const auto refuse = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMostNested) {
-      throw InputError({file, ""}, fmt::format("is nested more than {} deep", kMostNested));
-    }
-    if (++values > kMostValues) {
-      throw InputError(
-          {file, ""},
-          fmt::format("has more than {} values; a schedule of that size is written as text", kMostValues));
-    }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw InputError({file, ""}, fmt::format("the key {} appears twice in one object", brief(parsed)));
-    }
-    return true;
-  };
+  Builder builder(file);
   try {
-    return Json::parse(text, refuse, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-  } catch (const Json::parse_error& error) {
-    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
-    std::string what = error.what();
-    if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
-    throw InputError({file, ""}, "not valid JSON: " + what);
+    Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true, /*ignore_comments=*/true);
   } catch (const Json::out_of_range& error) {
     throw InputError({file, ""}, "a number is too large for JSON readers");
   }
+  return builder.take();
 }
 
 Json parse_file(const std::string& path) {

@@ -148,6 +148,11 @@ TEST_CASE("sizes that no program has are refused before they take the memory", "
   const auto json_text_error = [](const std::string& text) {
     return message_of([&] { (void)program_from_json(json::parse_text(text, "a.json"), "a.json"); });
   };
+  // Time must grow with the length, not with its square: this took minutes.
+  std::string lists;
+  for (int i = 0; i < 500'000; ++i) lists += "[], ";
+  CHECK(json_text_error("{\"stages\": [[0]], \"group_sizes\": [1], \"ranks\": [" + lists + "[]]}") ==
+        "a.json: /ranks: expected one list for each of the 1 ranks of the stages, found 500001");
   const std::string deep(1'000'000, '[');
   CHECK(json_text_error("{\"ranks\": " + deep + "}") == "a.json: is nested more than 100 deep");
   CHECK(json_text_error("{\"stages\": [[0, 2147483647]], \"group_sizes\": [1], \"ranks\": [[]]}")
