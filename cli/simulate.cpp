@@ -9,6 +9,7 @@
 #include "schedules/base/statistics.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
+#include "schedules/collectives.h"
 #include "schedules/lowering.h"
 #include "schedules/pictures/svg.h"
 #include "schedules/pictures/text.h"
@@ -160,6 +161,26 @@ std::string terminal_picture(const Panel& panel) {
   return to_text(panel, options);
 }
 
+/// An all-reduce of each stage that has replicas, in whole.
+struct Reduction {
+  StageId stage;
+  int width;
+  AllReduce time;
+};
+
+std::vector<Reduction> reductions(const Subject& subject) {
+  std::vector<Reduction> all;
+  const CostTable& costs = *subject.costs();
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    std::vector<Rank> members = subject.program.placement.ranks[s];
+    if (members.size() < 2) continue;
+    std::sort(members.begin(), members.end());
+    all.push_back({StageId{s}, static_cast<int>(members.size()),
+                   all_reduce(costs.network, members, costs.stages[s].parameters)});
+  }
+  return all;
+}
+
 void print_text(const Subject& subject, const Priced& priced, bool draws) {
   const Simulation& simulation = priced.simulation;
   const Simulation& free = priced.free_links;
@@ -209,6 +230,15 @@ void print_text(const Subject& subject, const Priced& priced, bool draws) {
               format_ms(rank.barrier), format_ms(rank.total())});
   }
   print(lost.text());
+  const std::vector<Reduction> reduced = reductions(subject);
+  if (!reduced.empty()) print("\nGradients summed over replicas, by the faster of two ways:\n");
+  for (const Reduction& reduction : reduced) {
+    const AllReduce& time = reduction.time;
+    print(fmt::format("  stage {} over {} ranks: ring {}, by level {}; {}\n", reduction.stage.value,
+                      reduction.width, format_duration(time.ring),
+                      time.by_level ? format_duration(*time.by_level) : "-",
+                      time.uses_levels() ? "by level" : "ring"));
+  }
 }
 
 Json lost_json(const LostTime& lost) {
@@ -239,6 +269,14 @@ Json priced_json(const Subject& subject, const Priced& priced) {
     json["jitter"] = {{"samples", priced.samples.size()},
                       {"makespan_p50_ms", quantile_of(priced.samples, 0.5).value * 1e3},
                       {"makespan_p95_ms", quantile_of(priced.samples, 0.95).value * 1e3}};
+  }
+  for (const Reduction& reduction : reductions(subject)) {
+    const AllReduce& time = reduction.time;
+    json["reductions"].push_back({{"stage", reduction.stage.value},
+                                  {"ranks", reduction.width},
+                                  {"ring_ms", time.ring.value * 1e3},
+                                  {"by_level_ms", time.by_level ? Json(time.by_level->value * 1e3) : Json()},
+                                  {"used", time.uses_levels() ? "by_level" : "ring"}});
   }
   json["rank_times"] = Json::array();
   for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {

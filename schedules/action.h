@@ -23,7 +23,8 @@ enum class Op : std::uint8_t {
   backward_weight,  ///< gradient of the weights, added into accumulation `group`: can wait
   backward,         ///< both
   recompute,        ///< forward again just before backward, from the kept input
-  reduce,           ///< gradients of accumulation `group` summed over the stage's replicas
+  reduce,  ///< gradients of accumulation `group` summed over the stage's replicas: waits for the sum, which a
+           ///< rank joins as soon as its last backward into the group is over
   agree_norm,  ///< all ranks exchange sums of squares of accumulation `group`: the global norm for clipping
   step,        ///< optimizer update from accumulation `group`: writes `version` + 1
   /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there

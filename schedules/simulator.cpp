@@ -65,6 +65,9 @@ class TimelineHooks : public Hooks {
   void waited(const Instruction& i, double begin, double end) {
     record(i.rank, i.place, Event::Lane::compute, begin, end);
   }
+  void reduced(const Instruction& i, double begin, double /*joined*/, Rank /*latest*/, double end) {
+    record(i.rank, i.place, Event::Lane::compute, begin, end);
+  }
   void met(const Collective& collective, const std::vector<double>& clock, double /*last*/, double end) {
     for (std::size_t m = 0; m < collective.members.size(); ++m) {
       const Rank member = collective.members[m];

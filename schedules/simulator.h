@@ -11,8 +11,10 @@
 //     at a time, and a transfer begins when both its cards have served those before it. The two directions
 //     of a link or card do not disturb each other. Starting a send or posting a receive costs the rank
 //     nothing; waiting ends when the transfer does.
-//   - agree_norm ends for all ranks, and reduce for all replicas, the time of collectives.h after the last
-//     one has arrived. Transfers and collectives do not disturb each other.
+//   - agree_norm ends for all ranks the time of collectives.h after the last one has come to it.
+//   - A reduction begins when on each replica the last backward that feeds it is over, wherever its reduce
+//     stands behind that, and takes the time of collectives.h; reduce waits for its end. So whatever stands
+//     between the two overlaps with it. Transfers and collectives do not disturb each other.
 //   - Loading and reporting cost nothing.
 
 #include "schedules/costs.h"

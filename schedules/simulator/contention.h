@@ -93,12 +93,16 @@ class Contention {
   }
   [[nodiscard]] std::size_t lane_of(std::int32_t transfer) const { return at(route_of(transfer).lane); }
 
+  [[nodiscard]] const std::vector<Rank>& members(const Instruction& i) const {
+    return code_.collectives[at(i.operand)].members;
+  }
+
   template <class Visit>
   void each_on_its_ranks(const Visit& visit) const {
     for (std::size_t n = 0; n < code_.order.size(); ++n) {
       const Instruction& i = code_.order[n];
       if (i.kind == Instruction::Kind::collective) {
-        for (const Rank member : code_.collectives[at(i.operand)].members) visit(member.index(), n);
+        for (const Rank member : members(i)) visit(member.index(), n);
       } else {
         visit(at(i.rank), n);
       }
@@ -157,13 +161,22 @@ class Contention {
           if (state.arrived[at(i.operand)] == kUnknown) return;
           machine.wait(i);
           break;
+        case Instruction::Kind::join:
+          machine.join(i);
+          if (++came_[at(i.operand)] == members(i).size()) {
+            for (const Rank member : members(i)) wake(member.value);
+          }
+          break;
+        case Instruction::Kind::finish:
+          if (came_[at(i.operand)] < members(i).size()) return;
+          machine.finish(i);
+          break;
         case Instruction::Kind::collective: {
           if (gathered_[at(rank)]) return;
-          const Collective& collective = code_.collectives[at(i.operand)];
           gathered_[at(rank)] = true;
-          if (++came_[at(i.operand)] < collective.members.size()) return;
+          if (++came_[at(i.operand)] < members(i).size()) return;
           machine.meet(i);
-          for (const Rank member : collective.members) {
+          for (const Rank member : members(i)) {
             gathered_[member.index()] = false;
             if (member.value == rank) continue;
             ++cursor_[member.index()];

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace stagecraft::simulator {
@@ -55,7 +57,8 @@ class Flattener {
           fmt::format("the program deadlocks:\n  {}", fmt::join(graph_.describe_cycle(program), "\n  ")));
     }
     transfers_.resize(static_cast<std::size_t>(graph_.size()), -1);
-    met_.resize(static_cast<std::size_t>(graph_.collectives()), false);
+    collective_of_.resize(static_cast<std::size_t>(graph_.collectives()), -1);
+    find_joins();
     seats_of_.resize(program.ranks.size());
     routes_of_.resize(program.ranks.size());
   }
@@ -81,6 +84,9 @@ class Flattener {
       case Op::step:
         emit(Instruction::Kind::compute, account_of(action.op), at,
              price(rank, action.stage, part_of(action.op)));
+        if (const auto join = joins_.find(node); join != joins_.end()) {
+          emit(Instruction::Kind::join, wait_other, at, collective(join->second));
+        }
         break;
       case Op::post_receive:
         emit(Instruction::Kind::post, wait_other, at, transfer(graph_.peer(node), rank, action.tag));
@@ -94,9 +100,11 @@ class Flattener {
         emit(Instruction::Kind::wait, wait_account(action), at,
              transfers_[static_cast<std::size_t>(graph_.peer(node))]);
         break;
-      case Op::reduce:
       case Op::agree_norm:
-        meet(node, action);
+        meet(graph_.peer(node), at);
+        break;
+      case Op::reduce:
+        finish(graph_.peer(node), node);
         break;
       case Op::load:
       case Op::report_loss:
@@ -150,30 +158,77 @@ class Flattener {
     return routes.back();
   }
 
+  /// A rank joins a reduction right behind the last backward that feeds it.
+  void find_joins() {
+    for (std::int32_t number = 0; number < graph_.collectives(); ++number) {
+      for (const std::int32_t node : graph_.members(number)) {
+        const Dependencies::Place at = graph_.place(node);
+        const auto& list = program_.ranks[at.rank.index()];
+        const Action& reduce = list[static_cast<std::size_t>(at.index)];
+        if (reduce.op != Op::reduce) break;
+        for (std::int32_t i = at.index - 1; i >= 0; --i) {
+          const Action& action = list[static_cast<std::size_t>(i)];
+          if (action.stage != reduce.stage) continue;
+          if (action.op == Op::step || action.op == Op::reduce) break;  // of a group before
+          if (action.group != reduce.group) continue;
+          if (action.op != Op::backward && action.op != Op::backward_weight) continue;
+          joins_.emplace(graph_.node(at.rank, i), number);
+          fed_.insert(node);
+          break;
+        }
+      }
+    }
+  }
+
+  /// Its place among the instructions' collectives.
+  std::int32_t collective(std::int32_t number) {
+    std::int32_t& index = collective_of_[static_cast<std::size_t>(number)];
+    if (index >= 0) return index;
+    index = static_cast<std::int32_t>(out_.collectives.size());
+    Collective& made = out_.collectives.emplace_back();
+    for (const std::int32_t member : graph_.members(number)) {
+      const Dependencies::Place at = graph_.place(member);
+      const Action& action = program_.ranks[at.rank.index()][static_cast<std::size_t>(at.index)];
+      made.op = action.op;
+      if (action.op == Op::reduce) made.stage = action.stage;
+      made.members.push_back(at.rank);
+      made.places.push_back(at.index);
+    }
+    return index;
+  }
+
   /// One instruction for all members. By the graph's edges all that stands before the collective on any of
   /// them has been passed when the first one is.
-  void meet(std::int32_t node, const Action& action) {
-    const std::int32_t number = graph_.peer(node);
-    if (met_[static_cast<std::size_t>(number)]) return;
-    met_[static_cast<std::size_t>(number)] = true;
-    Collective collective{action.op, action.op == Op::reduce ? action.stage : StageId{}, {}, {}};
-    for (const std::int32_t member : graph_.members(number)) {
-      collective.members.push_back(graph_.place(member).rank);
-      collective.places.push_back(graph_.place(member).index);
+  void meet(std::int32_t number, Dependencies::Place at) {
+    if (collective_of_[static_cast<std::size_t>(number)] >= 0) return;
+    emit(Instruction::Kind::collective, wait_other, at, collective(number));
+  }
+
+  /// All members' at once: whoever has nothing to add joins here, and before anybody waits.
+  void finish(std::int32_t number, std::int32_t node) {
+    const auto& members = graph_.members(number);
+    if (node != members.front()) return;
+    const std::int32_t index = collective(number);
+    for (const std::int32_t member : members) {
+      if (!fed_.contains(member)) {
+        emit(Instruction::Kind::join, wait_other, graph_.place(member), index);
+      }
     }
-    emit(Instruction::Kind::collective, wait_other, place(node),
-         static_cast<std::int32_t>(out_.collectives.size()));
-    out_.collectives.push_back(std::move(collective));
+    for (const std::int32_t member : members) {
+      emit(Instruction::Kind::finish, wait_other, graph_.place(member), index);
+    }
   }
 
   const LoweredProgram& program_;
   const Dependencies graph_;
   Instructions out_;
-  std::vector<std::int32_t> transfers_;               // per node: of a start_send the number of its transfer
-  std::vector<bool> met_;                             // per collective of the graph
-  Rank here_{0};                                      // the rank last looked for
-  std::vector<std::vector<std::int32_t>> seats_of_;   // per rank
-  std::vector<std::vector<std::int32_t>> routes_of_;  // per sender
+  std::vector<std::int32_t> transfers_;      // per node: of a start_send the number of its transfer
+  std::vector<std::int32_t> collective_of_;  // per collective of the graph
+  std::unordered_map<std::int32_t, std::int32_t> joins_;  // from a backward's node to the graph's collective
+  std::unordered_set<std::int32_t> fed_;                  // reduce nodes that a backward joins
+  Rank here_{0};                                          // the rank last looked for
+  std::vector<std::vector<std::int32_t>> seats_of_;       // per rank
+  std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };
 

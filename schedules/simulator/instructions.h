@@ -53,7 +53,9 @@ struct Instruction {
     post,        ///< operand: transfer
     send,        ///< operand: transfer
     wait,        ///< operand: transfer; ends with it
-    collective,  ///< operand: collective; once for all members
+    collective,  ///< operand: collective; once for all members, an agreement
+    join,        ///< operand: collective; the rank's part in a reduction is ready, which begins with the last
+    finish,      ///< operand: collective; waits for the reduction's end
   };
   Kind kind = Kind::compute;
   Account account = forward;

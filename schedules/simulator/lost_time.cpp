@@ -69,6 +69,13 @@ void LostTimeHooks::waited(const Instruction& i, double begin, double end) {
   lose(rank, late, end, memory);
 }
 
+void LostTimeHooks::reduced(const Instruction& i, double begin, double joined, Rank latest, double end) {
+  const auto rank = static_cast<std::size_t>(i.rank);
+  const double under_way = std::clamp(joined, begin, end);
+  follow(rank, begin, under_way, ranks_[latest.index()]);
+  lose(rank, under_way, end, barrier);
+}
+
 void LostTimeHooks::met(const Collective& collective, const std::vector<double>& clock, double last,
                         double end) {
   const Rank latest = *std::max_element(collective.members.begin(), collective.members.end(),

@@ -38,6 +38,7 @@ class LostTimeHooks : public Hooks {
   void computed(const Instruction& i, double begin, double end);
   void sent(const Instruction& i, const Sending& sending);
   void waited(const Instruction& i, double begin, double end);
+  void reduced(const Instruction& i, double begin, double joined, Rank latest, double end);
   void met(const Collective& collective, const std::vector<double>& clock, double last, double end);
 
   /// Ends the run: all ranks wait for the one that is done last. Returns the lost time of each by cause,

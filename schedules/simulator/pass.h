@@ -30,6 +30,9 @@ struct Hooks {
   static void waited(const Instruction&, double /*begin*/, double /*end*/) {}
   /// `clock` holds for every member when it came; the last one came at `last`.
   static void met(const Collective&, const std::vector<double>& /*clock*/, double /*last*/, double /*end*/) {}
+  /// A wait for a reduction that `latest` joined as the last one, at `joined`.
+  static void reduced(const Instruction&, double /*begin*/, double /*joined*/, Rank /*latest*/,
+                      double /*end*/) {}
 };
 
 /// Of the run under way, seconds. Sized once for a program.
@@ -39,18 +42,23 @@ struct RunState {
   std::vector<double> posted;    // per transfer
   std::vector<double> arrived;   // per transfer
   std::vector<double> lane_free;
+  std::vector<double> joined;  // per collective: the last join
+  std::vector<Rank> latest;    // per collective: whose
 
   RunState(const Instructions& code, std::size_t ranks)
       : clock(ranks),
         accounts(ranks * account_count),
         posted(code.transfer_route.size()),
         arrived(code.transfer_route.size()),
-        lane_free(code.lanes) {}
+        lane_free(code.lanes),
+        joined(code.collectives.size()),
+        latest(code.collectives.size()) {}
   /// Posted and arrived are written before they are read.
   void begin() {
     std::fill(clock.begin(), clock.end(), 0.0);
     std::fill(accounts.begin(), accounts.end(), 0.0);
     std::fill(lane_free.begin(), lane_free.end(), 0.0);
+    std::fill(latest.begin(), latest.end(), Rank{});
   }
 };
 
@@ -87,6 +95,24 @@ class Machine {
     state_.arrived[transfer] = end;
     hooks_.sent(i, {started, begin, end});
     return end;
+  }
+
+  void join(const Instruction& i) {
+    double& joined = state_.joined[at(i.operand)];
+    Rank& latest = state_.latest[at(i.operand)];
+    if (latest.valid() && joined >= now(i)) return;
+    joined = now(i);
+    latest = Rank{i.rank};
+  }
+
+  /// Once all members have joined.
+  void finish(const Instruction& i) {
+    const double begin = now(i);
+    const double joined = state_.joined[at(i.operand)];
+    const double end = joined + prices_.collective[at(i.operand)];
+    if (!(end > begin)) return;
+    book(i, end);
+    hooks_.reduced(i, begin, joined, state_.latest[at(i.operand)], end);
   }
 
   /// Once for all members, when all have come.
@@ -143,6 +169,12 @@ void run_in_order(const Instructions& code, const Prices& prices, RunState& stat
         break;
       case Instruction::Kind::collective:
         machine.meet(i);
+        break;
+      case Instruction::Kind::join:
+        machine.join(i);
+        break;
+      case Instruction::Kind::finish:
+        machine.finish(i);
         break;
     }
   }

@@ -102,6 +102,23 @@ TEST_CASE("simulate says where every rank's idle time goes", "[simulate]") {
   }
 }
 
+TEST_CASE("simulate says how replicas sum their gradients", "[simulate]") {
+  const ScratchFolder folder;
+  CHECK_FALSE(simulated({kPlan}).contains("reductions"));
+  const std::string plan = changed_plan(folder, [](Json& p) {
+    p["stages"][0]["ranks"] = {0, 4};
+    p["costs"]["network"]["levels"] =
+        Json::array({{{"count", 5}, {"link", {{"latency_ms", 1}, {"bytes_per_second", 1e30}}}}});
+  });
+  const Json json = simulated({plan});
+  REQUIRE(json["reductions"].size() == 1);
+  CHECK(json["reductions"][0]["ranks"] == 2);
+  CHECK(json["reductions"][0]["ring_ms"].get<double>() == Approx(2));
+  CHECK(json["reductions"][0]["by_level_ms"].is_null());
+  CHECK(json["reductions"][0]["used"] == "ring");
+  CHECK(says(simulate({plan}).out, "stage 0 over 2 ranks"));
+}
+
 TEST_CASE("simulate --jitter gives the median and the 95th percentile", "[simulate]") {
   const ScratchFolder folder;
   const std::string plan = changed_plan(folder, even);

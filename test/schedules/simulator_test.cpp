@@ -181,6 +181,34 @@ TEST_CASE("reduce takes the faster of a ring and an all-reduce level by level", 
   CHECK(simulate_free_links(b.program_, costs).makespan.value == 0);
 }
 
+TEST_CASE("a reduction overlaps with what stands between its last backward and its reduce", "[simulator]") {
+  // Two replicas of two stages. Stage 1's reduction is under way from 2 to 5, stage 0's from 4 to 7.
+  Builder b(2);
+  b.program_.placement.ranks = {{Rank{0}, Rank{1}}, {Rank{0}, Rank{1}}};
+  for (auto& list : b.program_.ranks) {
+    for (const Op op : {Op::backward, Op::reduce}) {
+      for (const int stage : {1, 0}) {
+        list.push_back({.op = op, .stage = StageId{stage}, .micro_batch = MicroBatch{0}, .group = Group{0}});
+      }
+    }
+  }
+  CostTable costs = even_costs(2, 1, 2, 0);
+  for (StageCosts& stage : costs.stages) stage.parameters = Bytes{2};
+  costs.network = one_level(2, 0.5, 1);  // 2 (0.5 + 1) s
+  const Simulation simulation = simulate(b.program_, costs);
+  CHECK(simulation.makespan.value == 7);
+  CHECK(simulation.ranks[0].wait_other.value == 3);
+  // One that is late keeps the other from ending, not from going on before.
+  costs.speed = {1, 0.5};
+  const Simulation uneven = simulate(b.program_, costs);
+  CHECK(uneven.makespan.value == 8 + 3);
+  CHECK(uneven.ranks[0].wait_other.value == 11 - 4);
+  const std::vector<LostTime> lost = Simulator(b.program_).lost_time(costs);
+  CHECK(lost[0].barrier.value == 3 + 3);  // stage 1's 4..7, stage 0's 8..11
+  CHECK(lost[0].total().value == 7);
+  CHECK(lost[1].total().value == 3);
+}
+
 TEST_CASE("recompute costs a forward, halves of a backward their own time, a fast rank less", "[simulator]") {
   Builder b(2);
   b.compute(0, Op::forward, 0).compute(0, Op::recompute, 0);

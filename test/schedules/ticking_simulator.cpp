@@ -71,7 +71,11 @@ class Ticker {
     for (std::size_t r = 0; r < next_.size(); ++r) {
       if (busy_until_[r] > now_ || next_[r] == program_.ranks[r].size()) continue;
       const Action& action = program_.ranks[r][next_[r]];
-      if (action.op == Op::reduce || action.op == Op::agree_norm) {
+      if (action.op == Op::reduce) {
+        if (reduce(r, action)) return true;
+        continue;
+      }
+      if (action.op == Op::agree_norm) {
         if (meet(action)) return true;
         continue;
       }
@@ -80,6 +84,10 @@ class Ticker {
       if (action.op == Op::post_receive) transfers_[action.tag].posted = now_;
       if (action.op == Op::start_send) transfers_[action.tag].started = now_;
       busy_until_[r] = now_ + takes(Rank{r}, action);
+      if (action.op == Op::backward || action.op == Op::backward_weight) {
+        fed_[{Rank{r}, action.stage, action.group}] = busy_until_[r];
+        ++feeds_[{Rank{r}, action.stage, action.group}];
+      }
       ++next_[r];
       return true;
     }
@@ -107,24 +115,52 @@ class Ticker {
     }
   }
 
+  /// When the rank's last backward into the reduction was or will be over, if that is known already. Random
+  /// programs reduce a group once on every replica.
+  std::optional<int> joins(Rank rank, const Action& action) {
+    int all = 0;
+    for (const Action& other : program_.ranks[rank.index()]) {
+      const bool feeds = other.op == Op::backward || other.op == Op::backward_weight;
+      if (feeds && other.stage == action.stage && other.group == action.group) ++all;
+    }
+    const std::tuple key(rank, action.stage, action.group);
+    if (all > 0) return feeds_[key] == all ? std::optional(fed_[key]) : std::nullopt;
+    // Nothing to add: it joins when it comes to the action.
+    const std::size_t r = rank.index();
+    if (next_[r] < program_.ranks[r].size()) {
+      const Action& there = program_.ranks[r][next_[r]];
+      const bool here = there.op == Op::reduce && there.stage == action.stage && there.group == action.group;
+      if (here && busy_until_[r] <= now_) came_.try_emplace(key, now_);
+    }
+    const auto came = came_.find(key);
+    return came == came_.end() ? std::nullopt : std::optional(came->second);
+  }
+
+  bool reduce(std::size_t r, const Action& action) {
+    std::vector<Rank> members = program_.placement.ranks[action.stage.index()];
+    std::sort(members.begin(), members.end());
+    int last = 0;
+    for (const Rank member : members) {
+      const std::optional<int> joined = joins(member, action);
+      if (!joined) return false;
+      last = std::max(last, *joined);
+    }
+    const Bytes bytes = costs_.stages[action.stage.index()].parameters;
+    busy_until_[r] = std::max(now_, last + whole(all_reduce(costs_.network, members, bytes).time()));
+    ++next_[r];
+    return true;
+  }
+
   bool meet(const Action& action) {
     std::vector<Rank> members;
-    if (action.op == Op::reduce) {
-      members = program_.placement.ranks[action.stage.index()];
-      std::sort(members.begin(), members.end());
-    } else {
-      for (std::size_t r = 0; r < next_.size(); ++r) members.emplace_back(r);
-    }
+    for (std::size_t r = 0; r < next_.size(); ++r) members.emplace_back(r);
     for (const Rank member : members) {
       const std::size_t r = member.index();
       if (busy_until_[r] > now_ || next_[r] == program_.ranks[r].size()) return false;
       const Action& there = program_.ranks[r][next_[r]];
       if (there.op != action.op || there.group != action.group || there.stage != action.stage) return false;
     }
-    const Seconds time =
-        action.op == Op::agree_norm
-            ? agreement_time(costs_.network, members)
-            : all_reduce(costs_.network, members, costs_.stages[action.stage.index()].parameters).time();
+    const Seconds time = agreement_time(costs_.network, members);
     for (const Rank member : members) {
       busy_until_[member.index()] = now_ + whole(time);
       ++next_[member.index()];
@@ -202,6 +238,8 @@ class Ticker {
   std::vector<std::size_t> next_;  // per rank
   std::vector<int> busy_until_;    // per rank
   std::map<Tag, Transfer> transfers_;
+  using Share = std::tuple<Rank, StageId, Group>;  // of a reduction
+  std::map<Share, int> fed_, feeds_, came_;        // the last backward's end; backwards so far; came without
 };
 
 }  // namespace
