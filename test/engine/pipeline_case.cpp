@@ -3,6 +3,7 @@
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "test/engine/delays.h"
+#include "test/support/program_rewrites.h"
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 7;  // more than two epochs
 constexpr std::int64_t kValidateEvery = 3;
+constexpr int kMostStages = 9;  // layers of the smallest model
 
 const char* name_of(ModelKind kind) {
   return kind == ModelKind::mlp ? "mlp" : kind == ModelKind::convnet ? "convnet" : "gpt";
@@ -28,13 +30,13 @@ ModelConfig model_config(const PipelineCase& c) {
   const double dropout = c.dropout ? 0.25 : 0;
   switch (c.model) {
     case ModelKind::mlp:
-      return {MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}};
+      return {MlpConfig{.hidden = {12, 10, 8, 7}, .dropout = dropout}};
     case ModelKind::convnet:
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
     case ModelKind::gpt:
       break;
   }
-  return {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
+  return {GptConfig{.blocks = 3, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
 }
 
 /// Samples, mini-batch and micro-batch of a shape.
@@ -48,9 +50,11 @@ Sizes sizes(BatchShape shape) {
     case BatchShape::short_ends:
       return {31, 12, 5};  // steps of 5 + 5 + 2 and, at an epoch's end, 5 + 2
     case BatchShape::few:
+      return {10, 4, 4};
+    case BatchShape::many:
       break;
   }
-  return {10, 4, 4};  // one micro-batch a step
+  return {28, 14, 2};
 }
 
 SyntheticDataConfig data_config(const PipelineCase& c) {
@@ -92,6 +96,14 @@ OptimizerConfig optimizer_config(OptimizerKind kind) {
 
 bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
 
+void rewrite(ScheduleProgram& program, const PipelineCase& c) {
+  if (program.kind != SegmentKind::train) return;
+  if (c.rewrite == Rewrite::recompute || c.rewrite == Rewrite::recompute_and_split) recompute_all(program);
+  if (c.rewrite == Rewrite::split || c.rewrite == Rewrite::recompute_and_split) {
+    split_backwards(program, /*most_behind=*/5, c.delay_seed);
+  }
+}
+
 bool same(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
@@ -116,18 +128,24 @@ void DelayedTransport::dawdle() {
 }
 
 std::string PipelineCase::name() const {
-  constexpr const char* kShapes[] = {"even", "short", "m<p"};
+  constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
+  constexpr const char* kRewrites[] = {"", " split", " recompute", " recompute+split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format("{}{} p={}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
-                     stages, ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
+  return fmt::format("{}{} p={}{}{}{}{} {} {} {}{}{} delays {}", schedule,
+                     vertical_sync ? "+vertical_sync" : "", stages,
+                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "", zigzag ? " zigzag" : "",
+                     kRewrites[static_cast<int>(rewrite)],
                      cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
                      kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
                      dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "",
                      delay_seed);
 }
 
-std::vector<PipelineCase> all_cases(int stages) {
-  std::vector<PipelineCase> cases;
+namespace {
+
+/// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their
+/// own.
+void add_matrix(std::vector<PipelineCase>& cases, int stages) {
   struct Rule {
     const char* schedule;
     bool vertical_sync;
@@ -155,6 +173,58 @@ std::vector<PipelineCase> all_cases(int stages) {
       }
     }
   }
+}
+
+/// What a program may do wrong, with every schedule there is. Optimizers, dropout and clipping take turns.
+void add_programs(std::vector<PipelineCase>& cases, int ranks) {
+  for (const Schedule& schedule : schedules()) {
+    for (const auto& [a_rank, zigzag] : {std::pair{1, false}, {2, false}, {2, true}, {3, false}}) {
+      if (ranks * a_rank > kMostStages) continue;
+      for (const Rewrite rewrite :
+           {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
+        for (const BatchShape shape :
+             {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+          for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+            const std::size_t turn = cases.size();
+            cases.push_back({.schedule = schedule.name,
+                             .stages = ranks * a_rank,
+                             .ranks = ranks,
+                             .zigzag = zigzag,
+                             .rewrite = rewrite,
+                             .model = model,
+                             .shape = shape,
+                             .optimizer = static_cast<OptimizerKind>(turn % 3),
+                             .dropout = turn % 2 == 0,
+                             .clipping = schedule.synchronous && turn % 5 < 3 ? 0.05 : 0,
+                             .delay_seed = turn});
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.
+void set_version_rule(OracleRun& oracle, const PipelineCase& c) {
+  for (int s = 0; s < c.stages; ++s) {
+    if (synchronous(c)) {
+      oracle.delay.push_back(0);
+    } else if (c.schedule == "pipedream") {  // SOSP'19, 3.3
+      oracle.delay.push_back(c.vertical_sync ? c.stages - 1 : c.stages - 1 - s);
+    } else if (c.schedule == "2bw") {  // arXiv 2006.09503, 3.1
+      oracle.updates_late = 1;
+    } else {
+      throw std::logic_error("say here which versions " + c.schedule + " reads");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PipelineCase> all_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  add_matrix(cases, ranks);
+  add_programs(cases, ranks);
   return cases;
 }
 
@@ -166,8 +236,11 @@ Setting::Setting(const PipelineCase& its_case)
                 its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
       placement(Placement::straight(its_case.stages)) {
   if (pipeline.ranks > 0) {
-    for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-      placement.ranks[s] = {Rank{static_cast<int>(s) % pipeline.ranks}};
+    for (int s = 0; s < pipeline.stages; ++s) {
+      const int pass = s / pipeline.ranks;
+      const int at = s % pipeline.ranks;
+      const bool up = pipeline.zigzag && pass % 2 == 1;
+      placement.ranks[static_cast<std::size_t>(s)] = {Rank{up ? pipeline.ranks - 1 - at : at}};
     }
   }
   const int layers = static_cast<int>(model.layers.size());
@@ -201,26 +274,28 @@ Setting::Setting(const PipelineCase& its_case)
             .validate_every = kValidateEvery,
             .first_layers = {},
             .delay = {},
+            .updates_late = {},
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
             .optimizer = options.optimizer,
             .scheduler = options.scheduler,
             .gradient_clipping = pipeline.clipping,
             .norm = pipeline.clipping > 0,
             .seed = options.seed};
-  for (int s = 0; s < p; ++s) {
-    oracle.first_layers.push_back(stage_layers[static_cast<std::size_t>(s)].first);
-    oracle.delay.push_back(shape.synchronous ? 0 : pipeline.vertical_sync ? p - 1 : p - 1 - s);
-  }
+  for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
+  set_version_rule(oracle, pipeline);
 }
 
 const OracleResult& oracle_of(const Setting& setting) {
-  // Synchronous results do not depend on the schedule or the cuts: there the key leaves them out.
+  // Results depend on no placement or rewrite, synchronous ones on no schedule or cuts either: the key leaves
+  // them out.
   PipelineCase key = setting.pipeline;
   key.delay_seed = 0;
+  key.ranks = 0;
+  key.zigzag = false;
+  key.rewrite = Rewrite::none;
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
     key.stages = 1;
-    key.ranks = 0;
     key.cuts.clear();
   }
   static std::map<std::string, OracleResult> known;
@@ -249,6 +324,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
                                                    .group_sizes = segment.group_sizes,
                                                    .vertical_sync = setting.pipeline.vertical_sync,
                                                    .clip = setting.pipeline.clipping > 0});
+    rewrite(program, setting.pipeline);
     if (mischief.schedule) mischief.schedule(program);
     LoweredProgram lowered = lower(program);
     (void)prove(lowered);
