@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 7;  // more than two epochs
 constexpr std::int64_t kValidateEvery = 3;
+constexpr std::int64_t kValidationSamples = 10;
 constexpr int kMostStages = 9;  // layers of the smallest model
 
 const char* name_of(ModelKind kind) {
@@ -60,7 +62,7 @@ Sizes sizes(BatchShape shape) {
 SyntheticDataConfig data_config(const PipelineCase& c) {
   SyntheticDataConfig config;
   config.samples = sizes(c.shape).samples;
-  config.validation_samples = 10;
+  config.validation_samples = kValidationSamples;
   config.classes = 5;
   switch (c.model) {
     case ModelKind::mlp:
@@ -96,8 +98,34 @@ OptimizerConfig optimizer_config(OptimizerKind kind) {
 
 bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
 
+Placement placement_of(const PipelineCase& c) {
+  const int a_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
+  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / a_rank, a_rank)
+                                         : Placement::looped(c.stages / a_rank, a_rank);
+}
+
+RunShape run_shape(const PipelineCase& c) {
+  const Sizes numbers = sizes(c.shape);
+  return {.samples = numbers.samples,
+          .validation_samples = kValidationSamples,
+          .batch = numbers.batch,
+          .micro_batch = numbers.micro_batch,
+          .steps = kSteps,
+          .validate_every = kValidateEvery,
+          .synchronous = synchronous(c)};
+}
+
+ScheduleRequest request(const PipelineCase& c, const Segment& segment) {
+  ScheduleRequest request;
+  request.placement = placement_of(c);
+  request.group_sizes = segment.group_sizes;
+  request.vertical_sync = c.vertical_sync;
+  request.warmup_extra = c.warmup_extra;
+  request.clip = c.clipping > 0;
+  return request;
+}
+
 void rewrite(ScheduleProgram& program, const PipelineCase& c) {
-  if (program.kind != SegmentKind::train) return;
   if (c.rewrite == Rewrite::recompute || c.rewrite == Rewrite::recompute_and_split) recompute_all(program);
   if (c.rewrite == Rewrite::split || c.rewrite == Rewrite::recompute_and_split) {
     split_backwards(program, /*most_behind=*/5, c.delay_seed);
@@ -131,9 +159,10 @@ std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split", " recompute", " recompute+split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format("{}{} p={}{}{}{}{} {} {} {}{}{} delays {}", schedule,
-                     vertical_sync ? "+vertical_sync" : "", stages,
-                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "", zigzag ? " zigzag" : "",
+  return fmt::format("{}{}{} p={}{} {}{}{} {} {} {}{}{} delays {}", schedule,
+                     vertical_sync ? "+vertical_sync" : "",
+                     warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
+                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
                      kRewrites[static_cast<int>(rewrite)],
                      cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
                      kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
@@ -175,29 +204,40 @@ void add_matrix(std::vector<PipelineCase>& cases, int stages) {
   }
 }
 
-/// What a program may do wrong, with every schedule there is. Optimizers, dropout and clipping take turns.
-void add_programs(std::vector<PipelineCase>& cases, int ranks) {
-  for (const Schedule& schedule : schedules()) {
-    for (const auto& [a_rank, zigzag] : {std::pair{1, false}, {2, false}, {2, true}, {3, false}}) {
+/// The variants of a schedule: as it is, and with each option that it takes.
+std::vector<PipelineCase> variants(const Schedule& schedule) {
+  std::vector<PipelineCase> all{{.schedule = schedule.name}};
+  if (schedule.takes_vertical_sync) all.push_back({.schedule = schedule.name, .vertical_sync = true});
+  if (schedule.takes_warmup_extra) all.push_back({.schedule = schedule.name, .warmup_extra = 2});
+  return all;
+}
+
+/// What a program may do wrong, with every schedule there is. Models, optimizers, dropout and clipping take
+/// turns.
+void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  constexpr std::array<std::pair<int, PlacementKind>, 4> kPlacements{{{1, PlacementKind::straight},
+                                                                      {2, PlacementKind::loop},
+                                                                      {2, PlacementKind::v},
+                                                                      {3, PlacementKind::loop}}};
+  for (PipelineCase next : variants(schedule)) {
+    for (const auto& [a_rank, kind] : kPlacements) {
       if (ranks * a_rank > kMostStages) continue;
       for (const Rewrite rewrite :
            {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
         for (const BatchShape shape :
              {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
-          for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-            const std::size_t turn = cases.size();
-            cases.push_back({.schedule = schedule.name,
-                             .stages = ranks * a_rank,
-                             .ranks = ranks,
-                             .zigzag = zigzag,
-                             .rewrite = rewrite,
-                             .model = model,
-                             .shape = shape,
-                             .optimizer = static_cast<OptimizerKind>(turn % 3),
-                             .dropout = turn % 2 == 0,
-                             .clipping = schedule.synchronous && turn % 5 < 3 ? 0.05 : 0,
-                             .delay_seed = turn});
-          }
+          const std::size_t turn = cases.size();
+          next.stages = ranks * a_rank;
+          next.ranks = ranks;
+          next.placement = kind;
+          next.rewrite = rewrite;
+          next.model = static_cast<ModelKind>(turn % 3);
+          next.shape = shape;
+          next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+          next.dropout = turn % 2 == 0;
+          next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+          next.delay_seed = turn;
+          if (served(next)) cases.push_back(next);
         }
       }
     }
@@ -224,8 +264,26 @@ void set_version_rule(OracleRun& oracle, const PipelineCase& c) {
 std::vector<PipelineCase> all_cases(int ranks) {
   std::vector<PipelineCase> cases;
   add_matrix(cases, ranks);
-  add_programs(cases, ranks);
+  for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   return cases;
+}
+
+bool served(const PipelineCase& pipeline) {
+  const Schedule& schedule = find_schedule(pipeline.schedule);
+  SegmentWalk walk(run_shape(pipeline));
+  bool changed = pipeline.rewrite == Rewrite::none;
+  try {
+    for (Segment segment; walk.next(segment);) {
+      if (segment.kind == SegmentKind::validate) continue;
+      const ScheduleProgram program = schedule.generate(request(pipeline, segment));
+      ScheduleProgram other = program;
+      rewrite(other, pipeline);
+      changed = changed || other != program;
+    }
+  } catch (const InputError&) {
+    return false;
+  }
+  return changed;
 }
 
 Setting::Setting(const PipelineCase& its_case)
@@ -234,15 +292,8 @@ Setting::Setting(const PipelineCase& its_case)
       model(build_model(model_config(its_case), data->sample(), at::kFloat, {"test", "/model"})),
       loss({.type =
                 its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
-      placement(Placement::straight(its_case.stages)) {
-  if (pipeline.ranks > 0) {
-    for (int s = 0; s < pipeline.stages; ++s) {
-      const int pass = s / pipeline.ranks;
-      const int at = s % pipeline.ranks;
-      const bool up = pipeline.zigzag && pass % 2 == 1;
-      placement.ranks[static_cast<std::size_t>(s)] = {Rank{up ? pipeline.ranks - 1 - at : at}};
-    }
-  }
+      placement(placement_of(its_case)),
+      shape(run_shape(its_case)) {
   const int layers = static_cast<int>(model.layers.size());
   const int p = pipeline.stages;
   const auto first_of = [&](int s) {
@@ -251,25 +302,17 @@ Setting::Setting(const PipelineCase& its_case)
   };
   for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
 
-  const Sizes numbers = sizes(pipeline.shape);
-  shape = {.samples = numbers.samples,
-           .validation_samples = data->size(Split::validation),
-           .batch = numbers.batch,
-           .micro_batch = numbers.micro_batch,
-           .steps = kSteps,
-           .validate_every = kValidateEvery,
-           .synchronous = synchronous(pipeline)};
   options.optimizer = optimizer_config(pipeline.optimizer);
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
   options.seed = 17;
-  options.micro_batch_size = numbers.micro_batch;
+  options.micro_batch_size = shape.micro_batch;
   options.poison_released_slots = true;
   options.record_steps = 3;
 
-  oracle = {.batch = numbers.batch,
-            .micro_batch = numbers.micro_batch,
+  oracle = {.batch = shape.batch,
+            .micro_batch = shape.micro_batch,
             .steps = kSteps,
             .validate_every = kValidateEvery,
             .first_layers = {},
@@ -285,13 +328,25 @@ Setting::Setting(const PipelineCase& its_case)
   set_version_rule(oracle, pipeline);
 }
 
+ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
+  if (segment.kind == SegmentKind::validate) {
+    return validation_program(setting.placement, segment.group_sizes.front());
+  }
+  ScheduleRequest asked = request(setting.pipeline, segment);
+  asked.costs = costs;
+  ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
+  rewrite(program, setting.pipeline);
+  return program;
+}
+
 const OracleResult& oracle_of(const Setting& setting) {
   // Results depend on no placement or rewrite, synchronous ones on no schedule or cuts either: the key leaves
   // them out.
   PipelineCase key = setting.pipeline;
   key.delay_seed = 0;
   key.ranks = 0;
-  key.zigzag = false;
+  key.placement = PlacementKind::straight;
+  key.warmup_extra = 0;
   key.rewrite = Rewrite::none;
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
@@ -316,15 +371,8 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   };
   Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
-  const auto program_of = [&](const Segment& segment) {
-    ScheduleProgram program = segment.kind == SegmentKind::validate
-                                  ? validation_program(setting.placement, segment.group_sizes.front())
-                                  : find_schedule(setting.pipeline.schedule)
-                                        .generate({.placement = setting.placement,
-                                                   .group_sizes = segment.group_sizes,
-                                                   .vertical_sync = setting.pipeline.vertical_sync,
-                                                   .clip = setting.pipeline.clipping > 0});
-    rewrite(program, setting.pipeline);
+  const auto lowered_program = [&](const Segment& segment) {
+    ScheduleProgram program = program_of(setting, segment);
     if (mischief.schedule) mischief.schedule(program);
     LoweredProgram lowered = lower(program);
     (void)prove(lowered);
@@ -335,7 +383,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
     const std::pair key{segment.kind, segment.group_sizes};
-    if (!programs.contains(key)) programs.emplace(key, program_of(segment));
+    if (!programs.contains(key)) programs.emplace(key, lowered_program(segment));
     if (mischief.segment) mischief.segment(transport.rank(), segment);
     worker.run(programs.at(key), segment, [&](const StepReport& report) {
       (segment.kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);

@@ -26,9 +26,10 @@ enum class Rewrite : std::uint8_t { none, split, recompute, recompute_and_split 
 struct PipelineCase {
   std::string schedule = "1f1b";
   bool vertical_sync = false;
+  int warmup_extra = 0;
   int stages = 2;
-  int ranks = 0;            ///< stage s lies on rank s mod ranks; 0: a rank a stage
-  bool zigzag = false;      ///< down the ranks and up again instead
+  int ranks = 0;  ///< that hold the stages; 0: a rank a stage
+  PlacementKind placement = PlacementKind::straight;
   Rewrite rewrite = Rewrite::none;
   std::vector<int> cuts{};  ///< first layers of stages 1, 2, ...; empty: even
   ModelKind model = ModelKind::mlp;
@@ -47,6 +48,9 @@ struct PipelineCase {
 /// for, x stages a rank x rewrites x batch shapes x models.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
+/// Whether the schedule is for such a placement and for all of the run's groups.
+[[nodiscard]] bool served(const PipelineCase& pipeline);
+
 /// Everything a case is made of.
 struct Setting {
   explicit Setting(const PipelineCase& its_case);
@@ -61,6 +65,10 @@ struct Setting {
   WorkerOptions options;
   OracleRun oracle;
 };
+
+/// The program of one segment, rewritten if it is a training one. `costs` for schedules that order by time.
+[[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
+                                         const CostTable* costs = nullptr);
 
 /// What one rank saw and ended with.
 struct Outcome {

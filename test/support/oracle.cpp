@@ -33,7 +33,7 @@ class Oracle {
       while (stage + 1 < static_cast<int>(run.first_layers.size()) && run.first_layers[stage + 1] <= layer) {
         ++stage;
       }
-      delay_.push_back(run.delay[stage]);
+      delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
     }
     result_.optimizer.resize(model.layers.size());
   }
