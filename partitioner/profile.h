@@ -40,12 +40,13 @@ struct LayerProfile {
   Bytes kept_for_weight;     ///< kept from backward_input to backward_weight, apart from the layer's input,
                              ///< its output and that one's gradient
   bool keeps_input = false;  ///< backward needs the input tensor
-  bool keeps_output = false;     ///< backward needs the output tensor
-  /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with parameters.
+  bool keeps_output = false;  ///< backward needs the output tensor
+  /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with
+  /// parameters.
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
-  bool output_is_input = false;  ///< the output is a view of the input: no bytes of its own
-  Bytes forward_transient;       ///< above live-before plus what stays (kept and output)
+  bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
+  Bytes forward_transient;                  ///< above live-before plus what stays (kept and output)
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;

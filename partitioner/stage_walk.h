@@ -22,8 +22,8 @@
 //     and its gradient at the end.
 //   - Between the halves of a split backward remain what the layers' weight halves need: their own
 //     `kept_for_weight`, inputs and outputs, each storage once, and gradients of outputs (but the one of the
-//     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there of
-//     the layers behind it; while its weight half runs, of the layers up to it.
+//     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there
+//     of the layers behind it; while its weight half runs, of the layers up to it.
 
 #include "partitioner/profile.h"
 

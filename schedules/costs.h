@@ -55,8 +55,8 @@ struct StageCosts {
   Bytes forward_peak;   ///< transient bytes above what is live before, at the worst moment of forward (kept
                         ///< and output included)
   Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
-  /// Likewise for each half of a split one, the input half above what is live before it, the weight half above
-  /// what is kept for it. Absent: backward_peak.
+  /// Likewise for each half of a split one, the input half above what is live before it, the weight half
+  /// above what is kept for it. Absent: backward_peak.
   std::optional<Bytes> backward_input_peak, backward_weight_peak;
   std::optional<StageSpread> spread;  ///< absent: not measured
 

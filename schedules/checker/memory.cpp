@@ -263,10 +263,9 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
   const auto possible = [](Bytes bytes) { return bytes >= Bytes{0} && bytes <= kMostBytes; };
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
-    for (const Bytes bytes :
-         {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets, c.kept_for_input,
-          c.kept_for_weight, c.forward_peak, c.backward_peak, c.input_half_peak(), c.weight_half_peak(),
-          costs.loss}) {
+    for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets,
+                              c.kept_for_input, c.kept_for_weight, c.forward_peak, c.backward_peak,
+                              c.input_half_peak(), c.weight_half_peak(), costs.loss}) {
       if (possible(bytes)) continue;
       findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
                                      bytes.value, s, kMostBytes.value));

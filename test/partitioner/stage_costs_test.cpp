@@ -112,7 +112,8 @@ Interpreted interpret(const Measurement& measurement, int first, int last) {
   };
   const auto needed_for_weight = [&](int s, int from, int until) {
     for (int i = from; i < until; ++i) {
-      if ((input_for_weight(i) && storage[i] == s) || (output_for_weight(i) && storage[i + 1] == s)) return true;
+      if ((input_for_weight(i) && storage[i] == s) || (output_for_weight(i) && storage[i + 1] == s))
+        return true;
     }
     return false;
   };
@@ -195,7 +196,7 @@ TEST_CASE("a tensor between two layers counts once, the stage's input and output
   CHECK(all.input == Bytes{100});
   CHECK(all.output == Bytes{40});
   CHECK_FALSE(all.output_kept);
-  CHECK(all.kept_for_input == Bytes{200});              // relu's output, kept by relu and by b
+  CHECK(all.kept_for_input == Bytes{200});         // relu's output, kept by relu and by b
   CHECK(all.kept_for_weight == Bytes{200 + 200});  // a's gradient and b's input; b's gradient is in a slot
   CHECK(all.forward_peak == Bytes{400});           // relu's input is live while relu runs
   CHECK(all.backward_peak == Bytes{400});          // in relu: the gradients of its output and input
