@@ -81,10 +81,13 @@ int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
   return pipeline.virtual_stages.value_or(schedule.virtual_stages);
 }
 
-std::string schedule_names() {
-  std::vector<std::string> names;
-  for (const Schedule& schedule : schedules()) names.emplace_back(schedule.name);
-  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+const char* schedule_names() {
+  static const std::string text = [] {
+    std::vector<std::string> names;
+    for (const Schedule& schedule : schedules()) names.emplace_back(schedule.name);
+    return fmt::format("{}; absent: the plan's, or 1f1b", fmt::join(names, ", "));
+  }();
+  return text.c_str();
 }
 
 void check_schedule(const RunConfig& config, const std::string& name, const std::string& file) {

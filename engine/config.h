@@ -43,14 +43,15 @@ struct EnumNames<LogLevel> {
                                      std::pair{LogLevel::error, "error"}};
 };
 
-/// Every registered one, as a text for people.
-[[nodiscard]] std::string schedule_names();
+/// What pipeline.schedule may be, for people.
+[[nodiscard]] const char* schedule_names();
 
 /// How the model becomes a pipeline. With a plan (here or --plan) the plan decides; keys given beside it must
 /// agree with it.
 struct PipelineConfig {
   std::optional<std::string> schedule;  ///< absent: the plan's, or 1f1b
-  std::optional<int> stages;  ///< absent: the schedule's number a launched rank, or what the planner finds best
+  std::optional<int>
+      stages;  ///< absent: the schedule's number a launched rank, or what the planner finds best
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own number
   std::vector<int> cuts;              ///< first layers of stages 1, 2, ...; empty: the planner's
   std::optional<bool> vertical_sync;
@@ -60,7 +61,7 @@ struct PipelineConfig {
 };
 template <class V>
 void describe(V& v, PipelineConfig& c) {
-  v.optional("schedule", c.schedule, schedule_names() + "; absent: the plan's, or 1f1b");
+  v.optional("schedule", c.schedule, schedule_names());
   v.optional("stages", c.stages,
              "absent: as many a launched rank as the schedule has, or what the planner finds best",
              json::at_least(1));
@@ -72,7 +73,8 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
              json::at_least(0));
   v.optional("update_interval", c.update_interval,
-             "asynchronous schedules: micro-batches an update; must be those of one train_batch_size", json::at_least(1));
+             "asynchronous schedules: micro-batches an update; must be those of one train_batch_size",
+             json::at_least(1));
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }
 

@@ -261,8 +261,8 @@ void Reporter::predict_parts() {
   report_.bubble_bound = simulate_free_links(program, *plan_.costs).bubble;
   std::set<Rank> seen;
   for (StageRow& row : report_.stage_rows) {
-    for (Compared* part : {&row.forward, &row.backward, &row.optimizer, &row.send, &row.wait_activation,
-                           &row.wait_gradient}) {
+    for (Compared* part :
+         {&row.forward, &row.backward, &row.optimizer, &row.send, &row.wait_activation, &row.wait_gradient}) {
       part->predicted = Seconds{};
     }
     if (seen.insert(row.rank).second) row.idle.predicted = simulation.ranks[row.rank.index()].idle_end * each;

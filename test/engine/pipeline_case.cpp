@@ -159,15 +159,13 @@ std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split", " recompute", " recompute+split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format("{}{}{} p={}{} {}{}{} {} {} {}{}{} delays {}", schedule,
-                     vertical_sync ? "+vertical_sync" : "",
-                     warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
-                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
-                     kRewrites[static_cast<int>(rewrite)],
-                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
-                     kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
-                     dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "",
-                     delay_seed);
+  return fmt::format(
+      "{}{}{} p={}{} {}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
+      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
+      ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
+      kRewrites[static_cast<int>(rewrite)], cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")),
+      name_of(model), kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
+      dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
 }
 
 namespace {
