@@ -1,24 +1,18 @@
 #include "cli/errors.h"
 
 #include "schedules/base/error.h"
+#include "schedules/base/failure.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
 namespace stagecraft::cli {
 namespace {
-
-constexpr int kDefect = 1;
-constexpr int kInput = 2;
-constexpr int kRefused = 3;
-constexpr int kPeer = 4;
-constexpr int kStopped = 75;
 
 int fail(int code, const std::string& message) {
   if (message.empty()) return code;  // another process of the run says it
@@ -66,7 +60,7 @@ void check_verb(const CLI::App& app, int argc, const char* const* argv) {
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     app.exit(error);  // prints the help or the version
-    return std::cout.flush() ? 0 : fail(kDefect, "cannot write to standard output");
+    return std::cout.flush() ? 0 : fail(exit_code::kDefect, "cannot write to standard output");
   }
   const CLI::App& verb = innermost(app);
   const bool no_verb = &verb == &app;
@@ -74,27 +68,12 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   std::string what = extras ? describe_extras(verb, error) : std::string(error.what());
   if (!no_verb) what = verb.get_name() + ": " + what;
-  return fail(kInput, fmt::format("{}\nSee `{} --help`.", what, name));
+  return fail(exit_code::kInput, fmt::format("{}\nSee `{} --help`.", what, name));
 }
 
 int report_exception() {
-  try {
-    throw;
-  } catch (const InputError& error) {
-    return fail(kInput, error.what());
-  } catch (const RefusedError& error) {
-    return fail(kRefused, error.what());
-  } catch (const PeerError& error) {
-    return fail(kPeer, error.what());
-  } catch (const StoppedError& error) {
-    return fail(kStopped, error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(kDefect, "out of memory");
-  } catch (const std::exception& error) {
-    return fail(kDefect, error.what());
-  } catch (...) {
-    return fail(kDefect, "an exception of unknown type; this is a defect in Stagecraft");
-  }
+  const Failure failure = failure_of(std::current_exception());
+  return fail(failure.code, failure.message);
 }
 
 }  // namespace stagecraft::cli

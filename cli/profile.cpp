@@ -4,10 +4,10 @@
 #include "cli/errors.h"
 #include "cli/output.h"
 #include "engine/link_probe.h"
-#include "engine/run/failure.h"
 #include "engine/run/launcher.h"
 #include "engine/run/plan_source.h"
 #include "engine/transport/factory.h"
+#include "schedules/base/failure.h"
 #include "schedules/base/files.h"
 #include "schedules/base/table.h"
 

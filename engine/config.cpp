@@ -1,8 +1,7 @@
 #include "engine/config.h"
 
-#include "schedules/schedule.h"
-
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace stagecraft {
 namespace {
@@ -21,6 +20,16 @@ Json& element(Json& array, const std::string& index, const std::string& text) {
                      fmt::format("expected an index below {}, found \"{}\"", array.size(), index));
   }
   return array[at];
+}
+
+/// An InputError out of `body` is about `place`.
+template <class Body>
+void said_at(const InputPlace& place, const Body& body) {
+  try {
+    body();
+  } catch (const InputError& error) {
+    throw InputError(place, error.what());
+  }
 }
 
 }  // namespace
@@ -68,36 +77,38 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   return config;
 }
 
-void check_schedule(const RunConfig& config, const std::string& schedule, const std::string& file) {
+int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
+  return pipeline.virtual_stages.value_or(schedule.virtual_stages);
+}
+
+const char* schedule_names() {
+  static const std::string text = [] {
+    std::vector<std::string> names;
+    for (const Schedule& schedule : schedules()) names.emplace_back(schedule.name);
+    return fmt::format("{}; absent: the plan's, or 1f1b", fmt::join(names, ", "));
+  }();
+  return text.c_str();
+}
+
+void check_schedule(const RunConfig& config, const std::string& name, const std::string& file) {
+  const Schedule& schedule = find_schedule(name);
+  const PipelineConfig& pipeline = config.pipeline;
   const int m = config.micro_batches();
-  if (find_schedule(schedule).synchronous) {
-    if (config.pipeline.vertical_sync.value_or(false)) {
-      throw InputError(
-          {file, "/pipeline/vertical_sync"},
-          fmt::format("{} reads one version of the weights anyway; it is for pipedream", schedule));
-    }
-    if (config.pipeline.update_interval.value_or(m) != m) {
-      throw InputError({file, "/pipeline/update_interval"},
-                       fmt::format("{} updates once a step, every {} micro-batches; found {}", schedule, m,
-                                   *config.pipeline.update_interval));
-    }
-    return;
-  }
-  if (config.gradient_clipping > 0) {
-    throw InputError(
-        {file, "/gradient_clipping"},
-        fmt::format("{} cannot clip by the global norm: its stages update at different times, so "
-                    "there is no moment at which all of a step's gradients exist. Use fill_drain or "
-                    "1f1b, or gradient_clipping 0",
-                    schedule));
-  }
-  if (config.pipeline.update_interval.value_or(m) != m) {
-    throw InputError(
-        {file, "/pipeline/update_interval"},
-        fmt::format("train_batch_size {} in micro-batches of {} makes an update every {} "
-                    "micro-batches, found {}; change train_batch_size or leave this out",
-                    config.train_batch_size, config.micro_batch_size, m, *config.pipeline.update_interval));
-  }
+  ScheduleRequest request;
+  request.vertical_sync = pipeline.vertical_sync.value_or(false);
+  request.warmup_extra = pipeline.warmup_extra.value_or(0);
+  request.group_sizes = {m};
+  said_at({file, "/pipeline/virtual_stages"},
+          [&] { request.placement = schedule.place(1, stages_a_rank(pipeline, schedule)); });
+  schedule.check(request, {file, "/pipeline"});
+  request.clip = config.gradient_clipping > 0;
+  said_at({file, "/gradient_clipping"}, [&] { schedule.check(request); });
+  if (pipeline.update_interval.value_or(m) == m) return;
+  throw InputError(
+      {file, "/pipeline/update_interval"},
+      fmt::format("train_batch_size {} in micro-batches of {} makes an update every {} "
+                  "micro-batches, found {}; change train_batch_size or leave this out",
+                  config.train_batch_size, config.micro_batch_size, m, *pipeline.update_interval));
 }
 
 Json run_config_schema() {

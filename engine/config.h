@@ -10,6 +10,7 @@
 #include "models/loss.h"
 #include "models/model_config.h"
 #include "schedules/base/json.h"
+#include "schedules/schedule.h"
 
 #include <cstdint>
 #include <optional>
@@ -42,25 +43,38 @@ struct EnumNames<LogLevel> {
                                      std::pair{LogLevel::error, "error"}};
 };
 
+/// What pipeline.schedule may be, for people.
+[[nodiscard]] const char* schedule_names();
+
 /// How the model becomes a pipeline. With a plan (here or --plan) the plan decides; keys given beside it must
 /// agree with it.
 struct PipelineConfig {
   std::optional<std::string> schedule;  ///< absent: the plan's, or 1f1b
-  std::optional<int> stages;            ///< absent: one a launched rank, or what the planner finds best
-  std::vector<int> cuts;                ///< first layers of stages 1, 2, ...; empty: the planner's
+  std::optional<int>
+      stages;  ///< absent: the schedule's number a launched rank, or what the planner finds best
+  std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own number
+  std::vector<int> cuts;              ///< first layers of stages 1, 2, ...; empty: the planner's
   std::optional<bool> vertical_sync;
+  std::optional<int> warmup_extra;     ///< forwards more before the first backward
   std::optional<int> update_interval;  ///< asynchronous: micro-batches an update; equal to the step's
   std::optional<std::string> plan;     ///< path of a plan.json
 };
 template <class V>
 void describe(V& v, PipelineConfig& c) {
-  v.optional("schedule", c.schedule, "fill_drain, 1f1b or pipedream; absent: the plan's, or 1f1b");
-  v.optional("stages", c.stages, "absent: one a launched rank, or what the planner finds best",
+  v.optional("schedule", c.schedule, schedule_names());
+  v.optional("stages", c.stages,
+             "absent: as many a launched rank as the schedule has, or what the planner finds best",
+             json::at_least(1));
+  v.optional("virtual_stages", c.virtual_stages,
+             "stages of one rank, for schedules that go round the ranks; absent: the schedule's own number",
              json::at_least(1));
   v.optional("cuts", c.cuts, "index of the first layer of stages 1, 2, ...; empty: the planner's");
   v.optional("vertical_sync", c.vertical_sync, "pipedream: one weight version a micro-batch on all stages");
+  v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
+             json::at_least(0));
   v.optional("update_interval", c.update_interval,
-             "pipedream: micro-batches an update; must be those of one train_batch_size", json::at_least(1));
+             "asynchronous schedules: micro-batches an update; must be those of one train_batch_size",
+             json::at_least(1));
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }
 
@@ -239,8 +253,11 @@ void describe(V& v, RunConfig& c) {
 /// is for the strict reader to say.
 void apply_override(Json& json, const std::string& override_text);
 
-/// Throws InputError where the config asks for what the schedule cannot do: clipping or another update
-/// interval without a flush. `file` names the config.
+/// What the config asks for, or the schedule has where it is not asked.
+[[nodiscard]] int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule);
+
+/// Throws InputError where the config asks for what the schedule cannot do: an option it does not take,
+/// clipping without a moment for it, another update interval than a step's. `file` names the config.
 void check_schedule(const RunConfig& config, const std::string& schedule, const std::string& file);
 
 /// The JSON Schema of run.json.

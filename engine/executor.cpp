@@ -139,19 +139,26 @@ at::Tensor Executor::stage_input(const Action& action) {
   if (action.stage.value > 0) {
     return equipment_.boundaries.take(activation_tag(StageId{action.stage.value - 1}, action.micro_batch));
   }
-  const auto found = loaded_.find(action.micro_batch);
+  const auto found = loaded_.find({action.stage, action.micro_batch});
   STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
   at::Tensor inputs = std::move(found->second.inputs);
-  if (!found->second.targets.defined()) loaded_.erase(found);
+  if (!last(action.stage)) loaded_.erase(found);
   return inputs.is_floating_point() ? inputs.to(equipment_.dtype) : inputs;
 }
 
+at::Tensor Executor::stage_targets(const Action& action) {
+  const auto found = loaded_.find({action.stage, action.micro_batch});
+  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch's targets were not loaded");
+  at::Tensor targets = std::move(found->second.targets);
+  loaded_.erase(found);
+  return targets;
+}
+
 void Executor::load(const Action& action) {
-  // The first and the last stage share one where they are on one rank.
-  if (loaded_.contains(action.micro_batch)) return;
-  STAGECRAFT_CHECK(equipment_.loader != nullptr, "a rank without the first or last stage loads nothing");
-  loaded_.emplace(action.micro_batch,
-                  equipment_.loader->take(segment_.micro_batches[action.micro_batch.index()]));
+  const auto loader = equipment_.loaders.find(action.stage);
+  STAGECRAFT_CHECK(loader != equipment_.loaders.end(), "only the first and the last stage load");
+  loaded_.emplace(std::pair{action.stage, action.micro_batch},
+                  loader->second->take(segment_.micro_batches[action.micro_batch.index()]));
 }
 
 void Executor::forward(const Action& action) {
@@ -164,11 +171,8 @@ void Executor::forward(const Action& action) {
     return;
   }
   GroupState& group = group_of(mb);
-  const auto found = loaded_.find(mb);
-  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch's targets were not loaded");
   LossTask loss;
-  loss.targets = std::move(found->second.targets);
-  loaded_.erase(found);
+  loss.targets = stage_targets(action);
   if (equipment_.loss.config().reduction == Reduction::mean) {
     // Units a sample are the same for all samples, so they cancel out of the share.
     loss.share =

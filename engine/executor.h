@@ -14,12 +14,17 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace stagecraft {
+
+/// What the first stage loads, and the last, where a rank holds them: apart even on one rank, so that each
+/// micro-batch's part is read when its stage comes to it.
+using Loaders = std::map<StageId, std::unique_ptr<Loader>>;
 
 /// What an executor works on; all of it is the worker's and outlives it.
 struct Equipment {
@@ -27,7 +32,7 @@ struct Equipment {
   const std::vector<int>& parameter_counts;  ///< parameter tensors of every stage of the model
   std::vector<Stage>& stages;                ///< of this rank, ascending
   Boundaries& boundaries;
-  Loader* loader;  ///< of the segment's split; null where the rank loads nothing
+  const Loaders& loaders;  ///< of the segment's split
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
@@ -81,6 +86,7 @@ class Executor {
   [[nodiscard]] std::int64_t step_of(const Action& action) const;
   [[nodiscard]] ForwardTask forward_task(const Action& action);
   [[nodiscard]] at::Tensor stage_input(const Action& action);
+  [[nodiscard]] at::Tensor stage_targets(const Action& action);
   [[nodiscard]] at::Tensor output_gradient(const Action& action);
   void hand_on(const Action& action, at::Tensor input_gradient);
 
@@ -93,7 +99,7 @@ class Executor {
   std::vector<Group> group_of_;
   std::vector<GroupState> groups_;
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
-  std::unordered_map<MicroBatch, Batch> loaded_;
+  std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
 };
 
 }  // namespace stagecraft

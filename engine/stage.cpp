@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace stagecraft {
@@ -51,10 +50,7 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
 }
 
 void Stage::begin(const std::vector<Action>& list) {
-  versions_.begin(list, id_);
-  if (std::none_of(list.begin(), list.end(), [](const Action& action) { return action.op == Op::step; })) {
-    spare_.clear();
-  }
+  if (!versions_.begin(list, id_)) spare_.clear();
 }
 
 at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,

@@ -12,7 +12,7 @@ namespace stagecraft {
 
 Versions::Versions(StageParameters current) { ring_.push_back({Version{0}, std::move(current)}); }
 
-void Versions::begin(const std::vector<Action>& list, StageId stage) {
+bool Versions::begin(const std::vector<Action>& list, StageId stage) {
   const std::size_t current = find(newest_);
   std::swap(ring_.front(), ring_[current]);
   const bool steps = std::any_of(list.begin(), list.end(), [&](const Action& action) {
@@ -30,6 +30,7 @@ void Versions::begin(const std::vector<Action>& list, StageId stage) {
     if (reads_end_.size() <= action.version.index()) reads_end_.resize(action.version.index() + 1, 0);
     reads_end_[action.version.index()] = at + 1;
   }
+  return steps;
 }
 
 bool Versions::read_after(Version version, std::size_t at) const {

@@ -21,8 +21,9 @@ class Versions {
   explicit Versions(StageParameters current);
 
   /// Starts a segment: the newest version becomes version 0, and `list`, the rank's actions, tells how long
-  /// versions of `stage` are read. Forgets all older versions; keeps their memory if the list makes steps.
-  void begin(const std::vector<Action>& list, StageId stage);
+  /// versions of `stage` are read. Forgets all older versions; keeps their memory if the list steps the
+  /// stage, which is what it returns.
+  bool begin(const std::vector<Action>& list, StageId stage);
 
   /// Throws InternalError for a version that is not there (any more).
   [[nodiscard]] const StageParameters& read(Version version) const;

@@ -84,8 +84,7 @@ struct Worker::Impl {
   std::vector<Stage> stages;
   std::vector<int> parameter_counts;
   std::unique_ptr<Boundaries> boundaries;
-  LoaderOptions loading;
-  std::unique_ptr<Loader> training_data, validation_data;  // made when first needed
+  Loaders training_data, validation_data;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
@@ -113,23 +112,25 @@ struct Worker::Impl {
     }
     boundaries = std::make_unique<Boundaries>(model, stage_layers, placement, options.micro_batch_size,
                                               transport, options.poison_released_slots);
-    loading.seed = options.seed;
-    loading.shuffle = options.shuffle;
-    loading.inputs = placement.ranks.front().front() == transport.rank();
-    loading.targets = placement.ranks.back().front() == transport.rank();
   }
 
-  Loader* loader(SegmentKind kind) {
-    if (!loading.inputs && !loading.targets) return nullptr;
+  /// Of the first and the last stage, where this rank holds them; made when first needed.
+  const Loaders& loaders(SegmentKind kind) {
     const bool training = kind == SegmentKind::train;
-    std::unique_ptr<Loader>& loader = training ? training_data : validation_data;
-    if (!loader) {
-      LoaderOptions chosen = loading;
-      chosen.split = training ? Split::train : Split::validation;
-      chosen.shuffle = training && options.shuffle;
-      loader = std::make_unique<Loader>(data, chosen);
+    Loaders& loaders = training ? training_data : validation_data;
+    for (const Stage& stage : stages) {
+      const bool first = stage.id().value == 0;
+      const bool last = stage.id().index() + 1 == stage_layers.size();
+      if ((!first && !last) || loaders.contains(stage.id())) continue;
+      LoaderOptions loading;
+      loading.split = training ? Split::train : Split::validation;
+      loading.seed = options.seed;
+      loading.shuffle = training && options.shuffle;
+      loading.inputs = first;
+      loading.targets = last;
+      loaders.emplace(stage.id(), std::make_unique<Loader>(data, loading));
     }
-    return loader.get();
+    return loaders;
   }
 
   Stage& stage_of(int layer) {
@@ -149,14 +150,14 @@ Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
 Worker::~Worker() = default;
 
 void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
-  Loader* loader = impl_->loader(segment.kind);
-  if (loader == nullptr) return;
-  std::vector<MicroBatchRange> ranges;
-  for (const Action& action : program.ranks.at(impl_->transport.rank().index())) {
-    if (action.op != Op::load) continue;
-    ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
+  for (const auto& [stage, loader] : impl_->loaders(segment.kind)) {
+    std::vector<MicroBatchRange> ranges;
+    for (const Action& action : program.ranks.at(impl_->transport.rank().index())) {
+      if (action.op != Op::load || action.stage != stage) continue;
+      ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
+    }
+    loader->announce(ranges);
   }
-  loader->announce(ranges);
 }
 
 void Worker::run(const LoweredProgram& program, const Segment& segment,
@@ -168,7 +169,7 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .parameter_counts = impl_->parameter_counts,
                             .stages = impl_->stages,
                             .boundaries = *impl_->boundaries,
-                            .loader = impl_->loader(segment.kind),
+                            .loaders = impl_->loaders(segment.kind),
                             .recorder = impl_->recorder,
                             .transport = impl_->transport,
                             .options = impl_->options,

@@ -37,15 +37,21 @@ struct LayerProfile {
   Bytes buffers;
   Bytes output;              ///< boundary after this layer
   Bytes kept_for_input;      ///< kept from forward to backward_input, apart from the layer's input and output
-  Bytes kept_for_weight;     ///< kept from backward_input to backward_weight (gradients made in between
-                             ///< included), apart from the layer's input and output
+  Bytes kept_for_weight;     ///< kept from backward_input to backward_weight, apart from the layer's input,
+                             ///< its output and that one's gradient
   bool keeps_input = false;  ///< backward needs the input tensor
-  bool keeps_output = false;     ///< backward needs the output tensor
-  bool output_is_input = false;  ///< the output is a view of the input: no bytes of its own
-  Bytes forward_transient;       ///< above live-before plus what stays (kept and output)
+  bool keeps_output = false;  ///< backward needs the output tensor
+  /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with
+  /// parameters.
+  std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
+  bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
+  bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
+  Bytes forward_transient;                  ///< above live-before plus what stays (kept and output)
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
+  /// The input half's own, and the weight half's above what is live before it. Absent: backward_transient.
+  std::optional<Bytes> backward_input_transient, backward_weight_transient;
 };
 
 template <class V>
@@ -61,15 +67,24 @@ void describe(V& v, LayerProfile& p) {
   v.optional("kept_for_input_bytes", p.kept_for_input,
              "kept from forward to the input gradient, input and output apart", json::at_least(0));
   v.optional("kept_for_weight_bytes", p.kept_for_weight,
-             "kept from the input gradient to the weight gradient, input and output apart",
+             "kept from the input gradient to the weight gradient, input, output and its gradient apart",
              json::at_least(0));
   v.optional("keeps_input", p.keeps_input, "backward needs the input");
   v.optional("keeps_output", p.keeps_output, "backward needs the output");
+  v.optional("weight_half_keeps_input", p.weight_half_keeps_input,
+             "its weight half does; absent: as backward, where there are parameters");
+  v.optional("weight_half_keeps_output", p.weight_half_keeps_output, "likewise");
+  v.optional("weight_half_keeps_gradient", p.weight_half_keeps_gradient,
+             "the weight half needs the gradient of the output");
   v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
   v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays",
              json::at_least(0));
   v.optional("backward_transient_bytes", p.backward_transient,
              "backward's peak above what stays; negative where the gradient replaces something kept");
+  v.optional("backward_input_transient_bytes", p.backward_input_transient,
+             "of its input half; absent: backward_transient_bytes");
+  v.optional("backward_weight_transient_bytes", p.backward_weight_transient,
+             "the weight half's peak above what is live before it; absent: backward_transient_bytes");
 }
 
 /// All layers at one micro-batch size.

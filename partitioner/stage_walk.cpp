@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace stagecraft {
+namespace {
+
+void raise(std::optional<Bytes>& most, Bytes bytes) { most = std::max(most.value_or(bytes), bytes); }
+
+}  // namespace
 
 StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer_bytes_per_parameter_byte)
     : measurement_(measurement),
@@ -13,6 +18,7 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
   STAGECRAFT_CHECK(first >= 0 && first < static_cast<int>(measurement.layers.size()), "no such layer");
   sums_.input =
       first == 0 ? measurement.input : measurement.layers[static_cast<std::size_t>(first - 1)].output;
+  boundary_.gradient = sums_.input;
 }
 
 void StageWalk::extend() {
@@ -28,7 +34,6 @@ void StageWalk::extend() {
   add_spread(layer);
   sums_.parameters += layer.parameters;
   sums_.buffers += layer.buffers;
-  sums_.kept_for_weight += layer.kept_for_weight;
 
   const Bytes added = layer.kept_for_input + (layer.output_is_input ? Bytes{} : layer.output);
   sums_.forward_peak =
@@ -36,6 +41,7 @@ void StageWalk::extend() {
 
   closed_ += layer.kept_for_input;
   leave_boundary(layer);
+  sums_.kept_for_weight += layer.kept_for_weight;
   add_backward(layer, input);
   ++next_;
 }
@@ -57,17 +63,32 @@ void StageWalk::add_spread(const LayerProfile& layer) {
 /// Passes from the layer's input to its output; the input's storage stays behind if anybody keeps it.
 void StageWalk::leave_boundary(const LayerProfile& layer) {
   const bool has_weights = layer.parameters > Bytes{};
-  const auto keep = [&](bool keeps) {
+  const auto keep = [&](bool keeps, const std::optional<bool>& for_weight) {
     boundary_.kept = boundary_.kept || keeps;
-    boundary_.kept_for_weight = boundary_.kept_for_weight || (keeps && has_weights);
+    boundary_.kept_for_weight = boundary_.kept_for_weight || (keeps && for_weight.value_or(has_weights));
   };
-  keep(layer.keeps_input);
+  keep(layer.keeps_input, layer.weight_half_keeps_input);
   if (!layer.output_is_input) {
-    if (boundary_.kept) closed_ += boundary_.bytes;
-    if (boundary_.kept_for_weight) sums_.kept_for_weight += boundary_.bytes;
-    boundary_ = Boundary{layer.output, false, false, false};
+    close_boundary();
+    boundary_ = Boundary{};
+    boundary_.bytes = boundary_.gradient = layer.output;
+    boundary_.is_input = false;
   }
-  keep(layer.keeps_output);
+  keep(layer.keeps_output, layer.weight_half_keeps_output);
+  boundary_.gradient_kept = boundary_.gradient_kept || layer.weight_half_keeps_gradient;
+}
+
+/// A layer follows that makes the boundary's gradient, so that it takes bytes of its own.
+void StageWalk::close_boundary() {
+  if (boundary_.kept) closed_ += boundary_.bytes;
+  if (boundary_.kept_for_weight) sums_.kept_for_weight += boundary_.bytes;
+  if (boundary_.gradient_kept) sums_.kept_for_weight += boundary_.gradient;
+  if (!boundary_.input_half) return;  // no layer ends in it: the stage's input, read by no view
+  const Bytes input_half =
+      *(boundary_.kept_for_weight ? boundary_.input_half_for_weight : boundary_.input_half);
+  raise(input_half_, input_half + boundary_.gradient - sums_.kept_for_weight);
+  if (!boundary_.weight_half) return;
+  raise(weight_half_, *boundary_.weight_half + (boundary_.gradient_kept ? boundary_.gradient : Bytes{}));
 }
 
 void StageWalk::add_backward(const LayerProfile& layer, Bytes input) {
@@ -80,6 +101,18 @@ void StageWalk::add_backward(const LayerProfile& layer, Bytes input) {
   }
   pending_own_ = std::max(pending_own_, live + layer.output);
   pending_slot_ = std::max(pending_slot_, live);
+  add_halves(layer, makes_gradient ? input : Bytes{});
+}
+
+void StageWalk::add_halves(const LayerProfile& layer, Bytes gradient_made) {
+  const Bytes input_half =
+      closed_ + gradient_made + layer.backward_input_transient.value_or(layer.backward_transient);
+  raise(boundary_.input_half, input_half + (boundary_.kept ? boundary_.bytes : Bytes{}));
+  raise(boundary_.input_half_for_weight, input_half + boundary_.bytes);
+  if (layer.parameters == Bytes{}) return;
+  raise(boundary_.weight_half, sums_.kept_for_weight +
+                                   (boundary_.kept_for_weight ? boundary_.bytes : Bytes{}) +
+                                   layer.backward_weight_transient.value_or(layer.backward_transient));
 }
 
 StageCosts StageWalk::costs() const {
@@ -99,6 +132,15 @@ StageCosts StageWalk::costs() const {
     if (first_ > 0) backward = std::max(backward, costs.input);
   }
   costs.backward_peak = std::max(Bytes{}, backward - live_before);
+  // The boundary counts where anything keeps it; its gradient lies in a slot.
+  Bytes input_half = *(boundary_.kept_for_weight ? boundary_.input_half_for_weight : boundary_.input_half);
+  if (input_half_) input_half = std::max(input_half, *input_half_ + costs.kept_for_weight);
+  if (boundary_.is_input && first_ > 0) input_half = std::max(input_half, costs.input);
+  costs.backward_input_peak = std::max(Bytes{}, input_half - live_before);
+  std::optional<Bytes> weight_half = weight_half_;
+  if (boundary_.weight_half) raise(weight_half, *boundary_.weight_half);
+  costs.backward_weight_peak =
+      std::max(Bytes{}, weight_half.value_or(costs.kept_for_weight) - costs.kept_for_weight);
   return costs;
 }
 

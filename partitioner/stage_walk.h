@@ -20,12 +20,15 @@
 //   - What leaves a stage never shares memory with what entered it: a stage of nothing but views copies its
 //   output
 //     and its gradient at the end.
-//   - Between the halves of a split backward remain each layer's `kept_for_weight` and the storages kept by
-//     layers that have parameters.
+//   - Between the halves of a split backward remain what the layers' weight halves need: their own
+//     `kept_for_weight`, inputs and outputs, each storage once, and gradients of outputs (but the one of the
+//     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there
+//     of the layers behind it; while its weight half runs, of the layers up to it.
 
 #include "partitioner/profile.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace stagecraft {
 
@@ -46,19 +49,27 @@ class StageWalk {
     Bytes bytes;                   ///< 0 for the stage's input: that lies in a slot
     bool is_input = true;          ///< still the stage's input storage
     bool kept = false;             ///< by a layer so far
-    bool kept_for_weight = false;  ///< by one that has parameters
+    bool kept_for_weight = false;  ///< by a layer's weight half so far
+    bool gradient_kept = false;    ///< likewise its gradient
+    Bytes gradient;                ///< bytes of its gradient, if a layer behind it makes one
+    // Highest live bytes while a half of the layers that end in it runs, the gradient not counted:
+    std::optional<Bytes> input_half;             ///< this storage counted where one of those layers keeps it
+    std::optional<Bytes> input_half_for_weight;  ///< and should a weight half need it in the end
+    std::optional<Bytes> weight_half;
   };
 
   void add_spread(const LayerProfile& layer);
   void leave_boundary(const LayerProfile& layer);
+  void close_boundary();
   void add_backward(const LayerProfile& layer, Bytes input);
+  void add_halves(const LayerProfile& layer, Bytes gradient_made);
 
   const Measurement& measurement_;
   int first_;
   int next_;
   double optimizer_factor_;
 
-  StageCosts sums_;  // times, parameters, buffers, forward_peak, kept_for_weight without the boundary's part
+  StageCosts sums_;  // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
   Bytes closed_;     // kept by the layers so far, without the boundary
   Boundary boundary_;
 
@@ -67,6 +78,11 @@ class StageWalk {
   Bytes settled_;       // layers whose incoming gradient is certain to be the stage's own
   Bytes pending_own_;   // the last ones, should another layer follow
   Bytes pending_slot_;  // the same if the stage ends here
+
+  // The same of each half over the layers before the boundary; of the input half what layers up to its own
+  // keep for their weight halves is taken off, so that with all that is kept for weight halves it is what
+  // was live.
+  std::optional<Bytes> input_half_, weight_half_;
 };
 
 }  // namespace stagecraft

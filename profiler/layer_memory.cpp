@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace stagecraft {
 
@@ -49,10 +50,15 @@ class Storages {
   std::map<StorageKey, Bytes> bytes_;
 };
 
+/// A storage that may be gone meanwhile; while this is kept its address names no other.
+using StorageWatch = std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>>;
+
+/// Null where it is gone.
+StorageKey key_of(const StorageWatch& watch) { return watch ? watch->lock().get() : nullptr; }
+
 /// What is learned of a row in forward and needed in backward.
 struct Row {
-  StorageKey input = nullptr;  ///< where it is kept: its address names nothing else while it lives
-  StorageKey output = nullptr;
+  StorageWatch input, output;  ///< where they are kept
   Bytes input_bytes;
 };
 
@@ -101,8 +107,8 @@ class MemoryPass {
     const Bytes stays = profile.kept_for_input + (profile.output_is_input ? Bytes{} : storage_bytes(output));
     profile.forward_transient = std::max(Bytes{}, peak - stays);
 
-    if (profile.keeps_input) seen.input = key_of(input);
-    if (profile.keeps_output) seen.output = key_of(output);
+    if (profile.keeps_input) seen.input.emplace(input.storage().getWeakStorageImpl());
+    if (profile.keeps_output) seen.output.emplace(output.storage().getWeakStorageImpl());
     seen.input_bytes = Bytes{static_cast<std::int64_t>(input.nbytes())};
     return output;
   }
@@ -113,20 +119,35 @@ class MemoryPass {
     const Bytes before = account_.live();
     account_.reset_peak();
     at::Tensor result = chain_.backward_input(row, gradient, work_);
+    const bool makes_gradient = row > 0 && !profile.output_is_input;
+    const Bytes stays = before + (makes_gradient ? seen.input_bytes : Bytes{});
+    Bytes peak = account_.peak();
+    profile.backward_input_transient = peak - stays;
     if (chain_.has_weights(row)) {
-      Storages storages;
-      storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
-      storages.take_all(chain_.weights(row));
-      storages.take_all(chain_.buffers(row));
-      if (seen.input != nullptr) storages.take(seen.input);
-      if (seen.output != nullptr) storages.take(seen.output);
-      profile.kept_for_weight = storages.bytes();
+      note_kept_for_weight(row, gradient);
+      const Bytes between = account_.live();
+      account_.reset_peak();
       chain_.backward_weight(row, work_);
+      profile.backward_weight_transient = account_.peak() - between;
+      peak = std::max(peak, account_.peak());
     }
     work_.kept[static_cast<std::size_t>(row)].clear();
-    const bool makes_gradient = row > 0 && !profile.output_is_input;
-    profile.backward_transient = account_.peak() - before - (makes_gradient ? seen.input_bytes : Bytes{});
+    profile.backward_transient = peak - stays;
     return result;
+  }
+
+  /// What lies between the halves of the row's backward, and which of it is not the row's own.
+  void note_kept_for_weight(int row, const at::Tensor& gradient) {
+    LayerProfile& profile = profiles_[static_cast<std::size_t>(row)];
+    const Row& seen = rows_[static_cast<std::size_t>(row)];
+    Storages storages;
+    storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
+    storages.take_all(chain_.weights(row));
+    storages.take_all(chain_.buffers(row));
+    profile.weight_half_keeps_input = storages.take(key_of(seen.input));
+    profile.weight_half_keeps_output = storages.take(key_of(seen.output));
+    profile.weight_half_keeps_gradient = storages.take(key_of(gradient));
+    profile.kept_for_weight = storages.bytes();
   }
 
   Chain& chain_;

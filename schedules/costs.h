@@ -55,7 +55,13 @@ struct StageCosts {
   Bytes forward_peak;   ///< transient bytes above what is live before, at the worst moment of forward (kept
                         ///< and output included)
   Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
+  /// Likewise for each half of a split one, the input half above what is live before it, the weight half
+  /// above what is kept for it. Absent: backward_peak.
+  std::optional<Bytes> backward_input_peak, backward_weight_peak;
   std::optional<StageSpread> spread;  ///< absent: not measured
+
+  [[nodiscard]] Bytes input_half_peak() const { return backward_input_peak.value_or(backward_peak); }
+  [[nodiscard]] Bytes weight_half_peak() const { return backward_weight_peak.value_or(backward_peak); }
 };
 
 template <class V>
@@ -81,6 +87,10 @@ void describe(V& v, StageCosts& c) {
              json::at_least(0));
   v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
              json::at_least(0));
+  v.optional("backward_input_peak_bytes", c.backward_input_peak,
+             "the same of a split backward's input half; absent: backward_peak_bytes", json::at_least(0));
+  v.optional("backward_weight_peak_bytes", c.backward_weight_peak,
+             "the same of its weight half; absent: backward_peak_bytes", json::at_least(0));
   v.optional("spread", c.spread, "how much the times vary; absent: not measured");
 }
 

@@ -55,36 +55,42 @@ std::string kind_of(const Event& event) {
   return "";
 }
 
-Seconds& part_of(StageRow& row, const Event& event) {
-  const Action& action = event.action;
+/// The part of a row that an action's time belongs to, where it is one that is predicted too.
+Compared* compared_part(StageRow& row, const Action& action) {
   switch (action.op) {
     case Op::forward:
     case Op::recompute:
-      return row.forward.measured;
+      return &row.forward;
     case Op::backward:
     case Op::backward_input:
     case Op::backward_weight:
-      return row.backward.measured;
+      return &row.backward;
     case Op::step:
-      return row.optimizer.measured;
+      return &row.optimizer;
+    case Op::start_send:
+    case Op::wait_send:
+      return &row.send;
+    case Op::wait_receive:
+      if (action.tag.payload == Payload::activation) return &row.wait_activation;
+      return action.tag.payload == Payload::gradient ? &row.wait_gradient : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+Seconds& measured_part(StageRow& row, const Action& action) {
+  if (Compared* part = compared_part(row, action)) return part->measured;
+  switch (action.op) {
     case Op::agree_norm:
     case Op::reduce:
       return row.collective;
-    case Op::start_send:
-    case Op::wait_send:
-      return row.send.measured;
     case Op::post_receive:
       return row.receive;
     case Op::wait_receive:
-      if (action.tag.payload == Payload::activation) return row.wait_activation.measured;
-      if (action.tag.payload == Payload::gradient) return row.wait_gradient.measured;
       return row.wait_loss;
-    case Op::load:
-    case Op::report_loss:
-    case Op::release:
+    default:
       return row.other;
   }
-  return row.other;
 }
 
 bool works(const Event& event) { return is_compute(event.action.op) || event.action.op == Op::step; }
@@ -200,7 +206,7 @@ void Reporter::add_up_events() {
     const Seconds time = windows.inside(event);
     steps.insert(event.step);
     StageRow& row = row_of(event);
-    part_of(row, event) += time;
+    measured_part(row, event.action) += time;
     accounted[event.rank] += time;
     if (works(event)) busy += time;
     if (const std::string kind = kind_of(event); !kind.empty())
@@ -236,7 +242,7 @@ std::optional<Seconds> Reporter::predicted_action(StageId stage, const std::stri
   if (!plan_.costs) return std::nullopt;
   const StageCosts& costs = plan_.costs->stages[stage.index()];
   const double speed = plan_.costs->speed_of(plan_.stages[stage.index()].ranks.front());
-  if (kind == "forward") return costs.forward / speed;
+  if (kind == "forward" || kind == "recompute") return costs.forward / speed;
   if (kind == "backward") return (costs.backward_input + costs.backward_weight) / speed;
   if (kind == "backward input") return costs.backward_input / speed;
   if (kind == "backward weight") return costs.backward_weight / speed;
@@ -248,24 +254,24 @@ void Reporter::predict_parts() {
   const std::vector<int> groups =
       segment_groups(find_schedule(plan_.schedule.name), report_.stages, plan_.micro_batches);
   const LoweredProgram program = lower(plan_program(plan_, groups));
-  const Simulation simulation = simulate(program, *plan_.costs);
+  Timeline timeline;
+  const Simulation simulation = simulate(program, *plan_.costs, &timeline);
   const double each = 1.0 / static_cast<double>(groups.size());
   report_.bubble_predicted = simulation.bubble;
   report_.bubble_bound = simulate_free_links(program, *plan_.costs).bubble;
   std::set<Rank> seen;
   for (StageRow& row : report_.stage_rows) {
-    const StageCosts& costs = plan_.costs->stages[row.stage.index()];
-    const double speed = plan_.costs->speed_of(row.rank);
-    const double m = plan_.micro_batches;
-    row.forward.predicted = costs.forward * (m / speed);
-    row.backward.predicted = (costs.backward_input + costs.backward_weight) * (m / speed);
-    row.optimizer.predicted = costs.step / speed;
-    if (!seen.insert(row.rank).second) continue;
-    const RankTimes& times = simulation.ranks[row.rank.index()];
-    row.wait_activation.predicted = times.wait_activation * each;
-    row.wait_gradient.predicted = times.wait_gradient * each;
-    row.send.predicted = times.wait_send * each;
-    row.idle.predicted = times.idle_end * each;
+    for (Compared* part :
+         {&row.forward, &row.backward, &row.optimizer, &row.send, &row.wait_activation, &row.wait_gradient}) {
+      part->predicted = Seconds{};
+    }
+    if (seen.insert(row.rank).second) row.idle.predicted = simulation.ranks[row.rank.index()].idle_end * each;
+  }
+  for (const Event& event : timeline.events) {
+    if (event.lane != Event::Lane::compute) continue;
+    if (Compared* part = compared_part(row_of(event), event.action)) {
+      *part->predicted += (event.end - event.begin) * each;
+    }
   }
 }
 

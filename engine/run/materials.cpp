@@ -5,40 +5,32 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 namespace stagecraft {
 namespace {
 
-const char* what(Targets targets) {
-  switch (targets) {
-    case Targets::classes:
-      return "one class a sample: use cross_entropy";
-    case Targets::tokens:
-      return "one class a token: use token_cross_entropy";
-    case Targets::values:
-      return "numbers: use mse";
-  }
-  return "";
-}
+/// Which loss is for which targets.
+struct Fit {
+  Targets targets;
+  LossKind loss;
+  const char* description;  ///< of the targets
+};
+constexpr std::array kFits{Fit{Targets::classes, LossKind::cross_entropy, "one class a sample"},
+                           Fit{Targets::tokens, LossKind::token_cross_entropy, "one class a token"},
+                           Fit{Targets::values, LossKind::mse, "numbers"}};
 
-Targets wanted(LossKind loss) {
-  switch (loss) {
-    case LossKind::cross_entropy:
-      return Targets::classes;
-    case LossKind::token_cross_entropy:
-      return Targets::tokens;
-    case LossKind::mse:
-      return Targets::values;
-  }
-  return Targets::classes;
+const Fit& fit_of(Targets targets) {
+  return *std::find_if(kFits.begin(), kFits.end(), [&](const Fit& fit) { return fit.targets == targets; });
 }
 
 /// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
 void check_loss(const Model& model, const LossConfig& loss, const std::string& file) {
   const SampleSpec& sample = model.sample;
-  if (wanted(loss.type) != sample.targets) {
-    throw InputError({file, "/loss/type"}, fmt::format("{} does not fit the data, whose targets are {}",
-                                                       enum_name(loss.type), what(sample.targets)));
+  if (const Fit& fit = fit_of(sample.targets); fit.loss != loss.type) {
+    throw InputError({file, "/loss/type"},
+                     fmt::format("{} does not fit the data, whose targets are {}: use {}",
+                                 enum_name(loss.type), fit.description, enum_name(fit.loss)));
   }
   const std::vector<std::int64_t> output = boundaries(model, 2).back().shape;
   const auto refuse = [&](const std::string& expected) {

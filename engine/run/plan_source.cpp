@@ -23,7 +23,7 @@ void refuse_key(const std::string& file, const char* key, const std::string& con
 }
 
 bool agrees_on_norm(const RunConfig& config, const std::string& schedule) {
-  return find_schedule(schedule).synchronous && config.gradient_norm;
+  return find_schedule(schedule).clips && config.gradient_norm;
 }
 
 /// Keys beside a plan must not ask for something else.
@@ -40,6 +40,14 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
   if (asked.vertical_sync && *asked.vertical_sync != plan.schedule.vertical_sync) {
     refuse_key(file, "vertical_sync", fmt::format("{}", *asked.vertical_sync),
                fmt::format("{}", plan.schedule.vertical_sync), plan_file);
+  }
+  if (asked.virtual_stages && *asked.virtual_stages * plan.placement().world() != stages) {
+    refuse_key(file, "virtual_stages", fmt::format("{}", *asked.virtual_stages),
+               fmt::format("{} stages on {} ranks", stages, plan.placement().world()), plan_file);
+  }
+  if (asked.warmup_extra && *asked.warmup_extra != plan.schedule.warmup_extra) {
+    refuse_key(file, "warmup_extra", fmt::format("{}", *asked.warmup_extra),
+               fmt::format("{}", plan.schedule.warmup_extra), plan_file);
   }
   std::vector<int> cuts;
   for (int s = 1; s < stages; ++s) cuts.push_back(plan.stages[static_cast<std::size_t>(s)].first_layer);
@@ -90,16 +98,32 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
   check_agreement(plan, plan_file, config, file);
 }
 
+namespace {
+
+const Schedule& schedule_asked(const PipelineConfig& pipeline) {
+  return find_schedule(pipeline.schedule.value_or("1f1b"));
+}
+
+int stages_a_rank(const PipelineConfig& pipeline) {
+  return stagecraft::stages_a_rank(pipeline, schedule_asked(pipeline));
+}
+
+}  // namespace
+
 PlanRequest plan_request(const RunConfig& config, const std::optional<World>& world) {
   const PipelineConfig& asked = config.pipeline;
   PlanRequest request;
   request.micro_batch_size = config.micro_batch_size;
   request.micro_batches = config.micro_batches();
-  const std::string schedule = asked.schedule.value_or("1f1b");
-  request.schedule = {schedule, asked.vertical_sync.value_or(false), agrees_on_norm(config, schedule)};
+  const std::string schedule = schedule_asked(asked).name;
+  request.schedule = {.name = schedule,
+                      .vertical_sync = asked.vertical_sync.value_or(false),
+                      .agree_norm = agrees_on_norm(config, schedule),
+                      .warmup_extra = asked.warmup_extra.value_or(0)};
   request.cuts = asked.cuts;
   request.stages = asked.stages;
-  if (world && !asked.stages && asked.cuts.empty()) request.stages = world->ranks;
+  request.virtual_stages = asked.virtual_stages;
+  if (world && !asked.stages && asked.cuts.empty()) request.stages = world->ranks * stages_a_rank(asked);
   return request;
 }
 
@@ -107,8 +131,15 @@ namespace {
 
 int ranks_without_launcher(const RunConfig& config) {
   const PipelineConfig& pipeline = config.pipeline;
-  if (!pipeline.cuts.empty()) return static_cast<int>(pipeline.cuts.size()) + 1;
-  return pipeline.stages.value_or(cores_here().usable);
+  const std::optional<int> stages =
+      pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
+  return stages ? std::max(1, *stages / stages_a_rank(pipeline)) : cores_here().usable;
+}
+
+int threads_for(const RunConfig& config, const std::optional<World>& world, int ranks) {
+  if (config.threads_per_rank > 0) return config.threads_per_rank;
+  return world ? threads_a_rank(cores_here(), 1, world->on_this_machine)
+               : threads_a_rank(cores_here(), ranks, 1);
 }
 
 }  // namespace
@@ -120,21 +151,23 @@ Cluster plan_cluster(const RunConfig& config, const Profile& profile, const std:
 }
 
 int rank_threads(const RunConfig& config, const std::optional<World>& world) {
-  if (config.threads_per_rank > 0) return config.threads_per_rank;
-  return world ? threads_a_rank(cores_here(), 1, world->on_this_machine)
-               : threads_a_rank(cores_here(), ranks_without_launcher(config), 1);
+  return threads_for(config, world, ranks_without_launcher(config));
 }
 
 namespace {
 
-/// A launcher started so many ranks: the stages the config asks for must be as many.
-void check_stages(const PlanRequest& request, const std::string& file, const std::optional<World>& world) {
+/// A launcher started so many ranks: the stages the config asks for must need as many.
+void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, const std::string& file,
+                  const std::optional<World>& world) {
   if (!world) return;
-  const int stages = request.cuts.empty() ? request.stages.value_or(world->ranks)
+  const int a_rank = stages_a_rank(pipeline);
+  const int stages = request.cuts.empty() ? request.stages.value_or(world->ranks * a_rank)
                                           : static_cast<int>(request.cuts.size()) + 1;
-  if (stages == world->ranks) return;
+  if (stages == world->ranks * a_rank) return;
+  const std::string needed =
+      a_rank == 1 ? fmt::format("{} ranks", stages) : fmt::format("a rank for every {}", a_rank);
   throw InputError({file, request.cuts.empty() ? "/pipeline/stages" : "/pipeline/cuts"},
-                   fmt::format("{} stages need {} ranks, but {} {} launched", stages, stages, world->ranks,
+                   fmt::format("{} stages need {}, but {} {} launched", stages, needed, world->ranks,
                                world->ranks == 1 ? "was" : "were"));
 }
 
@@ -142,7 +175,7 @@ void check_stages(const PlanRequest& request, const std::string& file, const std
 ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Materials& materials,
                       const std::optional<World>& world) {
   const PlanRequest request = plan_request(config, world);
-  check_stages(request, file, world);
+  check_stages(request, config.pipeline, file, world);
   ResolvedPlan resolved;
   resolved.profile = quick_profile(config, materials, rank_threads(config, world));
   try {
@@ -168,10 +201,8 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
   check_plan(resolved.plan, source.empty() ? "the plan made now" : source, config, file, materials.model,
              world);
   check_schedule(config, resolved.plan.schedule.name, file);
-  RunConfig with_stages = config;
-  with_stages.pipeline.stages = static_cast<int>(resolved.plan.stages.size());
-  with_stages.pipeline.cuts.clear();
-  resolved.threads = resolved.profile ? resolved.profile->threads : rank_threads(with_stages, world);
+  resolved.threads = resolved.profile ? resolved.profile->threads
+                                      : threads_for(config, world, resolved.plan.placement().world());
   if (resolved.plan.threads.value_or(resolved.threads) != resolved.threads) {
     resolved.notes.push_back(fmt::format(
         "{} was measured with {} operator threads a rank, this run has {}: its predicted times may be off",

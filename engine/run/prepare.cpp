@@ -27,6 +27,17 @@ std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& fil
   return plan;
 }
 
+/// The plan that the others will read: a time may lose its last bit on the way through text, and schedules
+/// that order by time must give every rank the same program.
+Plan as_written(Plan plan) {
+  for (Json text = json::write(plan);;) {
+    plan = json::read<Plan>(text, {"plan", ""});
+    Json again = json::write(plan);
+    if (again == text) return plan;
+    text = std::move(again);
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
@@ -69,8 +80,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   }
   check_schedule(config, plan->schedule.name, file);
   if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
-  prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(*plan),
-                                              std::move(start));
+  prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
+                                              as_written(std::move(*plan)), std::move(start));
   return prepared;
 }
 

@@ -92,8 +92,10 @@ std::string schedule_table(const RunSetup& setup) {
                    ? fmt::format("{}", stage.staleness_max)
                    : fmt::format("{}-{}", stage.staleness_min, stage.staleness_max)});
   }
-  return fmt::format("Schedule: {}{}, {} receive slot{} a channel; {} program shape{} proved\n{}\n",
+  const int extra = plan.schedule.warmup_extra;
+  return fmt::format("Schedule: {}{}{}, {} receive slot{} a channel; {} program shape{} proved\n{}\n",
                      plan.schedule.name, plan.schedule.vertical_sync ? " with vertical sync" : "",
+                     extra > 0 ? fmt::format(" with {} extra forward{}", extra, extra == 1 ? "" : "s") : "",
                      proof.slots_per_channel, proof.slots_per_channel == 1 ? "" : "s",
                      setup.programs().count(), setup.programs().count() == 1 ? "" : "s", table.text());
 }

@@ -5,6 +5,7 @@
 #include "schedules/schedule.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <sstream>
@@ -21,6 +22,10 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
   PipelineConfig& pipeline = config.pipeline;
   pipeline.schedule = plan.schedule.name;
   pipeline.vertical_sync = plan.schedule.vertical_sync;
+  if (find_schedule(plan.schedule.name).placement != PlacementKind::straight) {
+    pipeline.virtual_stages = static_cast<int>(plan.stages.size()) / plan.placement().world();
+  }
+  pipeline.warmup_extra = plan.schedule.warmup_extra;
   pipeline.stages = static_cast<int>(plan.stages.size());
   pipeline.cuts.clear();
   for (std::size_t s = 1; s < plan.stages.size(); ++s) pipeline.cuts.push_back(plan.stages[s].first_layer);
@@ -60,9 +65,10 @@ RunSetup::RunSetup(RunConfig config, const std::string& file, Materials material
 }
 
 std::string RunSetup::rank_name(Rank rank) const {
-  std::string name = fmt::format("rank {}:", rank.value);
-  for (const StageId stage : placement_.stages_of(rank)) name += fmt::format(" stage {}", stage.value);
-  return name;
+  std::vector<int> stages;
+  for (const StageId stage : placement_.stages_of(rank)) stages.push_back(stage.value);
+  return fmt::format("rank {}: stage{} {}", rank.value, stages.size() == 1 ? "" : "s",
+                     fmt::join(stages, ", "));
 }
 
 std::string RunSetup::fingerprint() const {

@@ -51,7 +51,7 @@ class RunSetup {
   [[nodiscard]] int world() const { return placement_.world(); }
   /// The rank that hears of losses first, and so prints and writes metrics: the one of stage 0.
   [[nodiscard]] Rank reporter() const { return placement_.ranks.front().front(); }
-  /// "rank 1: stage 1"
+  /// "rank 1: stage 1", "rank 0: stages 0, 2"
   [[nodiscard]] std::string rank_name(Rank rank) const;
 
   /// Of the binary, config, plan and data: what ranks compare before they start.

@@ -1,11 +1,11 @@
 #include "engine/run/train.h"
 
-#include "engine/run/failure.h"
 #include "engine/run/launcher.h"
 #include "engine/run/prepare.h"
 #include "engine/run/printing.h"
 #include "engine/run/signals.h"
 #include "engine/transport/factory.h"
+#include "schedules/base/failure.h"
 
 #include <fmt/format.h>
 

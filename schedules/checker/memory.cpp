@@ -19,14 +19,15 @@
 //              `kept_for_input`, forward to backward. Split: to the input part, and then `kept_for_weight` to
 //              the weight part. Recomputed: from the recompute instead of the forward
 //              `output`, handed over on the same rank: forward to the next stage's backward
-//              `output` with `output_kept`: to the stage's own backward (recomputed: from the recompute)
+//              `output` with `output_kept`: to the stage's own backward's input part (recomputed: from the
+//              recompute)
 //   transfers  `output` on its way: forward to wait_send
 //              the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
 //              handed over on the same rank, to the previous stage's backward a loss: start_send to wait_send
 //
 // during one action, above all that:
-//   transient  `forward_peak` during forward and recompute; `backward_peak` during backward, and during each
-//              half of a split one
+//   transient  `forward_peak` during forward and recompute, `backward_peak` during backward, the half's own
+//              peak during each half of a split one
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
@@ -158,7 +159,7 @@ class RankMemory {
     }
     if (!c.output_kept || !subject_.train()) return;
     const std::int32_t again = work.recompute.found() ? work.recompute.at : made.at;
-    alive(kept, c.output, std::max(again, gone), work.weight_part.at);
+    alive(kept, c.output, std::max(again, gone), work.input_part.at);
   }
 
   void add_input_gradient(StageId stage, MicroBatch mb, const Work& work) {
@@ -184,8 +185,19 @@ class RankMemory {
   }
 
   [[nodiscard]] std::int64_t transient_of(const Action& action) const {
-    if (action.op == Op::forward || action.op == Op::recompute) return cost(action.stage).forward_peak.value;
-    return is_compute(action.op) ? cost(action.stage).backward_peak.value : 0;
+    switch (action.op) {
+      case Op::forward:
+      case Op::recompute:
+        return cost(action.stage).forward_peak.value;
+      case Op::backward:
+        return cost(action.stage).backward_peak.value;
+      case Op::backward_input:
+        return cost(action.stage).input_half_peak().value;
+      case Op::backward_weight:
+        return cost(action.stage).weight_half_peak().value;
+      default:
+        return 0;
+    }
   }
 
   /// Calls `visit(index, amounts)` twice an action, with what is held above the fixed parts: while it runs,
@@ -251,9 +263,9 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
   const auto possible = [](Bytes bytes) { return bytes >= Bytes{0} && bytes <= kMostBytes; };
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
-    for (const Bytes bytes :
-         {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets, c.kept_for_input,
-          c.kept_for_weight, c.forward_peak, c.backward_peak, costs.loss}) {
+    for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets,
+                              c.kept_for_input, c.kept_for_weight, c.forward_peak, c.backward_peak,
+                              c.input_half_peak(), c.weight_half_peak(), costs.loss}) {
       if (possible(bytes)) continue;
       findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
                                      bytes.value, s, kMostBytes.value));

@@ -117,6 +117,26 @@ TEST_CASE("an asynchronous schedule refuses clipping and another update interval
   json["pipeline"].erase("update_interval");
   json["gradient_clipping"] = 1.0;
   CHECK(says(complaint(json), "/gradient_clipping: pipedream cannot clip by the global norm"));
+  json["pipeline"]["schedule"] = "2bw";
+  CHECK(says(complaint(json), "/gradient_clipping: 2bw cannot clip by the global norm"));
+}
+
+TEST_CASE(
+    "a schedule is asked only for what it has: stages a rank, forwards ahead, one version a micro-batch",
+    "[config]") {
+  const auto with = [](const char* schedule, const char* key, const Json& value) {
+    Json json = minimal();
+    json["pipeline"] = {{"schedule", schedule}, {key, value}};
+    return complaint(json);
+  };
+  CHECK(with("interleaved_1f1b", "virtual_stages", 3).empty());
+  CHECK(says(with("1f1b", "virtual_stages", 2), "/pipeline/virtual_stages"));
+  CHECK(says(with("interleaved_1f1b", "virtual_stages", 0), "/pipeline/virtual_stages"));
+  CHECK(with("1f1b", "warmup_extra", 2).empty());
+  CHECK(with("fill_drain", "warmup_extra", 0).empty());
+  CHECK(says(with("fill_drain", "warmup_extra", 1), "/pipeline/warmup_extra"));
+  CHECK(with("pipedream", "vertical_sync", true).empty());
+  CHECK(says(with("1f1b", "vertical_sync", true), "/pipeline/vertical_sync"));
 }
 
 TEST_CASE("overrides reach any key, as JSON or as a bare string", "[config]") {

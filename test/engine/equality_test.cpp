@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 using namespace stagecraft;
@@ -31,6 +32,20 @@ TEST_CASE("a pipeline equals the oracle to the bit, a few of each kind", "[equal
     for (std::size_t i = static_cast<std::size_t>(stages); i < all.size(); i += 35) some.push_back(all[i]);
   }
   run_all(some);
+}
+
+TEST_CASE("every schedule is compared, at every number of ranks, on the placement it is for",
+          "[equality_fast]") {
+  for (const int ranks : {1, 2, 3, 4}) {
+    const std::vector<PipelineCase> cases = all_cases(ranks);
+    for (const Schedule& schedule : schedules()) {
+      INFO(schedule.name << " on " << ranks);
+      CHECK(std::any_of(cases.begin(), cases.end(), [&](const PipelineCase& c) {
+        return c.schedule == schedule.name && c.placement == schedule.placement &&
+               c.stages == ranks * schedule.virtual_stages && c.rewrite == Rewrite::none;
+      }));
+    }
+  }
 }
 
 TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[equality]") {

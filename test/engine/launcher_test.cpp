@@ -1,6 +1,6 @@
 #include "engine/run/launcher.h"
 
-#include "engine/run/failure.h"
+#include "schedules/base/failure.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

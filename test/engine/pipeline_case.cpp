@@ -3,6 +3,7 @@
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "test/engine/delays.h"
+#include "test/support/program_rewrites.h"
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
@@ -10,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -19,6 +21,8 @@ namespace {
 
 constexpr std::int64_t kSteps = 7;  // more than two epochs
 constexpr std::int64_t kValidateEvery = 3;
+constexpr std::int64_t kValidationSamples = 10;
+constexpr int kMostStages = 9;  // layers of the smallest model
 
 const char* name_of(ModelKind kind) {
   return kind == ModelKind::mlp ? "mlp" : kind == ModelKind::convnet ? "convnet" : "gpt";
@@ -28,13 +32,13 @@ ModelConfig model_config(const PipelineCase& c) {
   const double dropout = c.dropout ? 0.25 : 0;
   switch (c.model) {
     case ModelKind::mlp:
-      return {MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}};
+      return {MlpConfig{.hidden = {12, 10, 8, 7}, .dropout = dropout}};
     case ModelKind::convnet:
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
     case ModelKind::gpt:
       break;
   }
-  return {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
+  return {GptConfig{.blocks = 3, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
 }
 
 /// Samples, mini-batch and micro-batch of a shape.
@@ -48,15 +52,17 @@ Sizes sizes(BatchShape shape) {
     case BatchShape::short_ends:
       return {31, 12, 5};  // steps of 5 + 5 + 2 and, at an epoch's end, 5 + 2
     case BatchShape::few:
+      return {10, 4, 4};
+    case BatchShape::many:
       break;
   }
-  return {10, 4, 4};  // one micro-batch a step
+  return {28, 14, 2};
 }
 
 SyntheticDataConfig data_config(const PipelineCase& c) {
   SyntheticDataConfig config;
   config.samples = sizes(c.shape).samples;
-  config.validation_samples = 10;
+  config.validation_samples = kValidationSamples;
   config.classes = 5;
   switch (c.model) {
     case ModelKind::mlp:
@@ -92,6 +98,40 @@ OptimizerConfig optimizer_config(OptimizerKind kind) {
 
 bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
 
+Placement placement_of(const PipelineCase& c) {
+  const int a_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
+  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / a_rank, a_rank)
+                                         : Placement::looped(c.stages / a_rank, a_rank);
+}
+
+RunShape run_shape(const PipelineCase& c) {
+  const Sizes numbers = sizes(c.shape);
+  return {.samples = numbers.samples,
+          .validation_samples = kValidationSamples,
+          .batch = numbers.batch,
+          .micro_batch = numbers.micro_batch,
+          .steps = kSteps,
+          .validate_every = kValidateEvery,
+          .synchronous = synchronous(c)};
+}
+
+ScheduleRequest request(const PipelineCase& c, const Segment& segment) {
+  ScheduleRequest request;
+  request.placement = placement_of(c);
+  request.group_sizes = segment.group_sizes;
+  request.vertical_sync = c.vertical_sync;
+  request.warmup_extra = c.warmup_extra;
+  request.clip = c.clipping > 0;
+  return request;
+}
+
+void rewrite(ScheduleProgram& program, const PipelineCase& c) {
+  if (c.rewrite == Rewrite::recompute || c.rewrite == Rewrite::recompute_and_split) recompute_all(program);
+  if (c.rewrite == Rewrite::split || c.rewrite == Rewrite::recompute_and_split) {
+    split_backwards(program, /*most_behind=*/5, c.delay_seed);
+  }
+}
+
 bool same(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
@@ -116,18 +156,23 @@ void DelayedTransport::dawdle() {
 }
 
 std::string PipelineCase::name() const {
-  constexpr const char* kShapes[] = {"even", "short", "m<p"};
+  constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
+  constexpr const char* kRewrites[] = {"", " split", " recompute", " recompute+split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format("{}{} p={}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
-                     stages, ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
-                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
-                     kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
-                     dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "",
-                     delay_seed);
+  return fmt::format(
+      "{}{}{} p={}{} {}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
+      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
+      ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
+      kRewrites[static_cast<int>(rewrite)], cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")),
+      name_of(model), kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
+      dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
 }
 
-std::vector<PipelineCase> all_cases(int stages) {
-  std::vector<PipelineCase> cases;
+namespace {
+
+/// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their
+/// own.
+void add_matrix(std::vector<PipelineCase>& cases, int stages) {
   struct Rule {
     const char* schedule;
     bool vertical_sync;
@@ -155,7 +200,88 @@ std::vector<PipelineCase> all_cases(int stages) {
       }
     }
   }
+}
+
+/// The variants of a schedule: as it is, and with each option that it takes.
+std::vector<PipelineCase> variants(const Schedule& schedule) {
+  std::vector<PipelineCase> all{{.schedule = schedule.name}};
+  if (schedule.takes_vertical_sync) all.push_back({.schedule = schedule.name, .vertical_sync = true});
+  if (schedule.takes_warmup_extra) all.push_back({.schedule = schedule.name, .warmup_extra = 2});
+  return all;
+}
+
+/// What a program may do wrong, with every schedule there is. Models, optimizers, dropout and clipping take
+/// turns.
+void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  constexpr std::array<std::pair<int, PlacementKind>, 4> kPlacements{{{1, PlacementKind::straight},
+                                                                      {2, PlacementKind::loop},
+                                                                      {2, PlacementKind::v},
+                                                                      {3, PlacementKind::loop}}};
+  for (PipelineCase next : variants(schedule)) {
+    for (const auto& [a_rank, kind] : kPlacements) {
+      if (ranks * a_rank > kMostStages) continue;
+      for (const Rewrite rewrite :
+           {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
+        for (const BatchShape shape :
+             {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+          const std::size_t turn = cases.size();
+          next.stages = ranks * a_rank;
+          next.ranks = ranks;
+          next.placement = kind;
+          next.rewrite = rewrite;
+          next.model = static_cast<ModelKind>(turn % 3);
+          next.shape = shape;
+          next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+          next.dropout = turn % 2 == 0;
+          next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+          next.delay_seed = turn;
+          if (served(next)) cases.push_back(next);
+        }
+      }
+    }
+  }
+}
+
+/// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.
+void set_version_rule(OracleRun& oracle, const PipelineCase& c) {
+  for (int s = 0; s < c.stages; ++s) {
+    if (synchronous(c)) {
+      oracle.delay.push_back(0);
+    } else if (c.schedule == "pipedream") {  // SOSP'19, 3.3
+      oracle.delay.push_back(c.vertical_sync ? c.stages - 1 : c.stages - 1 - s);
+    } else if (c.schedule == "2bw") {  // arXiv 2006.09503, 3.1
+      oracle.updates_late = 1;
+    } else {
+      throw std::logic_error("say here which versions " + c.schedule + " reads");
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PipelineCase> all_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  add_matrix(cases, ranks);
+  for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   return cases;
+}
+
+bool served(const PipelineCase& pipeline) {
+  const Schedule& schedule = find_schedule(pipeline.schedule);
+  SegmentWalk walk(run_shape(pipeline));
+  bool changed = pipeline.rewrite == Rewrite::none;
+  try {
+    for (Segment segment; walk.next(segment);) {
+      if (segment.kind == SegmentKind::validate) continue;
+      const ScheduleProgram program = schedule.generate(request(pipeline, segment));
+      ScheduleProgram other = program;
+      rewrite(other, pipeline);
+      changed = changed || other != program;
+    }
+  } catch (const InputError&) {
+    return false;
+  }
+  return changed;
 }
 
 Setting::Setting(const PipelineCase& its_case)
@@ -164,12 +290,8 @@ Setting::Setting(const PipelineCase& its_case)
       model(build_model(model_config(its_case), data->sample(), at::kFloat, {"test", "/model"})),
       loss({.type =
                 its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
-      placement(Placement::straight(its_case.stages)) {
-  if (pipeline.ranks > 0) {
-    for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-      placement.ranks[s] = {Rank{static_cast<int>(s) % pipeline.ranks}};
-    }
-  }
+      placement(placement_of(its_case)),
+      shape(run_shape(its_case)) {
   const int layers = static_cast<int>(model.layers.size());
   const int p = pipeline.stages;
   const auto first_of = [&](int s) {
@@ -178,49 +300,55 @@ Setting::Setting(const PipelineCase& its_case)
   };
   for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
 
-  const Sizes numbers = sizes(pipeline.shape);
-  shape = {.samples = numbers.samples,
-           .validation_samples = data->size(Split::validation),
-           .batch = numbers.batch,
-           .micro_batch = numbers.micro_batch,
-           .steps = kSteps,
-           .validate_every = kValidateEvery,
-           .synchronous = synchronous(pipeline)};
   options.optimizer = optimizer_config(pipeline.optimizer);
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
   options.seed = 17;
-  options.micro_batch_size = numbers.micro_batch;
+  options.micro_batch_size = shape.micro_batch;
   options.poison_released_slots = true;
   options.record_steps = 3;
 
-  oracle = {.batch = numbers.batch,
-            .micro_batch = numbers.micro_batch,
+  oracle = {.batch = shape.batch,
+            .micro_batch = shape.micro_batch,
             .steps = kSteps,
             .validate_every = kValidateEvery,
             .first_layers = {},
             .delay = {},
+            .updates_late = {},
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
             .optimizer = options.optimizer,
             .scheduler = options.scheduler,
             .gradient_clipping = pipeline.clipping,
             .norm = pipeline.clipping > 0,
             .seed = options.seed};
-  for (int s = 0; s < p; ++s) {
-    oracle.first_layers.push_back(stage_layers[static_cast<std::size_t>(s)].first);
-    oracle.delay.push_back(shape.synchronous ? 0 : pipeline.vertical_sync ? p - 1 : p - 1 - s);
+  for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
+  set_version_rule(oracle, pipeline);
+}
+
+ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
+  if (segment.kind == SegmentKind::validate) {
+    return validation_program(setting.placement, segment.group_sizes.front());
   }
+  ScheduleRequest asked = request(setting.pipeline, segment);
+  asked.costs = costs;
+  ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
+  rewrite(program, setting.pipeline);
+  return program;
 }
 
 const OracleResult& oracle_of(const Setting& setting) {
-  // Synchronous results do not depend on the schedule or the cuts: there the key leaves them out.
+  // Results depend on no placement or rewrite, synchronous ones on no schedule or cuts either: the key leaves
+  // them out.
   PipelineCase key = setting.pipeline;
   key.delay_seed = 0;
+  key.ranks = 0;
+  key.placement = PlacementKind::straight;
+  key.warmup_extra = 0;
+  key.rewrite = Rewrite::none;
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
     key.stages = 1;
-    key.ranks = 0;
     key.cuts.clear();
   }
   static std::map<std::string, OracleResult> known;
@@ -241,14 +369,8 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   };
   Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
-  const auto program_of = [&](const Segment& segment) {
-    ScheduleProgram program = segment.kind == SegmentKind::validate
-                                  ? validation_program(setting.placement, segment.group_sizes.front())
-                                  : find_schedule(setting.pipeline.schedule)
-                                        .generate({.placement = setting.placement,
-                                                   .group_sizes = segment.group_sizes,
-                                                   .vertical_sync = setting.pipeline.vertical_sync,
-                                                   .clip = setting.pipeline.clipping > 0});
+  const auto lowered_program = [&](const Segment& segment) {
+    ScheduleProgram program = program_of(setting, segment);
     if (mischief.schedule) mischief.schedule(program);
     LoweredProgram lowered = lower(program);
     (void)prove(lowered);
@@ -259,7 +381,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
     const std::pair key{segment.kind, segment.group_sizes};
-    if (!programs.contains(key)) programs.emplace(key, program_of(segment));
+    if (!programs.contains(key)) programs.emplace(key, lowered_program(segment));
     if (mischief.segment) mischief.segment(transport.rank(), segment);
     worker.run(programs.at(key), segment, [&](const StepReport& report) {
       (segment.kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);

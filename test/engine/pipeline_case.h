@@ -17,15 +17,20 @@ namespace stagecraft::test {
 
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
-/// short. few: fewer micro-batches than stages.
-enum class BatchShape : std::uint8_t { even, short_ends, few };
+/// short. few: one micro-batch a step. many: seven, a multiple of no number of ranks.
+enum class BatchShape : std::uint8_t { even, short_ends, few, many };
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+/// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
+enum class Rewrite : std::uint8_t { none, split, recompute, recompute_and_split };
 
 struct PipelineCase {
   std::string schedule = "1f1b";
   bool vertical_sync = false;
+  int warmup_extra = 0;
   int stages = 2;
-  int ranks = 0;            ///< stage s lies on rank s mod ranks; 0: a rank a stage
+  int ranks = 0;  ///< that hold the stages; 0: a rank a stage
+  PlacementKind placement = PlacementKind::straight;
+  Rewrite rewrite = Rewrite::none;
   std::vector<int> cuts{};  ///< first layers of stages 1, 2, ...; empty: even
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
@@ -39,8 +44,12 @@ struct PipelineCase {
 };
 
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
-/// clipping where allowed x models, for one number of stages.
-[[nodiscard]] std::vector<PipelineCase> all_cases(int stages);
+/// clipping where allowed x models, a stage a rank; and every registered schedule, on the placements it is
+/// for, x stages a rank x rewrites x batch shapes x models.
+[[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
+
+/// Whether the schedule is for such a placement and for all of the run's groups.
+[[nodiscard]] bool served(const PipelineCase& pipeline);
 
 /// Everything a case is made of.
 struct Setting {
@@ -56,6 +65,10 @@ struct Setting {
   WorkerOptions options;
   OracleRun oracle;
 };
+
+/// The program of one segment, rewritten if it is a training one. `costs` for schedules that order by time.
+[[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
+                                         const CostTable* costs = nullptr);
 
 /// What one rank saw and ended with.
 struct Outcome {

@@ -47,6 +47,17 @@ class HandMade {
     run_.summary.proved_peak = {Bytes{100}, Bytes{80}};
   }
   [[nodiscard]] RunReport report() const { return make_report(run_); }
+  /// Another plan, of which nothing was measured.
+  [[nodiscard]] RunReport report_of(const char* schedule, int stages, int ranks) {
+    run_.timeline.events.clear();
+    run_.plan.schedule.name = schedule;
+    run_.plan.micro_batches = 4;
+    run_.plan.stages.clear();
+    run_.plan.costs->stages.resize(static_cast<std::size_t>(stages), run_.plan.costs->stages.front());
+    for (int s = 0; s < stages; ++s) run_.plan.stages.push_back({s, s + 1, {Rank{s % ranks}}});
+    run_.plan.predicted = predict(run_.plan);
+    return make_report(run_);
+  }
 
  private:
   static Seconds ms(double value) { return Seconds{value / 1e3}; }
@@ -106,6 +117,28 @@ TEST_CASE("predicted beside measured, for stages, single actions and the step", 
   REQUIRE(report.memory.size() == 2);
   CHECK(report.memory[0].measured == Bytes{90});
   CHECK(report.memory[0].proved == Bytes{100});
+}
+
+TEST_CASE("what is predicted of a rank is told stage by stage", "[report]") {
+  const RunReport report = HandMade().report_of("interleaved_1f1b", 4, 2);
+  REQUIRE(report.stage_rows.size() == 4);
+  Seconds accounted;
+  for (const StageRow& row : report.stage_rows) {
+    INFO(row.stage.value);
+    CHECK(row.forward.predicted->value == Approx(4e-3));
+    CHECK(row.backward.predicted->value == Approx(10e-3));
+    CHECK(row.optimizer.predicted->value == Approx(0.5e-3));
+    if (row.rank != Rank{1}) continue;  // rank 0 waits for the loss too
+    for (const Compared* part :
+         {&row.forward, &row.backward, &row.optimizer, &row.send, &row.wait_activation, &row.wait_gradient}) {
+      accounted += *part->predicted;
+    }
+    accounted += row.idle.predicted.value_or(Seconds{});
+  }
+  CHECK(accounted.value == Approx(report.step.predicted->value));
+  // Stage 1 waits for the first activation of all; stage 3's gradients come from the loss.
+  CHECK(report.stage_rows[1].wait_activation.predicted->value > 0);
+  CHECK(report.stage_rows[3].wait_gradient.predicted->value == 0);
 }
 
 }  // namespace stagecraft

@@ -5,6 +5,7 @@
 #include "engine/run/metrics.h"
 #include "engine/run/train.h"
 #include "schedules/base/files.h"
+#include "schedules/schedule.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -181,11 +182,33 @@ TEST_CASE("stages make no difference: metrics and weights are the same to the bi
   check_same_files(two.checkpoint(9), three.checkpoint(9));
 }
 
+TEST_CASE("schedules make no difference: every synchronous one gives the same metrics and weights",
+          "[trainer]") {
+  Json config = tiny();
+  config["pipeline"] = {{"cuts", {1, 3, 5}}};  // under 1f1b
+  const Run reference(config);
+  (void)reference.train();
+  for (const Schedule& schedule : schedules()) {
+    if (!schedule.synchronous) continue;
+    INFO(schedule.name);
+    config["pipeline"] = {{"schedule", schedule.name}};
+    config["pipeline"]["cuts"] = schedule.virtual_stages == 1 ? Json{2} : Json{1, 3, 5};
+    const Run run(config);
+    const TrainResult result = run.train().result;
+    CHECK(result.outcome.summary.peak.size() == 2);  // ranks
+    check_same(reference.metrics(), run.metrics());
+    check_same_files(reference.checkpoint(9), run.checkpoint(9));
+    const RunReport report = make_report(read_run(run.dir()));
+    CHECK(static_cast<int>(report.stage_rows.size()) == 2 * schedule.virtual_stages);
+  }
+}
+
 TEST_CASE("a resumed run goes on to the bit, with other stages too", "[trainer]") {
   const Run whole(tiny());
   (void)whole.train();
   const std::string other_stages =
-      GENERATE(std::string("pipeline.cuts=[2]"), std::string("pipeline.cuts=[1,4]"));
+      GENERATE(std::string("pipeline.cuts=[2]"), std::string("pipeline.cuts=[1,4]"),
+               std::string(R"(pipeline={"schedule": "interleaved_1f1b", "cuts": [1, 3, 5]})"));
   INFO(other_stages);
   Json half = tiny();
   half["train_steps"] = 6;
@@ -204,7 +227,7 @@ TEST_CASE("a resumed run goes on to the bit, with other stages too", "[trainer]"
 TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only with its own stages",
           "[trainer]") {
   Json config = tiny();
-  config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2}}};
+  config["pipeline"] = {{"schedule", GENERATE("pipedream", "2bw")}, {"cuts", {2}}};
   config["gradient_norm"] = false;
   const Run whole(config);
   (void)whole.train();
@@ -320,19 +343,21 @@ TEST_CASE("measured memory is never more than was proved, and close to it", "[tr
   Json config = tiny();
   config["model"] = {{"family", "mlp"}, {"hidden", {512, 384, 256}}};
   config["data"]["shape"] = {64};
-  const std::string schedule = GENERATE("fill_drain", "1f1b", "pipedream");
-  config["pipeline"] = {{"schedule", schedule}, {"cuts", {2}}};
-  config["gradient_norm"] = schedule != "pipedream";
-  const Run run(config);
-  const RunSummary summary = run.train().result.outcome.summary;
-  REQUIRE(summary.peak.size() == 2);
-  REQUIRE(summary.proved_peak.size() == 2);
-  for (std::size_t r = 0; r < 2; ++r) {
-    INFO(schedule << ", rank " << r << ": " << summary.peak[r].value << " of "
-                  << summary.proved_peak[r].value);
-    CHECK(summary.peak[r] <= summary.proved_peak[r]);
-    CHECK(static_cast<double>(summary.peak[r].value) >
-          0.9 * static_cast<double>(summary.proved_peak[r].value));
+  for (const Schedule& schedule : schedules()) {
+    config["pipeline"] = {{"schedule", schedule.name}};
+    config["pipeline"]["cuts"] = schedule.virtual_stages == 1 ? Json{2} : Json{2, 3, 5};
+    config["gradient_norm"] = schedule.clips;
+    const Run run(config);
+    const RunSummary summary = run.train().result.outcome.summary;
+    REQUIRE(summary.peak.size() == 2);
+    REQUIRE(summary.proved_peak.size() == 2);
+    for (std::size_t r = 0; r < 2; ++r) {
+      INFO(schedule.name << ", rank " << r << ": " << summary.peak[r].value << " of "
+                         << summary.proved_peak[r].value);
+      CHECK(summary.peak[r] <= summary.proved_peak[r]);
+      CHECK(static_cast<double>(summary.peak[r].value) >
+            0.9 * static_cast<double>(summary.proved_peak[r].value));
+    }
   }
 }
 

@@ -16,40 +16,6 @@ using namespace stagecraft::test;
 
 namespace {
 
-/// Rewrites every backward of a program.
-void replace_backwards(ScheduleProgram& program, const std::vector<Op>& by) {
-  for (auto& list : program.ranks) {
-    std::vector<Action> rewritten;
-    for (const Action& action : list) {
-      if (action.op != Op::backward) {
-        rewritten.push_back(action);
-        continue;
-      }
-      for (const Op op : by) {
-        rewritten.push_back(action);
-        rewritten.back().op = op;
-      }
-    }
-    list = std::move(rewritten);
-  }
-}
-
-/// Weight halves as late as possible: all of them just before what closes the accumulation.
-void defer_weight_halves(ScheduleProgram& program) {
-  replace_backwards(program, {Op::backward_input, Op::backward_weight});
-  for (auto& list : program.ranks) {
-    std::vector<Action> early, late, end;
-    for (const Action& action : list) {
-      const bool closing = action.op == Op::agree_norm || action.op == Op::step ||
-                           (action.op == Op::report_loss && action.stage == StageId{0});
-      (closing ? end : action.op == Op::backward_weight ? late : early).push_back(action);
-    }
-    early.insert(early.end(), late.begin(), late.end());
-    early.insert(early.end(), end.begin(), end.end());
-    list = std::move(early);
-  }
-}
-
 std::string message_of(const std::function<void()>& body) {
   try {
     body();
@@ -64,51 +30,6 @@ bool contains(const std::string& text, const std::string& part) {
 }
 
 }  // namespace
-
-TEST_CASE("split backward gives the bits of whole backward", "[worker]") {
-  for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-    const PipelineCase flush{
-        .schedule = "1f1b", .stages = 3, .model = model, .dropout = true, .clipping = 0.1};
-    INFO(flush.name());
-    CHECK(run_locally(flush, {.schedule = defer_weight_halves}) == "");
-    PipelineCase stashing = flush;
-    stashing.schedule = "pipedream";
-    stashing.clipping = 0;
-    CHECK(run_locally(stashing, {.schedule = [](ScheduleProgram& program) {
-                        replace_backwards(program, {Op::backward_input, Op::backward_weight});
-                      }}) == "");
-  }
-}
-
-TEST_CASE("recomputation gives the same bits and changes no buffer", "[worker]") {
-  for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-    for (const char* schedule : {"fill_drain", "pipedream"}) {
-      const PipelineCase pipeline{.schedule = schedule, .stages = 3, .model = model, .dropout = true};
-      INFO(pipeline.name());
-      CHECK(run_locally(pipeline, {.schedule = [](ScheduleProgram& program) {
-                          replace_backwards(program, {Op::recompute, Op::backward});
-                        }}) == "");
-    }
-  }
-}
-
-TEST_CASE("several stages on a rank hand over in memory", "[worker]") {
-  const int ranks = GENERATE(1, 2, 3);
-  for (const auto& [schedule, vertical_sync] :
-       {std::pair{"fill_drain", false}, {"1f1b", false}, {"pipedream", false}, {"pipedream", true}}) {
-    for (const ModelKind model : {ModelKind::mlp, ModelKind::gpt}) {
-      const PipelineCase pipeline{.schedule = schedule,
-                                  .vertical_sync = vertical_sync,
-                                  .stages = 4,
-                                  .ranks = ranks,
-                                  .model = model,
-                                  .shape = BatchShape::short_ends,
-                                  .clipping = std::string(schedule) == "pipedream" ? 0 : 0.1};
-      INFO(pipeline.name());
-      CHECK(run_locally(pipeline) == "");
-    }
-  }
-}
 
 TEST_CASE("a stage that only reshapes does not send its own receive slot", "[worker]") {
   const Setting convnet({.model = ModelKind::convnet});

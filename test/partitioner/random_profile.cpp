@@ -29,6 +29,16 @@ LayerProfile random_layer(int index) {
   layer.output_is_input = *rc::gen::inRange(0, 4) == 0;
   layer.forward_transient = some_bytes(20);
   layer.backward_transient = some_bytes(20);
+  if (layer.output_is_input) {  // a view has no weights
+    layer.parameters = layer.kept_for_weight = Bytes{};
+    return layer;
+  }
+  layer.weight_half_keeps_gradient = *rc::gen::arbitrary<bool>();
+  if (*rc::gen::arbitrary<bool>()) return layer;  // as from a profile that says nothing of halves
+  layer.weight_half_keeps_input = *rc::gen::arbitrary<bool>();
+  layer.weight_half_keeps_output = *rc::gen::arbitrary<bool>();
+  layer.backward_input_transient = some_bytes(20);
+  layer.backward_weight_transient = some_bytes(20);
   return layer;
 }
 

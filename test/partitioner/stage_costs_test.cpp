@@ -22,6 +22,9 @@ class Heap {
   }
   void transient(Bytes bytes) { peak_ = std::max(peak_, live() + bytes); }
   void drop(const std::string& name) { live_.erase(name); }
+  /// What took its place before, or within a transient.
+  void hold_quietly(const std::string& name, Bytes bytes) { live_.emplace(name, bytes); }
+  void forget_peak() { peak_ = live(); }
   [[nodiscard]] Bytes live() const {
     Bytes sum;
     for (const auto& [name, bytes] : live_) sum += bytes;
@@ -38,6 +41,8 @@ struct Interpreted {
   Bytes kept;  ///< after forward, without the output
   Bytes forward_peak;
   Bytes backward_peak;  ///< above what is live when it starts
+  Bytes kept_for_weight;
+  Bytes input_half_peak, weight_half_peak;  ///< likewise
   bool output_kept = false;
 };
 
@@ -96,6 +101,60 @@ Interpreted interpret(const Measurement& measurement, int first, int last) {
   }
   if (storage[last] == first && first > 0) running.hold("copy", bytes_of(first));
   result.backward_peak = running.peak() - before;
+
+  // Split. A weight half needs some of what backward needs, and the gradient of its layer's output.
+  const auto has_weights = [&](int i) { return layer(i).parameters > Bytes{}; };
+  const auto input_for_weight = [&](int i) {
+    return layer(i).keeps_input && layer(i).weight_half_keeps_input.value_or(has_weights(i));
+  };
+  const auto output_for_weight = [&](int i) {
+    return layer(i).keeps_output && layer(i).weight_half_keeps_output.value_or(has_weights(i));
+  };
+  const auto needed_for_weight = [&](int s, int from, int until) {
+    for (int i = from; i < until; ++i) {
+      if ((input_for_weight(i) && storage[i] == s) || (output_for_weight(i) && storage[i + 1] == s))
+        return true;
+    }
+    return false;
+  };
+  const auto gradient_needed = [&](int s, int from, int until) {
+    for (int i = from; i < until; ++i) {
+      if (layer(i).weight_half_keeps_gradient && storage[i + 1] == s) return true;
+    }
+    return false;
+  };
+  Heap halves = backward;
+  halves.forget_peak();
+  for (int i = last - 1; i >= first; --i) {
+    const bool view = storage[i] == storage[i + 1];
+    if (!view && i > 0) halves.hold(fmt::format("g{}", storage[i]), bytes_of(storage[i]));
+    halves.transient(layer(i).backward_input_transient.value_or(layer(i).backward_transient));
+    if (!view && !gradient_needed(storage[i + 1], i, last)) halves.drop(fmt::format("g{}", storage[i + 1]));
+    halves.drop(fmt::format("kept{}", i));
+    halves.hold_quietly(fmt::format("weight{}", i), layer(i).kept_for_weight);
+    for (int b = i; b <= last; ++b) {
+      if (!kept_by(storage[b], i) && !needed_for_weight(storage[b], first, last)) {
+        halves.drop(fmt::format("x{}", storage[b]));
+      }
+    }
+  }
+  halves.drop(fmt::format("g{}", storage[first]));  // sent
+  if (storage[last] == first && first > 0) halves.hold("copy", bytes_of(first));
+  halves.drop("copy");
+  result.input_half_peak = halves.peak() - before;
+  result.kept_for_weight = halves.live();
+  halves.forget_peak();
+  for (int i = last - 1; i >= first; --i) {
+    if (has_weights(i)) {
+      halves.transient(layer(i).backward_weight_transient.value_or(layer(i).backward_transient));
+    }
+    halves.drop(fmt::format("weight{}", i));
+    for (int b = i; b <= last; ++b) {
+      if (!needed_for_weight(storage[b], first, i)) halves.drop(fmt::format("x{}", storage[b]));
+      if (b > first && !gradient_needed(storage[b], first, i)) halves.drop(fmt::format("g{}", storage[b]));
+    }
+  }
+  result.weight_half_peak = halves.peak() - result.kept_for_weight;
   return result;
 }
 
@@ -107,7 +166,7 @@ Measurement three_layers() {
   linear.name = "a";
   linear.parameters = Bytes{1000};
   linear.output = Bytes{200};
-  linear.kept_for_weight = Bytes{200};  // the gradient of its output
+  linear.weight_half_keeps_gradient = true;
   linear.keeps_input = true;
   linear.forward.median = Seconds{1};
   linear.backward_input.median = Seconds{2};
@@ -119,7 +178,6 @@ Measurement three_layers() {
   LayerProfile last = linear;
   last.name = "b";
   last.output = Bytes{40};
-  last.kept_for_weight = Bytes{40};
   m.layers = {linear, relu, last};
   return m;
 }
@@ -138,10 +196,12 @@ TEST_CASE("a tensor between two layers counts once, the stage's input and output
   CHECK(all.input == Bytes{100});
   CHECK(all.output == Bytes{40});
   CHECK_FALSE(all.output_kept);
-  CHECK(all.kept_for_input == Bytes{200});              // relu's output, kept by relu and by b
-  CHECK(all.kept_for_weight == Bytes{200 + 40 + 200});  // both gradients, and b's input
-  CHECK(all.forward_peak == Bytes{400});                // relu's input is live while relu runs
-  CHECK(all.backward_peak == Bytes{400});               // in relu: the gradients of its output and input
+  CHECK(all.kept_for_input == Bytes{200});         // relu's output, kept by relu and by b
+  CHECK(all.kept_for_weight == Bytes{200 + 200});  // a's gradient and b's input; b's gradient is in a slot
+  CHECK(all.forward_peak == Bytes{400});           // relu's input is live while relu runs
+  CHECK(all.backward_peak == Bytes{400});          // in relu: the gradients of its output and input
+  CHECK(all.backward_input_peak == Bytes{400});    // the same, and b's input is still the one relu keeps
+  CHECK(all.backward_weight_peak == Bytes{0});
 
   const StageCosts head = stage_costs(m, 0, 2, 2);
   CHECK(head.output_kept);
@@ -207,6 +267,9 @@ TEST_CASE("stage_costs agrees with an interpreter of storages", "[stage_costs]")
     RC_ASSERT(costs.output_kept == expected.output_kept);
     RC_ASSERT(costs.forward_peak.value == expected.forward_peak.value);
     RC_ASSERT(costs.backward_peak.value == std::max<std::int64_t>(0, expected.backward_peak.value));
+    RC_ASSERT(costs.kept_for_weight.value == expected.kept_for_weight.value);
+    RC_ASSERT(costs.input_half_peak().value == std::max<std::int64_t>(0, expected.input_half_peak.value));
+    RC_ASSERT(costs.weight_half_peak().value == std::max<std::int64_t>(0, expected.weight_half_peak.value));
   }));
 }
 

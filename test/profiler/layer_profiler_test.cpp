@@ -92,7 +92,9 @@ TEST_CASE("layers that move no data are known as views, and what backward needs 
     if (type == "linear") {
       CHECK(layer.keeps_input);
       CHECK(layer.kept_for_input == Bytes{0});
-      CHECK(layer.kept_for_weight == layer.output);  // the gradient of its output
+      CHECK(layer.weight_half_keeps_input == true);
+      CHECK(layer.weight_half_keeps_gradient);
+      CHECK(layer.kept_for_weight == Bytes{0});
     }
     if (type == "relu") CHECK(layer.keeps_output);
   }

@@ -21,11 +21,13 @@ struct Measured {
   Bytes after_forward;  ///< output included
   Bytes kept;
   Bytes forward_peak;
-  Bytes backward_peak;
+  Bytes backward_peak;  ///< split: the input half's
+  Bytes kept_for_weight;
+  Bytes weight_half_peak;  ///< above that
 };
 
 /// Runs the stage of layers [first, last) (the loss behind the last one) twice; the second time is measured.
-Measured run_stage(const test::Subject& subject, int first, int last, bool with_loss) {
+Measured run_stage(const test::Subject& subject, int first, int last, bool with_loss, bool split) {
   const auto size = static_cast<std::size_t>(first);
   const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
   const ChainInput data = subject.data(kSize);
@@ -60,8 +62,18 @@ Measured run_stage(const test::Subject& subject, int first, int last, bool with_
     const Bytes kept = account.live();
     measured.kept = kept - before;
     account.reset_peak();
-    const at::Tensor result = stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient);
+    if (!split) {
+      const at::Tensor result = stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient);
+      measured.backward_peak = account.peak() - kept;
+      continue;
+    }
+    (void)stage.backward_input(MicroBatch{0}, Version{0}, gradient);
     measured.backward_peak = account.peak() - kept;
+    const Bytes between = account.live();
+    measured.kept_for_weight = between - before;
+    account.reset_peak();
+    stage.backward_weight(MicroBatch{0}, Group{0});
+    measured.weight_half_peak = account.peak() - between;
   }
   return measured;
 }
@@ -87,7 +99,8 @@ TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever 
         for (int last = first + 1; last <= layers; ++last) {
           const bool with_loss = last == layers;
           const StageCosts costs = stage_costs(measurement, first, with_loss ? last + 1 : last, 0);
-          const Measured measured = run_stage(subject, first, last, with_loss);
+          const Measured measured = run_stage(subject, first, last, with_loss, /*split=*/false);
+          const Measured halves = run_stage(subject, first, last, with_loss, /*split=*/true);
           INFO(subject.model.name << ", dropout " << dropout << ", layers " << first << " to " << last - 1
                                   << " (" << subject.model.layers[static_cast<std::size_t>(first)]->name()
                                   << " .. "
@@ -98,6 +111,9 @@ TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever 
           CHECK(measured.forward_peak.value ==
                 std::max(costs.forward_peak, costs.kept_for_input + costs.output).value);
           CHECK(measured.backward_peak.value == costs.backward_peak.value);
+          CHECK(halves.backward_peak.value == costs.input_half_peak().value);
+          CHECK(halves.kept_for_weight.value == costs.kept_for_weight.value);
+          CHECK(halves.weight_half_peak.value == costs.weight_half_peak().value);
         }
       }
     }

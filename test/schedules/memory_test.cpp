@@ -32,6 +32,8 @@ StageCosts costs_of(int stage, int stages) {
   c.output_kept = stage % 2 == 1;
   c.forward_peak = bytes(31'000);
   c.backward_peak = bytes(27'000);
+  c.backward_input_peak = bytes(33'000);
+  c.backward_weight_peak = bytes(12'000);
   return c;
 }
 
@@ -101,11 +103,18 @@ class Ledger {
     peak_at_ = here_;
   }
 
+  [[nodiscard]] std::int64_t transient(const Action& a) const {
+    if (!is_compute(a.op)) return 0;
+    const StageCosts& c = cost(a.stage);
+    if (a.op == Op::forward || a.op == Op::recompute) return c.forward_peak.value;
+    if (a.op == Op::backward) return c.backward_peak.value;
+    return (a.op == Op::backward_input ? c.backward_input_peak : c.backward_weight_peak)->value;
+  }
+
   void carry_out(const Action& a) {
     const StageId s = a.stage;
     const MicroBatch mb = a.micro_batch;
-    const bool forward_again = a.op == Op::forward || a.op == Op::recompute;
-    note(!is_compute(a.op) ? 0 : (forward_again ? cost(s).forward_peak : cost(s).backward_peak).value);
+    note(transient(a));
     switch (a.op) {
       case Op::load:
         if (s.value == 0) make(What::data, s, mb, cost(s).input);
@@ -115,6 +124,7 @@ class Ledger {
         forward(s, mb);
         break;
       case Op::recompute:
+        recomputed_.erase({s, mb});
         make(What::kept, s, mb, cost(s).kept_for_input);
         if (cost(s).output_kept && !last(s)) make(What::output, s, mb, cost(s).output);
         break;
@@ -122,6 +132,8 @@ class Ledger {
       case Op::backward_input:
         drop(What::kept, s, mb);
         drop(What::targets, s, mb);
+        output_read_.insert({s, mb});
+        drop_output(s, mb);
         if (a.op == Op::backward_input) make(What::weight_part, s, mb, cost(s).kept_for_weight);
         if (s.value > 0) make(What::gradient, s, mb, cost(s).input);
         if (a.op == Op::backward) done(s, mb);
@@ -155,27 +167,25 @@ class Ledger {
     drop(What::data, s, mb);
     drop(What::targets, s, mb);
     drop(What::weight_part, s, mb);
-    if (s.value > 0 && here(StageId{s.value - 1}, mb)) {
-      const StageId previous{s.value - 1};
-      if (!cost(previous).output_kept || program_.kind == SegmentKind::validate)
-        drop(What::output, previous, mb);
-    }
-    if (!last(s)) {
-      const StageId next{s.value + 1};
-      if (here(next, mb)) drop(What::gradient, next, mb);
-      const bool under_way = !here(next, mb) && !sent_.contains({s, mb});
-      if (program_.kind == SegmentKind::train && !under_way) drop(What::output, s, mb);
-    }
+    if (s.value > 0) drop_output(StageId{s.value - 1}, mb);
+    if (!last(s) && here(StageId{s.value + 1}, mb)) drop(What::gradient, StageId{s.value + 1}, mb);
+  }
+
+  /// Where neither its reader nor its maker has a use for it any more.
+  void drop_output(StageId s, MicroBatch mb) {
+    if (last(s) || !here(s, mb)) return;
+    const StageId next{s.value + 1};
+    const bool read = here(next, mb) ? finished_.contains({next, mb}) : sent_.contains({s, mb});
+    const bool kept = cost(s).output_kept && program_.kind == SegmentKind::train &&
+                      !recomputed_.contains({s, mb}) && !output_read_.contains({s, mb});
+    if (read && !kept) drop(What::output, s, mb);
   }
 
   void sent(const Tag& tag) {
     if (tag.payload == Payload::loss) return drop(What::loss, tag.from, tag.micro_batch);
     if (tag.payload == Payload::gradient) return drop(What::gradient, tag.from, tag.micro_batch);
-    const Work work{tag.from, tag.micro_batch};
-    sent_.insert(work);
-    const bool kept = cost(tag.from).output_kept && program_.kind == SegmentKind::train &&
-                      !recomputed_.contains(work) && !finished_.contains(work);
-    if (!kept) drop(What::output, tag.from, tag.micro_batch);
+    sent_.insert({tag.from, tag.micro_batch});
+    drop_output(tag.from, tag.micro_batch);
   }
 
   using Work = std::pair<StageId, MicroBatch>;
@@ -188,7 +198,8 @@ class Ledger {
   std::size_t here_ = 0;
   std::size_t peak_at_ = 0;
   std::map<Key, std::int64_t> tensors_;
-  std::set<Work> recomputed_, finished_, sent_;
+  std::set<Work> recomputed_;  ///< to be recomputed yet
+  std::set<Work> output_read_, finished_, sent_;
 };
 
 LoweredProgram lowered(const char* schedule, const Placement& placement, const std::vector<int>& groups) {

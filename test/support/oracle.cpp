@@ -33,7 +33,7 @@ class Oracle {
       while (stage + 1 < static_cast<int>(run.first_layers.size()) && run.first_layers[stage + 1] <= layer) {
         ++stage;
       }
-      delay_.push_back(run.delay[stage]);
+      delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
     }
     result_.optimizer.resize(model.layers.size());
   }
@@ -69,13 +69,8 @@ class Oracle {
     OracleStep now;
     for (int x = 0; x < static_cast<int>(pieces.size()); ++x) {
       const Piece& piece = pieces[x];
-      // Version a layer reads: how many steps of the stretch end within the first x - delay micro-batches.
       std::vector<int> versions;
-      for (const int delay : delay_) {
-        int ended = 0;
-        for (int y = 0; y < x - delay; ++y) ended += pieces[y].ends_step ? 1 : 0;
-        versions.push_back(ended);
-      }
+      for (const int delay : delay_) versions.push_back(version(pieces, x, delay));
       now.loss += micro_batch(piece, versions);
       if (!piece.ends_step) continue;
       now.samples = piece.samples_of_step;
@@ -83,6 +78,16 @@ class Oracle {
       result_.steps.push_back(std::move(now));
       now = {};
     }
+  }
+
+  /// What micro-batch x of a stretch reads: how many of the stretch's updates are made.
+  int version(const std::vector<Piece>& pieces, int x, int delay) const {
+    const auto ended_within = [&](int count) {
+      int ended = 0;
+      for (int y = 0; y < count; ++y) ended += pieces[y].ends_step ? 1 : 0;
+      return ended;
+    };
+    return run_.updates_late ? std::max(0, ended_within(x) - *run_.updates_late) : ended_within(x - delay);
   }
 
   double share(std::int64_t count, std::int64_t of) const {

@@ -11,6 +11,7 @@
 #include "models/model.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace stagecraft::test {
@@ -26,6 +27,9 @@ struct OracleRun {
   /// Micro-batch x (counted from the last drain point) reads, on stage s, the weights as they are after all
   /// updates whose micro-batches are among the first x - delay[s].
   std::vector<int> delay{0};
+  /// In its place: the micro-batches of the g-th update since the last drain point read, on every stage, the
+  /// weights as they are after the first g - updates_late of them.
+  std::optional<int> updates_late;
   /// Steps between drain points: 1 for a synchronous run.
   std::int64_t drain_every = 1;
 

@@ -1,6 +1,8 @@
-#include "engine/run/failure.h"
+#include "schedules/base/failure.h"
 
 #include "schedules/base/error.h"
+
+#include <new>
 
 namespace stagecraft {
 
@@ -9,17 +11,19 @@ Failure failure_of(const std::exception_ptr& error) noexcept {
     try {
       std::rethrow_exception(error);
     } catch (const InputError& e) {
-      return {2, e.what()};
+      return {exit_code::kInput, e.what()};
     } catch (const RefusedError& e) {
-      return {3, e.what()};
+      return {exit_code::kRefused, e.what()};
     } catch (const PeerError& e) {
-      return {4, e.what(), true};
+      return {exit_code::kPeer, e.what(), true};
     } catch (const StoppedError& e) {
-      return {75, e.what()};
+      return {exit_code::kStopped, e.what()};
+    } catch (const std::bad_alloc&) {
+      return {exit_code::kDefect, "out of memory"};
     } catch (const std::exception& e) {
-      return {1, e.what()};
+      return {exit_code::kDefect, e.what()};
     } catch (...) {
-      return {1, "an exception of unknown type"};
+      return {exit_code::kDefect, "an exception of unknown type; this is a defect in Stagecraft"};
     }
   } catch (...) {  // no memory for the message
     return {};

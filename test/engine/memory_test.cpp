@@ -1,0 +1,151 @@
+// The memory proof against the counting allocator, whatever a program does: several stages a rank, split
+// backwards with late weight halves, recomputation, old versions. What was proved is enough, and not much
+// more than enough.
+
+#include "models/counting_allocator.h"
+#include "partitioner/profile.h"
+#include "profiler/layer_profiler.h"
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
+#include "test/engine/pipeline_case.h"
+#include "test/support/catch.h"
+#include "test/support/ranks.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+
+namespace {
+
+/// The case with a model in which activations weigh as much as parameters.
+Setting roomy(const PipelineCase& pipeline) {
+  Setting setting(pipeline);
+  SyntheticDataConfig data;
+  data.samples = 448;
+  data.validation_samples = 64;
+  data.classes = 10;
+  std::int64_t micro_batch = 64;
+  ModelConfig model;
+  switch (pipeline.model) {
+    case ModelKind::mlp:
+      data.shape = {96};
+      model = {MlpConfig{.hidden = {128, 112, 96, 128, 80}}};
+      break;
+    case ModelKind::convnet:
+      micro_batch = 8;
+      data.shape = {3, 16, 16};
+      model = {ConvnetConfig{.groups = {{16, 16}, {24}}, .classifier = {64}}};
+      break;
+    case ModelKind::gpt:
+      micro_batch = 8;
+      data.task = "tokens";
+      data.shape = {32};
+      model = {GptConfig{.blocks = 4, .width = 32, .heads = 2, .dropout = 0.1}};
+      break;
+  }
+  setting.data = open_dataset({.source = data}, {"test", "/data"});
+  setting.model = build_model(model, setting.data->sample(), at::kFloat, {"test", "/model"});
+  const int layers = static_cast<int>(setting.model.layers.size());
+  for (int s = 0; s < pipeline.stages; ++s) {
+    setting.stage_layers[static_cast<std::size_t>(s)] = {s * layers / pipeline.stages,
+                                                         (s + 1) * layers / pipeline.stages};
+  }
+  setting.shape.steps = 2;
+  setting.shape.samples = data.samples;
+  setting.shape.validation_samples = data.validation_samples;
+  setting.shape.batch = 7 * micro_batch;
+  setting.shape.micro_batch = setting.options.micro_batch_size = micro_batch;
+  setting.options.record_steps = 0;
+  return setting;
+}
+
+Measurement measure(const Setting& setting) {
+  ProfileRequest request;
+  request.micro_batch_sizes = {setting.shape.micro_batch};
+  request.repeats = 1;
+  request.warmup = Seconds{0};
+  request.data = [&](std::int64_t size, int) {
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
+    std::iota(indices.begin(), indices.end(), 0);
+    return ChainInput{setting.data->inputs(Split::train, indices),
+                      setting.data->targets(Split::train, indices)};
+  };
+  return profile_model(setting.model, setting.loss, request).measurements.front();
+}
+
+CostTable costs_of(const Setting& setting, const Measurement& measurement) {
+  CostTable costs;
+  for (const auto& [first, last] : setting.stage_layers) {
+    const bool with_loss = last == static_cast<int>(setting.model.layers.size());
+    costs.stages.push_back(stage_costs(measurement, first, last + (with_loss ? 1 : 0),
+                                       optimizer_bytes_per_parameter_byte(setting.options.optimizer)));
+  }
+  return costs;
+}
+
+/// Bytes a rank.
+struct Peaks {
+  std::vector<Bytes> proved, measured;
+};
+
+Peaks peaks_of(const Setting& setting, const CostTable& costs) {
+  const auto world = static_cast<std::size_t>(setting.placement.world());
+  Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world)};
+  std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) {
+    const auto [entry, fresh] = programs.try_emplace({segment.kind, segment.group_sizes});
+    if (!fresh) continue;
+    entry->second = lower(program_of(setting, segment, &costs));
+    for (const MemoryProof& memory : prove(entry->second, &costs).memory) {
+      Bytes& peak = peaks.proved[memory.rank.index()];
+      peak = std::max(peak, memory.peak);
+    }
+  }
+  run_ranks(static_cast<int>(world), {.synchronous_sends = true}, [&](Transport& transport) {
+    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+                  transport, setting.options);
+    SegmentWalk again(setting.shape);
+    for (Segment segment; again.next(segment);) {
+      worker.run(programs.at({segment.kind, segment.group_sizes}), segment, nullptr);
+    }
+    peaks.measured[transport.rank().index()] = worker.peak_bytes();
+  });
+  return peaks;
+}
+
+}  // namespace
+
+TEST_CASE("measured memory is never more than was proved, and close to it, whatever the program",
+          "[engine_memory]") {
+  install_counting_allocator();
+  const ModelKind model = GENERATE(ModelKind::mlp, ModelKind::convnet, ModelKind::gpt);
+  const Measurement measurement = measure(roomy({.stages = 1, .model = model}));
+  for (const Schedule& schedule : schedules()) {
+    for (const Rewrite rewrite :
+         {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
+      const int a_rank = schedule.virtual_stages;
+      const PipelineCase pipeline{.schedule = schedule.name,
+                                  .stages = 2 * a_rank,
+                                  .ranks = 2,
+                                  .placement = schedule.placement,
+                                  .rewrite = rewrite,
+                                  .model = model,
+                                  .shape = BatchShape::many,
+                                  .optimizer = OptimizerKind::adamw,
+                                  .clipping = schedule.clips ? 1.0 : 0};
+      if (!served(pipeline)) continue;
+      INFO(pipeline.name());
+      const Setting setting = roomy(pipeline);
+      const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
+      for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
+        INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value);
+        CHECK(peaks.measured[r] <= peaks.proved[r]);
+        CHECK(static_cast<double>(peaks.measured[r].value) >
+              0.9 * static_cast<double>(peaks.proved[r].value));
+      }
+    }
+  }
+}
