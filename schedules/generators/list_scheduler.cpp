@@ -27,11 +27,10 @@ struct Seat {
 
 class Machine {
  public:
-  Machine(const Workload& workload, const MemoryLimit& limit, const Priorities& priorities, int patience)
+  Machine(const Workload& workload, const MemoryLimit& limit, const Policy& policy)
       : workload_(workload),
         limit_(limit),
-        priorities_(priorities),
-        patience_(patience),
+        policy_(policy),
         seats_(static_cast<std::size_t>(workload.placement.world())),
         orders_(seats_.size()),
         free_at_(seats_.size(), 0),
@@ -100,23 +99,25 @@ class Machine {
         const MicroBatch mb = seat.micro_batch(seat.inputs);
         const std::size_t at = workload_.at(seat.stage, mb);
         if (gradient_ready_[at] != kNever)
-          offer(seat, Op::backward_input, 0, mb, priorities_.input[at], gradient_ready_[at]);
+          offer(seat, Op::backward_input, 0, mb, policy_.priorities.input[at], gradient_ready_[at]);
       }
-      if (seat.forwards < seat.count) {
+      const bool within_share =
+          policy_.share.empty() || seat.forwards - seat.weights < policy_.share[seat.stage.index()];
+      if (seat.forwards < seat.count && within_share) {
         const MicroBatch mb = seat.micro_batch(seat.forwards);
         const std::size_t at = workload_.at(seat.stage, mb);
         if (input_ready_[at] != kNever && fits(rank, seat.stage, mb))
-          offer(seat, Op::forward, 1, mb, priorities_.forward[at], input_ready_[at]);
+          offer(seat, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
       }
       if (seat.weights < seat.inputs) {
         const MicroBatch mb = seat.micro_batch(seat.weights);
-        offer(seat, Op::backward_weight, 2, mb, priorities_.weight[workload_.at(seat.stage, mb)], now);
+        offer(seat, Op::backward_weight, 2, mb, policy_.priorities.weight[workload_.at(seat.stage, mb)], now);
       }
     }
     if (best.seat == nullptr) return;  // whatever arrives wakes the rank
     const Ticks duration = workload_.duration({best.op, best.seat->stage, best.micro_batch});
     if (coming.seat != nullptr && coming.key < best.key &&
-        coming.ready - now < duration / 100 * patience_ + duration % 100 * patience_ / 100) {
+        coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100) {
       return;
     }
     start(rank, best, now + duration);
@@ -190,8 +191,7 @@ class Machine {
 
   const Workload& workload_;
   const MemoryLimit& limit_;
-  const Priorities& priorities_;
-  int patience_;
+  const Policy& policy_;
   std::vector<std::vector<Seat>> seats_;  // [rank]
   Orders orders_;
   std::vector<Ticks> free_at_;
@@ -209,9 +209,8 @@ class Machine {
 
 }  // namespace
 
-Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Priorities& priorities,
-                     int patience) {
-  return Machine(workload, limit, priorities, patience).run();
+Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy) {
+  return Machine(workload, limit, policy).run();
 }
 
 }  // namespace stagecraft

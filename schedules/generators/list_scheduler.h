@@ -66,24 +66,32 @@ struct MemoryLimit {
 /// one micro-batch needs where that is more.
 [[nodiscard]] MemoryLimit stage_limit(const Placement& placement, std::int64_t capacity);
 
-/// Lower goes first; indexed by Workload::at.
+/// When each action should go, lower first; indexed by Workload::at.
 struct Priorities {
   std::vector<Ticks> forward{};
   std::vector<Ticks> input{};
   std::vector<Ticks> weight{};
 };
 
+/// How a list schedule chooses.
+struct Policy {
+  Priorities priorities{};
+  /// [stage] the most micro-batches that a replica may hold from their forward to their weight gradient: keeps
+  /// one stage of a rank from taking the memory that another will need. At least 1; empty: no such limit.
+  std::vector<int> share{};
+  /// The part of an action's time, in percent, that a rank would rather idle than start it, when a transfer
+  /// under way brings it one of higher priority by then.
+  int patience = 0;
+};
+
 using Orders = std::vector<std::vector<Compute>>;  ///< [rank]
 
-/// Within a stage and replica every kind of action goes in micro-batch order. `patience` is the share of an
-/// action's time, in percent, that a rank would rather idle than start it, when a transfer under way brings it
-/// one of higher priority by then.
+/// Within a stage and replica every kind of action goes in micro-batch order.
 ///
 /// It always comes to an end. A rank takes a forward only if afterwards it could still finish its micro-batches
 /// one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest unfinished
 /// micro-batch of all can always go on, wherever it is.
-[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit,
-                                   const Priorities& priorities, int patience = 0);
+[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
 
 /// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
 /// its first action to its last (what counts where steps follow each other without a barrier).
@@ -97,8 +105,9 @@ struct OrdersValue {
 /// every action that does not lengthen the makespan.
 [[nodiscard]] OrdersValue replay(const Workload& workload, const Orders& orders, Priorities* latest = nullptr);
 
-/// The best of `seeds`, of list schedules by general rules, and of those that go by the latest starts of the
-/// best one so far, for as long as that helps. All keep within `limit` if the seeds do.
+/// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and of
+/// those that go by the latest starts in any of these, for as long as that helps. Keeps within `limit` if the
+/// seeds do.
 [[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 

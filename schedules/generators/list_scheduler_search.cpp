@@ -137,22 +137,49 @@ class Run {
   std::vector<std::pair<std::size_t, std::size_t>> done_;  // rank, place in its order
 };
 
-/// Input gradients first, then forwards, then weight gradients. Among forwards the oldest micro-batch, or the
-/// latest stage, goes first.
-Priorities by_kind(const Workload& workload, bool oldest_first) {
-  const auto stages = static_cast<Ticks>(workload.placement.stages());
-  const auto micro_batches = static_cast<Ticks>(workload.micro_batches);
-  const Ticks all = stages * micro_batches;
+/// Which kind of action goes before which, lower first; within a kind the oldest micro-batch, then the later
+/// stage. A rank's stages are told apart: forwards of its first and of its later ones.
+struct Rule {
+  int input;
+  int later_forward;
+  int first_forward;
+  int weight;
+};
+
+constexpr Rule kRules[] = {{0, 1, 1, 3}, {0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 3, 1}, {1, 0, 2, 3},
+                           {1, 0, 3, 2}, {0, 0, 1, 2}, {0, 0, 2, 1}, {0, 0, 0, 1}, {1, 0, 0, 2}};
+
+Priorities by_rule(const Workload& workload, const Rule& rule) {
+  const Placement& placement = workload.placement;
+  const auto stages = static_cast<Ticks>(placement.stages());
+  const Ticks all = stages * workload.micro_batches;
   Priorities priorities;
-  for (Ticks s = 0; s < stages; ++s) {
-    for (Ticks mb = 0; mb < micro_batches; ++mb) {
-      const Ticks late = stages - 1 - s;
-      priorities.input.push_back(mb);
-      priorities.forward.push_back(all + (oldest_first ? mb * stages + late : late * micro_batches + mb));
-      priorities.weight.push_back(2 * all + mb);
+  for (int s = 0; s < placement.stages(); ++s) {
+    for (int mb = 0; mb < workload.micro_batches; ++mb) {
+      const StageId stage{s};
+      const bool first =
+          placement.stages_of(placement.rank_of(stage, MicroBatch{mb})).front() == stage;
+      const Ticks age = mb * stages + stages - 1 - s;
+      priorities.input.push_back(rule.input * all + age);
+      priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);
+      priorities.weight.push_back(rule.weight * all + age);
     }
   }
   return priorities;
+}
+
+/// The most micro-batches that any replica of each stage holds from their forward to their weight gradient.
+std::vector<int> shares_of(const Workload& workload, const Orders& orders) {
+  std::vector<int> most(workload.placement.ranks.size(), 1);
+  for (const auto& order : orders) {
+    std::vector<int> held(most.size(), 0);
+    for (const Compute& compute : order) {
+      int& now = held[compute.stage.index()];
+      now += compute.op == Op::forward ? 1 : compute.op == Op::backward_weight ? -1 : 0;
+      most[compute.stage.index()] = std::max(most[compute.stage.index()], now);
+    }
+  }
+  return most;
 }
 
 }  // namespace
@@ -167,25 +194,41 @@ OrdersValue replay(const Workload& workload, const Orders& orders, Priorities* l
 Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std::vector<Orders>& seeds) {
   constexpr int kPatience[] = {0, 50, 100};
   Orders best;
-  OrdersValue value{kNever, kNever};
-  const auto consider = [&](Orders orders) {
-    const OrdersValue now = replay(workload, orders);
-    if (now >= value) return false;
-    value = now;
-    best = std::move(orders);
-    return true;
+  OrdersValue least{kNever, kNever};
+  // From one candidate on, as long as its latest starts lead to a better one.
+  const auto follow = [&](Orders from, const std::vector<int>& share) {
+    Policy policy{.priorities = {}, .share = share};
+    OrdersValue value = replay(workload, from, &policy.priorities);
+    for (bool better = true; better;) {
+      better = false;
+      Orders next;
+      for (const int patience : kPatience) {
+        policy.patience = patience;
+        Orders candidate = list_schedule(workload, limit, policy);
+        const OrdersValue of_candidate = replay(workload, candidate);
+        if (of_candidate >= value) continue;
+        value = of_candidate;
+        next = std::move(candidate);
+        better = true;
+      }
+      if (!better) break;
+      from = std::move(next);
+      (void)replay(workload, from, &policy.priorities);
+    }
+    if (value >= least) return;
+    least = value;
+    best = std::move(from);
   };
-  for (const Orders& seed : seeds) consider(seed);
-  for (const bool oldest_first : {false, true}) {
-    const Priorities priorities = by_kind(workload, oldest_first);
-    for (const int patience : kPatience) consider(list_schedule(workload, limit, priorities, patience));
-  }
-  for (bool better = true; better;) {
-    better = false;
-    Priorities latest;
-    (void)replay(workload, best, &latest);
-    for (const int patience : kPatience) {
-      better = consider(list_schedule(workload, limit, latest, patience)) || better;
+  std::vector<std::vector<int>> shares{{}};
+  for (const Orders& seed : seeds) shares.push_back(shares_of(workload, seed));
+  for (const std::vector<int>& share : shares) {
+    for (const Orders& seed : seeds) follow(seed, share);
+    for (const Rule& rule : kRules) {
+      Policy policy{.priorities = by_rule(workload, rule), .share = share};
+      for (const int patience : kPatience) {
+        policy.patience = patience;
+        follow(list_schedule(workload, limit, policy), share);
+      }
     }
   }
   return best;
