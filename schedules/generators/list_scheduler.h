@@ -10,6 +10,7 @@
 #include "schedules/generators/assembly.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
@@ -101,13 +102,13 @@ struct OrdersValue {
   auto operator<=>(const OrdersValue&) const = default;
 };
 
-/// Orders carried out as they stand. They must not deadlock. `latest`, if given, gets the latest start of
+/// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
 /// every action that does not lengthen the makespan.
-[[nodiscard]] OrdersValue replay(const Workload& workload, const Orders& orders, Priorities* latest = nullptr);
+[[nodiscard]] std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest = nullptr);
 
 /// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and of
-/// those that go by the latest starts in any of these, for as long as that helps. Keeps within `limit` if the
-/// seeds do.
+/// those that go by the latest starts in the best of these, for as long as that helps. Keeps within `limit` if
+/// the seeds do; seeds that deadlock are passed over.
 [[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 

@@ -1,7 +1,5 @@
 #include "schedules/generators/list_scheduler.h"
 
-#include "schedules/base/error.h"
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -27,7 +25,7 @@ class Run {
     for (const auto& order : orders) actions_ += order.size();
   }
 
-  OrdersValue carry_out() {
+  std::optional<OrdersValue> carry_out() {
     std::vector<Ticks> first(orders_.size(), kNever);
     std::vector<std::size_t> runnable;
     for (std::size_t r = orders_.size(); r-- > 0;) runnable.push_back(r);
@@ -47,7 +45,7 @@ class Run {
           runnable.push_back(static_cast<std::size_t>(receiver));
       }
     }
-    STAGECRAFT_CHECK(done_.size() == actions_, "orders that deadlock");
+    if (done_.size() != actions_) return std::nullopt;
     OrdersValue value;
     for (std::size_t r = 0; r < orders_.size(); ++r) {
       if (orders_[r].empty()) continue;
@@ -182,56 +180,64 @@ std::vector<int> shares_of(const Workload& workload, const Orders& orders) {
   return most;
 }
 
+struct Candidate {
+  OrdersValue value{};
+  Orders orders{};
+  std::vector<int> share{};
+};
+
+constexpr std::size_t kFollowed = 4;  ///< of the candidates
+
+/// List schedules by the latest starts in the last one, as long as that helps.
+void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best) {
+  Policy policy{.priorities = {}, .share = best.share};
+  for (bool better = true; better;) {
+    better = false;
+    (void)replay(workload, best.orders, &policy.priorities);
+    for (const int patience : {0, 50, 100}) {
+      policy.patience = patience;
+      Orders orders = list_schedule(workload, limit, policy);
+      const auto value = replay(workload, orders);
+      if (!value || *value >= best.value) continue;
+      best.value = *value;
+      best.orders = std::move(orders);
+      better = true;
+    }
+  }
+}
+
 }  // namespace
 
-OrdersValue replay(const Workload& workload, const Orders& orders, Priorities* latest) {
+std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest) {
   Run run(workload, orders);
-  const OrdersValue value = run.carry_out();
-  if (latest != nullptr) *latest = run.latest_starts(value.makespan);
+  const auto value = run.carry_out();
+  if (value && latest != nullptr) *latest = run.latest_starts(value->makespan);
   return value;
 }
 
 Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std::vector<Orders>& seeds) {
-  constexpr int kPatience[] = {0, 50, 100};
-  Orders best;
-  OrdersValue least{kNever, kNever};
-  // From one candidate on, as long as its latest starts lead to a better one.
-  const auto follow = [&](Orders from, const std::vector<int>& share) {
-    Policy policy{.priorities = {}, .share = share};
-    OrdersValue value = replay(workload, from, &policy.priorities);
-    for (bool better = true; better;) {
-      better = false;
-      Orders next;
-      for (const int patience : kPatience) {
-        policy.patience = patience;
-        Orders candidate = list_schedule(workload, limit, policy);
-        const OrdersValue of_candidate = replay(workload, candidate);
-        if (of_candidate >= value) continue;
-        value = of_candidate;
-        next = std::move(candidate);
-        better = true;
-      }
-      if (!better) break;
-      from = std::move(next);
-      (void)replay(workload, from, &policy.priorities);
-    }
-    if (value >= least) return;
-    least = value;
-    best = std::move(from);
+  std::vector<Candidate> candidates;
+  const auto add = [&](Orders orders, const std::vector<int>& share) {
+    const auto value = replay(workload, orders);
+    if (value) candidates.push_back({*value, std::move(orders), share});
   };
   std::vector<std::vector<int>> shares{{}};
-  for (const Orders& seed : seeds) shares.push_back(shares_of(workload, seed));
+  for (const Orders& seed : seeds) {
+    shares.push_back(shares_of(workload, seed));
+    add(seed, shares.back());
+  }
   for (const std::vector<int>& share : shares) {
-    for (const Orders& seed : seeds) follow(seed, share);
     for (const Rule& rule : kRules) {
-      Policy policy{.priorities = by_rule(workload, rule), .share = share};
-      for (const int patience : kPatience) {
-        policy.patience = patience;
-        follow(list_schedule(workload, limit, policy), share);
-      }
+      add(list_schedule(workload, limit, {.priorities = by_rule(workload, rule), .share = share}), share);
     }
   }
-  return best;
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+  candidates.resize(std::min(candidates.size(), kFollowed));
+  for (Candidate& candidate : candidates) improve(workload, limit, candidate);
+  return std::min_element(candidates.begin(), candidates.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.value < b.value; })
+      ->orders;
 }
 
 }  // namespace stagecraft
