@@ -1,7 +1,7 @@
-// Interleaved 1F1B with split backwards: weight gradients fill what would be idle time (the loop of Megatron-LM,
-// arXiv 2104.04473, section 2.2, with the split of Qi et al., "Zero Bubble Pipeline Parallelism", arXiv
-// 2401.10241, section 2). Every rank keeps at most p micro-batches' share, from the forward to the weight
-// gradient, of every stage.
+// Interleaved 1F1B with split backwards: weight gradients fill what would be idle time (the loop of
+// Megatron-LM, arXiv 2104.04473, section 2.2, with the split of Qi et al., "Zero Bubble Pipeline
+// Parallelism", arXiv 2401.10241, section 2). Every rank keeps at most p micro-batches' share, from the
+// forward to the weight gradient, of every stage.
 
 #include "schedules/generators/list_scheduler.h"
 #include "schedules/generators/looped.h"

@@ -63,8 +63,8 @@ struct MemoryLimit {
   std::vector<std::int64_t> weight{};    ///< [stage]
 };
 
-/// One unit a stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or what
-/// one micro-batch needs where that is more.
+/// One unit a stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or
+/// what one micro-batch needs where that is more.
 [[nodiscard]] MemoryLimit stage_limit(const Placement& placement, std::int64_t capacity);
 
 /// When each action should go, lower first; indexed by Workload::at.
@@ -77,8 +77,9 @@ struct Priorities {
 /// How a list schedule chooses.
 struct Policy {
   Priorities priorities{};
-  /// [stage] the most micro-batches that a replica may hold from their forward to their weight gradient: keeps
-  /// one stage of a rank from taking the memory that another will need. At least 1; empty: no such limit.
+  /// [stage] the most micro-batches that a replica may hold from their forward to their weight gradient:
+  /// keeps one stage of a rank from taking the memory that another will need. At least 1; empty: no such
+  /// limit.
   std::vector<int> share{};
   /// The part of an action's time, in percent, that a rank would rather idle than start it, when a transfer
   /// under way brings it one of higher priority by then.
@@ -89,9 +90,9 @@ using Orders = std::vector<std::vector<Compute>>;  ///< [rank]
 
 /// Within a stage and replica every kind of action goes in micro-batch order.
 ///
-/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its micro-batches
-/// one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest unfinished
-/// micro-batch of all can always go on, wherever it is.
+/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
+/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
+/// unfinished micro-batch of all can always go on, wherever it is.
 [[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
 
 /// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
@@ -104,11 +105,12 @@ struct OrdersValue {
 
 /// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
 /// every action that does not lengthen the makespan.
-[[nodiscard]] std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest = nullptr);
+[[nodiscard]] std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders,
+                                                Priorities* latest = nullptr);
 
-/// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and of
-/// those that go by the latest starts in the best of these, for as long as that helps. Keeps within `limit` if
-/// the seeds do; seeds that deadlock are passed over.
+/// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and
+/// of those that go by the latest starts in the best of these, for as long as that helps. Keeps within
+/// `limit` if the seeds do; seeds that deadlock are passed over.
 [[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 

@@ -155,8 +155,7 @@ Priorities by_rule(const Workload& workload, const Rule& rule) {
   for (int s = 0; s < placement.stages(); ++s) {
     for (int mb = 0; mb < workload.micro_batches; ++mb) {
       const StageId stage{s};
-      const bool first =
-          placement.stages_of(placement.rank_of(stage, MicroBatch{mb})).front() == stage;
+      const bool first = placement.stages_of(placement.rank_of(stage, MicroBatch{mb})).front() == stage;
       const Ticks age = mb * stages + stages - 1 - s;
       priorities.input.push_back(rule.input * all + age);
       priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);

@@ -90,11 +90,14 @@ Workload workload_of(const ScheduleRequest& request) {
       }
     }
   };
-  visit([&](StageId, double f, double i, double w) { longest = std::max({longest, f, i, w}); },
-        [&](StageId stage, Rank from, Rank to) {
-          longest = std::max({longest, seconds.transfer(from, to, seconds.activation(stage)),
-                              seconds.transfer(to, from, seconds.gradient(stage))});
-        });
+  visit(
+      [&](StageId, double f, double i, double w) {
+        longest = std::max({longest, f, i, w});
+      },
+      [&](StageId stage, Rank from, Rank to) {
+        longest = std::max({longest, seconds.transfer(from, to, seconds.activation(stage)),
+                            seconds.transfer(to, from, seconds.gradient(stage))});
+      });
   const Clock clock(longest);
   work.times.resize(work.placement.ranks.size());
   work.activation.resize(work.placement.ranks.size());

@@ -1,5 +1,5 @@
-// Half of 1F1B's memory on a V: micro-batches stay half as long as under zb_v (Qi et al., "Pipeline Parallelism
-// with Controllable Memory", arXiv 2405.15362, section 3.3: V-Half). Every rank keeps at most
+// Half of 1F1B's memory on a V: micro-batches stay half as long as under zb_v (Qi et al., "Pipeline
+// Parallelism with Controllable Memory", arXiv 2405.15362, section 3.3: V-Half). Every rank keeps at most
 // floor((p + 2) / 2) micro-batches' share.
 
 #include "schedules/generators/v_pattern.h"
@@ -8,7 +8,8 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("v_half", request, {{1, 2, 1, 2}, {2, 1, 2, 1}}, [](int ranks) { return 2 * ((ranks + 2) / 2); });
+  return v_program("v_half", request, {{1, 2, 1, 2}, {2, 1, 2, 1}},
+                   [](int ranks) { return (ranks + 2) / 2; });
 }
 
 }  // namespace

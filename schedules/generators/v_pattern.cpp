@@ -26,8 +26,8 @@ int kept(const Steps& steps) {
     for (const std::size_t chunk : {0U, 1U}) {
       // At a late time: the micro-batches that have begun, less those that were over before.
       const int time = at + kPeriod * (steps.weight[chunk] + 1);
-      now += (time - steps.forward[chunk]) / kPeriod + 1 -
-             (time - steps.weight[chunk] + kPeriod - 1) / kPeriod;
+      now +=
+          (time - steps.forward[chunk]) / kPeriod + 1 - (time - steps.weight[chunk] + kPeriod - 1) / kPeriod;
     }
     most = std::max(most, now);
   }
@@ -101,6 +101,7 @@ std::vector<Compute> unroll(const Steps& steps, const VirtualStages& shape, int 
 std::vector<Orders> v_patterns(const ProgramHeader& header, const VirtualStages& shape,
                                const std::vector<HopSteps>& hops, int capacity) {
   std::vector<Orders> found;
+  if (shape.virtual_stages != 2) return found;
   for (const HopSteps& hop : hops) {
     std::optional<std::vector<Steps>> soonest;
     for (int wait = 0; wait <= 3 * (kPeriod - 1) && !soonest; ++wait) {
@@ -117,8 +118,7 @@ std::vector<Orders> v_patterns(const ProgramHeader& header, const VirtualStages&
       const auto at = static_cast<std::size_t>(position);
       for (int replica = 0; replica < shape.width; ++replica) {
         const Rank rank = header.placement.ranks[at][static_cast<std::size_t>(replica)];
-        orders[rank.index()] =
-            unroll((*soonest)[at], shape, position, replica, header.micro_batches());
+        orders[rank.index()] = unroll((*soonest)[at], shape, position, replica, header.micro_batches());
       }
     }
   }
@@ -126,10 +126,10 @@ std::vector<Orders> v_patterns(const ProgramHeader& header, const VirtualStages&
 }
 
 ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
-                          const std::vector<HopSteps>& hops, int (*capacity)(int ranks)) {
+                          const std::vector<HopSteps>& hops, int (*micro_batches)(int ranks)) {
   ProgramHeader header = make_header(schedule, SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::v, schedule);
-  const int most = capacity(shape.ranks);
+  const int most = shape.virtual_stages * micro_batches(shape.ranks);
   const Orders orders = best_orders(workload_of(request), stage_limit(header.placement, most),
                                     v_patterns(header, shape, hops, most));
   return synchronous_program(std::move(header), orders, request.clip);

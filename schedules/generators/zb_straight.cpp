@@ -7,8 +7,8 @@ namespace stagecraft {
 namespace {
 
 /// The paper's order for equal times: `turns` times as many forwards ahead as 1F1B has, then a forward and an
-/// input gradient in turn, and weight gradients as late as a stage's capacity allows. Nothing where ranks hold
-/// several stages.
+/// input gradient in turn, and weight gradients as late as a stage's capacity allows. Nothing where ranks
+/// hold several stages.
 std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<int>& capacity, int turns) {
   Orders orders(static_cast<std::size_t>(header.placement.world()));
   for (int s = 0; s < header.placement.stages(); ++s) {
@@ -17,8 +17,7 @@ std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<
     const int ahead = turns * warm_up_depth(header.placement, stage);
     const int put_off = capacity[stage.index()] - 1 - ahead;
     for (int replica = 0; replica < width; ++replica) {
-      auto& order =
-          orders[header.placement.ranks[stage.index()][static_cast<std::size_t>(replica)].index()];
+      auto& order = orders[header.placement.ranks[stage.index()][static_cast<std::size_t>(replica)].index()];
       if (!order.empty()) return {};
       const int count = std::max(0, (header.micro_batches() - replica + width - 1) / width);
       const auto add = [&](Op op, int k) {
@@ -49,8 +48,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
     capacity.push_back(turns * ((ranks - 1) / static_cast<int>(replicas.size())) + 1);
     for (const Rank rank : replicas) limit.capacity[rank.index()] += capacity.back();
   }
-  const Orders orders =
-      best_orders(workload_of(request), limit, by_the_paper(header, capacity, turns));
+  const Orders orders = best_orders(workload_of(request), limit, by_the_paper(header, capacity, turns));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the zero-bubble schedules of a straight pipeline share: they differ in how many micro-batches a rank may
-// keep.
+// What the zero-bubble schedules of a straight pipeline share: they differ in how many micro-batches a rank
+// may keep.
 
 #include "schedules/generators/list_scheduler.h"
 
