@@ -15,7 +15,8 @@
 
 namespace stagecraft {
 
-/// Time in a unit that is a power of two times a second, so that simple ratios of costs stay exact.
+/// Time in a fraction of the longest single time, so fine and so chosen that simple ratios of costs stay
+/// exact.
 using Ticks = std::int64_t;
 
 /// What is to be ordered: forwards, input gradients and weight gradients of `micro_batches` on every stage.

@@ -8,19 +8,16 @@
 namespace stagecraft {
 namespace {
 
-/// Seconds to ticks: the longest time becomes less than 2^36 ticks, so that sums over any program fit.
+/// Seconds to ticks: the longest time becomes some 2^36 ticks, so that sums over any program fit, and a
+/// number that all small ones divide, so that times in simple ratios keep them.
 class Clock {
  public:
-  explicit Clock(double longest) {
-    if (longest > 0) std::frexp(longest, &exponent_);
-  }
-  [[nodiscard]] Ticks ticks(double seconds) const {
-    return static_cast<Ticks>(std::llround(std::ldexp(seconds, kBits - exponent_)));
-  }
+  explicit Clock(double longest) : longest_(longest > 0 ? longest : 1) {}
+  [[nodiscard]] Ticks ticks(double seconds) const { return std::llround(seconds / longest_ * kLongest); }
 
  private:
-  static constexpr int kBits = 36;
-  int exponent_ = 0;
+  static constexpr double kLongest = 720720.0 * 65536;  // 720720: 1 to 16 divide it
+  double longest_;
 };
 
 /// All times of a request in seconds, as the table has them.

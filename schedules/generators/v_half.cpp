@@ -8,8 +8,7 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("v_half", request, {{1, 2, 1, 2}, {2, 1, 2, 1}},
-                   [](int ranks) { return (ranks + 2) / 2; });
+  return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("v_min", request, {{1, 1, 1, 1}}, [](int ranks) { return (ranks + 4) / 3; });
+  return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
 }
 
 }  // namespace

@@ -9,8 +9,7 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("zb_v", request, {{1, 5, 1, 5}, {2, 4, 2, 4}, {3, 3, 3, 3}},
-                   [](int ranks) { return ranks; });
+  return v_program("zb_v", request, [](int ranks) { return ranks; });
 }
 
 }  // namespace

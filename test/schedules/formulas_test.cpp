@@ -1,5 +1,5 @@
-// The formulas of the papers, for bubble and memory, reproduced by the simulator and the list of actions; where
-// a formula does not hold, what is true instead. docs/schedules.md has the table. Times are small whole
+// The formulas of the papers, for bubble and memory, reproduced by the simulator and the list of actions;
+// where a formula does not hold, what is true instead. docs/schedules.md has the table. Times are small whole
 // numbers, or those halved a few times: sums of them are exact, so everything is compared to the digit.
 
 #include "schedules/checker.h"
@@ -7,6 +7,8 @@
 #include "schedules/schedule.h"
 #include "schedules/simulator.h"
 #include "test/support/catch.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
@@ -121,8 +123,8 @@ TEST_CASE("interleaved schedules idle (p - 1)(F + B) / v where m is a multiple o
       const Measured interleaved = measure("interleaved_1f1b", p, v, m, times);
       CHECK(interleaved.bubble == (p - 1) * times.all() / v);
       CHECK(interleaved.kept == std::min(m * v, v == 1 ? p : p * v + p - 1));
-      // A gradient comes round to a rank that is still at its later stage's backwards: with the few slots that
-      // lowering gives by itself the sender has to wait. See docs/schedules.md.
+      // A gradient comes round to a rank that is still at its later stage's backwards: with the few slots
+      // that lowering gives by itself the sender has to wait. See docs/schedules.md.
       const Measured breadth_first = measure("looped_bfs", p, v, m, times, {.extra_slots = m});
       CHECK(breadth_first.bubble == (p - 1) * times.all() / v);
       CHECK(breadth_first.kept == m * v);
@@ -149,7 +151,8 @@ TEST_CASE("zb_h2 idles (p - 1)(F + I - 2W) between a rank's first and last actio
   });
 }
 
-TEST_CASE("interleaved_zb idles (p - 1)(F + I - W) / v where m is a multiple of p, and less where it is p", "[formulas]") {
+TEST_CASE("interleaved_zb idles (p - 1)(F + I - W) / v where m is a multiple of p, and less where it is p",
+          "[formulas]") {
   each_case({1, 2, 3, 4, 6}, {1, 2, 4}, [](int p, int m, const Times& times) {
     for (const int v : {1, 2, 4}) {
       CAPTURE(v);
@@ -184,7 +187,8 @@ TEST_CASE("v_half and v_min idle at most 3/5 and 2/3 of what 1F1B does, where F 
   }
 }
 
-TEST_CASE("V schedules keep p, (p + 2) / 2 and (p + 4) / 3 micro-batches' share, rounded down", "[formulas]") {
+TEST_CASE("V schedules keep p, (p + 2) / 2 and (p + 4) / 3 micro-batches' share, rounded down",
+          "[formulas]") {
   for (int p = 1; p <= 9; ++p) {
     for (const int m : {1, 2, p, 3 * p + 1}) {
       for (const Times& times : {Times{1, 1, 1}, Times{2, 3, 1}, Times{1, 1, 2}}) {
@@ -196,4 +200,54 @@ TEST_CASE("V schedules keep p, (p + 2) / 2 and (p + 4) / 3 micro-batches' share,
       }
     }
   }
+}
+
+// The table of docs/schedules.md is this test's output.
+TEST_CASE("orders by the true costs against orders made for equal times", "[formulas]") {
+  struct Row {
+    const char* what;
+    Times times;
+    std::vector<double> stretch;  ///< of the stages on one pass down the ranks, from the first
+  };
+  const std::vector<Row> rows{{"1:1:1", {1, 1, 1}, {1, 1, 1, 1}},
+                              {"2:3:1", {2, 3, 1}, {1, 1, 1, 1}},
+                              {"1:2:1", {1, 2, 1}, {1, 1, 1, 1}},
+                              {"1:1:2", {1, 1, 2}, {1, 1, 1, 1}},
+                              {"1:1:1, last rank 1.25", {1, 1, 1}, {1, 1, 1, 1.25}},
+                              {"2:3:1, first rank 0.75, third 1.25", {2, 3, 1}, {0.75, 1, 1.25, 1}}};
+  const int p = 4;
+  const int m = 16;
+  double all_equal = 0;
+  double all_true = 0;
+  fmt::print("| schedule | F:I:W | made for equal times | made for the true ones |\n|---|---|---|---|\n");
+  for (const char* name : {"zb_h1", "zb_h2", "interleaved_zb", "zb_v", "v_half", "v_min"}) {
+    const Schedule& schedule = find_schedule(name);
+    for (const Row& row : rows) {
+      CAPTURE(name, row.what);
+      const int v = schedule.virtual_stages;
+      CostTable costs = costs_of(p, v, row.times);
+      ScheduleRequest request = request_of(schedule, p, v, m);
+      double busiest = 0;
+      for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+        const double stretch = row.stretch[request.placement.ranks[s][0].index()];
+        StageCosts& stage = costs.stages[s];
+        for (Seconds* part : {&stage.forward, &stage.backward_input, &stage.backward_weight})
+          *part = *part * stretch;
+        busiest = std::max(busiest, stretch * m * row.times.all());
+      }
+      const auto over_ideal = [&] {
+        const LoweredProgram lowered = lower(schedule.generate(request));
+        REQUIRE(check(lowered).accepted());
+        return simulate(lowered, costs).makespan.value / busiest;
+      };
+      const double for_equal = over_ideal();
+      request.costs = &costs;
+      const double for_true = over_ideal();
+      fmt::print("| {} | {} | {:.3f} | {:.3f} |\n", name, row.what, for_equal, for_true);
+      CHECK(for_true <= for_equal + 1e-12);
+      all_equal += for_equal;
+      all_true += for_true;
+    }
+  }
+  CHECK(all_true < 0.98 * all_equal);
 }
