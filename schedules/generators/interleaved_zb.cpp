@@ -49,7 +49,7 @@ ScheduleProgram build(const ScheduleRequest& request) {
   ProgramHeader header = make_header("interleaved_zb", SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_zb");
   const int capacity = shape.ranks * shape.virtual_stages;
-  const Orders orders = best_orders(workload_of(request), stage_limit(header.placement, capacity),
+  const Orders orders = best_orders(request, stage_limit(header.placement, capacity),
                                     {split_interleaved(header, shape, capacity)});
   return synchronous_program(std::move(header), orders, request.clip);
 }

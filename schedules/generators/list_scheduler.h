@@ -115,4 +115,8 @@ struct OrdersValue {
 [[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 
+/// The best orders by the request's costs, never worse by them than those it would have without.
+[[nodiscard]] Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit,
+                                 std::vector<Orders> seeds = {});
+
 }  // namespace stagecraft

@@ -239,4 +239,13 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
       ->orders;
 }
 
+Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit, std::vector<Orders> seeds) {
+  ScheduleRequest equal = request;
+  equal.costs = nullptr;
+  Orders for_equal_times = best_orders(workload_of(equal), limit, seeds);
+  if (request.costs == nullptr) return for_equal_times;
+  seeds.push_back(std::move(for_equal_times));
+  return best_orders(workload_of(request), limit, seeds);
+}
+
 }  // namespace stagecraft

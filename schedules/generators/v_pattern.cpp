@@ -208,15 +208,15 @@ ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
   ProgramHeader header = make_header(schedule, SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::v, schedule);
   const std::int64_t capacity = std::int64_t{shape.virtual_stages} * micro_batches(shape.ranks);
-  const Workload workload = workload_of(request);
   // The paper's patterns, for equal times, make good orders for unequal ones too.
   ScheduleRequest equal = request;
   equal.costs = nullptr;
   std::vector<Orders> seeds = pattern_orders(workload_of(equal), shape, capacity);
   if (request.costs != nullptr) {
-    for (Orders& orders : pattern_orders(workload, shape, capacity)) seeds.push_back(std::move(orders));
+    for (Orders& orders : pattern_orders(workload_of(request), shape, capacity))
+      seeds.push_back(std::move(orders));
   }
-  const Orders orders = best_orders(workload, stage_limit(header.placement, capacity), seeds);
+  const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

@@ -48,7 +48,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
     capacity.push_back(turns * ((ranks - 1) / static_cast<int>(replicas.size())) + 1);
     for (const Rank rank : replicas) limit.capacity[rank.index()] += capacity.back();
   }
-  const Orders orders = best_orders(workload_of(request), limit, by_the_paper(header, capacity, turns));
+  const Orders orders = best_orders(request, limit, by_the_paper(header, capacity, turns));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

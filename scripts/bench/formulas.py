@@ -87,7 +87,8 @@ def measure(binary, plan, case, folder):
             kept = max(kept, now)
         spans.append((mine[0]["ts"] / 1e3, max(e["ts"] + e["dur"] for e in mine) / 1e3))
     work = case.m * case.work
-    return max(end for _, end in spans) - work, max(end - begin for begin, end in spans) - work, kept / case.v
+    bubble, span = max(end for _, end in spans) - work, max(end - begin for begin, end in spans) - work
+    return round(bubble, 6), round(span, 6), kept / case.v
 
 
 def cell(value, formula, least):
