@@ -1,5 +1,5 @@
-// List scheduling on its own: orders for any costs and any memory that one micro-batch fits in are proved by the
-// checker, keep within the memory, and take the time the simulator says.
+// List scheduling on its own: orders for any costs and any memory that one micro-batch fits in are proved by
+// the checker, keep within the memory, and take the time the simulator says.
 
 #include "schedules/generators/list_scheduler.h"
 
@@ -75,9 +75,8 @@ bool within(const Orders& orders, const MemoryLimit& limit) {
 
 TEST_CASE("list schedules never deadlock and keep within the memory", "[list_scheduler]") {
   REQUIRE(rc::check([] {
-    ScheduleRequest request{
-        .placement = *rc::gen::arbitrary<bool>() ? random_widths(4) : random_shared(),
-        .group_sizes = {*rc::gen::inRange(1, 12)}};
+    ScheduleRequest request{.placement = *rc::gen::arbitrary<bool>() ? random_widths(4) : random_shared(),
+                            .group_sizes = {*rc::gen::inRange(1, 12)}};
     const int m = request.group_sizes[0];
     const CostTable costs = random_costs(request.placement);
     request.costs = &costs;
@@ -96,8 +95,8 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     RC_ASSERT(within(orders, limit));
     const auto value = replay(workload, orders);
     RC_ASSERT(value);
-    const auto program = synchronous_program(ProgramHeader{"custom", SegmentKind::train, request.placement, {m}},
-                                             orders, false);
+    const auto program = synchronous_program(
+        ProgramHeader{"custom", SegmentKind::train, request.placement, {m}}, orders, false);
     const LoweredProgram lowered = lower(program, {.extra_slots = m, .sends_in_flight = 2 * m});
     RC_ASSERT(check(lowered).accepted());
     // With room for every transfer the simulator's time is the replay's: both go by the same model.
@@ -124,12 +123,24 @@ TEST_CASE("orders that deadlock have no time", "[list_scheduler]") {
     return order;
   };
   using enum Op;
-  const auto first = all(0, {{forward, 0}, {backward_input, 0}, {backward_weight, 0}, {forward, 1},
-                             {backward_input, 1}, {backward_weight, 1}});
-  const auto one_by_one = all(1, {{forward, 0}, {backward_input, 0}, {backward_weight, 0}, {forward, 1},
-                                  {backward_input, 1}, {backward_weight, 1}});
-  const auto both_first = all(1, {{forward, 0}, {forward, 1}, {backward_input, 0}, {backward_weight, 0},
-                                  {backward_input, 1}, {backward_weight, 1}});
+  const auto first = all(0, {{forward, 0},
+                             {backward_input, 0},
+                             {backward_weight, 0},
+                             {forward, 1},
+                             {backward_input, 1},
+                             {backward_weight, 1}});
+  const auto one_by_one = all(1, {{forward, 0},
+                                  {backward_input, 0},
+                                  {backward_weight, 0},
+                                  {forward, 1},
+                                  {backward_input, 1},
+                                  {backward_weight, 1}});
+  const auto both_first = all(1, {{forward, 0},
+                                  {forward, 1},
+                                  {backward_input, 0},
+                                  {backward_weight, 0},
+                                  {backward_input, 1},
+                                  {backward_weight, 1}});
   CHECK(replay(workload, {first, both_first}) == std::nullopt);
   const auto value = replay(workload, {first, one_by_one});
   REQUIRE(value);
