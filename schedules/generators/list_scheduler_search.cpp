@@ -151,11 +151,15 @@ Priorities by_rule(const Workload& workload, const Rule& rule) {
   const Placement& placement = workload.placement;
   const auto stages = static_cast<Ticks>(placement.stages());
   const Ticks all = stages * workload.micro_batches;
+  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
+  for (int s = placement.stages() - 1; s >= 0; --s) {
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
+  }
   Priorities priorities;
   for (int s = 0; s < placement.stages(); ++s) {
     for (int mb = 0; mb < workload.micro_batches; ++mb) {
-      const StageId stage{s};
-      const bool first = placement.stages_of(placement.rank_of(stage, MicroBatch{mb})).front() == stage;
+      const Rank rank = placement.rank_of(StageId{s}, MicroBatch{mb});
+      const bool first = first_stage[rank.index()] == s;
       const Ticks age = mb * stages + stages - 1 - s;
       priorities.input.push_back(rule.input * all + age);
       priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);

@@ -1,5 +1,5 @@
 // Half of 1F1B's memory on a V: micro-batches stay half as long as under zb_v (Qi et al., "Pipeline
-// Parallelism with Controllable Memory", arXiv 2405.15362, section 3.3: V-Half). Every rank keeps at most
+// Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-Half). Every rank keeps at most
 // floor((p + 2) / 2) micro-batches' share.
 
 #include "schedules/generators/v_pattern.h"

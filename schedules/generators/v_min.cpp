@@ -1,5 +1,5 @@
 // The least memory on a V: every hop follows at once (Qi et al., "Pipeline Parallelism with Controllable
-// Memory", arXiv 2405.15362, section 3.3: V-Min). Every rank keeps at most floor((p + 4) / 3) micro-batches'
+// Memory", arXiv 2405.15362, section 3: V-Min). Every rank keeps at most floor((p + 4) / 3) micro-batches'
 // share, a third of 1F1B's.
 
 #include "schedules/generators/v_pattern.h"

@@ -1,6 +1,6 @@
 // Zero bubble in 1F1B's memory: a backward is split, the half that the previous stage waits for goes first,
 // and the weight half fills what would be idle time (Qi et al., "Zero Bubble Pipeline Parallelism", arXiv
-// 2401.10241, section 2.1: ZB-H1). No rank keeps more micro-batches, from their forward to their weight
+// 2401.10241, section 2: ZB-H1). No rank keeps more micro-batches, from their forward to their weight
 // gradient, than 1F1B's first rank does. The paper draws the order for equal times; here list scheduling
 // makes it from the true ones.
 

@@ -1,6 +1,6 @@
 // Zero bubble on a V in 1F1B's memory: a micro-batch goes down the ranks and back up, so the first rank,
 // where it stays longest, has its last stage as well, where it stays shortest (Qi et al., "Pipeline
-// Parallelism with Controllable Memory", arXiv 2405.15362, section 3.3: V-ZB; its first form is ZB-V in arXiv
+// Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-ZB; its first form is ZB-V in arXiv
 // 2401.10241, section 6). Every rank keeps at most p micro-batches' share.
 
 #include "schedules/generators/v_pattern.h"
