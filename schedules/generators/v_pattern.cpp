@@ -137,7 +137,7 @@ std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape
     }
     busiest = std::max(busiest, work);
   }
-  const Ticks half = std::max<Ticks>(1, forwards / (4 * shape.ranks));  // of a mean forward
+  const Ticks half = std::max<Ticks>(1, forwards / (Ticks{4} * shape.ranks));  // of a mean forward
   std::vector<Found> found;
   for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
     const Ticks period = (busiest * stretch + 49) / 50;
