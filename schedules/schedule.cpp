@@ -8,8 +8,9 @@ namespace stagecraft {
 
 const std::vector<Schedule>& schedules() {
   static const std::vector<Schedule> all{
-      fill_drain_schedule(), one_f_one_b_schedule(), interleaved_1f1b_schedule(),
-      looped_bfs_schedule(), pipedream_schedule(),   two_bw_schedule(),
+      fill_drain_schedule(), one_f_one_b_schedule(), interleaved_1f1b_schedule(), looped_bfs_schedule(),
+      zb_h1_schedule(),      zb_h2_schedule(),       interleaved_zb_schedule(),   zb_v_schedule(),
+      v_half_schedule(),     v_min_schedule(),       pipedream_schedule(),        two_bw_schedule(),
   };
   return all;
 }

@@ -118,6 +118,12 @@ void append_flush(ScheduleProgram& program, bool clip);
 [[nodiscard]] Schedule one_f_one_b_schedule();
 [[nodiscard]] Schedule interleaved_1f1b_schedule();
 [[nodiscard]] Schedule looped_bfs_schedule();
+[[nodiscard]] Schedule zb_h1_schedule();
+[[nodiscard]] Schedule zb_h2_schedule();
+[[nodiscard]] Schedule interleaved_zb_schedule();
+[[nodiscard]] Schedule zb_v_schedule();
+[[nodiscard]] Schedule v_half_schedule();
+[[nodiscard]] Schedule v_min_schedule();
 [[nodiscard]] Schedule pipedream_schedule();
 [[nodiscard]] Schedule two_bw_schedule();
 

@@ -307,8 +307,8 @@ TEST_CASE("no mutation that goes wrong is accepted", "[mutation]") {
   std::map<std::string, Count> counts;
   const auto seed = seed_of_run();
   INFO("seed " << seed);
-  mutate_all(test::program_grid(test::straight_placements()), 8, seed, counts);
-  mutate_all(test::program_grid(test::odd_placements()), 6, seed + 1, counts);
+  mutate_all(test::program_grid(test::straight_placements()), 4, seed, counts);
+  mutate_all(test::program_grid(test::odd_placements()), 3, seed + 1, counts);
   Count all;
   // Accepted are those that do the same as before under every timing tried; refused, right: see above.
   fmt::print("{:24} {:>8} {:>8} {:>8} {:>8} {:>16}\n", "mutation", "made", "wrong", "refused", "accepted",
@@ -393,7 +393,7 @@ TEST_CASE("two mutations at once: what is accepted runs to the end", "[mutation]
   auto grid = test::program_grid(test::straight_placements());
   for (auto& odd : test::program_grid(test::odd_placements())) grid.push_back(std::move(odd));
   for (const auto& entry : grid) {
-    for (int i = 0; i < 60; ++i) {
+    for (int i = 0; i < 20; ++i) {
       LoweredProgram mutant = entry.program;
       for (int change = 0; change < 2; ++change) {
         const bool any_left = std::any_of(mutant.ranks.begin(), mutant.ranks.end(),

@@ -125,8 +125,9 @@ inline std::vector<GridProgram> program_grid(const std::vector<Placement>& place
     const std::string name = name_of(schedule, request);
     grid.push_back({name, &schedule, request, lower(program)});
     if (request.group_sizes[0] != 3) return;
-    grid.push_back({name + " split", &schedule, request, lower(split(program), {.extra_slots = 0})});
     grid.push_back({name + " recomputed", &schedule, request, lower(recomputed(program))});
+    if (split(program) == program) return;  // split by itself
+    grid.push_back({name + " split", &schedule, request, lower(split(program), {.extra_slots = 0})});
     grid.push_back(
         {name + " both", &schedule, request, lower(recomputed(split(program)), {.extra_slots = 2})});
   };

@@ -1,0 +1,223 @@
+#include "schedules/generators/v_pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// When a micro-batch's part begins, and how long it takes.
+struct Part {
+  Compute compute{};
+  Ticks begin = 0;
+  Ticks duration = 0;
+};
+
+/// One rank's time, in which everything comes again after `period`.
+class Cycle {
+ public:
+  explicit Cycle(Ticks period) : period_(period) {}
+
+  /// Takes the first free interval at or after `from`; nothing if none is long enough.
+  std::optional<Ticks> take(Ticks from, Ticks duration) {
+    Ticks begin = from;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto& [taken, length] : taken_) {
+        const Ticks since = ((begin - taken) % period_ + period_) % period_;
+        if (since < length) {
+          begin += length - since;
+        } else if (since + duration > period_) {
+          begin += period_ - since + length;
+        } else {
+          continue;
+        }
+        moved = true;
+      }
+      if (begin - from > period_) return std::nullopt;
+    }
+    taken_.emplace_back(begin % period_, duration);
+    return begin;
+  }
+
+ private:
+  Ticks period_;
+  std::vector<std::pair<Ticks, Ticks>> taken_;
+};
+
+/// Idle time before each next part of one leg: forwards down the ranks and back up, input gradients down and
+/// back up. A pattern may fit only with some.
+using Lags = std::array<Ticks, 4>;
+
+using Pattern = std::vector<std::vector<Part>>;  ///< [position]
+
+/// The replica's first micro-batch as early as the lags and those before and after it allow.
+std::optional<Pattern> place(const Workload& workload, const VirtualStages& shape, int replica, Ticks period,
+                             const Lags& lags) {
+  const MicroBatch mb{replica};
+  Pattern pattern(static_cast<std::size_t>(shape.ranks));
+  std::vector<Cycle> cycles(pattern.size(), Cycle(period));
+  const auto add = [&](int position, Op op, StageId stage, Ticks from) -> std::optional<Ticks> {
+    const auto at = static_cast<std::size_t>(position);
+    const Compute compute{op, stage, mb};
+    const Ticks duration = workload.duration(compute);
+    const auto begin = cycles[at].take(from, duration);
+    if (!begin) return std::nullopt;
+    pattern[at].push_back({compute, *begin, duration});
+    return *begin + duration;
+  };
+  const auto position_of = [&](int stage) {
+    return stage < shape.ranks ? stage : 2 * shape.ranks - 1 - stage;
+  };
+  std::optional<Ticks> end = 0;
+  const int last = 2 * shape.ranks - 1;
+  for (int s = 0; s <= last; ++s) {
+    const Ticks hop = s == 0 ? 0 : workload.forward_hop(StageId{s - 1}, mb).time;
+    const Ticks lag = s == 0 ? 0 : lags[s < shape.ranks ? 0 : 1];
+    end = add(position_of(s), Op::forward, StageId{s}, *end + hop + lag);
+    if (!end) return std::nullopt;
+  }
+  std::vector<Ticks> input_end(static_cast<std::size_t>(last) + 1);
+  for (int s = last; s >= 0; --s) {
+    const Ticks hop = s == last ? 0 : workload.backward_hop(StageId{s + 1}, mb).time;
+    const Ticks lag = s == last ? 0 : lags[s >= shape.ranks ? 2 : 3];
+    end = add(position_of(s), Op::backward_input, StageId{s}, *end + hop + lag);
+    if (!end) return std::nullopt;
+    input_end[static_cast<std::size_t>(s)] = *end;
+  }
+  for (int s = last; s >= 0; --s) {
+    if (!add(position_of(s), Op::backward_weight, StageId{s}, input_end[static_cast<std::size_t>(s)]))
+      return std::nullopt;
+  }
+  return pattern;
+}
+
+/// Pairs that a position keeps at once, micro-batches following each other every `period`.
+int kept(const std::vector<Part>& parts, Ticks period) {
+  int most = 0;
+  for (const Part& at : parts) {
+    if (at.compute.op != Op::forward) continue;
+    Ticks now = 0;
+    for (const Part& part : parts) {
+      // Parts of earlier and later micro-batches that have begun or ended when this one begins.
+      const Ticks event = part.compute.op == Op::forward ? part.begin : part.begin + part.duration;
+      const Ticks since = at.begin - event + (part.begin / period + 2) * period;
+      if (part.compute.op == Op::forward) now += since / period - part.begin / period;
+      if (part.compute.op == Op::backward_weight) now -= since / period - part.begin / period;
+    }
+    most = std::max(most, static_cast<int>(now));
+  }
+  return most;
+}
+
+struct Found {
+  Ticks period = 0;
+  Pattern pattern{};
+  int kept = 0;  ///< on the position that keeps most
+  Ticks end = 0;
+};
+
+/// Patterns of the least period that has any, tried in steps of a fiftieth, in which no position keeps more
+/// than `capacity`: those that use most of it, of these the soonest to end.
+std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape, int replica,
+                            std::int64_t capacity) {
+  constexpr std::size_t kEnough = 5;
+  const MicroBatch mb{replica};
+  Ticks busiest = 1;
+  Ticks forwards = 0;
+  for (int position = 0; position < shape.ranks; ++position) {
+    Ticks work = 0;
+    for (const int chunk : {0, 1}) {
+      const StageId stage = shape.stage(position, chunk);
+      const auto& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
+      work += times.forward + times.input + times.weight;
+      forwards += workload.duration({Op::forward, stage, mb});
+    }
+    busiest = std::max(busiest, work);
+  }
+  const Ticks half = std::max<Ticks>(1, forwards / (Ticks{4} * shape.ranks));  // of a mean forward
+  std::vector<Found> found;
+  for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
+    const Ticks period = (busiest * stretch + 49) / 50;
+    for (int choice = 0; choice < 81; ++choice) {
+      const Lags lags{choice / 27 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half};
+      auto pattern = place(workload, shape, replica, period, lags);
+      if (!pattern) continue;
+      Found one{.period = period};
+      for (const std::vector<Part>& parts : *pattern) {
+        one.kept = std::max(one.kept, kept(parts, period));
+        for (const Part& part : parts) one.end = std::max(one.end, part.begin + part.duration);
+      }
+      if (one.kept > capacity) continue;
+      one.pattern = std::move(*pattern);
+      found.push_back(std::move(one));
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return a.kept != b.kept ? a.kept > b.kept : a.end < b.end;
+  });
+  if (found.size() > kEnough) found.resize(kEnough);
+  return found;
+}
+
+/// All micro-batches of a position, `period` after each other.
+std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int width, int micro_batches) {
+  std::vector<std::pair<Ticks, Compute>> timed;
+  for (const Part& part : parts) {
+    Ticks shift = 0;
+    for (int mb = part.compute.micro_batch.value; mb < micro_batches; mb += width, shift += period) {
+      timed.push_back({part.begin + shift, {part.compute.op, part.compute.stage, MicroBatch{mb}}});
+    }
+  }
+  std::stable_sort(timed.begin(), timed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Compute> order;
+  order.reserve(timed.size());
+  for (const auto& [begin, compute] : timed) order.push_back(compute);
+  return order;
+}
+
+std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages& shape,
+                                   std::int64_t capacity) {
+  std::vector<Orders> seeds;
+  if (shape.virtual_stages != 2) return seeds;
+  for (int replica = 0; replica < shape.width; ++replica) {
+    if (replica >= workload.micro_batches) break;
+    const auto found = patterns(workload, shape, replica, capacity);
+    if (found.empty()) return {};
+    if (replica == 0)
+      seeds.assign(found.size(), Orders(static_cast<std::size_t>(workload.placement.world())));
+    for (std::size_t i = 0; i < seeds.size(); ++i) {
+      const Found& one = found[std::min(i, found.size() - 1)];
+      for (std::size_t position = 0; position < one.pattern.size(); ++position) {
+        const Rank rank = workload.placement.ranks[position][static_cast<std::size_t>(replica)];
+        seeds[i][rank.index()] =
+            unroll(one.pattern[position], one.period, shape.width, workload.micro_batches);
+      }
+    }
+  }
+  return seeds;
+}
+
+}  // namespace
+
+ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
+                          int (*micro_batches)(int ranks)) {
+  ProgramHeader header = make_header(schedule, SegmentKind::train, request);
+  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::v, schedule);
+  const std::int64_t capacity = std::int64_t{shape.virtual_stages} * micro_batches(shape.ranks);
+  // The paper's patterns, for equal times, make good orders for unequal ones too.
+  ScheduleRequest equal = request;
+  equal.costs = nullptr;
+  std::vector<Orders> seeds = pattern_orders(workload_of(equal), shape, capacity);
+  if (request.costs != nullptr) {
+    for (Orders& orders : pattern_orders(workload_of(request), shape, capacity))
+      seeds.push_back(std::move(orders));
+  }
+  const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
+  return synchronous_program(std::move(header), orders, request.clip);
+}
+
+}  // namespace stagecraft

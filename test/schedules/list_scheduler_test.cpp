@@ -1,0 +1,153 @@
+// List scheduling on its own: orders for any costs and any memory that one micro-batch fits in are proved by
+// the checker, keep within the memory, and take the time the simulator says.
+
+#include "schedules/generators/list_scheduler.h"
+
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
+#include "schedules/simulator.h"
+#include "test/schedules/random_programs.h"
+#include "test/support/catch.h"
+
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace stagecraft {
+namespace {
+
+CostTable random_costs(const Placement& placement) {
+  CostTable costs;
+  for (int s = 0; s < placement.stages(); ++s) {
+    StageCosts& stage = costs.stages.emplace_back();
+    stage.forward = Seconds{*rc::gen::inRange(0, 9) / 4.0};
+    stage.backward_input = Seconds{*rc::gen::inRange(0, 9) / 4.0};
+    stage.backward_weight = Seconds{*rc::gen::inRange(0, 9) / 4.0};
+    stage.input = Bytes{*rc::gen::inRange(0, 9)};
+    if (s > 0) costs.stages[static_cast<std::size_t>(s) - 1].output = stage.input;
+  }
+  // Losses, which the orders know nothing of, travel in no time.
+  costs.loss = Bytes{0};
+  costs.network.levels = {{placement.world(), Link{Seconds{0}, 4}}};
+  return costs;
+}
+
+/// What one micro-batch needs on each rank, and now and then more.
+MemoryLimit random_limit(const Placement& placement, int micro_batches) {
+  MemoryLimit limit = stage_limit(placement, 0);
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+    limit.forward[s] = *rc::gen::inRange(0, 6);
+    limit.weight[s] = *rc::gen::inRange<std::int64_t>(0, limit.forward[s] + 1);
+  }
+  for (std::size_t r = 0; r < limit.capacity.size(); ++r) {
+    std::int64_t most = 0;
+    for (int mb = 0; mb < micro_batches; ++mb) {
+      std::int64_t need = 0;
+      for (int s = 0; s < placement.stages(); ++s) {
+        if (placement.rank_of(StageId{s}, MicroBatch{mb}) == Rank{r})
+          need += limit.forward[static_cast<std::size_t>(s)];
+      }
+      most = std::max(most, need);
+    }
+    limit.capacity[r] = most + *rc::gen::inRange(0, 8);
+  }
+  return limit;
+}
+
+bool within(const Orders& orders, const MemoryLimit& limit) {
+  for (std::size_t r = 0; r < orders.size(); ++r) {
+    std::int64_t held = 0;
+    for (const Compute& compute : orders[r]) {
+      const std::int64_t forward = limit.forward[compute.stage.index()];
+      const std::int64_t weight = limit.weight[compute.stage.index()];
+      held += compute.op == Op::forward          ? forward
+              : compute.op == Op::backward_input ? weight - forward
+                                                 : -weight;
+      if (held > limit.capacity[r]) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("list schedules never deadlock and keep within the memory", "[list_scheduler]") {
+  REQUIRE(rc::check([] {
+    ScheduleRequest request{.placement = *rc::gen::arbitrary<bool>() ? random_widths(4) : random_shared(),
+                            .group_sizes = {*rc::gen::inRange(1, 12)}};
+    const int m = request.group_sizes[0];
+    const CostTable costs = random_costs(request.placement);
+    request.costs = &costs;
+    const Workload workload = workload_of(request);
+    const MemoryLimit limit = random_limit(request.placement, m);
+    Policy policy{.patience = *rc::gen::inRange(0, 151)};
+    const auto actions = request.placement.ranks.size() * static_cast<std::size_t>(m);
+    for (auto* of_kind : {&policy.priorities.forward, &policy.priorities.input, &policy.priorities.weight}) {
+      *of_kind = *rc::gen::container<std::vector<Ticks>>(actions, rc::gen::inRange<Ticks>(0, 20));
+    }
+    if (*rc::gen::arbitrary<bool>()) {
+      policy.share =
+          *rc::gen::container<std::vector<int>>(request.placement.ranks.size(), rc::gen::inRange(1, 5));
+    }
+    const Orders orders = list_schedule(workload, limit, policy);
+    RC_ASSERT(within(orders, limit));
+    const auto value = replay(workload, orders);
+    RC_ASSERT(value);
+    const auto program = synchronous_program(
+        ProgramHeader{"custom", SegmentKind::train, request.placement, {m}}, orders, false);
+    const LoweredProgram lowered = lower(program, {.extra_slots = m, .sends_in_flight = 2 * m});
+    RC_ASSERT(check(lowered).accepted());
+    // With room for every transfer the simulator's time is the replay's: both go by the same model.
+    if (request.placement.world() > 1) {
+      const double unit = costs.stages[0].forward.value;
+      const Ticks ticks = workload.times[0][0].forward;
+      const double makespan = simulate(lowered, costs).makespan.value;
+      if (ticks > 0) {
+        const double replayed = static_cast<double>(value->makespan) * unit / static_cast<double>(ticks);
+        RC_ASSERT(std::abs(replayed - makespan) < 1e-6 * (1 + makespan));
+      }
+    }
+    RC_ASSERT(within(best_orders(workload, limit, {orders}), limit));
+    RC_ASSERT(*replay(workload, best_orders(workload, limit, {orders})) <= *value);
+    RC_ASSERT(best_orders(workload, limit).size() == orders.size());
+  }));
+}
+
+TEST_CASE("orders that deadlock have no time", "[list_scheduler]") {
+  const Workload workload = workload_of({.placement = Placement::straight(2), .group_sizes = {2}});
+  const auto all = [](int stage, std::vector<std::pair<Op, int>> list) {
+    std::vector<Compute> order;
+    for (const auto& [op, mb] : list) order.push_back({op, StageId{stage}, MicroBatch{mb}});
+    return order;
+  };
+  using enum Op;
+  const auto first = all(0, {{forward, 0},
+                             {backward_input, 0},
+                             {backward_weight, 0},
+                             {forward, 1},
+                             {backward_input, 1},
+                             {backward_weight, 1}});
+  const auto one_by_one = all(1, {{forward, 0},
+                                  {backward_input, 0},
+                                  {backward_weight, 0},
+                                  {forward, 1},
+                                  {backward_input, 1},
+                                  {backward_weight, 1}});
+  const auto both_first = all(1, {{forward, 0},
+                                  {forward, 1},
+                                  {backward_input, 0},
+                                  {backward_weight, 0},
+                                  {backward_input, 1},
+                                  {backward_weight, 1}});
+  CHECK(replay(workload, {first, both_first}) == std::nullopt);
+  const auto value = replay(workload, {first, one_by_one});
+  REQUIRE(value);
+  // F0 F0' I0' I0 W0, then the same again; W0' runs beside I0. The unit is one tick of unit costs.
+  const Ticks unit = workload.times[0][0].forward;
+  CHECK(value->makespan == 10 * unit);
+  CHECK(value->longest_span == 10 * unit);
+}
+
+}  // namespace stagecraft
