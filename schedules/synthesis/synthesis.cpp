@@ -96,18 +96,18 @@ class Synthesizer {
   }
 
   void search() {
-    constexpr std::size_t kStarts = 4;
     std::vector<Seed> starts = seeds_.best(kStarts);
     if (starts.empty()) return;
-    // Half of what is left on the starts, the rest on what came out best.
-    const std::int64_t each = left() / 2 / static_cast<std::int64_t>(starts.size());
-    for (std::size_t i = 0; i < starts.size() && !done(starts); ++i) improve(starts[i], each, i);
+    const std::int64_t round = kRound * static_cast<std::int64_t>(problem_.computations());
+    const std::int64_t each = std::min(round, left() / 2 / static_cast<std::int64_t>(starts.size()));
+    std::uint64_t draws = 0;
+    for (Seed& start : starts) {
+      if (!done(starts)) improve(start, each, draws++);
+    }
     const auto best = std::min_element(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
       return a.found.price.makespan < b.found.price.makespan;
     });
-    for (std::uint64_t round = 0; round < kRounds && !done(starts); ++round) {
-      improve(*best, left() / static_cast<std::int64_t>(kRounds - round), starts.size() + round);
-    }
+    for (std::int64_t work = round; !done(starts); work *= 2) improve(*best, std::min(work, left()), draws++);
     std::stable_sort(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
       return a.found.price.makespan < b.found.price.makespan;
     });
@@ -154,12 +154,15 @@ class Synthesizer {
   }
   [[nodiscard]] bool spent() const { return left() == 0; }
   [[nodiscard]] bool done(const std::vector<Seed>& seeds) const {
+    const auto& beat = request_.budget.to_beat;
+    if (beat && result_.bound.seconds >= beat->value) return true;
     return spent() || !go_on_ || std::any_of(seeds.begin(), seeds.end(), [&](const Seed& seed) {
              return synthesis::meets(seed.found.price.makespan, result_.bound.seconds);
            });
   }
 
-  static constexpr std::uint64_t kRounds = 4;
+  static constexpr std::size_t kStarts = 4;
+  static constexpr std::int64_t kRound = 2000;  ///< orders that the first rounds price, if the budget has so many
 
   const SynthesisRequest& request_;
   synthesis::Problem problem_;

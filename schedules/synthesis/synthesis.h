@@ -35,6 +35,8 @@ struct SynthesisBudget {
   std::int64_t work = 300'000;
   /// Asked now and then, with the best makespan so far; false stops the search. For limits in time and for progress.
   std::function<bool(Seconds makespan)> go_on{};
+  /// Where the bound says that nothing faster than this can come, there is no search.
+  std::optional<Seconds> to_beat{};
 };
 
 struct SynthesisRequest {
