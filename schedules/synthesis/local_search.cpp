@@ -97,7 +97,9 @@ class Search {
       return true;
     }
     const Price& price = pricing_.run(now_);
-    if (!price.finishes() || cost(price) > cost(now_price_) + threshold * draws_.fraction()) {
+    if (!price.finishes() || cost(price) > cost(now_price_) + threshold * draws_.fraction() ||
+        (pricing_.extra_slots() > LoweringOptions{}.extra_slots &&
+         !fits(problem_, now_, pricing_.extra_slots()))) {
       order = before_;
       return true;
     }

@@ -1,6 +1,5 @@
 #include "schedules/synthesis/memory.h"
 
-#include "schedules/lowering.h"
 #include "schedules/segments.h"
 
 #include <algorithm>
@@ -12,7 +11,8 @@ namespace {
 /// One rank's list as lowering would have it. Bytes are those alive after the actions so far.
 class RankMemory {
  public:
-  RankMemory(const Problem& problem, Rank rank) : problem_(problem), rank_(rank) {
+  RankMemory(const Problem& problem, Rank rank, int extra_slots)
+      : problem_(problem), rank_(rank), extra_slots_(extra_slots) {
     desks_.resize(problem.seats_of(rank).size());
     for (Desk& desk : desks_) desk.finished.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
   }
@@ -49,8 +49,8 @@ class RankMemory {
     std::vector<char> finished;                         // per micro-batch: its weight part is done
   };
 
-  [[nodiscard]] static int slots_of(const Channel& channel) {
-    return std::min(channel.held + LoweringOptions{}.extra_slots, channel.transfers);
+  [[nodiscard]] int slots_of(const Channel& channel) const {
+    return std::min(channel.held + extra_slots_, channel.transfers);
   }
   [[nodiscard]] Desk& desk(StageId stage) {
     const auto& seats = problem_.seats_of(rank_);
@@ -162,6 +162,7 @@ class RankMemory {
 
   const Problem& problem_;
   Rank rank_;
+  int extra_slots_;
   std::vector<Desk> desks_;
   Bytes now_;
   Bytes peak_;
@@ -169,8 +170,15 @@ class RankMemory {
 
 }  // namespace
 
-Bytes peak_memory(const Problem& problem, Rank rank, const Order& order) {
-  return RankMemory(problem, rank).run(order);
+Bytes peak_memory(const Problem& problem, Rank rank, const Order& order, int extra_slots) {
+  return RankMemory(problem, rank, extra_slots).run(order);
+}
+
+bool fits(const Problem& problem, const Orders& orders, int extra_slots) {
+  for (std::size_t r = 0; problem.capacity() && r < orders.size(); ++r) {
+    if (peak_memory(problem, Rank{r}, orders[r], extra_slots) > *problem.capacity()) return false;
+  }
+  return true;
 }
 
 Bytes standing_memory(const Problem& problem, Rank rank) {

@@ -1,15 +1,21 @@
 #pragma once
 
 // The memory proof's peak of one rank (schedules/checker/memory.cpp has the contract), read off the rank's own order
-// with lowering's default options. It is the proof's figure unless the rendezvous rule needs more slots than usual;
-// the proof has the last word on what a search returns.
+// with lowering's default options. The proof still has the last word on what a search returns.
 
+#include "schedules/lowering.h"
 #include "schedules/synthesis/problem.h"
 
 namespace stagecraft::synthesis {
 
-/// Linear in the order's length. `order` is of a rank of well-formed orders.
-[[nodiscard]] Bytes peak_memory(const Problem& problem, Rank rank, const Order& order);
+/// Linear in the order's length. `order` is of a rank of well-formed orders; `extra_slots` are those that lowering gives
+/// a channel beyond the ones read at once: the usual ones, or more where the rendezvous rule needs them
+/// (Pricing::extra_slots).
+[[nodiscard]] Bytes peak_memory(const Problem& problem, Rank rank, const Order& order,
+                                int extra_slots = LoweringOptions{}.extra_slots);
+
+/// Whether every rank is within the capacity, if there is one.
+[[nodiscard]] bool fits(const Problem& problem, const Orders& orders, int extra_slots = LoweringOptions{}.extra_slots);
 
 /// What `rank` holds whatever its order: weights, optimizer state, gradients and the batches read ahead.
 [[nodiscard]] Bytes standing_memory(const Problem& problem, Rank rank);

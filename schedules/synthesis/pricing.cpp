@@ -57,6 +57,7 @@ const Price& Pricing::run(const Orders& orders) {
   static_assert(LoweringOptions{}.sends_in_flight == std::tuple_size_v<decltype(Window::sends)>);
   constexpr int usual = LoweringOptions{}.extra_slots;
   ++runs_;
+  extra_slots_ = usual;
   count_held(orders);
   if (!pass(orders, usual)) {
     // As lowering does: as few more slots as make it work, if any number does.
@@ -75,6 +76,7 @@ const Price& Pricing::run(const Orders& orders) {
       }
     }
     pass(orders, high);
+    extra_slots_ = high;
   }
   conclude();
   return price_;

@@ -37,6 +37,8 @@ class Pricing {
   /// Of the last run: when a rank's i-th computation began and ended, seconds.
   [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return begins_[rank.index()]; }
   [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return ends_[rank.index()]; }
+  /// Slots beyond those read at once that the last run's orders need under the rendezvous rule.
+  [[nodiscard]] int extra_slots() const { return extra_slots_; }
   /// Computations priced so far: what a search is budgeted by.
   [[nodiscard]] std::int64_t work() const { return work_; }
   [[nodiscard]] std::int64_t runs() const { return runs_; }
@@ -91,6 +93,7 @@ class Pricing {
   std::vector<char> computed_;     // per rank: that one is done, what it sends is not
   std::vector<char> awake_;        // per rank: may go on
   std::vector<std::vector<double>> begins_, ends_;
+  int extra_slots_ = 0;
   Price price_;
   std::int64_t work_ = 0;
   std::int64_t runs_ = 0;

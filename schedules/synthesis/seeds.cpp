@@ -83,10 +83,9 @@ void Seeds::add_within(const std::string& name, const std::function<Orders(const
 }
 
 bool Seeds::add(const std::string& name, const Orders& orders) {
-  for (int r = 0; problem_.capacity() && r < problem_.ranks(); ++r) {
-    if (peak_memory(problem_, Rank{r}, orders[static_cast<std::size_t>(r)]) > *problem_.capacity()) return false;
-  }
+  if (!fits(problem_, orders)) return false;
   const Price price = pricing_.run(orders);
+  if (!fits(problem_, orders, pricing_.extra_slots())) return false;
   if (price.finishes()) seeds_.push_back({name, {orders, price}});
   return true;
 }
