@@ -77,8 +77,8 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
   return request;
 }
 
-/// "placement 3 of 9, best step 12.3 ms" on stderr while a search goes on; on a terminal only, and not before a second
-/// has passed.
+/// "placement 3 of 9, best step 12.3 ms" on stderr while a search goes on; on a terminal only, and not before
+/// a second has passed.
 class SearchLine {
  public:
   ~SearchLine() {
@@ -120,8 +120,9 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   const Schedule& schedule = find_schedule(arguments.request.schedule.name, {"--schedule", ""});
   if (arguments.time_limit) {
     if (arguments.config.empty() && !schedule.searched) {
-      throw InputError({"--time-limit", ""},
-                       fmt::format("{} is not searched for: its plan takes no time; for --schedule auto", schedule.name));
+      throw InputError(
+          {"--time-limit", ""},
+          fmt::format("{} is not searched for: its plan takes no time; for --schedule auto", schedule.name));
     }
     arguments.request.search.time_limit = Seconds{*arguments.time_limit};
   }
@@ -182,9 +183,10 @@ void add_plan(CLI::App& app) {
                    "samples; a size in the profile (default: the only one there)")
       ->type_name("N");
   command
-      ->add_option("--time-limit", arguments->time_limit,
-                   "auto: seconds to search for an order and a placement (default: a fixed amount of work, and so the "
-                   "same plan every time)")
+      ->add_option(
+          "--time-limit", arguments->time_limit,
+          "auto: seconds to search for an order and a placement (default: a fixed amount of work, and so the "
+          "same plan every time)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--stages", arguments->request.stages, "as many stages (default: what is fastest)")

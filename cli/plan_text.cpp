@@ -24,7 +24,8 @@ std::vector<int> cuts_of(const Plan& plan) {
 /// 1240 as "1,240".
 std::string with_commas(std::int64_t n) {
   std::string text = fmt::format("{}", n);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<std::size_t>(at), ",");
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
   return text;
 }
 
@@ -57,8 +58,8 @@ std::string candidates_table(const PlanResult& result) {
   Table table({"<", "stages", "<placement", "step ms", "bubble", "most memory", "<bound by", "<cuts"});
   const auto row = [&](const PlanCandidate& candidate, const char* mark) {
     const Prediction& predicted = *candidate.plan.predicted;
-    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement, format_ms(predicted.step),
-               format_percent(predicted.bubble),
+    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
+               format_ms(predicted.step), format_percent(predicted.bubble),
                format_bytes(*std::max_element(predicted.memory.begin(), predicted.memory.end())),
                candidate.bound_by, fmt::format("{}", fmt::join(cuts_of(candidate.plan), ","))});
   };
@@ -111,7 +112,8 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
 
 Json plan_json(const PlanResult& result) {
   const auto search_json = [](const SearchResult& search) {
-    return Json{{"from", search.from}, {"orders", search.orders}, {"gap", search.gap}, {"optimal", search.optimal}};
+    return Json{
+        {"from", search.from}, {"orders", search.orders}, {"gap", search.gap}, {"optimal", search.optimal}};
   };
   const auto brief = [&](const PlanCandidate& candidate) {
     Json json;

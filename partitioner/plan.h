@@ -115,7 +115,8 @@ void describe(V& v, Plan& p) {
   v.optional("dtype", p.dtype, "of the parameters");
   v.required("stages", p.stages, "in model order", json::non_empty());
   v.required("schedule", p.schedule, "the program's generator");
-  v.optional("program", p.program, "the order of one step that was searched for; absent: the schedule makes it");
+  v.optional("program", p.program,
+             "the order of one step that was searched for; absent: the schedule makes it");
   v.required("micro_batches", p.micro_batches, "of one step", json::between(1, kMostMicroBatches));
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
@@ -125,13 +126,13 @@ void describe(V& v, Plan& p) {
 }
 
 /// Stages contiguous from layer 0, ranks 0..n-1 each used, cost table of matching length, known schedule.
-/// A program, if there is one, is for as many micro-batches, complete, and accepted by the checker but for its
-/// memory. Throws InputError with `file` and the pointer.
+/// A program, if there is one, is for as many micro-batches, complete, and accepted by the checker but for
+/// its memory. Throws InputError with `file` and the pointer.
 void validate(const Plan& plan, const std::string& file);
 [[nodiscard]] Plan read_plan(const std::string& path);  ///< parse, read, validate
 
-/// The plan's program of one segment, with `group_sizes` micro-batches a group: the plan's own for a step of its size,
-/// otherwise (the shorter last step of an epoch) what the schedule generates.
+/// The plan's program of one segment, with `group_sizes` micro-batches a group: the plan's own for a step of
+/// its size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
 
 /// The form in which a plan carries a synchronous program of one step.

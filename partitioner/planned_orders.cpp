@@ -93,10 +93,11 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
     auto& order = orders.emplace_back();
     for (const Action& action : read.ranks[r]) {
       if (!is_compute(action.op) || action.op == Op::recompute || action.version != Version{0}) {
-        throw InputError({file, fmt::format("/program/ranks/{}", r)},
-                         fmt::format("{}: expected forwards and backwards (F, I, W, B) of version 0 only; the rest of "
-                                     "a step is added",
-                                     describe_action(action)));
+        throw InputError(
+            {file, fmt::format("/program/ranks/{}", r)},
+            fmt::format("{}: expected forwards and backwards (F, I, W, B) of version 0 only; the rest of "
+                        "a step is added",
+                        describe_action(action)));
       }
       order.push_back({action.op, action.stage, action.micro_batch});
     }
@@ -107,8 +108,9 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
 
 void validate_carried(const Plan& plan, const std::string& file) {
   if (!find_schedule(plan.schedule.name).synchronous) {
-    throw InputError({file, "/program"},
-                     fmt::format("a program of one step is for synchronous schedules; {} is not", plan.schedule.name));
+    throw InputError(
+        {file, "/program"},
+        fmt::format("a program of one step is for synchronous schedules; {} is not", plan.schedule.name));
   }
   if (plan.program->micro_batches != plan.micro_batches) {
     throw InputError({file, "/program/micro_batches"},

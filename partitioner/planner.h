@@ -25,8 +25,8 @@ struct SearchProgress {
 
 /// For schedules that are searched for (Schedule::searched): how long, over all placements.
 struct SearchBudget {
-  std::int64_t work = 2'000'000;      ///< computations priced a placement: the same plan from the same request
-  std::optional<Seconds> time_limit;  ///< instead: as much as there is time for
+  std::int64_t work = 2'000'000;  ///< computations priced a placement: the same plan from the same request
+  std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
 };
 
@@ -50,14 +50,14 @@ struct SearchResult {
 
 struct PlanCandidate {
   Plan plan;
-  std::string bound_by;  ///< "compute of stage 2", "link 0 -> 1"
+  std::string bound_by;     ///< "compute of stage 2", "link 0 -> 1"
   std::string placement{};  ///< "straight", "loop of 2 a rank", "v of 2 a rank"
   std::optional<SearchResult> search{};
 };
 
 struct PlanResult {
   PlanCandidate best;
-  std::vector<PlanCandidate> others;    ///< the best of each other stage count and placement, by predicted step
+  std::vector<PlanCandidate> others;  ///< the best of each other stage count and placement, by predicted step
   std::vector<std::string> infeasible;  ///< stage counts (and placements) that do not fit, and by how much
 };
 

@@ -1,5 +1,6 @@
-// An order made for the costs: searched for, in a small budget that is counted in work, so that every rank finds the
-// same. `stagecraft plan` searches longer, over placements too, and puts what it found into the plan.
+// An order made for the costs: searched for, in a small budget that is counted in work, so that every rank
+// finds the same. `stagecraft plan` searches longer, over placements too, and puts what it found into the
+// plan.
 
 #include "schedules/generators/assembly.h"
 #include "schedules/synthesis/synthesis.h"
@@ -37,13 +38,14 @@ ScheduleProgram build(const ScheduleRequest& request) {
 }  // namespace
 
 Schedule auto_schedule() {
-  return {.name = "auto",
-          .summary = "an order searched for, from the costs and within the memory; never behind any other's here",
-          .paper = "list scheduling and threshold accepting over every other schedule; docs/synthesis.md",
-          .synchronous = true,
-          .orders_by_time = true,
-          .searched = true,
-          .build = build};
+  return {
+      .name = "auto",
+      .summary = "an order searched for, from the costs and within the memory; never behind any other's here",
+      .paper = "list scheduling and threshold accepting over every other schedule; docs/synthesis.md",
+      .synchronous = true,
+      .orders_by_time = true,
+      .searched = true,
+      .build = build};
 }
 
 }  // namespace stagecraft

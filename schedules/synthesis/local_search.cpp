@@ -182,7 +182,8 @@ class Search {
     }
     if (c.op != Op::backward_input || here + 1 == order.end()) return false;
     const Compute& next = *(here + 1);
-    if (next.op != Op::backward_weight || next.stage != c.stage || next.micro_batch != c.micro_batch) return false;
+    if (next.op != Op::backward_weight || next.stage != c.stage || next.micro_batch != c.micro_batch)
+      return false;
     c.op = Op::backward;
     order.erase(here + 1);
     return true;
@@ -199,7 +200,8 @@ class Search {
       for (std::size_t i = 0; i < begins.size(); ++i) {
         if (begins[i] > (i == 0 ? 0 : ends[i - 1])) gaps_[r].push_back(i);
       }
-      if (!ends.empty() && (pricing_.ends(Rank{last_rank}).empty() || ends.back() > pricing_.ends(Rank{last_rank}).back())) {
+      if (!ends.empty() &&
+          (pricing_.ends(Rank{last_rank}).empty() || ends.back() > pricing_.ends(Rank{last_rank}).back())) {
         last_rank = r;
       }
     }
@@ -239,8 +241,8 @@ class Search {
   Price now_price_;
   Found best_;
   Order before_;
-  std::size_t chosen_ = 0;  // a place on the chosen rank
-  std::vector<std::vector<std::size_t>> gaps_;                    // per rank, what idle time is before
+  std::size_t chosen_ = 0;                                     // a place on the chosen rank
+  std::vector<std::vector<std::size_t>> gaps_;                 // per rank, what idle time is before
   std::vector<std::pair<std::size_t, std::size_t>> critical_;  // rank, place
   int barren_ = 0;
 };

@@ -30,7 +30,8 @@ double preemptive(std::vector<Job> jobs) {
   std::size_t next = 0;
   while (next < jobs.size() || !waiting.empty()) {
     if (waiting.empty()) now = std::max(now, jobs[next].head);
-    for (; next < jobs.size() && jobs[next].head <= now; ++next) waiting.emplace(jobs[next].tail, jobs[next].seconds);
+    for (; next < jobs.size() && jobs[next].head <= now; ++next)
+      waiting.emplace(jobs[next].tail, jobs[next].seconds);
     const auto [tail, left] = waiting.top();
     waiting.pop();
     const double until = next < jobs.size() ? std::min(jobs[next].head, now + left) : now + left;
@@ -54,7 +55,8 @@ class Bounds {
     weight_.resize(all);
     flush_.resize(static_cast<std::size_t>(problem.ranks()), 0);
     for (const Seat& seat : problem.seats()) flush_[seat.rank.index()] += seat.step;
-    if (problem.clip()) std::fill(flush_.begin(), flush_.end(), *std::max_element(flush_.begin(), flush_.end()));
+    if (problem.clip())
+      std::fill(flush_.begin(), flush_.end(), *std::max_element(flush_.begin(), flush_.end()));
     find_heads();
     find_tails();
   }
@@ -95,8 +97,9 @@ class Bounds {
       for (int s = last; s >= 0; --s) {
         Job& input = input_[at(s, mb)];
         input.seconds = problem_.seat(StageId{s}, micro_batch).input_part;
-        input.head = s == last ? end(forward_[at(s, mb)])
-                               : end(input_[at(s + 1, mb)]) + problem_.gradient_seconds(StageId{s}, micro_batch);
+        input.head = s == last
+                         ? end(forward_[at(s, mb)])
+                         : end(input_[at(s + 1, mb)]) + problem_.gradient_seconds(StageId{s}, micro_batch);
         Job& weight = weight_[at(s, mb)];
         weight.seconds = problem_.seat(StageId{s}, micro_batch).weight_part;
         weight.head = end(input);
@@ -112,7 +115,8 @@ class Bounds {
       for (int s = 0; s <= last; ++s) {
         Job& weight = weight_[at(s, mb)];
         weight.tail = flush_[problem_.seat(StageId{s}, micro_batch).rank.index()];
-        if (mb + width(s) < micro_batches_) weight.tail = std::max(weight.tail, whole(weight_[at(s, mb + width(s))]));
+        if (mb + width(s) < micro_batches_)
+          weight.tail = std::max(weight.tail, whole(weight_[at(s, mb + width(s))]));
         Job& input = input_[at(s, mb)];
         input.tail = whole(weight);
         if (s > 0) {
@@ -127,7 +131,8 @@ class Bounds {
           job.tail = std::max(job.tail, problem_.activation_seconds(StageId{s + 1}, micro_batch) +
                                             whole(forward_[at(s + 1, mb)]));
         }
-        if (mb + width(s) < micro_batches_) job.tail = std::max(job.tail, whole(forward_[at(s, mb + width(s))]));
+        if (mb + width(s) < micro_batches_)
+          job.tail = std::max(job.tail, whole(forward_[at(s, mb + width(s))]));
       }
     }
   }
@@ -151,15 +156,18 @@ class Bounds {
   [[nodiscard]] double memory_of(Rank rank) const {
     const auto room = static_cast<double>((*problem_.capacity() - standing_memory(problem_, rank)).value);
     if (room <= 0) return 0;  // nothing fits, and nothing is to be bounded
-    double area = 0;
+    double area = 0;          // up to the last input part
+    double area_to_end = 0;   // up to the last weight part
     double stretch = 0;
     double head = kInfinite;
     double tail = kInfinite;
+    double tail_to_end = kInfinite;
     for (const std::size_t i : problem_.seats_of(rank)) {
       const Seat& seat = problem_.seats()[i];
       if (seat.count == 0) continue;
       const StageCosts& c = problem_.costs(seat.stage);
-      const Bytes grows = c.kept_for_input + (c.output_kept && seat.stage < problem_.last_stage() ? c.output : Bytes{});
+      const Bytes grows =
+          c.kept_for_input + (c.output_kept && seat.stage < problem_.last_stage() ? c.output : Bytes{});
       const double before = c.forward_peak >= grows ? 0 : seat.forward;  // the forward itself does not count
       const auto bytes = static_cast<double>(kept_a_micro_batch(problem_, seat).value);
       double turn = kInfinite;
@@ -168,15 +176,20 @@ class Bounds {
         const std::size_t here = at(seat.stage.value, mb);
         head = std::min(head, forward_[here].head + before);
         tail = std::min(tail, input_[here].tail);
+        tail_to_end = std::min(tail_to_end, weight_[here].tail);
         turn = std::min(turn, round_trip(seat.stage.value, MicroBatch{mb}) - before);
       }
       area += bytes * turn * seat.count;
+      area_to_end += (bytes * turn +
+                      static_cast<double>(kept_for_weight_part(problem_, seat).value) * seat.weight_part) *
+                     seat.count;
       if (problem_.seats_of(rank).size() == 1 && bytes > 0) {
         const double at_once = std::max(1.0, std::floor(room / bytes));
         stretch = std::ceil(seat.count / at_once) * turn;
       }
     }
-    return head == kInfinite ? 0 : head + std::max(stretch, area / room) + tail;
+    if (head == kInfinite) return 0;
+    return head + std::max(std::max(stretch, area / room) + tail, area_to_end / room + tail_to_end);
   }
 
   /// From the start of a forward to the end of its input part, if nothing is waited for.
@@ -186,7 +199,8 @@ class Bounds {
       const Seat& seat = problem_.seat(StageId{s}, mb);
       seconds += seat.forward + seat.input_part;
       if (s > stage) {
-        seconds += problem_.activation_seconds(StageId{s}, mb) + problem_.gradient_seconds(StageId{s - 1}, mb);
+        seconds +=
+            problem_.activation_seconds(StageId{s}, mb) + problem_.gradient_seconds(StageId{s - 1}, mb);
       }
     }
     return seconds;

@@ -25,7 +25,8 @@ class RankMemory {
         backward(c);
       }
     }
-    // Losses to print: one slot a replica that sends one; there are more slots than that only for more groups.
+    // Losses to print: one slot a replica that sends one; there are more slots than that only for more
+    // groups.
     Bytes slots = losses_received();
     for (std::size_t i = 0; i < desks_.size(); ++i) {
       const Seat& seat = problem_.seats()[problem_.seats_of(rank_)[i]];
@@ -122,7 +123,8 @@ class RankMemory {
     } else if (here(stage - 1, c.micro_batch)) {
       // The stage before may have kept its output for itself, too.
       const StageCosts& before = problem_.costs(StageId{stage - 1});
-      if (!before.output_kept || desk(StageId{stage - 1}).finished[c.micro_batch.index()]) drop(before.output);
+      if (!before.output_kept || desk(StageId{stage - 1}).finished[c.micro_batch.index()])
+        drop(before.output);
     } else {
       --at.activations.reading;
     }
@@ -155,7 +157,8 @@ class RankMemory {
     Bytes slots;
     if (rank_ != problem_.printing_rank()) return slots;
     for (const Seat& seat : problem_.seats()) {
-      if (seat.stage == problem_.last_stage() && seat.count > 0 && seat.rank != rank_) slots += problem_.costs().loss;
+      if (seat.stage == problem_.last_stage() && seat.count > 0 && seat.rank != rank_)
+        slots += problem_.costs().loss;
     }
     return slots;
   }
@@ -205,6 +208,12 @@ Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat) {
   if (received) kept += c.input;
   if (seat.stage == problem.last_stage()) return kept + c.targets;
   return c.output_kept ? kept + c.output : kept;
+}
+
+Bytes kept_for_weight_part(const Problem& problem, const Seat& seat) {
+  const StageCosts& c = problem.costs(seat.stage);
+  const Bytes targets = seat.stage == problem.last_stage() ? c.targets : Bytes{};
+  return kept_a_micro_batch(problem, seat) - c.kept_for_input - targets + c.kept_for_weight;
 }
 
 }  // namespace stagecraft::synthesis

@@ -224,8 +224,8 @@ void Pricing::post_next(Channel& channel, double now) {
   awake_[from_[transfer]] = 1;
 }
 
-/// The flush: replicas wait for each other, and all ranks where the norm is agreed on; then they step, and what
-/// is under way ends.
+/// The flush: replicas wait for each other, and all ranks where the norm is agreed on; then they step, and
+/// what is under way ends.
 void Pricing::conclude() {
   double sum = 0;
   for (const double end : clock_) sum += end;
@@ -235,7 +235,8 @@ void Pricing::conclude() {
     for (const Rank rank : replicas) latest = std::max(latest, clock_[rank.index()]);
     for (const Rank rank : replicas) clock_[rank.index()] = latest;
   }
-  if (problem_.clip()) std::fill(clock_.begin(), clock_.end(), *std::max_element(clock_.begin(), clock_.end()));
+  if (problem_.clip())
+    std::fill(clock_.begin(), clock_.end(), *std::max_element(clock_.begin(), clock_.end()));
   for (const Seat& seat : problem_.seats()) clock_[seat.rank.index()] += seat.step;
   clock_[problem_.printing_rank().index()] = std::max(clock_[problem_.printing_rank().index()], losses_);
   double makespan = std::max(losses_, *std::max_element(clock_.begin(), clock_.end()));

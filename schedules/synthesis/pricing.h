@@ -1,10 +1,11 @@
 #pragma once
 
-// What an order is worth, fast enough for the inner loop of a search: the makespan of the program that lowering makes
-// of it, without making it. Slots, posts and the waits for earlier sends are those of lowering.h with its default
-// options, times those of simulator.h where every pair of ranks has its links for itself; reductions and the norm
-// agreement take no time here but to wait for each other. With those out of the way it is the simulator's makespan to
-// the last bit. Nothing relies on that: what a search returns is priced and proved as a program.
+// What an order is worth, fast enough for the inner loop of a search: the makespan of the program that
+// lowering makes of it, without making it. Slots, posts and the waits for earlier sends are those of
+// lowering.h with its default options, times those of simulator.h where every pair of ranks has its links for
+// itself; reductions and the norm agreement take no time here but to wait for each other. With those out of
+// the way it is the simulator's makespan to the last bit. Nothing relies on that: what a search returns is
+// priced and proved as a program.
 
 #include "schedules/synthesis/problem.h"
 
@@ -20,18 +21,20 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Price {
   double makespan = kNever;  ///< infinite: deadlock
-  double mean_end = kNever;  ///< of the ranks' last computations: of equal makespans the one with less is nearer to a
-                             ///< better one
+  double mean_end = kNever;  ///< of the ranks' last computations: of equal makespans the one with less is
+                             ///< nearer to a better one
   [[nodiscard]] bool finishes() const { return makespan < kNever; }
 };
 
-/// Prices orders of one problem. Allocates only for orders longer than all before. Not safe for two threads at once.
+/// Prices orders of one problem. Allocates only for orders longer than all before. Not safe for two threads
+/// at once.
 class Pricing {
  public:
   /// Keeps a reference to `problem`.
   explicit Pricing(const Problem& problem);
 
-  /// `orders` are well formed. Linear in their length, unless the rendezvous rule needs more slots than usual.
+  /// `orders` are well formed. Linear in their length, unless the rendezvous rule needs more slots than
+  /// usual.
   const Price& run(const Orders& orders);
 
   /// Of the last run: when a rank's i-th computation began and ended, seconds.

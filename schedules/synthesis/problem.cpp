@@ -90,7 +90,8 @@ bool well_formed(const Problem& problem, const Orders& orders) {
       const auto behind = [&](int stage, const std::vector<bool>& done) {
         if (stage < 0 || stage >= problem.stages()) return true;
         if (!problem.hand_off(c.stage, StageId{stage}, c.micro_batch)) return true;
-        return static_cast<bool>(done[static_cast<std::size_t>(stage) * micro_batches + c.micro_batch.index()]);
+        return static_cast<bool>(
+            done[static_cast<std::size_t>(stage) * micro_batches + c.micro_batch.index()]);
       };
       switch (c.op) {
         case Op::forward:

@@ -12,8 +12,8 @@
 
 namespace stagecraft::synthesis {
 
-/// What one rank computes, in order; of all ranks the only thing that is searched for. Forwards of a replica go in
-/// micro-batch order, and so do its backwards or their input and weight parts.
+/// What one rank computes, in order; of all ranks the only thing that is searched for. Forwards of a replica
+/// go in micro-batch order, and so do its backwards or their input and weight parts.
 using Order = std::vector<Compute>;
 
 /// One stage on one of its ranks, with every width-th micro-batch. Times are seconds on that rank.

@@ -64,10 +64,9 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
   if (!well_formed(problem_, orders)) return;
   const Priorities priorities = priorities_of(workload_, orders);
   for (const int patience : {0, 100}) {
-    add_within(name + " squeezed",
-               [&](const MemoryLimit& limit) {
-                 return list_schedule(workload_, limit, {.priorities = priorities, .patience = patience});
-               });
+    add_within(name + " squeezed", [&](const MemoryLimit& limit) {
+      return list_schedule(workload_, limit, {.priorities = priorities, .patience = patience});
+    });
   }
 }
 
@@ -129,8 +128,10 @@ MemoryLimit Seeds::limit_of(double share) const {
   for (std::size_t r = 0; r < limit.capacity.size(); ++r) {
     limit.capacity[r] = most[r];
     if (!problem_.capacity()) continue;
-    const std::int64_t room = (*problem_.capacity() - standing_memory(problem_, Rank{r})).value - transient[r];
-    limit.capacity[r] = std::clamp(static_cast<std::int64_t>(static_cast<double>(room) * share), least[r], most[r]);
+    const std::int64_t room =
+        (*problem_.capacity() - standing_memory(problem_, Rank{r})).value - transient[r];
+    limit.capacity[r] =
+        std::clamp(static_cast<std::int64_t>(static_cast<double>(room) * share), least[r], most[r]);
   }
   return limit;
 }

@@ -113,8 +113,9 @@ class Synthesizer {
     });
     // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
-      ProgramHeader header = make_header("auto", SegmentKind::train,
-                                         {.placement = request_.placement, .group_sizes = {request_.micro_batches}});
+      ProgramHeader header =
+          make_header("auto", SegmentKind::train,
+                      {.placement = request_.placement, .group_sizes = {request_.micro_batches}});
       auto judged =
           judge(synchronous_program(std::move(header), seed.found.orders, request_.clip), seed.name);
       if (!judged) continue;
@@ -127,7 +128,9 @@ class Synthesizer {
   void improve(Seed& seed, std::int64_t work, std::uint64_t draws) {
     synthesis::SearchLimits limits{.work = work, .bound = result_.bound.seconds, .draws = draws};
     if (request_.budget.go_on) {
-      limits.go_on = [&](double makespan) { return go_on_ = go_on_ && request_.budget.go_on(Seconds{makespan}); };
+      limits.go_on = [&](double makespan) {
+        return go_on_ = go_on_ && request_.budget.go_on(Seconds{makespan});
+      };
     }
     seed.found = synthesis::local_search(problem_, pricing_, seed.found, limits);
   }
@@ -162,7 +165,8 @@ class Synthesizer {
   }
 
   static constexpr std::size_t kStarts = 4;
-  static constexpr std::int64_t kRound = 2000;  ///< orders that the first rounds price, if the budget has so many
+  static constexpr std::int64_t kRound =
+      2000;  ///< orders that the first rounds price, if the budget has so many
 
   const SynthesisRequest& request_;
   synthesis::Problem problem_;

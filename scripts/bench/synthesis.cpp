@@ -3,11 +3,12 @@
 //   cmake --preset planner -DSTAGECRAFT_BENCH=ON && ninja -C build-planner bench_synthesis
 //   build-planner/scripts/bench/bench_synthesis [SETS] [WORK]
 //
-// SETS sets of costs (200), WORK computations priced a placement (1,000,000). A set is a model of 2 p uneven parts: a
-// straight pipeline has two of them a stage, a loop or V one. Caps are shares of what 1F1B's fullest rank needs on the
-// straight one. The bound over placements is the least of theirs.
+// SETS sets of costs (200), WORK computations priced a placement (1,000,000). A set is a model of 2 p uneven
+// parts: a straight pipeline has two of them a stage, a loop or V one. Caps are shares of what 1F1B's fullest
+// rank needs on the straight one. The bound over placements is the least of theirs.
 
 #include "schedules/synthesis/synthesis.h"
+
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>
@@ -92,7 +93,8 @@ int main(int argc, char** argv) {
   const std::int64_t work = argc > 2 ? std::atoll(argv[2]) : 1'000'000;
   fmt::print("{} sets of costs, p = 2..6, m = p..3p; {} computations priced a placement\n\n", sets, work);
   fmt::print(
-      "| placements | memory cap | library fits | synthesis fits | faster than the library's best | never slower | gain: mean "
+      "| placements | memory cap | library fits | synthesis fits | faster than the library's best | never "
+      "slower | gain: mean "
       "| least | most | proved optimal | gap to the bound: mean | most | s each |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const bool all : {false, true}) {
@@ -129,11 +131,13 @@ int main(int argc, char** argv) {
       const auto percent = [&](double share) {
         return row.compared == 0 ? std::string("-") : fmt::format("{:.2f} %", 100 * share);
       };
-      fmt::print("| {} | {} | {} of {} | {} | {} of {} | {} | {} | {} | {} | {:.0f} % | {:.2f} % | {:.2f} % | {:.2f} |\n",
-                 all ? "straight, loop, V" : "straight", cap > 0 ? fmt::format("{}", cap) : "none", row.library_fits,
-                 row.sets, row.fits, row.better, row.compared, row.worse == 0 ? "yes" : "NO", percent(row.gain / n),
-                 percent(row.least_gain), percent(row.most_gain), 100 * row.optimal / fits, 100 * row.gap / fits,
-                 100 * row.most_gap, row.seconds / std::max(1, row.sets));
+      fmt::print(
+          "| {} | {} | {} of {} | {} | {} of {} | {} | {} | {} | {} | {:.0f} % | {:.2f} % | {:.2f} % | "
+          "{:.2f} |\n",
+          all ? "straight, loop, V" : "straight", cap > 0 ? fmt::format("{}", cap) : "none", row.library_fits,
+          row.sets, row.fits, row.better, row.compared, row.worse == 0 ? "yes" : "NO", percent(row.gain / n),
+          percent(row.least_gain), percent(row.most_gain), 100 * row.optimal / fits, 100 * row.gap / fits,
+          100 * row.most_gap, row.seconds / std::max(1, row.sets));
       std::fflush(stdout);
     }
   }

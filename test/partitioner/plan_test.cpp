@@ -131,7 +131,8 @@ TEST_CASE("a carried order that cannot be is refused where it is wrong", "[plan]
   };
   CHECK(with({"F0 F1 B0 B1", "F0 B0 F1 B1"}).empty());
   begins(with({"F0 F1 B0 B1"}), "p.json: /program/ranks: 1 ranks' orders for 2 ranks");
-  begins(with({"F0 B0", "F0 B0"}, 1), "p.json: /program/micro_batches: expected 2, as the plan has in a step, found 1");
+  begins(with({"F0 B0", "F0 B0"}, 1),
+         "p.json: /program/micro_batches: expected 2, as the plan has in a step, found 1");
   begins(with({"F0 F1 B0 B1", "F0 B0 Fx B1"}), "p.json: /program/ranks/1: expected an action such as F0");
   begins(with({"F0 F1 B0 B2", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: B2: ");
   begins(with({"F0 F1 B0 B1\nrank 9: F0", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: expected one line");

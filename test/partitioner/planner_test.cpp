@@ -234,7 +234,8 @@ TEST_CASE("a search stays within what is asked for and within its time", "[plann
   CHECK(found.best.plan.stages.size() == 8);
   CHECK(found.others.size() == 1);  // a loop and a V
   request.stages = 7;
-  CHECK(contains(refused<InputError>(example(), machine(4), request), "7 stages are no multiple of the 2 a rank"));
+  CHECK(contains(refused<InputError>(example(), machine(4), request),
+                 "7 stages are no multiple of the 2 a rank"));
   request = request_of();
   request.schedule.name = "auto";
   request.search.time_limit = Seconds{0};

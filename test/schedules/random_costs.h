@@ -1,7 +1,7 @@
 #pragma once
 
-// Random problems for synthesis: uneven stages on a chain of ranks, links that take time, sizes in the proportions of
-// a transformer's. The same everywhere for the same seed.
+// Random problems for synthesis: uneven stages on a chain of ranks, links that take time, sizes in the
+// proportions of a transformer's. The same everywhere for the same seed.
 
 #include "schedules/checker.h"
 #include "schedules/costs.h"
@@ -19,7 +19,9 @@ class RandomCosts {
  public:
   explicit RandomCosts(std::uint64_t seed) : bits_(seed) {}
 
-  int between(int low, int high) { return low + static_cast<int>(bits_() % static_cast<std::uint64_t>(high - low + 1)); }
+  int between(int low, int high) {
+    return low + static_cast<int>(bits_() % static_cast<std::uint64_t>(high - low + 1));
+  }
   double between(double low, double high) {
     return low + (high - low) * static_cast<double>(bits_() >> 11U) * 0x1p-53;
   }
@@ -48,8 +50,8 @@ class RandomCosts {
       stage.backward_peak = Bytes{width + between(0, 60)};
       costs.stages.push_back(stage);
     }
-    costs.network.levels = {{std::max(ranks, 1),
-                             links ? Link{Seconds{between(0.0, 0.05)}, width / between(0.01, 0.2)}
+    costs.network.levels = {
+        {std::max(ranks, 1), links ? Link{Seconds{between(0.0, 0.05)}, width / between(0.01, 0.2)}
                                    : Link{Seconds{0}, std::numeric_limits<double>::infinity()}}};
     return costs;
   }
@@ -60,8 +62,8 @@ class RandomCosts {
 
 /// The most that any rank needs under 1F1B.
 inline Bytes peak_of_1f1b(const Placement& placement, int micro_batches, const CostTable& costs) {
-  const auto program =
-      find_schedule("1f1b").generate({.placement = placement, .group_sizes = {micro_batches}, .costs = &costs});
+  const auto program = find_schedule("1f1b").generate(
+      {.placement = placement, .group_sizes = {micro_batches}, .costs = &costs});
   Bytes peak;
   for (const MemoryProof& rank : prove(lower(program), &costs).memory) peak = std::max(peak, rank.peak);
   return peak;

@@ -92,7 +92,8 @@ double brute_force(const Problem& problem) {
   for (int r = 0; r < 2; ++r) {
     std::vector<Compute> computes;
     for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
-      for (int mb = 0; mb < problem.micro_batches(); ++mb) computes.push_back({op, StageId{r}, MicroBatch{mb}});
+      for (int mb = 0; mb < problem.micro_batches(); ++mb)
+        computes.push_back({op, StageId{r}, MicroBatch{mb}});
     }
     synthesis::Order order;
     each_order(computes, order, [&](const synthesis::Order& whole) {
@@ -147,7 +148,8 @@ TEST_CASE("an order's memory is the proof's", "[synthesis]") {
       INFO(fmt::format("seed {}, {}, {} extra slots", seed, program.schedule, pricing.extra_slots()));
       for (const MemoryProof& rank : prove(lowered, &c.costs).memory) {
         INFO("rank " << rank.rank.value << " at " << rank.at);
-        CHECK(synthesis::peak_memory(problem, rank.rank, orders[rank.rank.index()], pricing.extra_slots()).value == rank.peak.value);
+        CHECK(synthesis::peak_memory(problem, rank.rank, orders[rank.rank.index()], pricing.extra_slots())
+                  .value == rank.peak.value);
         ++compared;
       }
     }
@@ -280,8 +282,9 @@ TEST_CASE("auto takes any placement, without costs too", "[synthesis]") {
     const auto program = find_schedule("auto").generate({.placement = placement, .group_sizes = {5}});
     CHECK(check(lower(program)).accepted());
   }
-  CHECK_THROWS_AS(find_schedule("auto").generate({.placement = Placement::straight(2), .group_sizes = {2, 2}}),
-                  InputError);
+  CHECK_THROWS_AS(
+      find_schedule("auto").generate({.placement = Placement::straight(2), .group_sizes = {2, 2}}),
+      InputError);
 }
 
 }  // namespace stagecraft
