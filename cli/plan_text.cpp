@@ -21,6 +21,14 @@ std::vector<int> cuts_of(const Plan& plan) {
   return cuts;
 }
 
+/// 1240 as "1,240".
+std::string with_commas(std::int64_t n) {
+  std::string text = fmt::format("{}", n);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), ",");
+  return text;
+}
+
 std::string stage_table(const Plan& plan, const Measurement& measurement) {
   Table table(
       {"stage", "rank", "<layers", "<", "F ms", "B ms", "of busiest", "parameters", "kept / mb", "memory"});
@@ -47,17 +55,23 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
 }
 
 std::string candidates_table(const PlanResult& result) {
-  Table table({"<", "stages", "step ms", "bubble", "most memory", "<bound by", "<cuts"});
+  Table table({"<", "stages", "<placement", "step ms", "bubble", "most memory", "<bound by", "<cuts"});
   const auto row = [&](const PlanCandidate& candidate, const char* mark) {
     const Prediction& predicted = *candidate.plan.predicted;
-    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), format_ms(predicted.step),
-               format_percent(predicted.bubble),
+    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
+               format_ms(predicted.step), format_percent(predicted.bubble),
                format_bytes(*std::max_element(predicted.memory.begin(), predicted.memory.end())),
                candidate.bound_by, fmt::format("{}", fmt::join(cuts_of(candidate.plan), ","))});
   };
   row(result.best, "*");
   for (const PlanCandidate& other : result.others) row(other, "");
   return table.text();
+}
+
+std::string search_text(const SearchResult& search) {
+  return fmt::format("from {}, {} orders tried; {}", search.from, with_commas(search.orders),
+                     search.optimal ? "proved optimal for these stages"
+                                    : format_percent(search.gap) + " above the lower bound for these stages");
 }
 
 }  // namespace
@@ -85,6 +99,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
                            format_duration(predicted.step_ideal)));
   line("bubble", format_percent(predicted.bubble) + " of the ranks' time is idle");
   line("bound by", result.best.bound_by);
+  if (result.best.search) line("searched", search_text(*result.best.search));
   if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " a device, reserve taken off");
   if (!result.others.empty() || !result.infeasible.empty()) {
     out += fmt::format("\n{}", candidates_table(result));
@@ -96,17 +111,25 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
 }
 
 Json plan_json(const PlanResult& result) {
-  const auto brief = [](const PlanCandidate& candidate) {
+  const auto search_json = [](const SearchResult& search) {
+    return Json{
+        {"from", search.from}, {"orders", search.orders}, {"gap", search.gap}, {"optimal", search.optimal}};
+  };
+  const auto brief = [&](const PlanCandidate& candidate) {
     Json json;
     json["stages"] = candidate.plan.stages.size();
     json["cuts"] = cuts_of(candidate.plan);
     json["bound_by"] = candidate.bound_by;
+    json["placement"] = candidate.placement;
+    if (candidate.search) json["search"] = search_json(*candidate.search);
     json["predicted"] = json::write(*candidate.plan.predicted);
     return json;
   };
   Json json;
   json["plan"] = json::write(result.best.plan);
   json["bound_by"] = result.best.bound_by;
+  json["placement"] = result.best.placement;
+  if (result.best.search) json["search"] = search_json(*result.best.search);
   json["others"] = Json::array();
   for (const PlanCandidate& other : result.others) json["others"].push_back(brief(other));
   json["infeasible"] = result.infeasible;

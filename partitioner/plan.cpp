@@ -1,5 +1,7 @@
 #include "partitioner/plan.h"
 
+#include "partitioner/planned_orders.h"
+
 #include <fmt/format.h>
 
 #include <set>
@@ -103,6 +105,7 @@ void validate(const Plan& plan, const std::string& file) {
   validate_ranks(plan, file);
   validate_schedule(plan, file);
   if (plan.costs) validate_costs(plan, file);
+  if (plan.program) validate_carried(plan, file);
   if (plan.predicted && !plan.predicted->memory.empty() &&
       static_cast<int>(plan.predicted->memory.size()) != plan.placement().world()) {
     throw InputError({file, "/predicted/memory_bytes"},
@@ -118,6 +121,9 @@ Plan read_plan(const std::string& path) {
 }
 
 ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
+  if (plan.program && group_sizes == std::vector<int>{plan.program->micro_batches}) {
+    return carried_program(plan, "plan");
+  }
   ScheduleRequest request;
   request.placement = plan.placement();
   request.group_sizes = std::move(group_sizes);

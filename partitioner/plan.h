@@ -57,6 +57,21 @@ void describe(V& v, ScheduleChoice& s) {
              json::at_least(0));
 }
 
+/// Of one step. A million make a program of gigabytes already.
+inline constexpr int kMostMicroBatches = 1'000'000;
+
+/// What every rank computes in a step, where a search found an order that no generator makes.
+struct PlannedOrders {
+  int micro_batches = 0;           ///< of the step it is for
+  std::vector<std::string> ranks;  ///< actions in the text form of programs (schedules/program.h): F, I, W, B
+};
+
+template <class V>
+void describe(V& v, PlannedOrders& p) {
+  v.required("micro_batches", p.micro_batches, "of the step it is for", json::between(1, kMostMicroBatches));
+  v.required("ranks", p.ranks, "what each rank computes: \"F0 F1 I0 W0 ...\"", json::non_empty());
+}
+
 struct Prediction {
   Seconds step;               ///< makespan of one step; asynchronous: steady time of one step
   Seconds step_ideal;         ///< with free communication
@@ -74,15 +89,13 @@ void describe(V& v, Prediction& p) {
   v.optional("memory_bytes", p.memory, "proven peak a rank");
 }
 
-/// Of one step. A million make a program of gigabytes already.
-inline constexpr int kMostMicroBatches = 1'000'000;
-
 struct Plan {
   std::string model;              ///< for people
   std::string model_fingerprint;  ///< empty: structural checks only
   std::string dtype = "float32";
   std::vector<StagePlan> stages;
   ScheduleChoice schedule;
+  std::optional<PlannedOrders> program;
   int micro_batches = 1;  ///< of one step
   std::int64_t micro_batch_size = 1;
   std::optional<CostTable> costs;
@@ -102,6 +115,8 @@ void describe(V& v, Plan& p) {
   v.optional("dtype", p.dtype, "of the parameters");
   v.required("stages", p.stages, "in model order", json::non_empty());
   v.required("schedule", p.schedule, "the program's generator");
+  v.optional("program", p.program,
+             "the order of one step that was searched for; absent: the schedule makes it");
   v.required("micro_batches", p.micro_batches, "of one step", json::between(1, kMostMicroBatches));
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
@@ -111,12 +126,17 @@ void describe(V& v, Plan& p) {
 }
 
 /// Stages contiguous from layer 0, ranks 0..n-1 each used, cost table of matching length, known schedule.
-/// Throws InputError with `file` and the pointer.
+/// A program, if there is one, is for as many micro-batches, complete, and accepted by the checker but for
+/// its memory. Throws InputError with `file` and the pointer.
 void validate(const Plan& plan, const std::string& file);
 [[nodiscard]] Plan read_plan(const std::string& path);  ///< parse, read, validate
 
-/// The plan's program of one segment, with `group_sizes` micro-batches a group.
+/// The plan's program of one segment, with `group_sizes` micro-batches a group: the plan's own for a step of
+/// its size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
+
+/// The form in which a plan carries a synchronous program of one step.
+[[nodiscard]] PlannedOrders planned_orders(const ScheduleProgram& program);
 
 /// How many groups an asynchronous segment is priced with at least, so that fill and drain weigh little.
 inline constexpr int kAsynchronousHorizon = 16;

@@ -4,11 +4,14 @@
 #include "partitioner/stage_memory.h"
 #include "schedules/base/table.h"
 #include "schedules/checker.h"
+#include "schedules/synthesis/synthesis.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -39,6 +42,7 @@ class Planner {
         measurement_(profile.at(request.micro_batch_size)),
         schedule_(find_schedule(request.schedule.name)),
         capacity_(cluster.usable_memory()),
+        kind_(schedule_.placement),
         stages_a_rank_(request.virtual_stages.value_or(schedule_.virtual_stages)),
         layers_(static_cast<int>(measurement_.layers.size())),
         // The loss is no layer of the model: it stays with the layer before it.
@@ -49,6 +53,21 @@ class Planner {
   PlanResult run();
 
  private:
+  /// Stages of a placement kind, so many a rank.
+  struct Shape {
+    PlacementKind kind;
+    int stages_a_rank;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  /// The schedule's own shape, or all that a search goes over.
+  [[nodiscard]] std::vector<Shape> shapes() const;
+  void take(const Shape& shape);
+  [[nodiscard]] Placement place(int ranks) const;
+  [[nodiscard]] std::vector<int> stage_counts() const;
+  [[nodiscard]] std::string placement_name() const;
+  SearchResult search(Plan& plan);
+  void tell_progress() const;
   void check_request() const;
   void check_stage_count(int stages) const;
   void check_cuts() const;
@@ -58,8 +77,8 @@ class Planner {
   [[nodiscard]] std::vector<Residency> least_residencies(const Placement& placement) const;
   [[nodiscard]] Plan plan_of(const std::vector<int>& cuts) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
-  [[nodiscard]] PlanCandidate priced(const std::vector<int>& cuts) const;
-  [[nodiscard]] std::string least_memory(int stages, const std::vector<Residency>& residency) const;
+  PlanCandidate priced(const std::vector<int>& cuts);
+  [[nodiscard]] std::string least_memory(int stages, const std::vector<Residency>& residency);
   [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
 
   const Profile& profile_;
@@ -68,12 +87,54 @@ class Planner {
   const Measurement& measurement_;
   const Schedule& schedule_;
   std::optional<Bytes> capacity_;
+  PlacementKind kind_;  ///< the shape under way, with stages_a_rank_
   int stages_a_rank_;
   int layers_;
   int cuttable_;
   std::optional<StageMemoryTable> memory_;
   std::vector<std::string> infeasible_;
+  SearchProgress progress_{.best = Seconds{std::numeric_limits<double>::infinity()}};
+  Clock::time_point begin_ = Clock::now();
 };
+
+/// More stages a rank than this only add transfers.
+constexpr int kMostSearchedStages = 4;
+
+std::vector<Planner::Shape> Planner::shapes() const {
+  if (!schedule_.searched) return {{schedule_.placement, stages_a_rank_}};
+  std::vector<Shape> all;
+  const auto wanted = [&](int v) { return !request_.virtual_stages || *request_.virtual_stages == v; };
+  const int most = std::max(kMostSearchedStages, request_.virtual_stages.value_or(1));
+  if (wanted(1)) all.push_back({PlacementKind::straight, 1});
+  if (wanted(2)) all.push_back({PlacementKind::v, 2});
+  for (int v = 2; v <= most; ++v) {
+    if (wanted(v)) all.push_back({PlacementKind::loop, v});
+  }
+  return all;
+}
+
+void Planner::take(const Shape& shape) {
+  kind_ = shape.kind;
+  stages_a_rank_ = shape.stages_a_rank;
+}
+
+Placement Planner::place(int ranks) const {
+  if (!schedule_.searched) return schedule_.place(ranks, stages_a_rank_);
+  switch (kind_) {
+    case PlacementKind::straight:
+      return Placement::straight(ranks);
+    case PlacementKind::loop:
+      return Placement::looped(ranks, stages_a_rank_);
+    case PlacementKind::v:
+      break;
+  }
+  return Placement::zigzag(ranks, stages_a_rank_);
+}
+
+std::string Planner::placement_name() const {
+  if (kind_ == PlacementKind::straight) return enum_name(kind_);
+  return fmt::format("{} of {}", enum_name(kind_), stages_a_rank_);
+}
 
 void Planner::check_request() const {
   if (request_.micro_batches < 1 || request_.micro_batches > kMostMicroBatches) {
@@ -125,27 +186,49 @@ void Planner::check_cuts() const {
   }
 }
 
-PlanResult Planner::run() {
-  check_request();
+std::vector<int> Planner::stage_counts() const {
+  if (!request_.cuts.empty()) return {static_cast<int>(request_.cuts.size()) + 1};
+  if (request_.stages) return {*request_.stages};
   std::vector<int> counts;
-  if (!request_.cuts.empty()) {
-    counts = {static_cast<int>(request_.cuts.size()) + 1};
-  } else if (request_.stages) {
-    counts = {*request_.stages};
-  } else {
-    for (int ranks = 1; ranks <= std::min(cluster_.devices(), cuttable_ / stages_a_rank_); ++ranks) {
-      counts.push_back(ranks * stages_a_rank_);
-    }
-    if (counts.empty()) check_stage_count(stages_a_rank_);
+  for (int ranks = 1; ranks <= std::min(cluster_.devices(), cuttable_ / stages_a_rank_); ++ranks) {
+    counts.push_back(ranks * stages_a_rank_);
   }
-  std::vector<PlanCandidate> candidates;
-  for (const int stages : counts) {
+  if (counts.empty()) check_stage_count(stages_a_rank_);
+  return counts;
+}
+
+PlanResult Planner::run() {
+  // What there is to try, and why the rest is not: if nothing is left, that is the answer.
+  std::vector<std::pair<Shape, int>> attempts;
+  std::optional<InputError> impossible;
+  for (const Shape& shape : shapes()) {
+    take(shape);
     try {
-      if (auto candidate = with_stages(stages)) candidates.push_back(std::move(*candidate));
+      check_request();
+      for (const int stages : stage_counts()) {
+        // Loops and Vs over one rank are nothing but more stages there.
+        if (schedule_.searched && stages == shape.stages_a_rank && stages > 1) continue;
+        attempts.emplace_back(shape, stages);
+      }
+    } catch (const InputError& error) {
+      if (!impossible) impossible = error;
+    }
+  }
+  if (attempts.empty() && impossible) throw *impossible;
+  progress_.placements = attempts.size();
+  std::vector<PlanCandidate> candidates;
+  for (const auto& [shape, stages] : attempts) {
+    take(shape);
+    try {
+      if (auto candidate = with_stages(stages)) {
+        progress_.best = std::min(progress_.best, candidate->plan.predicted->step);
+        candidates.push_back(std::move(*candidate));
+      }
     } catch (const InputError& error) {  // not so many, says the schedule
-      if (counts.size() == 1) throw;
+      if (attempts.size() == 1) throw;
       infeasible_.push_back(fmt::format("{} stages: {}", stages, error.what()));
     }
+    ++progress_.tried;
   }
   if (candidates.empty()) {
     throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(infeasible_, "\n  ")));
@@ -161,7 +244,7 @@ PlanResult Planner::run() {
 }
 
 std::optional<PlanCandidate> Planner::with_stages(int stages) {
-  const Placement placement = schedule_.place(stages / stages_a_rank_, stages_a_rank_);
+  const Placement placement = place(stages / stages_a_rank_);
   const std::vector<Residency> residency = least_residencies(placement);
   // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
   // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
@@ -188,13 +271,15 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
     for (std::size_t r = 0; capacity_ && r < memory.size(); ++r) {
       if (memory[r] <= *capacity_) continue;
       within = false;
-      if (stages_a_rank_ > 1) continue;
+      if (stages_a_rank_ > 1 || schedule_.searched) continue;
       const StagePlan& stage = candidate.plan.stages[r];
       refused.insert({static_cast<int>(r), stage.first_layer, stage.last_layer});
     }
     if (within) return candidate;
-    if (chosen || stages_a_rank_ > 1) {
-      infeasible_.push_back(misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly"));
+    if (chosen || stages_a_rank_ > 1 || schedule_.searched) {
+      const std::string cut = chosen ? "with the cuts asked for" : "cut evenly";
+      infeasible_.push_back(
+          misses(candidate.plan, schedule_.searched ? fmt::format("{}, {}", placement_name(), cut) : cut));
       return std::nullopt;
     }
   }
@@ -202,7 +287,7 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
 
 ScheduleRequest Planner::schedule_request(int ranks, std::vector<int> groups) const {
   ScheduleRequest request;
-  request.placement = schedule_.place(ranks, stages_a_rank_);
+  request.placement = place(ranks);
   request.group_sizes = std::move(groups);
   request.vertical_sync = request_.schedule.vertical_sync;
   request.clip = request_.schedule.agree_norm;
@@ -217,12 +302,48 @@ std::vector<Residency> Planner::least_residencies(const Placement& placement) co
       placement.world(), segment_groups(schedule_, placement.stages(), request_.micro_batches))));
 }
 
-PlanCandidate Planner::priced(const std::vector<int>& cuts) const {
-  PlanCandidate candidate{plan_of(cuts), {}};
+PlanCandidate Planner::priced(const std::vector<int>& cuts) {
+  PlanCandidate candidate{.plan = plan_of(cuts), .bound_by = {}, .placement = placement_name()};
+  if (schedule_.searched) candidate.search = search(candidate.plan);
   candidate.plan.predicted = predict(candidate.plan);  // no capacity yet: memory is compared here
   candidate.plan.capacity = capacity_;
   candidate.bound_by = bound_by(candidate.plan);
   return candidate;
+}
+
+/// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.
+SearchResult Planner::search(Plan& plan) {
+  tell_progress();
+  const SearchBudget& budget = request_.search;
+  SynthesisRequest request{.placement = plan.placement(),
+                           .micro_batches = plan.micro_batches,
+                           .clip = plan.schedule.agree_norm,
+                           .costs = &*plan.costs,
+                           .capacity = capacity_,
+                           .budget = {.work = budget.work, .to_beat = progress_.best}};
+  const auto spent = [this] { return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()}; };
+  if (budget.time_limit) {
+    const double left = std::max(0.0, (*budget.time_limit - spent()).value);
+    const auto placements = static_cast<double>(progress_.placements - progress_.tried);
+    const Seconds until = spent() + Seconds{left / std::max(1.0, placements)};
+    request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
+    request.budget.go_on = [this, spent, until](Seconds) {
+      tell_progress();
+      return spent() < until;
+    };
+  } else {
+    request.budget.go_on = [this](Seconds) {
+      tell_progress();
+      return true;
+    };
+  }
+  const Synthesis found = synthesize(request);
+  plan.program = planned_orders(found.program);
+  return {.from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
+}
+
+void Planner::tell_progress() const {
+  if (request_.search.progress) request_.search.progress(progress_);
 }
 
 Plan Planner::plan_of(const std::vector<int>& cuts) const {
@@ -237,7 +358,7 @@ Plan Planner::plan_of(const std::vector<int>& cuts) const {
   CostTable& costs = plan.costs.emplace();
   costs.network = cluster_.network();
   const int stages = static_cast<int>(cuts.size()) + 1;
-  const Placement placement = schedule_.place(stages / stages_a_rank_, stages_a_rank_);
+  const Placement placement = place(stages / stages_a_rank_);
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
     const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
@@ -283,7 +404,7 @@ std::string Planner::bound_by(const Plan& plan) const {
 }
 
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
-std::string Planner::least_memory(int stages, const std::vector<Residency>& residency) const {
+std::string Planner::least_memory(int stages, const std::vector<Residency>& residency) {
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
   const MemoryCosts costs{*memory_, residency, cuttable_};
   const auto least = ChainPartitioner(layers_, stages, costs).run();

@@ -16,6 +16,20 @@
 
 namespace stagecraft {
 
+/// How far a search is: placements tried, of how many, and the best step so far (infinite: none).
+struct SearchProgress {
+  std::size_t tried = 0;
+  std::size_t placements = 0;
+  Seconds best;
+};
+
+/// For schedules that are searched for (Schedule::searched): how long, over all placements.
+struct SearchBudget {
+  std::int64_t work = 2'000'000;  ///< computations priced a placement: the same plan from the same request
+  std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
+  std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
+};
+
 struct PlanRequest {
   std::int64_t micro_batch_size = 1;
   int micro_batches = 1;
@@ -23,17 +37,28 @@ struct PlanRequest {
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own
   std::vector<int> cuts;              ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
   ScheduleChoice schedule;
+  SearchBudget search{};
+};
+
+/// What a search found beside the plan.
+struct SearchResult {
+  std::string from;         ///< the seed: "zb_h1 squeezed"
+  std::int64_t orders = 0;  ///< priced
+  double gap = 0;           ///< of the step to the lower bound, as a share of the bound
+  bool optimal = false;     ///< nothing can be faster with these stages on these ranks
 };
 
 struct PlanCandidate {
   Plan plan;
-  std::string bound_by;  ///< "compute of stage 2", "link 0 -> 1"
+  std::string bound_by;     ///< "compute of stage 2", "link 0 -> 1"
+  std::string placement{};  ///< "straight", "loop of 2 a rank", "v of 2 a rank"
+  std::optional<SearchResult> search{};
 };
 
 struct PlanResult {
   PlanCandidate best;
-  std::vector<PlanCandidate> others;    ///< the best of each other stage count, by predicted step
-  std::vector<std::string> infeasible;  ///< stage counts that do not fit, and by how much
+  std::vector<PlanCandidate> others;  ///< the best of each other stage count and placement, by predicted step
+  std::vector<std::string> infeasible;  ///< stage counts (and placements) that do not fit, and by how much
 };
 
 /// Throws RefusedError when nothing fits, saying which stage misses by how much; InputError for impossible

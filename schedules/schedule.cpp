@@ -11,6 +11,7 @@ const std::vector<Schedule>& schedules() {
       fill_drain_schedule(), one_f_one_b_schedule(), interleaved_1f1b_schedule(), looped_bfs_schedule(),
       zb_h1_schedule(),      zb_h2_schedule(),       interleaved_zb_schedule(),   zb_v_schedule(),
       v_half_schedule(),     v_min_schedule(),       pipedream_schedule(),        two_bw_schedule(),
+      auto_schedule(),
   };
   return all;
 }

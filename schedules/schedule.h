@@ -45,6 +45,8 @@ struct Schedule {
   int virtual_stages = 1;                             ///< a rank, where nobody says otherwise
   /// The order follows the request's costs, so what is in flight is known only with them.
   bool orders_by_time = false;
+  /// Made by a search: the planner searches longer, over placements as well, and the plan carries the result.
+  bool searched = false;
   bool takes_vertical_sync = false;
   bool takes_warmup_extra = false;
   bool clips = true;  ///< there is a moment at which all gradients of a step exist

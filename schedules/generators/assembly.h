@@ -124,6 +124,7 @@ void append_flush(ScheduleProgram& program, bool clip);
 [[nodiscard]] Schedule zb_v_schedule();
 [[nodiscard]] Schedule v_half_schedule();
 [[nodiscard]] Schedule v_min_schedule();
+[[nodiscard]] Schedule auto_schedule();
 [[nodiscard]] Schedule pipedream_schedule();
 [[nodiscard]] Schedule two_bw_schedule();
 

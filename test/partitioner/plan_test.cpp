@@ -1,6 +1,7 @@
 #include "partitioner/plan.h"
 
 #include "schedules/base/files.h"
+#include "schedules/program.h"
 #include "test/support/catch.h"
 
 #include <cstdio>
@@ -96,6 +97,53 @@ TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
         }) == "p.json: /costs/speed/1: expected at least 1e-06, found -1");
   CHECK(refused([](Plan& p) { p.predicted.emplace().memory = {Bytes{1}}; }) ==
         "p.json: /predicted/memory_bytes: 1 ranks' memory for 2 ranks");
+}
+
+TEST_CASE("a plan carries the order that was searched for", "[plan]") {
+  Plan plan = small_plan();
+  plan.schedule.name = "auto";
+  plan.schedule.agree_norm = true;
+  plan.micro_batches = 2;
+  plan.program = PlannedOrders{2, {"F0 F1 I0 W0 B1", "F0 B0 F1 I1 W1"}};
+  const std::string path = "/tmp/stagecraft_plan_program_test_" + std::to_string(getpid()) + ".json";
+  write_json_file(path, json::write(plan));
+  const Plan read = read_plan(path);
+  std::remove(path.c_str());
+  const ScheduleProgram program = plan_program(read, {2});
+  CHECK(program.schedule == "auto");
+  CHECK(to_text(program).find("rank 0: L0 F0 L1 F1 I0 W0 B1 N0 S0 P0\n") != std::string::npos);
+  CHECK(planned_orders(program).ranks == plan.program->ranks);
+  // Another step is generated.
+  CHECK(plan_program(read, {1}).micro_batches() == 1);
+  CHECK(plan_program(read, {1}).schedule == "auto");
+}
+
+TEST_CASE("a carried order that cannot be is refused where it is wrong", "[plan]") {
+  const auto with = [](std::vector<std::string> ranks, int micro_batches = 2) {
+    return refused([&](Plan& p) {
+      p.micro_batches = 2;
+      p.program = PlannedOrders{micro_batches, std::move(ranks)};
+    });
+  };
+  const auto begins = [](const std::string& text, const std::string& with_what) {
+    INFO(text);
+    CHECK(text.starts_with(with_what));
+  };
+  CHECK(with({"F0 F1 B0 B1", "F0 B0 F1 B1"}).empty());
+  begins(with({"F0 F1 B0 B1"}), "p.json: /program/ranks: 1 ranks' orders for 2 ranks");
+  begins(with({"F0 B0", "F0 B0"}, 1),
+         "p.json: /program/micro_batches: expected 2, as the plan has in a step, found 1");
+  begins(with({"F0 F1 B0 B1", "F0 B0 Fx B1"}), "p.json: /program/ranks/1: expected an action such as F0");
+  begins(with({"F0 F1 B0 B2", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: B2: ");
+  begins(with({"F0 F1 B0 B1\nrank 9: F0", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: expected one line");
+  begins(with({"F0 F1 B0 B1 S0", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: ");
+  begins(with({"F0 F1 B0", "F0 B0 F1 B1"}), "p.json: /program: the checker refuses it: ");
+  begins(with({"F0 B0 F1 B1", "F0 F1 B0 B1"}), "p.json: /program: the checker refuses it: ");
+  begins(refused([](Plan& p) {
+           p.schedule.name = "pipedream";
+           p.program = PlannedOrders{4, {"F0", "F0"}};
+         }),
+         "p.json: /program: a program of one step is for synchronous schedules");
 }
 
 }  // namespace stagecraft

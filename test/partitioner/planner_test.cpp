@@ -197,4 +197,50 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
   }));
 }
 
+TEST_CASE("a search goes over placements and is never behind a schedule of the library", "[planner]") {
+  PlanRequest request = request_of();
+  request.search.work = 50'000;
+  std::size_t told = 0;
+  request.search.progress = [&](const SearchProgress& progress) { told = progress.placements; };
+  const Bytes all = most_memory(make_plan(example(), machine(4), request).best.plan);
+  for (const std::optional<Bytes>& memory : {std::optional<Bytes>{}, std::optional<Bytes>{all}}) {
+    request.schedule.name = "auto";
+    const PlanResult found = make_plan(example(), machine(4, memory), request);
+    REQUIRE(found.best.search);
+    CHECK(told == found.others.size() + found.infeasible.size() + 1);
+    CHECK_NOTHROW(validate(found.best.plan, "made"));
+    CHECK(found.best.plan.program);
+    CHECK(predict(found.best.plan).step == found.best.plan.predicted->step);
+    for (const Schedule& schedule : schedules()) {
+      if (!schedule.synchronous || schedule.searched) continue;
+      request.schedule.name = schedule.name;
+      try {
+        const Plan other = make_plan(example(), machine(4, memory), request).best.plan;
+        INFO(schedule.name);
+        CHECK(found.best.plan.predicted->step <= other.predicted->step);
+      } catch (const RefusedError&) {  // does not fit
+      }
+    }
+  }
+}
+
+TEST_CASE("a search stays within what is asked for and within its time", "[planner]") {
+  PlanRequest request = request_of();
+  request.schedule.name = "auto";
+  request.search.work = 10'000;
+  request.virtual_stages = 2;
+  request.stages = 8;
+  const PlanResult found = make_plan(example(), machine(4), request);
+  CHECK(found.best.plan.stages.size() == 8);
+  CHECK(found.others.size() == 1);  // a loop and a V
+  request.stages = 7;
+  CHECK(contains(refused<InputError>(example(), machine(4), request),
+                 "7 stages are no multiple of the 2 a rank"));
+  request = request_of();
+  request.schedule.name = "auto";
+  request.search.time_limit = Seconds{0};
+  CHECK(make_plan(example(), machine(2), request).best.plan.program);
+  CHECK(contains(refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request), "no plan fits:"));
+}
+
 }  // namespace stagecraft

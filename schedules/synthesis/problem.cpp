@@ -1,0 +1,119 @@
+#include "schedules/synthesis/problem.h"
+
+#include <algorithm>
+
+namespace stagecraft::synthesis {
+Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
+                 std::optional<Bytes> capacity)
+    : placement_(placement),
+      costs_(costs),
+      capacity_(capacity),
+      clip_(clip),
+      micro_batches_(micro_batches),
+      world_(placement.world()),
+      seats_of_rank_(static_cast<std::size_t>(world_)) {
+  for (int s = 0; s < stages(); ++s) {
+    const StageId stage{s};
+    const StageCosts& c = costs_.stages[stage.index()];
+    first_seat_.push_back(seats_.size());
+    const int width = placement_.width(stage);
+    for (int replica = 0; replica < width; ++replica) {
+      const Rank rank = placement_.ranks[stage.index()][static_cast<std::size_t>(replica)];
+      const double speed = costs_.speed_of(rank);
+      seats_of_rank_[rank.index()].push_back(seats_.size());
+      seats_.push_back({.stage = stage,
+                        .rank = rank,
+                        .replica = replica,
+                        .count = std::max(0, (micro_batches - replica + width - 1) / width),
+                        .forward = c.forward.value / speed,
+                        .backward = (c.backward_input + c.backward_weight).value / speed,
+                        .input_part = c.backward_input.value / speed,
+                        .weight_part = c.backward_weight.value / speed,
+                        .step = c.step.value / speed});
+    }
+  }
+}
+
+double Problem::seconds(const Compute& compute) const {
+  const Seat& at = seat(compute.stage, compute.micro_batch);
+  switch (compute.op) {
+    case Op::forward:
+      return at.forward;
+    case Op::backward:
+      return at.backward;
+    case Op::backward_input:
+      return at.input_part;
+    default:
+      return at.weight_part;
+  }
+}
+
+double Problem::activation_seconds(StageId stage, MicroBatch micro_batch) const {
+  const Rank from = seat(StageId{stage.value - 1}, micro_batch).rank;
+  const Rank to = seat(stage, micro_batch).rank;
+  return from == to ? 0 : costs_.network.between(from, to).time(costs(stage).input).value;
+}
+
+double Problem::gradient_seconds(StageId stage, MicroBatch micro_batch) const {
+  const Rank from = seat(StageId{stage.value + 1}, micro_batch).rank;
+  const Rank to = seat(stage, micro_batch).rank;
+  return from == to ? 0 : costs_.network.between(from, to).time(costs(stage).output).value;
+}
+
+double Problem::loss_seconds(Rank from) const {
+  return costs_.network.between(from, printing_rank()).time(costs_.loss).value;
+}
+
+std::size_t Problem::computations() const {
+  return 3 * static_cast<std::size_t>(stages()) * static_cast<std::size_t>(micro_batches_);
+}
+
+bool well_formed(const Problem& problem, const Orders& orders) {
+  if (orders.size() != static_cast<std::size_t>(problem.ranks())) return false;
+  const auto micro_batches = static_cast<std::size_t>(problem.micro_batches());
+  const std::size_t all = static_cast<std::size_t>(problem.stages()) * micro_batches;
+  std::vector<bool> forwards(all), inputs(all), weights(all);
+  for (std::size_t r = 0; r < orders.size(); ++r) {
+    std::vector<int> next(problem.seats().size() * 3, 0);
+    for (const Compute& c : orders[r]) {
+      if (c.stage.value < 0 || c.stage.value >= problem.stages()) return false;
+      if (c.micro_batch.value < 0 || c.micro_batch.index() >= micro_batches) return false;
+      const std::size_t seat = problem.seat_of(c.stage, c.micro_batch);
+      if (problem.seats()[seat].rank != Rank{r}) return false;
+      const int k = c.micro_batch.value / problem.placement().width(c.stage);
+      const std::size_t here = c.stage.index() * micro_batches + c.micro_batch.index();
+      const auto take = [&](std::size_t part, std::vector<bool>& done) {
+        done[here] = true;
+        return next[3 * seat + part]++ == k;
+      };
+      /// The neighbour's part on the same rank comes first.
+      const auto behind = [&](int stage, const std::vector<bool>& done) {
+        if (stage < 0 || stage >= problem.stages()) return true;
+        if (!problem.hand_off(c.stage, StageId{stage}, c.micro_batch)) return true;
+        return static_cast<bool>(
+            done[static_cast<std::size_t>(stage) * micro_batches + c.micro_batch.index()]);
+      };
+      switch (c.op) {
+        case Op::forward:
+          if (!behind(c.stage.value - 1, forwards) || !take(0, forwards)) return false;
+          break;
+        case Op::backward:
+        case Op::backward_input:
+          if (!forwards[here] || !behind(c.stage.value + 1, inputs) || !take(1, inputs)) return false;
+          if (c.op == Op::backward && !take(2, weights)) return false;
+          break;
+        case Op::backward_weight:
+          if (!inputs[here] || !take(2, weights)) return false;
+          break;
+        default:
+          return false;
+      }
+    }
+  }
+  const auto complete = [](const std::vector<bool>& done) {
+    return std::find(done.begin(), done.end(), false) == done.end();
+  };
+  return complete(forwards) && complete(inputs) && complete(weights);
+}
+
+}  // namespace stagecraft::synthesis

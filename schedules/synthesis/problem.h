@@ -1,0 +1,105 @@
+#pragma once
+
+// What a search for an order needs to know, looked up once: who holds what, how long everything takes and how
+// many bytes it keeps. One synchronous step, without recomputation.
+
+#include "schedules/costs.h"
+#include "schedules/generators/list_scheduler.h"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace stagecraft::synthesis {
+
+/// What one rank computes, in order; of all ranks the only thing that is searched for. Forwards of a replica
+/// go in micro-batch order, and so do its backwards or their input and weight parts.
+using Order = std::vector<Compute>;
+
+/// One stage on one of its ranks, with every width-th micro-batch. Times are seconds on that rank.
+struct Seat {
+  StageId stage{};
+  Rank rank{};
+  int replica = 0;
+  int count = 0;  ///< own micro-batches
+  double forward = 0;
+  double backward = 0;
+  double input_part = 0;
+  double weight_part = 0;
+  double step = 0;
+};
+
+class Problem {
+ public:
+  /// Keeps no reference. `costs` has an entry for every stage.
+  Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
+          std::optional<Bytes> capacity);
+
+  [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] const CostTable& costs() const { return costs_; }
+  [[nodiscard]] const StageCosts& costs(StageId stage) const { return costs_.stages[stage.index()]; }
+  [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
+  [[nodiscard]] bool clip() const { return clip_; }
+  [[nodiscard]] int stages() const { return placement_.stages(); }
+  [[nodiscard]] int ranks() const { return world_; }
+  [[nodiscard]] int micro_batches() const { return micro_batches_; }
+  [[nodiscard]] StageId last_stage() const { return StageId{stages() - 1}; }
+  /// The rank that prints the loss.
+  [[nodiscard]] Rank printing_rank() const { return placement_.ranks[0][0]; }
+
+  [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }
+  [[nodiscard]] std::size_t seat_of(StageId stage, MicroBatch micro_batch) const {
+    return first_seat_[stage.index()] + micro_batch.index() % placement_.ranks[stage.index()].size();
+  }
+  [[nodiscard]] const Seat& seat(StageId stage, MicroBatch micro_batch) const {
+    return seats_[seat_of(stage, micro_batch)];
+  }
+  /// Seats of a rank, in stage order.
+  [[nodiscard]] const std::vector<std::size_t>& seats_of(Rank rank) const {
+    return seats_of_rank_[rank.index()];
+  }
+  /// Whether a micro-batch goes from one of these neighbouring stages to the other on one rank.
+  [[nodiscard]] bool hand_off(StageId a, StageId b, MicroBatch micro_batch) const {
+    return seat(a, micro_batch).rank == seat(b, micro_batch).rank;
+  }
+
+  [[nodiscard]] double seconds(const Compute& compute) const;
+  /// Of the activation into `stage`, or of the gradient into it. 0 for a hand-off.
+  [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] double loss_seconds(Rank from) const;
+  [[nodiscard]] std::size_t computations() const;  ///< of an order with every backward in two parts
+
+ private:
+  Placement placement_;
+  CostTable costs_;
+  std::optional<Bytes> capacity_;
+  bool clip_;
+  int micro_batches_;
+  int world_;
+  std::vector<Seat> seats_;
+  std::vector<std::size_t> first_seat_;  // per stage
+  std::vector<std::vector<std::size_t>> seats_of_rank_;
+};
+
+[[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }
+[[nodiscard]] constexpr bool is_weight_part(Op op) { return op == Op::backward_weight || op == Op::backward; }
+
+/// Whether two computations of one rank must stay in the order they are in: one needs the other, or they are
+/// the same part of one stage's work, which goes in micro-batch order.
+[[nodiscard]] constexpr bool ordered(const Compute& a, const Compute& b) {
+  const bool both_forward = a.op == Op::forward && b.op == Op::forward;
+  const bool both_input = is_input_part(a.op) && is_input_part(b.op);
+  if (a.stage == b.stage) {
+    return a.micro_batch == b.micro_batch || both_forward || both_input ||
+           (is_weight_part(a.op) && is_weight_part(b.op));
+  }
+  const int apart = a.stage.value - b.stage.value;
+  return a.micro_batch == b.micro_batch && (apart == 1 || apart == -1) && (both_forward || both_input);
+}
+
+/// Whether every rank's order has every forward and backward (or both parts) of its stages once, each behind
+/// what it needs of the same rank, and each part of a stage's work in micro-batch order.
+[[nodiscard]] bool well_formed(const Problem& problem, const Orders& orders);
+
+}  // namespace stagecraft::synthesis

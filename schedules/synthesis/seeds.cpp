@@ -1,0 +1,151 @@
+#include "schedules/synthesis/seeds.h"
+
+#include "schedules/synthesis/memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft::synthesis {
+namespace {
+
+Orders split(const Orders& orders) {
+  Orders halves;
+  for (const Order& order : orders) {
+    Order& list = halves.emplace_back();
+    for (const Compute& c : order) {
+      if (c.op == Op::backward) {
+        list.push_back({Op::backward_input, c.stage, c.micro_batch});
+        list.push_back({Op::backward_weight, c.stage, c.micro_batch});
+      } else {
+        list.push_back(c);
+      }
+    }
+  }
+  return halves;
+}
+
+Workload workload_for(const Problem& problem) {
+  ScheduleRequest request;
+  request.placement = problem.placement();
+  request.group_sizes = {problem.micro_batches()};
+  request.costs = &problem.costs();
+  return workload_of(request);
+}
+
+/// A rank prefers what stands earlier in its order.
+Priorities priorities_of(const Workload& workload, const Orders& orders) {
+  const std::size_t all = static_cast<std::size_t>(workload.placement.stages()) *
+                          static_cast<std::size_t>(workload.micro_batches);
+  Priorities priorities{std::vector<Ticks>(all, 0), std::vector<Ticks>(all, 0), std::vector<Ticks>(all, 0)};
+  for (const Order& order : orders) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const auto place = static_cast<Ticks>(i);
+      const std::size_t at = workload.at(order[i].stage, order[i].micro_batch);
+      if (order[i].op == Op::forward) priorities.forward[at] = place;
+      if (is_input_part(order[i].op)) priorities.input[at] = place;
+      if (is_weight_part(order[i].op)) priorities.weight[at] = place;
+    }
+  }
+  return priorities;
+}
+
+}  // namespace
+
+Seeds::Seeds(const Problem& problem, Pricing& pricing)
+    : problem_(problem), pricing_(pricing), workload_(workload_for(problem)) {}
+
+void Seeds::add_schedule(const std::string& name, const Orders& orders) {
+  if (!well_formed(problem_, orders)) return;
+  (void)add(name, orders);
+  (void)add(name + " split", split(orders));
+}
+
+void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
+  if (!well_formed(problem_, orders)) return;
+  const Priorities priorities = priorities_of(workload_, orders);
+  for (const int patience : {0, 100}) {
+    add_within(name + " squeezed", [&](const MemoryLimit& limit) {
+      return list_schedule(workload_, limit, {.priorities = priorities, .patience = patience});
+    });
+  }
+}
+
+void Seeds::add_lists() {
+  add_within("list schedule", [&](const MemoryLimit& limit) { return best_orders(workload_, limit); });
+}
+
+/// The limit counts roughly what the proof counts exactly: where it let too much through, it gets less.
+void Seeds::add_within(const std::string& name, const std::function<Orders(const MemoryLimit&)>& make) {
+  for (const double share : {1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2}) {
+    if (add(name, make(limit_of(share))) || !problem_.capacity()) return;
+  }
+}
+
+bool Seeds::add(const std::string& name, const Orders& orders) {
+  if (!fits(problem_, orders)) return false;
+  const Price price = pricing_.run(orders);
+  if (!fits(problem_, orders, pricing_.extra_slots())) return false;
+  if (price.finishes()) seeds_.push_back({name, {orders, price}});
+  return true;
+}
+
+std::vector<Seed> Seeds::best(std::size_t most) const {
+  std::vector<const Seed*> sorted;
+  for (const Seed& seed : seeds_) sorted.push_back(&seed);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Seed* a, const Seed* b) {
+    return a->found.price.makespan < b->found.price.makespan;
+  });
+  std::vector<Seed> best;
+  for (const Seed* seed : sorted) {
+    if (best.size() == most) break;
+    if (best.empty() || best.back().found.price.makespan < seed->found.price.makespan) best.push_back(*seed);
+  }
+  return best;
+}
+
+/// `share` of the room a rank has beside what stands and what the longest of its actions needs for itself.
+MemoryLimit Seeds::limit_of(double share) const {
+  MemoryLimit limit;
+  limit.capacity.assign(static_cast<std::size_t>(problem_.ranks()), 0);
+  std::vector<std::int64_t> transient(limit.capacity.size(), 0);
+  std::vector<std::int64_t> least(limit.capacity.size(), 0);
+  std::vector<std::int64_t> most(limit.capacity.size(), 0);
+  for (int s = 0; s < problem_.stages(); ++s) {
+    const StageCosts& c = problem_.costs(StageId{s});
+    const bool last = StageId{s} == problem_.last_stage();
+    const Bytes output = c.output_kept && !last ? c.output : Bytes{};
+    const Bytes received = c.input + output + (last ? c.targets : c.output);
+    const Bytes weight = c.kept_for_weight + received;
+    limit.forward.push_back(std::max<std::int64_t>(1, std::max(c.kept_for_input + received, weight).value));
+    limit.weight.push_back(std::max<std::int64_t>(1, weight.value));
+    for (const Rank rank : problem_.placement().ranks[static_cast<std::size_t>(s)]) {
+      const std::size_t r = rank.index();
+      transient[r] = std::max(transient[r], std::max(c.forward_peak, c.backward_peak).value);
+      least[r] += limit.forward.back();
+      most[r] += limit.forward.back() * problem_.micro_batches();
+    }
+  }
+  for (std::size_t r = 0; r < limit.capacity.size(); ++r) {
+    limit.capacity[r] = most[r];
+    if (!problem_.capacity()) continue;
+    const std::int64_t room =
+        (*problem_.capacity() - standing_memory(problem_, Rank{r})).value - transient[r];
+    limit.capacity[r] =
+        std::clamp(static_cast<std::int64_t>(static_cast<double>(room) * share), least[r], most[r]);
+  }
+  return limit;
+}
+
+Orders orders_of(const ScheduleProgram& program) {
+  Orders orders;
+  for (const auto& list : program.ranks) {
+    Order& order = orders.emplace_back();
+    for (const Action& action : list) {
+      if (action.op == Op::recompute) return {};
+      if (is_compute(action.op)) order.push_back({action.op, action.stage, action.micro_batch});
+    }
+  }
+  return orders;
+}
+
+}  // namespace stagecraft::synthesis

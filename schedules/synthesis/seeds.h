@@ -1,0 +1,47 @@
+#pragma once
+
+// Where a search starts from.
+
+#include "schedules/synthesis/local_search.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft::synthesis {
+
+struct Seed {
+  std::string name;
+  Found found;
+};
+
+/// Collects orders that finish and fit, cheapest first.
+class Seeds {
+ public:
+  /// Keeps references to both.
+  Seeds(const Problem& problem, Pricing& pricing);
+
+  /// A schedule's orders, as they are and with every backward split.
+  void add_schedule(const std::string& name, const Orders& orders);
+  /// List schedules with the orders' own order as priorities: "NAME squeezed".
+  void add_squeezed(const std::string& name, const Orders& orders);
+  /// List schedules by general rules: "list schedule".
+  void add_lists();
+
+  /// The cheapest ones, no two of one price.
+  [[nodiscard]] std::vector<Seed> best(std::size_t most) const;
+
+ private:
+  bool add(const std::string& name, const Orders& orders);
+  void add_within(const std::string& name, const std::function<Orders(const MemoryLimit&)>& make);
+  [[nodiscard]] MemoryLimit limit_of(double share) const;
+
+  const Problem& problem_;
+  Pricing& pricing_;
+  Workload workload_;
+  std::vector<Seed> seeds_;
+};
+
+/// The computations of a program, in order; empty for one that recomputes.
+[[nodiscard]] Orders orders_of(const ScheduleProgram& program);
+
+}  // namespace stagecraft::synthesis

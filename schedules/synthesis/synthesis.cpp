@@ -1,0 +1,190 @@
+#include "schedules/synthesis/synthesis.h"
+
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
+#include "schedules/simulator.h"
+#include "schedules/synthesis/seeds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+using synthesis::Found;
+using synthesis::Seed;
+
+/// A program as the proof and the simulator see it.
+struct Judged {
+  ScheduleProgram program;
+  std::string from;
+  Seconds makespan;
+  Bytes excess;  ///< of the rank that misses most; 0: fits
+};
+
+/// What fits goes before what does not, then the faster one.
+bool before(const Judged& a, const Judged& b) {
+  if (a.excess != b.excess && (a.excess > Bytes{} || b.excess > Bytes{})) return a.excess < b.excess;
+  return a.makespan < b.makespan;
+}
+
+/// A schedule's programs: with as many forwards more as help, where it takes them.
+std::vector<int> warmups_of(const Schedule& schedule, int ranks) {
+  if (!schedule.takes_warmup_extra) return {0};
+  std::vector<int> extras{0, 1, 2};
+  if (ranks > 2) extras.push_back(ranks);
+  return extras;
+}
+
+class Synthesizer {
+ public:
+  explicit Synthesizer(const SynthesisRequest& request)
+      : request_(request),
+        problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity),
+        pricing_(problem_),
+        seeds_(problem_, pricing_) {}
+
+  Synthesis run() {
+    result_.bound = synthesis::lower_bound(problem_);
+    judge_library();
+    collect_seeds();
+    search();
+    result_.program = std::move(best_->program);
+    result_.program.schedule = "auto";
+    result_.from = std::move(best_->from);
+    result_.makespan = best_->makespan;
+    result_.fits = best_->excess == Bytes{};
+    result_.orders = pricing_.runs();
+    return std::move(result_);
+  }
+
+ private:
+  void judge_library() {
+    for (const Schedule& schedule : schedules()) {
+      if (!schedule.synchronous || schedule.searched) continue;
+      ScheduleRequest asked{.placement = request_.placement,
+                            .group_sizes = {request_.micro_batches},
+                            .clip = request_.clip,
+                            .costs = request_.costs,
+                            .capacity = request_.capacity};
+      for (const int extra : warmups_of(schedule, problem_.ranks())) {
+        asked.warmup_extra = extra;
+        try {
+          const std::string name =
+              extra == 0 ? schedule.name : fmt::format("{} warmup_extra {}", schedule.name, extra);
+          if (const auto judged = judge(schedule.generate(asked), name)) {
+            result_.library.push_back({name, judged->makespan, judged->excess == Bytes{}});
+            library_.emplace_back(name, synthesis::orders_of(judged->program));
+            offer(*judged);
+          }
+        } catch (const InputError&) {  // not for such a placement
+          break;
+        }
+      }
+    }
+  }
+
+  void collect_seeds() {
+    for (const auto& [name, orders] : library_) seeds_.add_schedule(name, orders);
+    seeds_.add_lists();
+    for (const auto& [name, orders] : library_) {
+      if (spent()) return;
+      seeds_.add_squeezed(name, orders);
+    }
+  }
+
+  void search() {
+    std::vector<Seed> starts = seeds_.best(kStarts);
+    if (starts.empty()) return;
+    const std::int64_t round = kRound * static_cast<std::int64_t>(problem_.computations());
+    const std::int64_t each = std::min(round, left() / 2 / static_cast<std::int64_t>(starts.size()));
+    std::uint64_t draws = 0;
+    for (Seed& start : starts) {
+      if (!done(starts)) improve(start, each, draws++);
+    }
+    const auto best = std::min_element(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
+      return a.found.price.makespan < b.found.price.makespan;
+    });
+    for (std::int64_t work = round; !done(starts); work *= 2) improve(*best, std::min(work, left()), draws++);
+    std::stable_sort(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
+      return a.found.price.makespan < b.found.price.makespan;
+    });
+    // The first that the proof accepts; the others only if pricing was wrong about it.
+    for (const Seed& seed : starts) {
+      ProgramHeader header =
+          make_header("auto", SegmentKind::train,
+                      {.placement = request_.placement, .group_sizes = {request_.micro_batches}});
+      auto judged =
+          judge(synchronous_program(std::move(header), seed.found.orders, request_.clip), seed.name);
+      if (!judged) continue;
+      const bool fits = judged->excess == Bytes{};
+      offer(std::move(*judged));
+      if (fits) return;
+    }
+  }
+
+  void improve(Seed& seed, std::int64_t work, std::uint64_t draws) {
+    synthesis::SearchLimits limits{.work = work, .bound = result_.bound.seconds, .draws = draws};
+    if (request_.budget.go_on) {
+      limits.go_on = [&](double makespan) {
+        return go_on_ = go_on_ && request_.budget.go_on(Seconds{makespan});
+      };
+    }
+    seed.found = synthesis::local_search(problem_, pricing_, seed.found, limits);
+  }
+
+  /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
+  [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) const {
+    const LoweredProgram lowered = lower(program);
+    const Proof proof = check(lowered, request_.costs);
+    if (!proof.accepted()) return std::nullopt;
+    Bytes excess;
+    for (const MemoryProof& rank : proof.memory) {
+      if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
+    }
+    const Seconds makespan = simulate(lowered, *request_.costs).makespan;
+    return Judged{std::move(program), from, makespan, excess};
+  }
+
+  void offer(Judged judged) {
+    if (!best_ || before(judged, *best_)) best_ = std::move(judged);
+  }
+
+  [[nodiscard]] std::int64_t left() const {
+    return std::max<std::int64_t>(0, request_.budget.work - pricing_.work());
+  }
+  [[nodiscard]] bool spent() const { return left() == 0; }
+  [[nodiscard]] bool done(const std::vector<Seed>& seeds) const {
+    const auto& beat = request_.budget.to_beat;
+    if (beat && result_.bound.seconds >= beat->value) return true;
+    return spent() || !go_on_ || std::any_of(seeds.begin(), seeds.end(), [&](const Seed& seed) {
+             return synthesis::meets(seed.found.price.makespan, result_.bound.seconds);
+           });
+  }
+
+  static constexpr std::size_t kStarts = 4;
+  static constexpr std::int64_t kRound =
+      2000;  ///< orders that the first rounds price, if the budget has so many
+
+  const SynthesisRequest& request_;
+  synthesis::Problem problem_;
+  synthesis::Pricing pricing_;
+  synthesis::Seeds seeds_;
+  Synthesis result_;
+  std::vector<std::pair<std::string, Orders>> library_;
+  std::optional<Judged> best_;
+  bool go_on_ = true;
+};
+
+}  // namespace
+
+Synthesis synthesize(const SynthesisRequest& request) {
+  STAGECRAFT_CHECK(request.costs != nullptr, "synthesis without costs");
+  (void)make_header("auto", SegmentKind::train,
+                    {.placement = request.placement, .group_sizes = {request.micro_batches}});
+  return Synthesizer(request).run();
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,84 @@
+#pragma once
+
+// A program made for the costs at hand: the order of one synchronous step on a given placement, searched for
+// within the memory there is.
+//
+//   1. The library: every synchronous schedule that takes the placement, as it is. What they price at, as
+//   programs, is
+//      what there is to beat.
+//   2. Seeds: their orders with backwards whole and split; each squeezed, that is scheduled again with the
+//   true costs
+//      and its own order as priorities; and list schedules by general rules; all within the memory cap
+//      (generators/list_scheduler.h).
+//   3. Local search from the best few seeds, then from the best of all (local_search.h).
+//   4. The result is lowered, proved and simulated like any program, and must beat the library there;
+//   otherwise the
+//      library's best is returned.
+//
+// The literature has the parts: zero-bubble schedules from list scheduling and an integer program (Qi et al.,
+// arXiv 2401.10241, section 3), orders searched for under a memory cap (OptPipe, arXiv 2510.05186).
+
+#include "schedules/program.h"
+#include "schedules/schedule.h"
+#include "schedules/synthesis/lower_bound.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// How long to search.
+struct SynthesisBudget {
+  /// Computations to price, over all orders: an order of n costs n. The library itself is priced in any case.
+  /// With this alone the result follows from the request, on every machine that computes alike.
+  std::int64_t work = 300'000;
+  /// Asked now and then, with the best makespan so far; false stops the search. For limits in time and for
+  /// progress.
+  std::function<bool(Seconds makespan)> go_on{};
+  /// Where the bound says that nothing faster than this can come, there is no search.
+  std::optional<Seconds> to_beat{};
+};
+
+struct SynthesisRequest {
+  Placement placement{};
+  int micro_batches = 0;
+  bool clip = false;
+  const CostTable* costs = nullptr;  ///< not owned; required
+  std::optional<Bytes> capacity{};   ///< usable memory a rank
+  SynthesisBudget budget{};
+};
+
+/// A schedule of the library on the request's placement, as it is.
+struct LibraryResult {
+  std::string schedule;
+  Seconds makespan;
+  bool fits = true;  ///< proved within the capacity
+};
+
+struct Synthesis {
+  ScheduleProgram program;  ///< its schedule is named "auto"
+  Seconds makespan;         ///< as simulated
+  /// Proved within the capacity. False: nothing found fits, and this needs the least memory on its worst
+  /// rank.
+  bool fits = true;
+  synthesis::LowerBound bound;
+  std::string from;         ///< the seed: "zb_h1", "zb_h1 squeezed", "list schedule"
+  std::int64_t orders = 0;  ///< orders priced
+  std::vector<LibraryResult> library;
+
+  /// By how much of the bound the makespan is above it.
+  [[nodiscard]] double gap() const {
+    return bound.seconds > 0 ? std::max(0.0, makespan.value / bound.seconds - 1) : 0;
+  }
+  /// No program can be faster.
+  [[nodiscard]] bool optimal() const { return fits && synthesis::meets(makespan.value, bound.seconds); }
+};
+
+/// Throws InputError for a placement or number of micro-batches that cannot be.
+[[nodiscard]] Synthesis synthesize(const SynthesisRequest& request);
+
+}  // namespace stagecraft
