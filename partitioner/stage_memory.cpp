@@ -12,7 +12,8 @@ StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
       micro_batch(costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{})),
       unweighted(costs.kept_for_weight),
       forward_peak(costs.forward_peak + costs.input),
-      backward_peak(costs.backward_peak + (last_stage ? Bytes{} : costs.output)) {}
+      backward_peak(std::min(costs.backward_peak, costs.input_half_peak()) +
+                    (last_stage ? Bytes{} : costs.output)) {}
 
 Bytes StageMemory::peak(const Residency& residency) const {
   const Bytes forward = micro_batch * (residency.in_flight - 1) + forward_peak;

@@ -17,7 +17,8 @@ struct StageMemory {
   Bytes micro_batch;    ///< everything kept of one in flight, its input included
   Bytes unweighted;     ///< kept of one whose weight part is still to come
   Bytes forward_peak;   ///< worst moment of a forward, its own kept bytes left out
-  Bytes backward_peak;  ///< worst moment of a backward, the gradient received included
+  Bytes backward_peak;  ///< worst moment of a backward or its input half, whichever is less; the gradient
+                        ///< received included
 
   explicit StageMemory(const StageCosts& costs, bool last_stage);
   /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may

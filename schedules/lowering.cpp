@@ -349,8 +349,8 @@ LoweredProgram lower(const ScheduleProgram& program, const LoweringOptions& opti
     throw RefusedError(
         fmt::format("slots_per_channel is {}, but {}", options.slots_per_channel, lowering.most_held_by()));
   }
-  SlotRule rule{.uniform = options.slots_per_channel,
-                .surplus = chosen ? 0 : lowering.unhurried_surplus(options.extra_slots)};
+  SlotRule rule{.uniform = options.slots_per_channel, .surplus = options.extra_slots};
+  if (!chosen && options.slots_for_speed) rule.surplus = lowering.unhurried_surplus(options.extra_slots);
   if (!lowering.works(rule)) {
     rule.losses = lowering.most_losses();
     const std::int32_t least_surplus = rule.surplus;

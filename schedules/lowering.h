@@ -46,11 +46,12 @@ struct ChannelSlots {
 
 struct LoweringOptions {
   /// Receive slots of every boundary channel. 0: each channel has as many as it reads at once, plus
-  /// `extra_slots`, plus more where the rules need them, or where with fewer the schedule would take longer
-  /// (unit_time.h). Never more than it has transfers.
+  /// `extra_slots`, plus more where the rules need them or speed does. Never more than it has transfers.
   int slots_per_channel = 0;
   /// Slots beyond those read at once, so that a transfer can be under way while all others are read.
   int extra_slots = 1;
+  /// Whether there are more where with fewer the schedule would take longer (unit_time.h).
+  bool slots_for_speed = true;
   /// Sends of one (rank, payload, from stage, to stage) that may be under way before the oldest is waited
   /// for.
   int sends_in_flight = 2;

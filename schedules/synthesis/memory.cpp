@@ -14,7 +14,10 @@ class RankMemory {
   RankMemory(const Problem& problem, Rank rank, int extra_slots)
       : problem_(problem), rank_(rank), extra_slots_(extra_slots) {
     desks_.resize(problem.seats_of(rank).size());
-    for (Desk& desk : desks_) desk.finished.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+    for (Desk& desk : desks_) {
+      desk.input_done.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+      desk.finished.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+    }
   }
 
   Bytes run(const Order& order) {
@@ -47,7 +50,7 @@ class RankMemory {
   struct Desk {
     Channel activations, gradients;
     std::vector<int> sent_activations, sent_gradients;  // micro-batches under way, oldest first
-    std::vector<char> finished;                         // per micro-batch: its weight part is done
+    std::vector<char> input_done, finished;             // per micro-batch: its input, its weight part
   };
 
   [[nodiscard]] int slots_of(const Channel& channel) const {
@@ -99,9 +102,15 @@ class RankMemory {
         if (!costs.output_kept) drop(costs.output);
       }
     }
-    look(costs.backward_peak);
+    look(c.op == Op::backward         ? costs.backward_peak
+         : c.op == Op::backward_input ? costs.input_half_peak()
+                                      : costs.weight_half_peak());
     if (is_input_part(c.op)) {
       add(costs.kept_for_weight - costs.kept_for_input);
+      at.input_done[c.micro_batch.index()] = 1;
+      // Where the next stage has it from here, it may still read it.
+      const bool read = from_here && !desk(StageId{c.stage.value + 1}).finished[c.micro_batch.index()];
+      if (costs.output_kept && !last && !read) drop(costs.output);
       if (last) drop(costs.targets);
       if (c.stage.value > 0) add(costs.input);
     }
@@ -123,16 +132,12 @@ class RankMemory {
     } else if (here(stage - 1, c.micro_batch)) {
       // The stage before may have kept its output for itself, too.
       const StageCosts& before = problem_.costs(StageId{stage - 1});
-      if (!before.output_kept || desk(StageId{stage - 1}).finished[c.micro_batch.index()])
+      if (!before.output_kept || desk(StageId{stage - 1}).input_done[c.micro_batch.index()])
         drop(before.output);
     } else {
       --at.activations.reading;
     }
     if (c.stage == problem_.last_stage()) return;
-    const bool read_here = here(stage + 1, c.micro_batch);
-    if (costs.output_kept && (!read_here || desk(StageId{stage + 1}).finished[c.micro_batch.index()])) {
-      drop(costs.output);
-    }
     if (gradient_from_here) {
       drop(problem_.costs(StageId{stage + 1}).input);
     } else {

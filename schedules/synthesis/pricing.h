@@ -40,7 +40,9 @@ class Pricing {
   /// Of the last run: when a rank's i-th computation began and ended, seconds.
   [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return begins_[rank.index()]; }
   [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return ends_[rank.index()]; }
-  /// Slots beyond those read at once that the last run's orders need under the rendezvous rule.
+  /// Slots beyond those read at once that the last run's orders need under the rendezvous rule. Lowering may
+  /// give more for speed (LoweringOptions::slots_for_speed); then the program is as fast as priced or faster
+  /// and takes that much more memory, and the proof of it has the last word.
   [[nodiscard]] int extra_slots() const { return extra_slots_; }
   /// Computations priced so far: what a search is budgeted by.
   [[nodiscard]] std::int64_t work() const { return work_; }

@@ -51,6 +51,7 @@ class Synthesizer {
     judge_library();
     collect_seeds();
     search();
+    if (!best_) throw RefusedError(fmt::format("no program can be proved: {}", refusal(why_not_)));
     result_.program = std::move(best_->program);
     result_.program.schedule = "auto";
     result_.from = std::move(best_->from);
@@ -136,10 +137,13 @@ class Synthesizer {
   }
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
-  [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) const {
+  [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) {
     const LoweredProgram lowered = lower(program);
     const Proof proof = check(lowered, request_.costs);
-    if (!proof.accepted()) return std::nullopt;
+    if (!proof.accepted()) {
+      why_not_ = proof.findings;
+      return std::nullopt;
+    }
     Bytes excess;
     for (const MemoryProof& rank : proof.memory) {
       if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
@@ -175,6 +179,7 @@ class Synthesizer {
   Synthesis result_;
   std::vector<std::pair<std::string, Orders>> library_;
   std::optional<Judged> best_;
+  std::vector<Finding> why_not_;  ///< of the last program that was refused for anything but its memory
   bool go_on_ = true;
 };
 

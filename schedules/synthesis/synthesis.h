@@ -78,7 +78,8 @@ struct Synthesis {
   [[nodiscard]] bool optimal() const { return fits && synthesis::meets(makespan.value, bound.seconds); }
 };
 
-/// Throws InputError for a placement or number of micro-batches that cannot be.
+/// Throws RefusedError when the proof refuses every program, as for costs beyond its bounds; InputError for a
+/// placement or number of micro-batches that cannot be.
 [[nodiscard]] Synthesis synthesize(const SynthesisRequest& request);
 
 }  // namespace stagecraft

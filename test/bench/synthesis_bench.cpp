@@ -1,14 +1,13 @@
 // Synthesis against the library, over random cost sets at several memory caps: a table in Markdown.
 //
-//   cmake --preset planner -DSTAGECRAFT_BENCH=ON && ninja -C build-planner bench_synthesis
-//   build-planner/scripts/bench/bench_synthesis [SETS] [WORK]
+//   cmake --preset planner -DSTAGECRAFT_BENCHMARKS=ON && ninja -C build-planner bench_synthesis
+//   build-planner/test/bench/bench_synthesis [SETS] [WORK]
 //
 // SETS sets of costs (200), WORK computations priced a placement (1,000,000). A set is a model of 2 p uneven
 // parts: a straight pipeline has two of them a stage, a loop or V one. Caps are shares of what 1F1B's fullest
 // rank needs on the straight one. The bound over placements is the least of theirs.
 
 #include "schedules/synthesis/synthesis.h"
-
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>

@@ -126,7 +126,7 @@ TEST_CASE("orders are priced as the simulator prices their programs", "[synthesi
       const Orders orders = synthesis::orders_of(program);
       if (!well_formed(problem, orders)) continue;
       INFO(fmt::format("seed {}, {}", seed, program.schedule));
-      const LoweredProgram lowered = lower(program);
+      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
       CHECK(pricing.run(orders).makespan == simulate(lowered, c.costs).makespan.value);
       ++compared;
     }
@@ -141,7 +141,7 @@ TEST_CASE("an order's memory is the proof's", "[synthesis]") {
     const Problem problem = c.problem();
     Pricing pricing(problem);
     for (const ScheduleProgram& program : c.library()) {
-      const LoweredProgram lowered = lower(program);
+      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
       const Orders orders = synthesis::orders_of(program);
       if (!well_formed(problem, orders)) continue;
       (void)pricing.run(orders);
@@ -164,7 +164,7 @@ TEST_CASE("no schedule is faster than the lower bound, with its own peak as the 
     Case c(seed, seed % 3 != 0);
     c.clip = seed % 5 == 0;
     for (const ScheduleProgram& program : c.library()) {
-      const LoweredProgram lowered = lower(program);
+      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
       const double makespan = simulate(lowered, c.costs).makespan.value;
       const Bytes peak = most(prove(lowered, &c.costs));
       for (const std::optional<Bytes>& capacity : {std::optional<Bytes>{}, std::optional<Bytes>{peak}}) {
