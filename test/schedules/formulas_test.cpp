@@ -123,9 +123,9 @@ TEST_CASE("interleaved schedules idle (p - 1)(F + B) / v where m is a multiple o
       const Measured interleaved = measure("interleaved_1f1b", p, v, m, times);
       CHECK(interleaved.bubble == (p - 1) * times.all() / v);
       CHECK(interleaved.kept == std::min(m * v, v == 1 ? p : p * v + p - 1));
-      // A gradient comes round to a rank that is still at its later stage's backwards: with the few slots
-      // that lowering gives by itself the sender has to wait. See docs/schedules.md.
-      const Measured breadth_first = measure("looped_bfs", p, v, m, times, {.extra_slots = m});
+      // A gradient comes round to a rank that is still at its later stage's backwards: it needs a slot
+      // meanwhile. See docs/schedules.md.
+      const Measured breadth_first = measure("looped_bfs", p, v, m, times);
       CHECK(breadth_first.bubble == (p - 1) * times.all() / v);
       CHECK(breadth_first.kept == m * v);
     }
