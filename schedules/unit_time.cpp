@@ -26,7 +26,8 @@ class Walk {
       rank.channels.resize(scans[r].channels.size());
       rank.transfers.resize(scans[r].receives.size());
       for (std::size_t c = 0; c < rank.channels.size(); ++c) {
-        rank.channels[c].slots = static_cast<std::size_t>(scans[r].channels[c].held + surplus);
+        rank.channels[c].slots =
+            static_cast<std::size_t>(scans[r].channels[c].held) + static_cast<std::size_t>(surplus);
       }
       for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
         const Receive& receive = scans[r].receives[i];
