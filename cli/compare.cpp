@@ -41,7 +41,8 @@ Plan under(const Plan& plan, const Schedule& schedule, const CostTable& costs) {
   Plan other = plan;
   if (plan.schedule.name != schedule.name) {
     other.schedule = ScheduleChoice{.name = schedule.name};
-    other.schedule.agree_norm = plan.schedule.agree_norm && schedule.synchronous;
+    other.schedule.agree_norm = plan.schedule.agree_norm && schedule.clips;
+    other.program.reset();  // the order it carries is its own schedule's
   }
   other.costs = costs;
   return other;

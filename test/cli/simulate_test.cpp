@@ -276,6 +276,19 @@ TEST_CASE("simulate --compare puts schedules side by side", "[simulate]") {
   CHECK(once["schedules"].size() == 1);
 }
 
+TEST_CASE("simulate --compare leaves the order that a plan carries to its own schedule", "[simulate]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("searched.json");
+  const CommandResult planned = stagecraft::test::stagecraft(
+      {"plan", "--profile", STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json", "--cluster",
+       STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json", "--micro-batch-size", "4",
+       "--micro-batches", "8", "--stages", "4", "--schedule", "auto", "-o", path});
+  REQUIRE(planned.code == 0);
+  const Json json = simulated({path, "--compare", "fill_drain,auto"});
+  const auto step = [&](std::size_t row) { return json["schedules"][row]["makespan_ms"].get<double>(); };
+  CHECK(step(1) < step(0));
+}
+
 TEST_CASE("simulate --compare says what it cannot", "[simulate]") {
   const ScratchFolder folder;
   const auto refuses = [](const std::vector<std::string>& arguments, const std::string& why) {
