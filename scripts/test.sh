@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every check and test. About 16 minutes on 2 cores from nothing, 5 with a warm compiler cache.
+# Sets up, builds and runs every check and test. About half an hour on 2 cores from nothing, 15 minutes with a warm compiler cache.
 #   scripts/test.sh [ctest arguments, e.g. -L fast or -R equality]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,7 @@ echo "test: set-up (about 2 minutes on a new machine, a second later)"
 scripts/setup.sh --lint
 phase set-up
 
-echo "test: building with $(nproc) cores (about 7 minutes from nothing)"
+echo "test: building with $(nproc) cores (about 12 minutes from nothing)"
 cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release
