@@ -20,8 +20,11 @@ Priced price(const Plan& plan, const std::vector<int>& group_sizes) {
   const LoweredProgram program = lower(plan_program(plan, group_sizes));
   const CostTable& costs = *plan.costs;
   const Proof proof = prove(program, &costs, plan.capacity);
-  const Simulation simulation = simulate(program, costs);
-  Priced priced{simulation.makespan, simulate_free_links(program, costs).makespan, {}, {}};
+  Simulator simulator(program);
+  Priced priced;
+  priced.step_ideal = simulator.run_free_links(costs).makespan;
+  const Simulation& simulation = simulator.run(costs);
+  priced.step = simulation.makespan;
   for (const RankTimes& rank : simulation.ranks) priced.busy.push_back(rank.busy());
   for (const MemoryProof& rank : proof.memory) priced.memory.push_back(rank.peak);
   return priced;

@@ -237,14 +237,15 @@ class Lowering {
     const auto timed = [&](std::int32_t surplus) {
       return unit_time(program_, scans_, surplus, sends_in_flight_);
     };
-    if (const auto now = timed(low); now && !now->held_up) return low;
+    const auto now = timed(low);
+    if (low >= most_transfers_ || (now && !now->held_up)) return low;
     const auto best = timed(most_transfers_);
     if (!best) return low;  // it finishes with no number of slots
-    const auto as_fast = [&](std::int32_t surplus) {
-      const auto time = timed(surplus);
+    const auto as_fast = [&](const std::optional<UnitTime>& time) {
       return time && time->ticks == best->ticks;
     };
-    return low < most_transfers_ ? bisect(low, most_transfers_, as_fast) : low;
+    if (as_fast(now)) return low;
+    return bisect(low + 1, most_transfers_, [&](std::int32_t surplus) { return as_fast(timed(surplus)); });
   }
 
   [[nodiscard]] std::int32_t most_transfers() const { return most_transfers_; }  ///< of any boundary

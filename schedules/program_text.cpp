@@ -1,10 +1,10 @@
 #include "schedules/action_fields.h"
+#include "schedules/base/text.h"
 #include "schedules/program.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -91,16 +91,6 @@ class Line {
   InputPlace place_;
   std::vector<std::string_view> words_;
 };
-
-/// Takes a non-negative number that fits off the front; nothing when there is none.
-std::optional<std::int32_t> take_number(std::string_view& text) {
-  std::int32_t value = 0;
-  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return value;
-}
 
 bool take(std::string_view& text, char c) {
   if (text.empty() || text.front() != c) return false;

@@ -1,9 +1,10 @@
 #include "schedules/pytorch_csv.h"
 
+#include "schedules/base/text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -21,15 +22,6 @@ constexpr std::string_view kOverlap = "OVERLAP_F_B";
 [[nodiscard]] bool is_compute(PytorchOp op) {
   return op == PytorchOp::forward || op == PytorchOp::backward || op == PytorchOp::backward_input ||
          op == PytorchOp::backward_weight;
-}
-
-std::optional<std::int32_t> take_number(std::string_view& text) {
-  std::int32_t value = 0;
-  if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return value;
 }
 
 /// Without the blanks around it; Python's reader strips them as well.

@@ -3,21 +3,18 @@
 #include "schedules/base/error.h"
 
 namespace stagecraft {
-namespace {
 
-Bytes bytes_of(const CostTable& costs, const Tag& tag) {
-  switch (tag.payload) {
+Bytes payload_bytes(const CostTable& costs, Payload payload, StageId to) {
+  switch (payload) {
     case Payload::activation:
-      return costs.stages[tag.to.index()].input;
+      return costs.stages[to.index()].input;
     case Payload::gradient:
-      return costs.stages[tag.to.index()].output;
+      return costs.stages[to.index()].output;
     case Payload::loss:
       break;
   }
   return costs.loss;
 }
-
-}  // namespace
 
 Traffic traffic(const LoweredProgram& program, const CostTable& costs) {
   STAGECRAFT_CHECK(costs.stages.size() == static_cast<std::size_t>(program.placement.stages()),
@@ -27,7 +24,7 @@ Traffic traffic(const LoweredProgram& program, const CostTable& costs) {
     for (const Action& action : list) {
       if (action.op != Op::start_send) continue;
       ++all.messages;
-      all.bytes += bytes_of(costs, action.tag);
+      all.bytes += payload_bytes(costs, action.tag.payload, action.tag.to);
     }
   }
   return all;

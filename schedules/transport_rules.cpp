@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "schedules/base/table.h"
+#include "schedules/traffic.h"
 
 #include <fmt/format.h>
 
@@ -55,8 +56,7 @@ std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag) {
   if (costs == nullptr) return std::nullopt;
   if (tag.payload == Payload::loss) return costs->loss;
   if (!tag.to.valid() || tag.to.index() >= costs->stages.size()) return std::nullopt;
-  const StageCosts& receiver = costs->stages[tag.to.index()];
-  return tag.payload == Payload::activation ? receiver.input : receiver.output;
+  return payload_bytes(*costs, tag.payload, tag.to);
 }
 
 void EagerBuffers::send(Rank to, const Tag& tag, std::int32_t name, std::vector<std::int32_t>& awaited) {

@@ -38,6 +38,7 @@
 #include "schedules/checker/proofs.h"
 #include "schedules/held_bytes.h"
 #include "schedules/segments.h"
+#include "schedules/traffic.h"
 
 #include <fmt/format.h>
 
@@ -97,17 +98,7 @@ class RankMemory {
 
   void add_slots() {
     for (const SlotInfo& slot : subject_.program().slots[rank_.index()]) {
-      switch (slot.payload) {
-        case Payload::activation:
-          slots_ += cost(slot.to).input;
-          break;
-        case Payload::gradient:
-          slots_ += cost(slot.to).output;
-          break;
-        case Payload::loss:
-          slots_ += costs_.loss;
-          break;
-      }
+      slots_ += payload_bytes(costs_, slot.payload, slot.to);
     }
   }
 

@@ -65,13 +65,11 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
   while (shape.ranks < placement.stages() && !begins_next_pass(shape.ranks)) ++shape.ranks;
   shape.virtual_stages = std::max(1, placement.stages() / shape.ranks);
   shape.width = ranks.empty() ? 1 : placement.width(StageId{0});
+  const Placement pattern = kind == PlacementKind::v ? Placement::zigzag(shape.ranks, shape.virtual_stages)
+                                                     : Placement::looped(shape.ranks, shape.virtual_stages);
   for (int s = 0; s < placement.stages(); ++s) {
-    const int chunk = s / shape.ranks;
-    const int along = s % shape.ranks;
-    const bool back = kind == PlacementKind::v && chunk % 2 == 1;
-    const int position = back ? shape.ranks - 1 - along : along;
-    const auto& expected = ranks[static_cast<std::size_t>(position)];
-    if (chunk < shape.virtual_stages && ranks[static_cast<std::size_t>(s)] == expected &&
+    const auto at = static_cast<std::size_t>(s);
+    if (s < pattern.stages() && ranks[at] == ranks[pattern.ranks[at].front().index()] &&
         placement.width(StageId{s}) == shape.width) {
       continue;
     }

@@ -9,7 +9,7 @@
 
 #include "schedules/generators/looped.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -17,32 +17,18 @@ namespace {
 ScheduleProgram build(const ScheduleRequest& request) {
   ProgramHeader header = make_header("interleaved_1f1b", SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_1f1b");
-  std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
-  for (int replica = 0; replica < shape.width; ++replica) {
-    const int count = (header.micro_batches() - replica + shape.width - 1) / shape.width;
-    const std::vector<int> rounds = rounds_of(count, shape.ranks);
-    const LoopedOrder order = looped_order(rounds, shape.virtual_stages);
-    const int total = static_cast<int>(order.chunk.size());
-    for (int position = 0; position < shape.ranks; ++position) {
-      const Rank rank =
-          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
-      const auto add = [&](Op op, int k) {
-        const auto at = static_cast<std::size_t>(k);
-        const int chunk = op == Op::forward ? order.chunk[at] : shape.virtual_stages - 1 - order.chunk[at];
-        orders[rank.index()].push_back(
-            {op, shape.stage(position, chunk), MicroBatch{replica + order.micro_batch[at] * shape.width}});
-      };
-      // One way round for every stage but the last; of that the rest of the ranks, there and back.
-      const int round = rounds.empty() ? 0 : rounds.front();
-      const int there_and_back = (shape.virtual_stages > 1 ? 2 : 1) * (shape.ranks - 1 - position);
-      const int ahead = std::min(total, (shape.virtual_stages - 1) * round + there_and_back);
-      for (int k = 0; k < ahead; ++k) add(Op::forward, k);
-      for (int k = 0; k < total; ++k) {
-        if (k + ahead < total) add(Op::forward, k + ahead);
-        add(Op::backward, k);
-      }
+  const auto rounds = [&](int count) { return rounds_of(count, shape.ranks); };
+  const auto orders = looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
+    // One way round for every stage but the last; of that the rest of the ranks, there and back.
+    const int round = rank.rounds.empty() ? 0 : rank.rounds.front();
+    const int there_and_back = (shape.virtual_stages > 1 ? 2 : 1) * (shape.ranks - 1 - rank.position);
+    const int ahead = (shape.virtual_stages - 1) * round + there_and_back;
+    for (int k = 0; k < ahead; ++k) rank.add(Op::forward, k);
+    for (int k = 0; k < rank.total(); ++k) {
+      rank.add(Op::forward, k + ahead);
+      rank.add(Op::backward, k);
     }
-  }
+  });
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

@@ -6,7 +6,6 @@
 #include "schedules/generators/list_scheduler.h"
 #include "schedules/generators/looped.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace stagecraft {
@@ -15,34 +14,21 @@ namespace {
 /// Interleaved 1F1B's order, each rank with one way round the ranks less ahead: forward and input gradient in
 /// turn, weight gradients as late as `capacity` allows.
 Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape, int capacity) {
-  Orders orders(static_cast<std::size_t>(header.placement.world()));
-  for (int replica = 0; replica < shape.width; ++replica) {
-    const int count = std::max(0, (header.micro_batches() - replica + shape.width - 1) / shape.width);
-    std::vector<int> rounds(static_cast<std::size_t>(count / shape.ranks), shape.ranks);
-    if (count % shape.ranks > 0) rounds.push_back(count % shape.ranks);
-    const LoopedOrder order = looped_order(rounds, shape.virtual_stages);
-    const int total = static_cast<int>(order.chunk.size());
-    for (int position = 0; position < shape.ranks; ++position) {
-      const Rank rank =
-          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
-      const auto add = [&](Op op, int k) {
-        if (k < 0 || k >= total) return;
-        const auto at = static_cast<std::size_t>(k);
-        const int chunk = op == Op::forward ? order.chunk[at] : shape.virtual_stages - 1 - order.chunk[at];
-        orders[rank.index()].push_back(
-            {op, shape.stage(position, chunk), MicroBatch{replica + order.micro_batch[at] * shape.width}});
-      };
-      const int ahead = (shape.virtual_stages - 1) * shape.ranks + shape.ranks - 1 - position;
-      const int put_off = capacity - 1 - ahead;
-      for (int k = 0; k < ahead; ++k) add(Op::forward, k);
-      for (int k = 0; k < total + put_off; ++k) {
-        add(Op::forward, k + ahead);
-        add(Op::backward_input, k);
-        add(Op::backward_weight, k - put_off);
-      }
+  const auto rounds = [&](int count) {
+    std::vector<int> sizes(static_cast<std::size_t>(count / shape.ranks), shape.ranks);
+    if (count % shape.ranks > 0) sizes.push_back(count % shape.ranks);
+    return sizes;
+  };
+  return looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
+    const int ahead = (shape.virtual_stages - 1) * shape.ranks + shape.ranks - 1 - rank.position;
+    const int put_off = capacity - 1 - ahead;
+    for (int k = 0; k < ahead; ++k) rank.add(Op::forward, k);
+    for (int k = 0; k < rank.total() + put_off; ++k) {
+      rank.add(Op::forward, k + ahead);
+      rank.add(Op::backward_input, k);
+      rank.add(Op::backward_weight, k - put_off);
     }
-  }
-  return orders;
+  });
 }
 
 ScheduleProgram build(const ScheduleRequest& request) {

@@ -5,6 +5,9 @@
 
 #include "schedules/generators/assembly.h"
 
+#include <functional>
+#include <vector>
+
 namespace stagecraft {
 
 /// Which stage and own micro-batch come k-th on a rank, for its forwards; its backwards go through the stages
@@ -16,6 +19,26 @@ struct LoopedOrder {
 
 /// `rounds` are the micro-batches of each round.
 [[nodiscard]] LoopedOrder looped_order(const std::vector<int>& rounds, int virtual_stages);
+
+/// One rank's list, to be filled.
+struct LoopedRank {
+  const VirtualStages& shape;
+  const LoopedOrder& order;
+  const std::vector<int>& rounds;
+  int position;
+  int replica;
+  std::vector<Compute>& list;
+
+  /// Forwards on the rank, and as many backwards.
+  [[nodiscard]] int total() const { return static_cast<int>(order.chunk.size()); }
+  /// The k-th forward, backward or part of one; nothing where there is no k-th.
+  void add(Op op, int k);
+};
+
+/// Lets `fill` say the order of every rank of the loop. `rounds` divides a replica's micro-batches.
+[[nodiscard]] std::vector<std::vector<Compute>> looped_orders(
+    const ProgramHeader& header, const VirtualStages& shape,
+    const std::function<std::vector<int>(int count)>& rounds, const std::function<void(LoopedRank&)>& fill);
 
 /// `count` micro-batches in rounds of at least `ranks` (fewer only where there are fewer), as equal as can
 /// be, longer ones first: no later round then waits for an earlier one's backwards.

@@ -11,21 +11,12 @@ namespace {
 ScheduleProgram build(const ScheduleRequest& request) {
   ProgramHeader header = make_header("looped_bfs", SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "looped_bfs");
-  std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
-  for (int position = 0; position < shape.ranks; ++position) {
-    for (int replica = 0; replica < shape.width; ++replica) {
-      const Rank rank =
-          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
-      for (const Op op : {Op::forward, Op::backward}) {
-        for (int k = 0; k < shape.virtual_stages; ++k) {
-          const int chunk = op == Op::forward ? k : shape.virtual_stages - 1 - k;
-          for (int mb = replica; mb < header.micro_batches(); mb += shape.width) {
-            orders[rank.index()].push_back({op, shape.stage(position, chunk), MicroBatch{mb}});
-          }
-        }
-      }
+  const auto one_round = [](int count) { return std::vector<int>{count}; };
+  const auto orders = looped_orders(header, shape, one_round, [](LoopedRank& rank) {
+    for (const Op op : {Op::forward, Op::backward}) {
+      for (int k = 0; k < rank.total(); ++k) rank.add(op, k);
     }
-  }
+  });
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "schedules/collectives.h"
+#include "schedules/traffic.h"
 
 #include <fmt/format.h>
 
@@ -9,18 +10,6 @@
 
 namespace stagecraft::simulator {
 namespace {
-
-Bytes payload_bytes(const CostTable& costs, const Route& route) {
-  switch (route.payload) {
-    case Payload::activation:
-      return costs.stages[route.to.index()].input;
-    case Payload::gradient:
-      return costs.stages[route.to.index()].output;
-    case Payload::loss:
-      break;
-  }
-  return costs.loss;
-}
 
 double collective_seconds(const CostTable& costs, const Collective& collective) {
   if (collective.op == Op::agree_norm) return agreement_time(costs.network, collective.members).value;
@@ -58,7 +47,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
     const Route& r = code.routes[i];
-    route[i] = costs.network.between(r.sender, r.receiver).time(payload_bytes(costs, r)).value;
+    route[i] = costs.network.between(r.sender, r.receiver).time(payload_bytes(costs, r.payload, r.to)).value;
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     collective[i] = collective_seconds(costs, code.collectives[i]);
