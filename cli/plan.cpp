@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/replan.h"
 #include "schedules/base/files.h"
 #include "schedules/base/table.h"
 
@@ -37,6 +38,7 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
 namespace {
 
 struct PlanArguments {
+  ReplanOptions replan;
   std::string config;
   std::string profile;
   std::string cluster;
@@ -115,8 +117,25 @@ std::string schedules_text() {
   return text;
 }
 
+/// What a run was planned with is in its plan: only inputs and outputs are to say.
+ReplanOptions replan_options(const PlanArguments& arguments, const CLI::App& command) {
+  for (const char* option : {"config", "--schedule", "--micro-batches", "--micro-batch-size", "--stages",
+                             "--cuts", "--virtual-stages", "--warmup-extra", "--vertical-sync"}) {
+    if (command.count(option) > 0) {
+      throw InputError(fmt::format("plan --replan keeps what the run's plan says: {} is not for it", option));
+    }
+  }
+  ReplanOptions options = arguments.replan;
+  options.profile = arguments.profile;
+  options.cluster = arguments.cluster;
+  options.output = arguments.output;
+  if (arguments.time_limit) options.search.time_limit = Seconds{*arguments.time_limit};
+  return options;
+}
+
 void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.schema.empty()) return print_json(schema_of(arguments.schema));
+  if (!arguments.replan.run_dir.empty()) return replan(replan_options(arguments, command));
   const Schedule& schedule = find_schedule(arguments.request.schedule.name, {"--schedule", ""});
   if (arguments.time_limit) {
     if (arguments.config.empty() && !schedule.searched) {
@@ -195,6 +214,29 @@ void add_plan(CLI::App& app) {
       ->add_option("--cuts", arguments->request.cuts, "your own cuts: the first layers of stages 1, 2, ...")
       ->delimiter(',')
       ->type_name("I,J,...");
+  CLI::Option* replanned =
+      command
+          ->add_option("--replan", arguments->replan.run_dir,
+                       "whether another plan would pay for a run that has measured its stages")
+          ->type_name("RUN_DIR");
+  command
+      ->add_option_function<double>(
+          "--switch-seconds",
+          [arguments](double seconds) { arguments->replan.switch_cost = Seconds{seconds}; },
+          "--replan: what stopping and starting again costs (default: 60)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e9))
+      ->needs(replanned);
+  command
+      ->add_option_function<std::string>(
+          "--blame",
+          [arguments](const std::string& name) {
+            arguments->replan.blame = name == "layers" ? Blame::layers : Blame::devices;
+          },
+          "--replan: what slow stages are put down to in the plan that -o writes (default: devices)")
+      ->type_name("devices|layers")
+      ->check(CLI::IsMember({"devices", "layers"}))
+      ->needs(replanned);
   command->add_flag("--json", arguments->output.as_json,
                     "one JSON document: plan, others, what does not fit");
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")
