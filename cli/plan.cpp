@@ -21,7 +21,9 @@ namespace stagecraft::cli {
 
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output) {
-  const PlanResult result = make_plan(profile, cluster, request);
+  PlanResult result = make_plan(profile, cluster, request);
+  constexpr std::size_t kJittered = 5;
+  if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
   if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
   if (output.as_json) {
     print_json(plan_json(result));
@@ -155,6 +157,9 @@ void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& b
 /// What the options say of one another, and of the schedule.
 void check_arguments(const PlanArguments& arguments) {
   const bool several = chooses(arguments);
+  if (several && arguments.output.jitter) {
+    throw InputError({"--jitter", ""}, "is for one schedule: plan the one that was chosen");
+  }
   if (!several && !arguments.choose.svg.empty()) {
     throw InputError({"--svg", ""}, "draws what there is to choose from: for --pareto, or several schedules");
   }
@@ -269,6 +274,22 @@ void add_plan(CLI::App& app) {
       ->add_option("--cuts", arguments->request.cuts, "your own cuts: the first layers of stages 1, 2, ...")
       ->delimiter(',')
       ->type_name("I,J,...");
+  CLI::Option* jitter = command->add_option_function<int>(
+      "--jitter", [arguments](int samples) { arguments->output.jitter = Jitter{.samples = samples}; },
+      "simulate the five best plans as often with times that vary as the profile's did, and say what the "
+      "median "
+      "and 95 % stay below");
+  jitter->check(CLI::Range(1, 1'000'000))->type_name("SAMPLES");
+  command
+      ->add_option_function<std::string>(
+          "--choose-by",
+          [arguments](const std::string& by) {
+            arguments->output.choose_by = by == "p95" ? ChooseBy::p95 : ChooseBy::step;
+          },
+          "--jitter: the plan with the least step, or with the least 95 % (default: step)")
+      ->type_name("step|p95")
+      ->check(CLI::IsMember({"step", "p95"}))
+      ->needs(jitter);
   CLI::Option* replanned =
       command
           ->add_option("--replan", arguments->replan.run_dir,

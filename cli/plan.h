@@ -10,8 +10,10 @@
 namespace stagecraft::cli {
 
 struct PlanOutput {
-  std::string path;      ///< where plan.json goes; empty: nowhere
-  bool as_json = false;  ///< one JSON document to stdout instead of tables
+  std::string path;                ///< where plan.json goes; empty: nowhere
+  bool as_json = false;            ///< one JSON document to stdout instead of tables
+  std::optional<Jitter> jitter{};  ///< also price the best plans with times that vary
+  ChooseBy choose_by = ChooseBy::step;
 };
 
 /// What a plan is made from.

@@ -55,13 +55,22 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
 }
 
 std::string candidates_table(const PlanResult& result) {
-  Table table({"<", "stages", "<placement", "step ms", "bubble", "most memory", "<bound by", "<cuts"});
+  const bool jittered = result.best.jittered.has_value();
+  std::vector<std::string> columns{"<", "stages", "<placement", "step ms"};
+  if (jittered) columns.insert(columns.end(), {"p50 ms", "p95 ms"});
+  columns.insert(columns.end(), {"bubble", "most memory", "<bound by", "<cuts"});
+  Table table(columns);
   const auto row = [&](const PlanCandidate& candidate, const char* mark) {
     const Prediction& predicted = *candidate.plan.predicted;
-    table.row({mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
-               format_ms(predicted.step), format_percent(predicted.bubble),
-               format_bytes(*std::max_element(predicted.memory.begin(), predicted.memory.end())),
-               candidate.bound_by, fmt::format("{}", fmt::join(cuts_of(candidate.plan), ","))});
+    std::vector<std::string> cells{mark, fmt::format("{}", candidate.plan.stages.size()), candidate.placement,
+                                   format_ms(predicted.step)};
+    for (const auto part : {&JitteredStep::p50, &JitteredStep::p95}) {
+      if (jittered) cells.push_back(candidate.jittered ? format_ms((*candidate.jittered).*part) : "");
+    }
+    const Bytes most = *std::max_element(predicted.memory.begin(), predicted.memory.end());
+    cells.insert(cells.end(), {format_percent(predicted.bubble), format_bytes(most), candidate.bound_by,
+                               fmt::format("{}", fmt::join(cuts_of(candidate.plan), ","))});
+    table.row(cells);
   };
   row(result.best, "*");
   for (const PlanCandidate& other : result.others) row(other, "");
@@ -97,6 +106,10 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
                            format_duration(predicted.step),
                            predicted.step > Seconds{} ? format_count(samples / predicted.step.value) : "-",
                            format_duration(predicted.step_ideal)));
+  if (const auto& jittered = result.best.jittered) {
+    line("jitter", fmt::format("half of the steps take up to {}, 95 % up to {}",
+                               format_duration(jittered->p50), format_duration(jittered->p95)));
+  }
   line("bubble", format_percent(predicted.bubble) + " of the ranks' time is idle");
   line("bound by", result.best.bound_by);
   if (result.best.search) line("searched", search_text(*result.best.search));
@@ -115,6 +128,9 @@ Json plan_json(const PlanResult& result) {
     return Json{
         {"from", search.from}, {"orders", search.orders}, {"gap", search.gap}, {"optimal", search.optimal}};
   };
+  const auto jitter_json = [](const JitteredStep& jittered) {
+    return Json{{"p50_ms", jittered.p50.value * 1e3}, {"p95_ms", jittered.p95.value * 1e3}};
+  };
   const auto brief = [&](const PlanCandidate& candidate) {
     Json json;
     json["stages"] = candidate.plan.stages.size();
@@ -122,6 +138,7 @@ Json plan_json(const PlanResult& result) {
     json["bound_by"] = candidate.bound_by;
     json["placement"] = candidate.placement;
     if (candidate.search) json["search"] = search_json(*candidate.search);
+    if (candidate.jittered) json["jitter"] = jitter_json(*candidate.jittered);
     json["predicted"] = json::write(*candidate.plan.predicted);
     return json;
   };
@@ -130,6 +147,7 @@ Json plan_json(const PlanResult& result) {
   json["bound_by"] = result.best.bound_by;
   json["placement"] = result.best.placement;
   if (result.best.search) json["search"] = search_json(*result.best.search);
+  if (result.best.jittered) json["jitter"] = jitter_json(*result.best.jittered);
   json["others"] = Json::array();
   for (const PlanCandidate& other : result.others) json["others"].push_back(brief(other));
   json["infeasible"] = result.infeasible;

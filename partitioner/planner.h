@@ -8,6 +8,7 @@
 #include "partitioner/cluster.h"
 #include "partitioner/plan.h"
 #include "partitioner/profile.h"
+#include "partitioner/robustness.h"
 
 #include <functional>
 #include <optional>
@@ -53,6 +54,7 @@ struct PlanCandidate {
   std::string bound_by;     ///< "compute of stage 2", "link 0 -> 1"
   std::string placement{};  ///< "straight", "loop of 2 a rank", "v of 2 a rank"
   std::optional<SearchResult> search{};
+  std::optional<JitteredStep> jittered{};  ///< where it was asked for
 };
 
 struct PlanResult {

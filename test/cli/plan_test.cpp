@@ -85,6 +85,22 @@ TEST_CASE("plan over several schedules takes the fastest, --pareto shows time ag
   refused({"--schedule", "1f1b,zb_h9", "--micro-batch-size", "8"}, "zb_h1");
 }
 
+TEST_CASE("plan --jitter says how the best plans take to varying times", "[plan]") {
+  const CommandResult text = plan({"--micro-batch-size", "8", "--jitter", "50"});
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(says(text.out, "half of the steps take up to"));
+  CHECK(says(text.out, "p95 ms"));
+  const CommandResult json =
+      plan({"--micro-batch-size", "8", "--jitter", "50", "--choose-by", "p95", "--json"});
+  REQUIRE(json.code == 0);
+  const Json jitter = Json::parse(json.out)["jitter"];
+  CHECK(jitter["p95_ms"] >= jitter["p50_ms"]);
+  CHECK(plan({"--micro-batch-size", "8", "--choose-by", "p95"}).code == 2);
+  CHECK(plan({"--micro-batch-size", "8", "--jitter", "0"}).code == 2);
+  CHECK(plan({"--pareto", "--micro-batch-size", "8", "--jitter", "9"}).code == 2);
+}
+
 TEST_CASE("plan --help names every schedule", "[plan]") {
   const CommandResult help = stagecraft::test::stagecraft({"plan", "--help"});
   for (const char* name : {"fill_drain", "1f1b", "pipedream"}) CHECK(says(help.out, name));

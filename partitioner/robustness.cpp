@@ -1,0 +1,50 @@
+#include "partitioner/robustness.h"
+
+#include "partitioner/planner.h"
+#include "schedules/base/statistics.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+void require_spread(const Plan& plan, const Jitter& jitter) {
+  const std::vector<StageCosts>& stages = plan.costs->stages;
+  if (jitter.stage_spread > 0 || jitter.link_spread > 0) return;
+  if (std::any_of(stages.begin(), stages.end(), [](const StageCosts& stage) { return stage.spread; })) return;
+  throw InputError("the profile has no spread_ms anywhere, so nothing says how much times vary");
+}
+
+}  // namespace
+
+JitteredStep jittered_step(const Plan& plan, const Jitter& jitter) {
+  STAGECRAFT_CHECK(plan.costs, "a plan without costs cannot be priced");
+  require_spread(plan, jitter);
+  const std::vector<int> groups = segment_groups(find_schedule(plan.schedule.name),
+                                                 static_cast<int>(plan.stages.size()), plan.micro_batches);
+  const LoweredProgram program = lower(plan_program(plan, groups));
+  std::vector<double> samples;
+  for (const Seconds sample : Simulator(program).sample(*plan.costs, jitter)) {
+    samples.push_back(sample.value / static_cast<double>(groups.size()));
+  }
+  return {Seconds{quantile(samples, 0.5)}, Seconds{quantile(samples, 0.95)}};
+}
+
+void add_jitter(PlanResult& result, const Jitter& jitter, std::size_t most, ChooseBy by) {
+  result.best.jittered = jittered_step(result.best.plan, jitter);
+  const std::size_t others = std::min(result.others.size(), most - 1);
+  for (std::size_t i = 0; i < others; ++i) {
+    result.others[i].jittered = jittered_step(result.others[i].plan, jitter);
+  }
+  if (by == ChooseBy::step || others == 0) return;
+  const auto least =
+      std::min_element(result.others.begin(), result.others.begin() + static_cast<std::ptrdiff_t>(others),
+                       [](const auto& a, const auto& b) { return a.jittered->p95 < b.jittered->p95; });
+  if (least->jittered->p95 < result.best.jittered->p95) {
+    // The others stay in the order of their steps: what was the best comes before them.
+    std::rotate(result.others.begin(), least, least + 1);
+    std::swap(result.best, result.others.front());
+  }
+}
+
+}  // namespace stagecraft

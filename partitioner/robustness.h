@@ -1,0 +1,32 @@
+#pragma once
+
+// How a plan's step takes to times that vary as the profile saw them vary.
+
+#include "partitioner/plan.h"
+#include "schedules/simulator.h"
+
+namespace stagecraft {
+
+struct PlanResult;
+
+/// Of one step, over so many simulations; an asynchronous segment's mean step.
+struct JitteredStep {
+  Seconds p50, p95;
+};
+
+/// Samples with the same seed see the same luck action by action, so plans compare fairly. Requires costs.
+/// Throws InputError where neither the costs have a spread nor `jitter` says one.
+[[nodiscard]] JitteredStep jittered_step(const Plan& plan, const Jitter& jitter);
+
+enum class ChooseBy : std::uint8_t { step, p95 };
+
+template <>
+struct EnumNames<ChooseBy> {
+  static constexpr std::array values{std::pair{ChooseBy::step, "step"}, std::pair{ChooseBy::p95, "p95"}};
+};
+
+/// Jitters the best plan and its first runners-up, `most` in all; with p95 the one of them whose p95 is least
+/// becomes the best.
+void add_jitter(PlanResult& result, const Jitter& jitter, std::size_t most, ChooseBy by);
+
+}  // namespace stagecraft
