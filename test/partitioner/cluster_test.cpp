@@ -26,8 +26,8 @@ std::string refused(const std::function<void(Cluster&)>& spoil) {
 
 TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") {
   struct Expected {
-    int machine;     ///< devices
-    double inside;   ///< bytes a second
+    int machine;    ///< devices
+    double inside;  ///< bytes a second
     int machines;
     double between;  ///< 0: there is one machine
     SharedBy card;
