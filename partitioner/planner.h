@@ -66,11 +66,13 @@ struct PlanResult {
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);
 
-/// The cuts of the exact optimum for the placement's stages, each on one rank: smallest bottleneck, of any
-/// stage's compute and of any transfer between ranks; among equals the smallest sum of squares of stage times
-/// (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
+/// The cuts of the exact optimum for the placement's stages: smallest bottleneck, of any stage's compute (of
+/// one with replicas over their number, its all-reduce shared by the step's `micro_batches`) and of any
+/// transfer between ranks, as planning/occupancy.h has them; among equals the smallest sum of squares of
+/// stage times (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
 [[nodiscard]] std::optional<std::vector<int>> min_max_cuts(
     const Measurement& measurement, const Network& network, const Placement& placement,
-    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits);
+    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits,
+    int micro_batches = 1);
 
 }  // namespace stagecraft

@@ -118,8 +118,7 @@ CriticalPath PathHooks::longest() const {
   for (std::size_t n = 0; n < transfers.size(); ++n) {
     if (transfers[n] == 0) continue;
     const Route& route = code_.routes[n];
-    path.moving.push_back(
-        {route.payload, route.from, route.to, route.sender, route.receiver, transfers[n]});
+    path.moving.push_back({route.payload, route.from, route.to, route.sender, route.receiver, transfers[n]});
   }
   for (std::size_t n = 0; n < meetings.size(); ++n) {
     if (meetings[n] > 0) path.meeting.push_back({code_.collectives[n].stage, meetings[n]});

@@ -63,9 +63,8 @@ double sum(const CriticalPath& path, const Placement& placement, const CostTable
     if (m.stage.valid()) members = placement.ranks[m.stage.index()];
     std::sort(members.begin(), members.end());
     const Seconds time =
-        m.stage.valid()
-            ? all_reduce(costs.network, members, costs.stages[m.stage.index()].parameters).time()
-            : agreement_time(costs.network, members);
+        m.stage.valid() ? all_reduce(costs.network, members, costs.stages[m.stage.index()].parameters).time()
+                        : agreement_time(costs.network, members);
     seconds += m.times * time.value;
   }
   return seconds;
