@@ -17,9 +17,7 @@ class ChainCosts {
   [[nodiscard]] int layers() const { return static_cast<int>(until_.size()) - 1; }
 
   /// Seconds of one micro-batch on a device of speed 1, of layers [first, last).
-  [[nodiscard]] double forward(int first, int last) const {
-    return at(last).forward - at(first).forward;
-  }
+  [[nodiscard]] double forward(int first, int last) const { return at(last).forward - at(first).forward; }
   [[nodiscard]] double backward_input(int first, int last) const {
     return at(last).backward_input - at(first).backward_input;
   }

@@ -21,13 +21,12 @@ bool less(double a, double b) { return a < b * (1 - 1e-12); }
 }  // namespace
 
 CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable,
-                     const Fits& possible, StepPricer& pricer)
+                     const Fits& possible)
     : costs_(costs),
       layers_(costs.chain().layers()),
       stages_(costs.stages()),
       cuttable_(cuttable),
       possible_(possible),
-      pricer_(pricer),
       partial_(static_cast<std::size_t>(stages_) + 1),
       children_(static_cast<std::size_t>(stages_)) {
   for (auto& sums : partial_) sums.assign(kMostRows, 0);
@@ -94,15 +93,14 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
         i == 2 ? bytes : std::min(least_boundary[static_cast<std::size_t>(i - 1)], bytes);
   }
   const auto value = [&](const Own& o, int first, int last) {
-    double seconds = o.before_forward * chain.forward(0, first) +
-                     o.before_input * chain.backward_input(0, first) +
-                     o.before_weight * chain.backward_weight(0, first) + o.latency +
-                     o.before_a_byte * least_boundary[static_cast<std::size_t>(first)] +
-                     o.stage.seconds_a_byte * static_cast<double>(chain.boundary(first).value) +
-                     o.stage.forward * chain.forward(first, last) +
-                     o.stage.backward_input * chain.backward_input(first, last) +
-                     o.stage.backward_weight * chain.backward_weight(first, last) +
-                     o.stage.step * chain.step(first, last);
+    double seconds =
+        o.before_forward * chain.forward(0, first) + o.before_input * chain.backward_input(0, first) +
+        o.before_weight * chain.backward_weight(0, first) + o.latency +
+        o.before_a_byte * least_boundary[static_cast<std::size_t>(first)] +
+        o.stage.seconds_a_byte * static_cast<double>(chain.boundary(first).value) +
+        o.stage.forward * chain.forward(first, last) +
+        o.stage.backward_input * chain.backward_input(first, last) +
+        o.stage.backward_weight * chain.backward_weight(first, last) + o.stage.step * chain.step(first, last);
     if (first > 0) seconds += o.first_step * chain.step(0, 1);
     return seconds;
   };
@@ -112,8 +110,8 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
     const Own& to_end = own[2 * static_cast<std::size_t>(s) + 1];
     for (int first = s; first <= (s == 0 ? 0 : latest(s - 1)); ++first) {
       double& least = own_work_[at(s, first)];
-      for (int last = s + 1 == stages_ ? layers_ : first + 1; last <= (s + 1 == stages_ ? layers_ : latest(s));
-           ++last) {
+      for (int last = s + 1 == stages_ ? layers_ : first + 1;
+           last <= (s + 1 == stages_ ? layers_ : latest(s)); ++last) {
         const double here = std::max(value(to_tail, first, last), value(to_end, first, last));
         if (here >= least) break;
         if (!possible(s, first, last)) continue;
@@ -186,23 +184,23 @@ void CutSearch::add(StepBound bound, bool keep) {
   }
 }
 
-double CutSearch::look_at(const std::vector<int>& cuts) {
-  const double seconds = pricer_.seconds(cuts);
+void CutSearch::look_at(const std::vector<int>& cuts) {
+  if (seen_.contains(cuts)) return;
+  const double seconds = pricer_->seconds(cuts);
   ++result_.simulated;
-  result_.work += pricer_.work();
+  result_.work += pricer_->work();
   double known = 0;
   for (const Row& row : rows_) known = std::max(known, costs_.value(row.bound, cuts));
   if (known < seconds * (1 - 1e-9)) {
-    if (auto path = pricer_.critical_path()) {
-      result_.work += pricer_.work();
+    if (auto path = pricer_->critical_path()) {
+      result_.work += pricer_->work();
       if (costs_.value(*path, cuts) > known) add(std::move(*path), false);
     }
   }
-  if (less(seconds, best_) && pricer_.fits(cuts)) {
+  if (less(seconds, best_) && pricer_->fits(cuts)) {
     best_ = result_.seconds = seconds;
     result_.cuts = cuts;
   }
-  return seconds;
 }
 
 void CutSearch::weigh(int rounds) {
@@ -229,6 +227,7 @@ void CutSearch::weigh(int rounds) {
     }
     if (!less(most, best_)) break;
     look_at(cuts);
+    seen_.insert(cuts);
     weights.resize(rows_.size(), *std::max_element(weights.begin(), weights.end()));
     values.clear();
     for (const Row& row : rows_) values.push_back(costs_.value(row.bound, cuts));
@@ -284,11 +283,17 @@ void CutSearch::descend(int stage, int first) {
   }
 }
 
-CutSearchResult CutSearch::run(double to_beat, const CutSearchBudget& budget) {
+CutSearchResult CutSearch::run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+                               const std::vector<std::vector<int>>& seeds) {
+  pricer_ = &pricer;
   budget_ = budget;
   best_ = to_beat;
   open_ = kInfinite;
   if (less(first_bound(), best_)) {
+    for (const std::vector<int>& cuts : seeds) {
+      look_at(cuts);
+      seen_.insert(cuts);
+    }
     weigh(kRounds);
     double bound = own_work_[0];
     for (std::size_t k = 0; k < rows_.size(); ++k) {

@@ -24,6 +24,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <set>
 #include <vector>
 
 namespace stagecraft::planning {
@@ -56,8 +57,8 @@ struct CutSearchResult {
   double seconds = std::numeric_limits<double>::infinity();
   /// No cuts that fit take less than this, or than `to_beat` where that is less.
   double bound = 0;
-  bool complete = false;        ///< nothing was left out for want of budget
-  std::int64_t simulated = 0;   ///< cuts
+  bool complete = false;       ///< nothing was left out for want of budget
+  std::int64_t simulated = 0;  ///< cuts
   std::int64_t work = 0;
 };
 
@@ -65,16 +66,16 @@ class CutSearch {
  public:
   using Fits = std::function<bool(StageId stage, int first, int last)>;
 
-  /// Keeps references to all but `bounds`. Cuts lie before layers 1 to `cuttable` - 1. `possible` says which
-  /// stages need not be tried; it may be empty.
-  CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable, const Fits& possible,
-            StepPricer& pricer);
+  /// Keeps references to `costs` and `possible`. Cuts lie before layers 1 to `cuttable` - 1. `possible` says
+  /// which stages need not be tried; it may be empty.
+  CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable, const Fits& possible);
 
   /// Below this no step can be, as far as is known before anything is simulated.
   [[nodiscard]] double first_bound() const;
 
-  /// The least step below `to_beat`; of equal ones any.
-  [[nodiscard]] CutSearchResult run(double to_beat, const CutSearchBudget& budget);
+  /// The least step below `to_beat`; of equal ones any. `seeds` are looked at first.
+  [[nodiscard]] CutSearchResult run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+                                    const std::vector<std::vector<int>>& seeds = {});
 
  private:
   /// A bound with the least it can be from a stage and layer on.
@@ -99,8 +100,8 @@ class CutSearch {
   void fill_rest(Row& row, std::vector<int>* choice) const;
   void add(StepBound bound, bool keep);
   void weigh(int rounds);
-  /// Simulates whole cuts; learns from them. Their step.
-  double look_at(const std::vector<int>& cuts);
+  /// Simulates whole cuts, unless that was done; learns from them.
+  void look_at(const std::vector<int>& cuts);
   void descend(int stage, int first);
   [[nodiscard]] bool out_of_budget();
 
@@ -109,19 +110,19 @@ class CutSearch {
   int stages_;
   int cuttable_;
   const Fits& possible_;
-  StepPricer& pricer_;
-  std::vector<StepBound> own_;        // per stage: a rank's work to the tail, and one to the rank's own end
-  std::vector<double> own_work_;      // per (stage, first layer): of the stages from there on, at least
+  std::vector<double> own_work_;  // per (stage, first layer): of the stages from there on, at least
   std::vector<Row> rows_;
   std::size_t next_replaced_ = 0;
   std::size_t kept_rows_ = 0;
   // Of the search under way.
+  StepPricer* pricer_ = nullptr;
   CutSearchBudget budget_;
   CutSearchResult result_;
-  double best_ = 0;   // step to beat
-  double open_ = 0;   // least bound of what was left out for want of budget
+  double best_ = 0;  // step to beat
+  double open_ = 0;  // least bound of what was left out for want of budget
   bool stopped_ = false;
   std::int64_t asked_ = 0;
+  std::set<std::vector<int>> seen_;  // while weighing
   std::vector<int> cuts_;
   std::vector<std::vector<double>> partial_;  // per depth and row
   std::vector<std::vector<Child>> children_;  // per depth

@@ -11,7 +11,7 @@ namespace {
 
 // Nanoseconds an action, about: simulated, and generated, lowered and made ready for it.
 constexpr std::int64_t kSimulated = 3;
-constexpr std::int64_t kMade = 200;
+constexpr std::int64_t kMade = 2'000;
 
 bool splits_backwards(const LoweredProgram& program) {
   return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {

@@ -25,8 +25,8 @@ Link fastest_link(const PlacedCosts& costs, int stage) {
   for (std::size_t mb = 0; mb < from.size() * to.size(); ++mb) {
     const Rank a = from[mb % from.size()];
     const Rank b = to[mb % to.size()];
-    const Link link = a == b ? Link{Seconds{0}, std::numeric_limits<double>::infinity()}
-                             : costs.network().between(a, b);
+    const Link link =
+        a == b ? Link{Seconds{0}, std::numeric_limits<double>::infinity()} : costs.network().between(a, b);
     if (!fastest) fastest = link;
     fastest->latency = std::min(fastest->latency, link.latency);
     fastest->bytes_per_second = std::max(fastest->bytes_per_second, link.bytes_per_second);

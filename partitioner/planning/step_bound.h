@@ -61,11 +61,10 @@ class PlacedCosts {
   /// The part of `bound` that is of that stage and of the boundary into it.
   [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last) const {
     const StepBound::Stage& s = bound.stages[static_cast<std::size_t>(stage)];
-    double seconds = s.forward * chain_.forward(first, last) +
-                     s.backward_input * chain_.backward_input(first, last) +
-                     s.backward_weight * chain_.backward_weight(first, last) +
-                     s.step * chain_.step(first, last) + s.latency +
-                     s.seconds_a_byte * static_cast<double>(chain_.boundary(first).value);
+    double seconds =
+        s.forward * chain_.forward(first, last) + s.backward_input * chain_.backward_input(first, last) +
+        s.backward_weight * chain_.backward_weight(first, last) + s.step * chain_.step(first, last) +
+        s.latency + s.seconds_a_byte * static_cast<double>(chain_.boundary(first).value);
     if (s.reductions > 0) seconds += s.reductions * reduction(stage, first, last);
     return seconds;
   }
@@ -76,8 +75,9 @@ class PlacedCosts {
   const Network& network_;
   Placement placement_;
   std::vector<double> speed_;
-  std::vector<std::vector<Rank>> members_;        // per stage, in ascending order
-  mutable std::vector<std::vector<double>> reductions_;  // per stage, of [first, last); negative: not asked for
+  std::vector<std::vector<Rank>> members_;  // per stage, in ascending order
+  mutable std::vector<std::vector<double>>
+      reductions_;  // per stage, of [first, last); negative: not asked for
 };
 
 /// A critical path as a bound. `loss` is the payload of a loss report.

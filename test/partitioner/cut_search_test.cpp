@@ -1,6 +1,7 @@
 // The search for cuts against all cuts there are, and its bounds against what is simulated.
 
 #include "partitioner/planning/cut_search.h"
+
 #include "partitioner/planning/program_pricer.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
@@ -118,7 +119,7 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
       path = pricer->critical_path();
     });
     const CutSearch::Fits all;
-    const CutSearch search(c.placed, bounds, c.layers(), all, *pricer);
+    const CutSearch search(c.placed, bounds, c.layers(), all);
     RC_ASSERT(search.first_bound() <= least * (1 + 1e-9));
     RC_CLASSIFY(closest > 0.95, "close");
   }));
@@ -133,8 +134,8 @@ TEST_CASE("the cuts found are the best of all, and proved to be", "[cut_search]"
     const auto pricer = c.pricer();
     const CutSearch::Fits all;
     CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), all, *pricer);
-    const CutSearchResult found = search.run(kInfinite, {});
+                     c.layers(), all);
+    const CutSearchResult found = search.run(*pricer, kInfinite, {});
     RC_ASSERT(found.complete);
     RC_ASSERT(found.cuts);
     RC_ASSERT(near(found.seconds, least));
@@ -168,14 +169,16 @@ TEST_CASE("with a cap the cuts found are the best of those that the proof accept
       return std::find(refused.begin(), refused.end(), std::tuple(stage.value, first, last)) == refused.end();
     };
     CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), possible, *pricer);
-    const CutSearchResult found = search.run(kInfinite, {});
+                     c.layers(), possible);
+    const CutSearchResult found = search.run(*pricer, kInfinite, {});
     RC_ASSERT(found.cuts);
     RC_ASSERT(near(found.seconds, least));
     RC_ASSERT(near(simulated(c, *found.cuts), least));
-    RC_CLASSIFY(all.size() > 1 && least > std::min_element(all.begin(), all.end(), [](auto& a, auto& b) {
-                                             return a.second < b.second;
-                                           })->second, "the cap costs time");
+    RC_CLASSIFY(
+        all.size() > 1 && least > std::min_element(all.begin(), all.end(),
+                                                   [](auto& a, auto& b) { return a.second < b.second; })
+                                      ->second,
+        "the cap costs time");
   }));
 }
 
@@ -188,8 +191,8 @@ TEST_CASE("a search that must stop early says how far it may be from the best", 
     const auto pricer = c.pricer();
     const CutSearch::Fits all;
     CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), all, *pricer);
-    const CutSearchResult found = search.run(kInfinite, {.work = *rc::gen::inRange(0, 20'000)});
+                     c.layers(), all);
+    const CutSearchResult found = search.run(*pricer, kInfinite, {.work = *rc::gen::inRange(0, 20'000)});
     RC_ASSERT(found.bound <= least * (1 + 1e-9));
     if (found.complete) RC_ASSERT(near(found.bound, least));
     if (found.cuts) RC_ASSERT(found.seconds >= least * (1 - 1e-9));
