@@ -45,6 +45,7 @@ struct PlanArguments {
   PlanRequest request;
   std::optional<std::int64_t> micro_batch_size;
   std::optional<double> time_limit;
+  bool replicate = false;
 };
 
 /// The size to plan for: as asked, or the only one that was measured.
@@ -72,6 +73,8 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
     request.stages = arguments.request.stages;
     request.cuts = arguments.request.cuts;
   }
+  request.widths = arguments.request.widths;
+  request.replicate = arguments.replicate;
   request.schedule.agree_norm =
       request.schedule.agree_norm && find_schedule(request.schedule.name).synchronous;
   return request;
@@ -119,10 +122,10 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.schema.empty()) return print_json(schema_of(arguments.schema));
   const Schedule& schedule = find_schedule(arguments.request.schedule.name, {"--schedule", ""});
   if (arguments.time_limit) {
-    if (arguments.config.empty() && !schedule.searched) {
-      throw InputError(
-          {"--time-limit", ""},
-          fmt::format("{} is not searched for: its plan takes no time; for --schedule auto", schedule.name));
+    if (arguments.config.empty() && !schedule.synchronous) {
+      throw InputError({"--time-limit", ""},
+                       fmt::format("{} has no flush: its plan comes from a dynamic program and takes no time",
+                                   schedule.name));
     }
     arguments.request.search.time_limit = Seconds{*arguments.time_limit};
   }
@@ -139,6 +142,8 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   const Profile profile = read_profile(arguments.profile);
   const Cluster cluster = read_cluster(arguments.cluster);
   arguments.request.micro_batch_size = size_of(arguments, profile);
+  // Nobody says that our engine will run it, and it alone needs one device a stage.
+  arguments.request.replicate = arguments.replicate || command.count("--replicate") == 0;
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
 
@@ -183,10 +188,10 @@ void add_plan(CLI::App& app) {
                    "samples; a size in the profile (default: the only one there)")
       ->type_name("N");
   command
-      ->add_option(
-          "--time-limit", arguments->time_limit,
-          "auto: seconds to search for an order and a placement (default: a fixed amount of work, and so the "
-          "same plan every time)")
+      ->add_option("--time-limit", arguments->time_limit,
+                   "seconds to search for cuts, widths and (auto) an order and a placement (default: a fixed "
+                   "amount of "
+                   "work, and so the same plan every time)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--stages", arguments->request.stages, "as many stages (default: what is fastest)")
@@ -195,6 +200,12 @@ void add_plan(CLI::App& app) {
       ->add_option("--cuts", arguments->request.cuts, "your own cuts: the first layers of stages 1, 2, ...")
       ->delimiter(',')
       ->type_name("I,J,...");
+  command->add_flag("--replicate,!--no-replicate", arguments->replicate,
+                    "whether stages may have several replicas (default: no for CONFIG, since the engine runs "
+                    "one device a stage; otherwise yes)");
+  command->add_option("--widths", arguments->request.widths, "your own numbers of replicas of each stage")
+      ->delimiter(',')
+      ->type_name("N,M,...");
   command->add_flag("--json", arguments->output.as_json,
                     "one JSON document: plan, others, what does not fit");
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")

@@ -109,8 +109,8 @@ bool PlanMaker::within_cap(const Plan& plan) const {
 }
 
 std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
-  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
-                      possible(layout, schedule_), request_.micro_batches);
+  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, possible(layout, schedule_),
+                      request_.micro_batches);
 }
 
 PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
@@ -169,16 +169,16 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     std::vector<Rank> members = placement.ranks[s];
     std::sort(members.begin(), members.end());
-    candidate(all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
-              [&] { return fmt::format("all-reduce of stage {}", s); });
+    candidate(
+        all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
+        [&] { return fmt::format("all-reduce of stage {}", s); });
     if (s == 0) continue;
     const auto& from = placement.ranks[s - 1];
     const auto& to = placement.ranks[s];
     if (from == to) continue;
     candidate(BoundaryOccupancy(costs.network, from, to).seconds(costs.stages[s].input), [&] {
-      return from.size() + to.size() == 2
-                 ? fmt::format("link {} -> {}", from.front().value, to.front().value)
-                 : fmt::format("links of stage {} -> {}", s - 1, s);
+      return from.size() + to.size() == 2 ? fmt::format("link {} -> {}", from.front().value, to.front().value)
+                                          : fmt::format("links of stage {} -> {}", s - 1, s);
     });
   }
   return what;
@@ -191,7 +191,8 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
   const MemoryCosts costs{*memory_, residency, cuttable_};
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
-  return misses(priced(layout, plan_of(layout, least->cuts)).plan, "even with the cuts that need least memory");
+  return misses(priced(layout, plan_of(layout, least->cuts)).plan,
+                "even with the cuts that need least memory");
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {

@@ -37,7 +37,8 @@ class PlanMaker {
   /// Of the request's schedule, or of another one.
   [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
-  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout, const Schedule& schedule) const;
+  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout,
+                                                         const Schedule& schedule) const;
   /// Which stages need not be tried, by the loss and by memory that no proof can go below.
   [[nodiscard]] Fits possible(const Layout& layout, const Schedule& schedule) const;
 

@@ -21,12 +21,11 @@ void check_stage_count(const RequestScope& scope, int stages, int stages_a_rank)
   }
   const Cluster& cluster = scope.cluster;
   if (stages / stages_a_rank > cluster.devices()) {
-    throw InputError(
-        fmt::format("{} stages, but the cluster{} has {} devices; {}", stages,
-                    cluster.name.empty() ? "" : " " + cluster.name, cluster.devices(),
-                    stages_a_rank == 1
-                        ? "a stage needs one of its own"
-                        : fmt::format("{} share one with {}", stages_a_rank, scope.schedule.name)));
+    throw InputError(fmt::format(
+        "{} stages, but the cluster{} has {} devices; {}", stages,
+        cluster.name.empty() ? "" : " " + cluster.name, cluster.devices(),
+        stages_a_rank == 1 ? "a stage needs one of its own"
+                           : fmt::format("{} share one with {}", stages_a_rank, scope.schedule.name)));
   }
 }
 
@@ -56,9 +55,9 @@ void check_widths(const RequestScope& scope, int stages_a_rank) {
     throw InputError(
         fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
   }
-  if (stages_a_rank > 1 && std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end()) {
-    throw InputError(
-        fmt::format("{}: with several stages a rank all are equally wide", said));
+  if (stages_a_rank > 1 &&
+      std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end()) {
+    throw InputError(fmt::format("{}: with several stages a rank all are equally wide", said));
   }
 }
 

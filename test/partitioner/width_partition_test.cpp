@@ -39,8 +39,8 @@ double boundary_seconds(const Network& network, Bytes bytes, int from, int from_
   return most;
 }
 
-double bottleneck(const Measurement& m, const Cluster& cluster, int micro_batches, const std::vector<int>& cuts,
-                  const std::vector<int>& widths) {
+double bottleneck(const Measurement& m, const Cluster& cluster, int micro_batches,
+                  const std::vector<int>& cuts, const std::vector<int>& widths) {
   const Network network = cluster.network();
   double most = 0;
   int device = 0;
@@ -59,7 +59,8 @@ double bottleneck(const Measurement& m, const Cluster& cluster, int micro_batche
                               all_reduce(network, members, costs.parameters).time().value / micro_batches);
     if (s > 0) {
       const int before = widths[s - 1];
-      most = std::max(most, boundary_seconds(network, costs.input, device - before, before, device, widths[s]));
+      most =
+          std::max(most, boundary_seconds(network, costs.input, device - before, before, device, widths[s]));
     }
     device += widths[s];
   }
@@ -104,8 +105,8 @@ TEST_CASE("widths and cuts have the smallest bottleneck of all", "[width_partiti
     RC_ASSERT(found->exact);
     if (stages) RC_ASSERT(static_cast<int>(found->widths.size()) == *stages);
     RC_ASSERT(found->bottleneck <= least * (1 + 1e-9) + 1e-12);
-    RC_ASSERT(std::abs(bottleneck(m, cluster, micro_batches, found->cuts, found->widths) - found->bottleneck) <=
-              1e-9 * (1 + least));
+    RC_ASSERT(std::abs(bottleneck(m, cluster, micro_batches, found->cuts, found->widths) -
+                       found->bottleneck) <= 1e-9 * (1 + least));
     RC_CLASSIFY(std::accumulate(found->widths.begin(), found->widths.end(), 0) >
                     static_cast<int>(found->widths.size()),
                 "replicated");
@@ -134,13 +135,13 @@ TEST_CASE("layouts: every width, and blocks where all are equal", "[width_partit
     }
     return all;
   };
-  CHECK(names({.devices = 3, .most_stages = 8}) ==
-        std::vector<std::string>{"1-2", "1 x 2", "2-1", "1 x 3"});
+  CHECK(names({.devices = 3, .most_stages = 8}) == std::vector<std::string>{"1-2", "1 x 2", "2-1", "1 x 3"});
   CHECK(names({.devices = 4, .most_stages = 8, .stages = 2}) ==
         std::vector<std::string>{"1-2", "1-3", "2-1", "2 x 2", "2 x 2, by pipeline", "3-1"});
   Layout layout{PlacementKind::straight, 1, {2, 2, 2, 2}, 2};
   CHECK(layout.placement().ranks ==
-        std::vector<std::vector<Rank>>{{Rank{0}, Rank{2}}, {Rank{1}, Rank{3}}, {Rank{4}, Rank{6}}, {Rank{5}, Rank{7}}});
+        std::vector<std::vector<Rank>>{
+            {Rank{0}, Rank{2}}, {Rank{1}, Rank{3}}, {Rank{4}, Rank{6}}, {Rank{5}, Rank{7}}});
   layout.block = 4;
   CHECK(layout.placement().ranks[1] == std::vector<Rank>{Rank{1}, Rank{5}});
   layout.widths = {2, 3};
