@@ -55,6 +55,7 @@ struct PlanArguments {
   PlanRequest request;
   std::optional<std::int64_t> micro_batch_size;
   std::optional<double> time_limit;
+  bool replicate = false;
 };
 
 /// The size to plan for: as asked, or the only one that was measured.
@@ -85,6 +86,8 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
     request.stages = arguments.request.stages;
     request.cuts = arguments.request.cuts;
   }
+  request.widths = arguments.request.widths;
+  request.replicate = arguments.replicate;
   request.schedule.agree_norm =
       request.schedule.agree_norm && find_schedule(request.schedule.name).synchronous;
   return request;
@@ -173,9 +176,9 @@ void check_arguments(const PlanArguments& arguments) {
     throw InputError({"--micro-batch-size", ""}, "is what --micro-batches auto chooses: give one of the two");
   }
   if (several || !arguments.time_limit || !arguments.config.empty()) return;
-  if (!find_schedule(arguments.schedules, {"--schedule", ""}).searched) {
+  if (!find_schedule(arguments.schedules, {"--schedule", ""}).synchronous) {
     throw InputError({"--time-limit", ""},
-                     fmt::format("{} is not searched for: its plan takes no time; for --schedule auto",
+                     fmt::format("{} has no flush: its plan comes from a dynamic program and takes no time",
                                  arguments.schedules));
   }
 }
@@ -206,6 +209,8 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   const Profile profile = read_profile(arguments.profile);
   const Cluster cluster = read_cluster(arguments.cluster);
   own.micro_batch_size = size_of(arguments, profile);
+  // Nobody says that our engine will run it, and it alone needs one device a stage.
+  own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, false, line);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
@@ -262,10 +267,10 @@ void add_plan(CLI::App& app) {
                    "samples; a size in the profile (default: the only one there)")
       ->type_name("N");
   command
-      ->add_option(
-          "--time-limit", arguments->time_limit,
-          "auto: seconds to search for an order and a placement (default: a fixed amount of work, and so the "
-          "same plan every time)")
+      ->add_option("--time-limit", arguments->time_limit,
+                   "seconds to search for cuts, widths and (auto) an order and a placement (default: a fixed "
+                   "amount of "
+                   "work, and so the same plan every time)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--stages", arguments->request.stages, "as many stages (default: what is fastest)")
@@ -313,6 +318,12 @@ void add_plan(CLI::App& app) {
       ->type_name("devices|layers")
       ->check(CLI::IsMember({"devices", "layers"}))
       ->needs(replanned);
+  command->add_flag("--replicate,!--no-replicate", arguments->replicate,
+                    "whether stages may have several replicas (default: no for CONFIG, since the engine runs "
+                    "one device a stage; otherwise yes)");
+  command->add_option("--widths", arguments->request.widths, "your own numbers of replicas of each stage")
+      ->delimiter(',')
+      ->type_name("N,M,...");
   command->add_flag("--json", arguments->output.as_json,
                     "one JSON document: plan, others, what does not fit");
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")

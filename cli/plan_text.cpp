@@ -29,6 +29,15 @@ std::string with_commas(std::int64_t n) {
   return text;
 }
 
+/// "0", "0-3", "0, 2".
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  std::vector<std::int32_t> numbers;
+  for (const Rank rank : ranks) numbers.push_back(rank.value);
+  const bool run = numbers.back() - numbers.front() + 1 == static_cast<std::int32_t>(numbers.size());
+  return numbers.size() > 1 && run ? fmt::format("{}-{}", numbers.front(), numbers.back())
+                                   : fmt::format("{}", fmt::join(numbers, ", "));
+}
+
 std::string stage_table(const Plan& plan, const Measurement& measurement) {
   Table table(
       {"stage", "rank", "<layers", "<", "F ms", "B ms", "of busiest", "parameters", "kept / mb", "memory"});
@@ -36,20 +45,24 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
     const StageCosts& costs = plan.costs->stages[s];
-    const double speed = plan.costs->speed_of(stage.ranks.front());
+    double speed = plan.costs->speed_of(stage.ranks.front());
+    for (const Rank rank : stage.ranks) speed = std::min(speed, plan.costs->speed_of(rank));
+    const auto width = static_cast<double>(stage.ranks.size());
+    Bytes memory;
+    for (const Rank rank : stage.ranks) memory = std::max(memory, plan.predicted->memory[rank.index()]);
     const Seconds backward = (costs.backward_input + costs.backward_weight) / speed;
     const Seconds compute = costs.forward / speed + backward;
     const bool several = stage.last_layer - stage.first_layer > 1;
     const Bytes kept = costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{});
     table.row(
-        {fmt::format("{}", s), fmt::format("{}", stage.ranks.front().value),
+        {fmt::format("{}", s), ranks_text(stage.ranks),
          several ? fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1)
                  : fmt::format("{}", stage.first_layer),
          several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
          format_ms(costs.forward / speed), format_ms(backward),
-         format_percent(plan.predicted->bottleneck > Seconds{} ? compute / plan.predicted->bottleneck : 0),
-         format_bytes(costs.parameters), format_bytes(kept),
-         format_bytes(plan.predicted->memory[stage.ranks.front().index()])});
+         format_percent(plan.predicted->bottleneck > Seconds{} ? compute / width / plan.predicted->bottleneck
+                                                               : 0),
+         format_bytes(costs.parameters), format_bytes(kept), format_bytes(memory)});
   }
   return table.text();
 }
@@ -75,6 +88,16 @@ std::string candidates_table(const PlanResult& result) {
   row(result.best, "*");
   for (const PlanCandidate& other : result.others) row(other, "");
   return table.text();
+}
+
+std::string proof_text(const StepProof& proof, Seconds step) {
+  const std::string family = proof.whole_family ? "" : " of equally wide stages";
+  const std::string searched = fmt::format(
+      "{} searched, {} simulated", plural(static_cast<std::int64_t>(proof.layouts), "layout") + family,
+      plural(proof.simulated, "plan"));
+  if (proof.optimal) return "no plan's step is shorter: " + searched;
+  return fmt::format("at most {} above the lower bound of {}: {}", format_percent(proof.gap(step)),
+                     format_duration(proof.bound), searched);
 }
 
 std::string search_text(const SearchResult& search) {
@@ -112,6 +135,11 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   }
   line("bubble", format_percent(predicted.bubble) + " of the ranks' time is idle");
   line("bound by", result.best.bound_by);
+  if (result.proof) line("proved", proof_text(*result.proof, predicted.step));
+  if (result.proof && result.proof->without_cap) {
+    line("", fmt::format("and by memory: without its cap these stages would take {}",
+                         format_duration(*result.proof->without_cap)));
+  }
   if (result.best.search) line("searched", search_text(*result.best.search));
   if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " a device, reserve taken off");
   if (!result.others.empty() || !result.infeasible.empty()) {
@@ -148,6 +176,17 @@ Json plan_json(const PlanResult& result) {
   json["placement"] = result.best.placement;
   if (result.best.search) json["search"] = search_json(*result.best.search);
   if (result.best.jittered) json["jitter"] = jitter_json(*result.best.jittered);
+  if (result.proof) {
+    const StepProof& proof = *result.proof;
+    Json& written = json["proof"];
+    written["bound_ms"] = proof.bound.value * 1e3;
+    written["gap"] = proof.gap(result.best.plan.predicted->step);
+    written["optimal"] = proof.optimal;
+    written["whole_family"] = proof.whole_family;
+    written["layouts"] = proof.layouts;
+    written["simulated"] = proof.simulated;
+    if (proof.without_cap) written["without_cap_ms"] = proof.without_cap->value * 1e3;
+  }
   json["others"] = Json::array();
   for (const PlanCandidate& other : result.others) json["others"].push_back(brief(other));
   json["infeasible"] = result.infeasible;

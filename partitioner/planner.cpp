@@ -1,9 +1,10 @@
 #include "partitioner/planner.h"
 
-#include "partitioner/chain_partition.h"
-#include "partitioner/stage_memory.h"
-#include "schedules/base/table.h"
-#include "schedules/checker.h"
+#include "partitioner/planning/cut_search.h"
+#include "partitioner/planning/plan_maker.h"
+#include "partitioner/planning/program_pricer.h"
+#include "partitioner/planning/request_checks.h"
+#include "partitioner/planning/width_partition.h"
 #include "schedules/synthesis/synthesis.h"
 
 #include <fmt/format.h>
@@ -11,44 +12,73 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
-#include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace stagecraft {
 
 namespace {
 
-/// Bytes instead of seconds, for the partition whose largest stage is smallest.
-struct MemoryCosts {
-  const StageMemoryTable& table;
-  const std::vector<Residency>& residency;
-  int cuttable;
+using namespace planning;
 
-  [[nodiscard]] double floor(int, int, int) const { return 0; }
-  [[nodiscard]] double part(int stage, int first, int last) const {
-    return static_cast<double>(table.at(first, last).peak(residency[static_cast<std::size_t>(stage)]).value);
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+/// More stages a rank than this only add transfers.
+constexpr int kMostSearchedStages = 4;
+/// Of the work that is left, what one layout may have at least while others wait.
+constexpr std::int64_t kLayoutShare = 8;
+
+/// How much may still be searched.
+class Budget {
+ public:
+  explicit Budget(const SearchBudget& asked) : asked_(asked), left_(asked.cut_work) {}
+
+  [[nodiscard]] Seconds spent() const {
+    return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
   }
-  [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
+  /// What one of so many layouts gets; `tell` is called now and then.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const {
+    const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
+    CutSearchBudget budget;
+    if (!asked_.time_limit) {
+      budget.work = std::max(left_ / waiting, left_ / kLayoutShare);
+      budget.go_on = [tell] {
+        tell();
+        return true;
+      };
+      return budget;
+    }
+    const double left = std::max(0.0, (*asked_.time_limit - spent()).value);
+    const double share = left / static_cast<double>(std::min(waiting, kLayoutShare));
+    const Seconds until = spent() + Seconds{share};
+    budget.go_on = [this, tell, until] {
+      tell();
+      return spent() < until;
+    };
+    return budget;
+  }
+  void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
+  [[nodiscard]] bool over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const SearchBudget& asked_;
+  std::int64_t left_;
+  Clock::time_point begin_ = Clock::now();
 };
 
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : profile_(profile),
-        cluster_(cluster),
+      : cluster_(cluster),
         request_(request),
-        measurement_(profile.at(request.micro_batch_size)),
-        schedule_(find_schedule(request.schedule.name)),
-        capacity_(cluster.usable_memory()),
-        kind_(schedule_.placement),
-        stages_a_rank_(request.virtual_stages.value_or(schedule_.virtual_stages)),
-        layers_(static_cast<int>(measurement_.layers.size())),
-        // The loss is no layer of the model: it stays with the layer before it.
-        cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_) {
-    if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
-  }
+        maker_(profile, cluster, request),
+        schedule_(maker_.schedule()),
+        chain_(maker_.measurement()),
+        network_(cluster.network()),
+        budget_(request.search) {}
 
   PlanResult run();
 
@@ -58,50 +88,48 @@ class Planner {
     PlacementKind kind;
     int stages_a_rank;
   };
-  using Clock = std::chrono::steady_clock;
+  /// A layout whose cuts may be worth a search.
+  struct Task {
+    Layout layout;
+    double bound = 0;
+    std::vector<std::vector<int>> seeds{};
+  };
 
   /// The schedule's own shape, or all that a search goes over.
   [[nodiscard]] std::vector<Shape> shapes() const;
-  void take(const Shape& shape);
-  [[nodiscard]] Placement place(int ranks) const;
-  [[nodiscard]] std::vector<int> stage_counts() const;
-  [[nodiscard]] std::string placement_name() const;
+  /// What there is to try with one device a stage. Throws InputError where there is nothing at all.
+  [[nodiscard]] std::vector<Layout> plain_layouts() const;
+  [[nodiscard]] Layouts replicated() const;
+  void take_plain(const std::vector<Layout>& layouts);
+  void take_widest();
+  void search_by_step(const std::vector<Layout>& plain);
+  [[nodiscard]] Task task_of(const Layout& layout) const;
+  [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& schedule, double to_beat,
+                                            const CutSearchBudget& budget,
+                                            const std::vector<std::vector<int>>& seeds, bool capped) const;
+  [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
+  [[nodiscard]] std::vector<int> cuts_of_the_others(const Layout& layout, const std::vector<int>& even);
   SearchResult search(Plan& plan);
+  void keep(PlanCandidate candidate);
+  [[nodiscard]] double best() const { return progress_.best.value; }
   void tell_progress() const;
-  void check_request() const;
-  void check_stage_count(int stages) const;
-  void check_cuts() const;
-  /// The best plan of that many stages; nothing, and a line in infeasible_, when none fits.
-  std::optional<PlanCandidate> with_stages(int stages);
-  [[nodiscard]] ScheduleRequest schedule_request(int ranks, std::vector<int> groups) const;
-  [[nodiscard]] std::vector<Residency> least_residencies(const Placement& placement) const;
-  [[nodiscard]] Plan plan_of(const std::vector<int>& cuts) const;
-  [[nodiscard]] std::string bound_by(const Plan& plan) const;
-  PlanCandidate priced(const std::vector<int>& cuts);
-  [[nodiscard]] std::string least_memory(int stages, const std::vector<Residency>& residency);
-  [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
 
-  const Profile& profile_;
   const Cluster& cluster_;
   const PlanRequest& request_;
-  const Measurement& measurement_;
+  PlanMaker maker_;
   const Schedule& schedule_;
-  std::optional<Bytes> capacity_;
-  PlacementKind kind_;  ///< the shape under way, with stages_a_rank_
-  int stages_a_rank_;
-  int layers_;
-  int cuttable_;
-  std::optional<StageMemoryTable> memory_;
+  ChainCosts chain_;
+  Network network_;
+  Budget budget_;
+  std::vector<PlanCandidate> candidates_;
   std::vector<std::string> infeasible_;
-  SearchProgress progress_{.best = Seconds{std::numeric_limits<double>::infinity()}};
-  Clock::time_point begin_ = Clock::now();
+  std::optional<StepProof> proof_;
+  SearchProgress progress_{.best = Seconds{kInfinite}};
 };
 
-/// More stages a rank than this only add transfers.
-constexpr int kMostSearchedStages = 4;
-
 std::vector<Planner::Shape> Planner::shapes() const {
-  if (!schedule_.searched) return {{schedule_.placement, stages_a_rank_}};
+  const int own = request_.virtual_stages.value_or(schedule_.virtual_stages);
+  if (!schedule_.searched) return {{schedule_.placement, own}};
   std::vector<Shape> all;
   const auto wanted = [&](int v) { return !request_.virtual_stages || *request_.virtual_stages == v; };
   const int most = std::max(kMostSearchedStages, request_.virtual_stages.value_or(1));
@@ -113,202 +141,259 @@ std::vector<Planner::Shape> Planner::shapes() const {
   return all;
 }
 
-void Planner::take(const Shape& shape) {
-  kind_ = shape.kind;
-  stages_a_rank_ = shape.stages_a_rank;
-}
-
-Placement Planner::place(int ranks) const {
-  if (!schedule_.searched) return schedule_.place(ranks, stages_a_rank_);
-  switch (kind_) {
-    case PlacementKind::straight:
-      return Placement::straight(ranks);
-    case PlacementKind::loop:
-      return Placement::looped(ranks, stages_a_rank_);
-    case PlacementKind::v:
-      break;
-  }
-  return Placement::zigzag(ranks, stages_a_rank_);
-}
-
-std::string Planner::placement_name() const {
-  if (kind_ == PlacementKind::straight) return enum_name(kind_);
-  return fmt::format("{} of {}", enum_name(kind_), stages_a_rank_);
-}
-
-void Planner::check_request() const {
-  if (request_.micro_batches < 1 || request_.micro_batches > kMostMicroBatches) {
-    throw InputError(
-        fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request_.micro_batches));
-  }
-  schedule_.check(schedule_request(1, {request_.micro_batches}));
-  if (request_.stages) check_stage_count(*request_.stages);
-  if (!request_.cuts.empty()) {
-    const int stages = static_cast<int>(request_.cuts.size()) + 1;
-    if (request_.stages && *request_.stages != stages) {
-      throw InputError(fmt::format("the cuts {} make {} stages, but {} are asked for",
-                                   fmt::join(request_.cuts, ","), stages, *request_.stages));
-    }
-    check_cuts();
-    check_stage_count(stages);
-  }
-}
-
-void Planner::check_stage_count(int stages) const {
-  if (stages < 1) throw InputError(fmt::format("{} stages: expected at least 1", stages));
-  if (stages > cuttable_) {
-    throw InputError(
-        fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages, cuttable_));
-  }
-  if (stages % stages_a_rank_ != 0) {
-    throw InputError(fmt::format("{} stages are no multiple of the {} a rank that {} is to have", stages,
-                                 stages_a_rank_, schedule_.name));
-  }
-  if (stages / stages_a_rank_ > cluster_.devices()) {
-    throw InputError(fmt::format("{} stages, but the cluster{} has {} devices; {}", stages,
-                                 cluster_.name.empty() ? "" : " " + cluster_.name, cluster_.devices(),
-                                 stages_a_rank_ == 1
-                                     ? "a stage needs one of its own"
-                                     : fmt::format("{} share one with {}", stages_a_rank_, schedule_.name)));
-  }
-}
-
-void Planner::check_cuts() const {
-  int before = 0;
-  for (const int cut : request_.cuts) {
-    if (cut <= before || cut >= cuttable_) {
-      throw InputError(fmt::format(
-          "cuts {}: {} is out of place; cuts are the first layers of stages 1, 2, ..., ascending, "
-          "between 1 and {} (the model's layers are 0 to {})",
-          fmt::join(request_.cuts, ","), cut, cuttable_ - 1, cuttable_ - 1));
-    }
-    before = cut;
-  }
-}
-
-std::vector<int> Planner::stage_counts() const {
-  if (!request_.cuts.empty()) return {static_cast<int>(request_.cuts.size()) + 1};
-  if (request_.stages) return {*request_.stages};
-  std::vector<int> counts;
-  for (int ranks = 1; ranks <= std::min(cluster_.devices(), cuttable_ / stages_a_rank_); ++ranks) {
-    counts.push_back(ranks * stages_a_rank_);
-  }
-  if (counts.empty()) check_stage_count(stages_a_rank_);
-  return counts;
-}
-
-PlanResult Planner::run() {
-  // What there is to try, and why the rest is not: if nothing is left, that is the answer.
-  std::vector<std::pair<Shape, int>> attempts;
+std::vector<Layout> Planner::plain_layouts() const {
+  const RequestScope scope{request_, cluster_, schedule_, maker_.cuttable()};
+  std::vector<Layout> layouts;
   std::optional<InputError> impossible;
   for (const Shape& shape : shapes()) {
-    take(shape);
     try {
-      check_request();
-      for (const int stages : stage_counts()) {
+      check_request(scope, shape.kind, shape.stages_a_rank);
+      for (const int stages : stage_counts(scope, shape.stages_a_rank)) {
         // Loops and Vs over one rank are nothing but more stages there.
         if (schedule_.searched && stages == shape.stages_a_rank && stages > 1) continue;
-        attempts.emplace_back(shape, stages);
+        layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
       }
     } catch (const InputError& error) {
       if (!impossible) impossible = error;
     }
   }
-  if (attempts.empty() && impossible) throw *impossible;
-  progress_.placements = attempts.size();
-  std::vector<PlanCandidate> candidates;
-  for (const auto& [shape, stages] : attempts) {
-    take(shape);
-    try {
-      if (auto candidate = with_stages(stages)) {
-        progress_.best = std::min(progress_.best, candidate->plan.predicted->step);
-        candidates.push_back(std::move(*candidate));
-      }
-    } catch (const InputError& error) {  // not so many, says the schedule
-      if (attempts.size() == 1) throw;
-      infeasible_.push_back(fmt::format("{} stages: {}", stages, error.what()));
-    }
-    ++progress_.tried;
+  if (layouts.empty() && impossible) throw *impossible;
+  const bool wide = std::any_of(request_.widths.begin(), request_.widths.end(), [](int w) { return w > 1; });
+  if (wide) layouts.clear();
+  return layouts;
+}
+
+/// Searched schedules get one device a stage.
+Layouts Planner::replicated() const {
+  if ((!request_.replicate && request_.widths.empty()) || schedule_.searched) return {};
+  const Shape shape = shapes().front();
+  LayoutLimits limits{.devices = cluster_.devices(), .most_stages = maker_.cuttable()};
+  limits.stages = request_.stages;
+  if (!request_.cuts.empty()) limits.stages = static_cast<int>(request_.cuts.size()) + 1;
+  limits.widths = request_.widths;
+  return replicated_layouts(shape.kind, shape.stages_a_rank, limits);
+}
+
+void Planner::keep(PlanCandidate candidate) {
+  progress_.best = std::min(progress_.best, candidate.plan.predicted->step);
+  candidates_.push_back(std::move(candidate));
+}
+
+PlanResult Planner::run() {
+  const std::vector<Layout> plain = plain_layouts();
+  progress_.placements = plain.size();
+  take_plain(plain);
+  if (schedule_.synchronous && !schedule_.searched) {
+    search_by_step(plain);
+  } else {
+    take_widest();
   }
-  if (candidates.empty()) {
+  if (candidates_.empty()) {
     throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(infeasible_, "\n  ")));
   }
   // Stable: of equal steps the one with fewer stages stays first.
-  std::stable_sort(candidates.begin(), candidates.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
-    return a.plan.predicted->step < b.plan.predicted->step;
-  });
-  PlanResult result{std::move(candidates.front()), {}, std::move(infeasible_)};
-  candidates.erase(candidates.begin());
-  result.others = std::move(candidates);
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [](const PlanCandidate& a, const PlanCandidate& b) {
+                     return a.plan.predicted->step < b.plan.predicted->step;
+                   });
+  PlanResult result{std::move(candidates_.front()), {}, std::move(infeasible_), proof_};
+  // One of each stage count, with and without replicas, and of each shape.
+  std::set<std::tuple<std::size_t, bool, std::string>> shown;
+  const auto kind = [](const PlanCandidate& candidate) {
+    const Placement placement = candidate.plan.placement();
+    const bool replicas = std::any_of(placement.ranks.begin(), placement.ranks.end(),
+                                      [](const auto& ranks) { return ranks.size() > 1; });
+    return std::tuple(placement.ranks.size(), replicas, replicas ? std::string() : candidate.placement);
+  };
+  shown.insert(kind(result.best));
+  for (std::size_t i = 1; i < candidates_.size(); ++i) {
+    if (shown.insert(kind(candidates_[i])).second) result.others.push_back(std::move(candidates_[i]));
+  }
   return result;
 }
 
-std::optional<PlanCandidate> Planner::with_stages(int stages) {
-  const Placement placement = place(stages / stages_a_rank_);
-  const std::vector<Residency> residency = least_residencies(placement);
-  // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
-  // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
-  // lacks little but transfers under way, this seldom goes round more than a few times.
-  std::set<std::tuple<int, int, int>> refused;
-  const auto fits = [&](StageId stage, int first, int last) {
-    if (first == cuttable_) return false;
-    if (!capacity_) return true;
-    return memory_->at(first, last).peak(residency[stage.index()]) <= *capacity_ &&
-           !refused.contains({stage.value, first, last});
-  };
-  for (;;) {
-    const bool chosen = !request_.cuts.empty();
-    const auto cuts = chosen
-                          ? std::optional(request_.cuts)
-                          : min_max_cuts(measurement_, cluster_.network(), placement, cluster_.speed, fits);
-    if (!cuts) {
-      infeasible_.push_back(least_memory(stages, residency));
-      return std::nullopt;
+void Planner::take_plain(const std::vector<Layout>& layouts) {
+  for (const Layout& layout : layouts) {
+    try {
+      PlanMaker::Balanced balanced = schedule_.searched ? searched(layout) : maker_.balanced(layout);
+      if (balanced.candidate) {
+        keep(std::move(*balanced.candidate));
+      } else {
+        infeasible_.push_back(std::move(balanced.reason));
+      }
+    } catch (const InputError& error) {  // not so many, says the schedule
+      if (layouts.size() == 1) throw;
+      infeasible_.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
     }
-    PlanCandidate candidate = priced(*cuts);
-    const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
-    bool within = true;
-    for (std::size_t r = 0; capacity_ && r < memory.size(); ++r) {
-      if (memory[r] <= *capacity_) continue;
-      within = false;
-      if (stages_a_rank_ > 1 || schedule_.searched) continue;
-      const StagePlan& stage = candidate.plan.stages[r];
-      refused.insert({static_cast<int>(r), stage.first_layer, stage.last_layer});
-    }
-    if (within) return candidate;
-    if (chosen || stages_a_rank_ > 1 || schedule_.searched) {
-      const std::string cut = chosen ? "with the cuts asked for" : "cut evenly";
-      infeasible_.push_back(
-          misses(candidate.plan, schedule_.searched ? fmt::format("{}, {}", placement_name(), cut) : cut));
-      return std::nullopt;
+    ++progress_.tried;
+  }
+}
+
+/// Without a flush: the widths of smallest bottleneck, or those asked for.
+void Planner::take_widest() {
+  std::vector<Layout> layouts;
+  if (!request_.widths.empty() || !request_.cuts.empty()) {
+    layouts = replicated().list;
+  } else if (request_.replicate && !schedule_.searched) {
+    const WidthProblem problem{.chain = chain_,
+                               .network = network_,
+                               .speed = cluster_.speed,
+                               .devices = cluster_.devices(),
+                               .cuttable = maker_.cuttable(),
+                               .micro_batches = request_.micro_batches,
+                               .stages = request_.stages};
+    const auto widest = width_partition(problem);
+    if (!widest) return;
+    layouts.push_back({schedule_.placement, 1, widest->widths, 1});
+    if (!layouts.front().replicated()) return;
+  }
+  for (const Layout& layout : layouts) {
+    try {
+      PlanMaker::Balanced balanced = maker_.balanced(layout);
+      if (balanced.candidate) {
+        keep(std::move(*balanced.candidate));
+      } else {
+        infeasible_.push_back(fmt::format("{}, {}", layout.name(), balanced.reason));
+      }
+    } catch (const InputError& error) {
+      infeasible_.push_back(fmt::format("{}: {}", layout.name(), error.what()));
     }
   }
 }
 
-ScheduleRequest Planner::schedule_request(int ranks, std::vector<int> groups) const {
-  ScheduleRequest request;
-  request.placement = place(ranks);
-  request.group_sizes = std::move(groups);
-  request.vertical_sync = request_.schedule.vertical_sync;
-  request.clip = request_.schedule.agree_norm;
-  request.warmup_extra = request_.schedule.warmup_extra;
-  return request;
+/// Needs no program: what holds for any order.
+Planner::Task Planner::task_of(const Layout& layout) const {
+  const PlacedCosts placed(chain_, network_, layout.placement(), cluster_.speed);
+  const OrderFreeBounds bounds = order_free_bounds(placed, request_.micro_batches, true);
+  const CutSearch::Fits fits = [&](StageId, int first, int) { return first != maker_.cuttable(); };
+  return {layout, CutSearch(placed, bounds, maker_.cuttable(), fits).first_bound()};
 }
 
-/// What every stage holds at least. An order that follows the costs is not known before the cuts are.
-std::vector<Residency> Planner::least_residencies(const Placement& placement) const {
-  if (schedule_.orders_by_time) return std::vector<Residency>(placement.ranks.size());
-  return residencies(schedule_.generate(schedule_request(
-      placement.world(), segment_groups(schedule_, placement.stages(), request_.micro_batches))));
+CutSearchResult Planner::search_cuts(const Layout& layout, const Schedule& schedule, double to_beat,
+                                     const CutSearchBudget& budget,
+                                     const std::vector<std::vector<int>>& seeds, bool capped) const {
+  const PlacedCosts placed(chain_, network_, layout.placement(), cluster_.speed);
+  std::set<std::tuple<int, int, int>> refused;
+  const PlanMaker::Fits possible = capped ? maker_.possible(layout, schedule) : PlanMaker::Fits{};
+  const CutSearch::Fits fits = [&](StageId stage, int first, int last) {
+    if (first == maker_.cuttable()) return false;
+    return !possible || (possible(stage, first, last) && !refused.contains({stage.value, first, last}));
+  };
+  ProgramPricer pricer(
+      schedule, maker_.schedule_request(layout, {request_.micro_batches}), placed,
+      maker_.speeds(layout.devices()), capped ? maker_.capacity() : std::nullopt,
+      [this](int first, int last) { return maker_.costs_of(first, last); },
+      [&](StageId stage, int first, int last) {
+        refused.insert({stage.value, first, last});
+      });
+  CutSearch search(placed, order_free_bounds(placed, request_.micro_batches, pricer.split()),
+                   maker_.cuttable(), fits);
+  return search.run(pricer, to_beat, budget, seeds);
 }
 
-PlanCandidate Planner::priced(const std::vector<int>& cuts) {
-  PlanCandidate candidate{.plan = plan_of(cuts), .bound_by = {}, .placement = placement_name()};
-  if (schedule_.searched) candidate.search = search(candidate.plan);
-  candidate.plan.predicted = predict(candidate.plan);  // no capacity yet: memory is compared here
-  candidate.plan.capacity = capacity_;
-  candidate.bound_by = bound_by(candidate.plan);
-  return candidate;
+/// Best first by what no layout can be below; whatever cannot beat the best plan so far is left alone.
+void Planner::search_by_step(const std::vector<Layout>& plain) {
+  const bool chosen = !request_.cuts.empty();
+  std::vector<Task> tasks;
+  for (const Layout& layout : plain) {
+    if (chosen) break;
+    tasks.push_back(task_of(layout));
+    for (const PlanCandidate& candidate : candidates_) {
+      if (candidate.plan.placement() != layout.placement()) continue;
+      auto& cuts = tasks.back().seeds.emplace_back();
+      for (std::size_t s = 1; s < candidate.plan.stages.size(); ++s) {
+        cuts.push_back(candidate.plan.stages[s].first_layer);
+      }
+    }
+  }
+  const Layouts wide = replicated();
+  for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const Task& a, const Task& b) { return a.bound < b.bound; });
+  StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    if (!(task.bound < best() * (1 - 1e-12))) break;
+    try {
+      if (chosen) {
+        PlanMaker::Balanced balanced = maker_.balanced(task.layout);
+        if (balanced.candidate) {
+          keep(std::move(*balanced.candidate));
+        } else {
+          infeasible_.push_back(std::move(balanced.reason));
+        }
+        continue;
+      }
+      if (budget_.over() && !candidates_.empty()) {
+        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        break;  // the others' bounds are no lower
+      }
+      const CutSearchResult found =
+          search_cuts(task.layout, schedule_, best(),
+                      budget_.share(tasks.size() - i, [this] { tell_progress(); }), task.seeds, true);
+      budget_.take(found.work);
+      proof.simulated += found.simulated;
+      proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
+      if (found.cuts) keep(maker_.priced(task.layout, maker_.plan_of(task.layout, *found.cuts)));
+    } catch (const InputError& error) {  // not such widths, says the schedule
+      if (task.layout.replicated())
+        infeasible_.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));
+    }
+  }
+  if (chosen || candidates_.empty()) return;
+  const auto best_candidate = std::min_element(
+      candidates_.begin(), candidates_.end(),
+      [](const auto& a, const auto& b) { return a.plan.predicted->step < b.plan.predicted->step; });
+  proof.bound = std::min(proof.bound, progress_.best);
+  proof.optimal = proof.bound.value >= best() * (1 - 1e-9);
+  if (maker_.capacity()) {
+    const auto held = std::find_if(tasks.begin(), tasks.end(), [&](const Task& task) {
+      return task.layout.placement() == best_candidate->plan.placement();
+    });
+    const CutSearchResult free =
+        search_cuts(held->layout, schedule_, best(), budget_.share(kLayoutShare, [] {}), {}, false);
+    if (free.cuts && free.seconds < best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
+  }
+  proof_ = proof;
+}
+
+/// For a searched schedule: cuts first, then the order.
+PlanMaker::Balanced Planner::searched(const Layout& layout) {
+  const bool chosen = !request_.cuts.empty();
+  std::vector<int> cuts = request_.cuts;
+  if (!chosen) {
+    const auto even = maker_.even_cuts(layout);
+    if (!even) return {{}, maker_.least_memory(layout)};
+    cuts = cuts_of_the_others(layout, *even);
+  }
+  Plan plan = maker_.plan_of(layout, cuts);
+  const SearchResult found = search(plan);
+  PlanCandidate candidate = maker_.priced(layout, std::move(plan));
+  candidate.search = found;
+  if (maker_.within_cap(candidate.plan)) return {std::move(candidate), {}};
+  const char* which = chosen ? "with the cuts asked for" : "cut evenly";
+  return {{}, maker_.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which))};
+}
+
+/// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
+/// for begins no worse than there; the even ones if none fits.
+std::vector<int> Planner::cuts_of_the_others(const Layout& layout, const std::vector<int>& even) {
+  double least = kInfinite;
+  std::vector<int> cuts = even;
+  for (const Schedule& schedule : schedules()) {
+    if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
+    try {
+      const std::size_t searches = (progress_.placements - progress_.tried) * schedules().size();
+      const CutSearchResult found = search_cuts(
+          layout, schedule, least, budget_.share(searches, [this] { tell_progress(); }), {even}, true);
+      budget_.take(found.work);
+      if (!found.cuts) continue;
+      least = found.seconds;
+      cuts = *found.cuts;
+    } catch (const InputError&) {  // not for this placement
+    }
+  }
+  return cuts;
 }
 
 /// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.
@@ -319,17 +404,16 @@ SearchResult Planner::search(Plan& plan) {
                            .micro_batches = plan.micro_batches,
                            .clip = plan.schedule.agree_norm,
                            .costs = &*plan.costs,
-                           .capacity = capacity_,
+                           .capacity = maker_.capacity(),
                            .budget = {.work = budget.work, .to_beat = progress_.best}};
-  const auto spent = [this] { return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()}; };
   if (budget.time_limit) {
-    const double left = std::max(0.0, (*budget.time_limit - spent()).value);
+    const double left = std::max(0.0, (*budget.time_limit - budget_.spent()).value);
     const auto placements = static_cast<double>(progress_.placements - progress_.tried);
-    const Seconds until = spent() + Seconds{left / std::max(1.0, placements)};
+    const Seconds until = budget_.spent() + Seconds{left / std::max(1.0, placements)};
     request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
-    request.budget.go_on = [this, spent, until](Seconds) {
+    request.budget.go_on = [this, until](Seconds) {
       tell_progress();
-      return spent() < until;
+      return budget_.spent() < until;
     };
   } else {
     request.budget.go_on = [this](Seconds) {
@@ -344,92 +428,6 @@ SearchResult Planner::search(Plan& plan) {
 
 void Planner::tell_progress() const {
   if (request_.search.progress) request_.search.progress(progress_);
-}
-
-Plan Planner::plan_of(const std::vector<int>& cuts) const {
-  Plan plan;
-  plan.model = profile_.model;
-  plan.model_fingerprint = profile_.model_fingerprint;
-  plan.dtype = profile_.dtype;
-  plan.threads = profile_.threads;
-  plan.schedule = request_.schedule;
-  plan.micro_batches = request_.micro_batches;
-  plan.micro_batch_size = request_.micro_batch_size;
-  CostTable& costs = plan.costs.emplace();
-  costs.network = cluster_.network();
-  const int stages = static_cast<int>(cuts.size()) + 1;
-  const Placement placement = place(stages / stages_a_rank_);
-  for (int stage = 0; stage < stages; ++stage) {
-    const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
-    const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)], Recompute::none});
-    costs.stages.push_back(
-        stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte));
-  }
-  if (!cluster_.speed.empty()) {
-    costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());
-  }
-  return plan;
-}
-
-std::string Planner::bound_by(const Plan& plan) const {
-  const CostTable& costs = *plan.costs;
-  const Placement placement = plan.placement();
-  Seconds worst;
-  std::string what;
-  const auto candidate = [&](Seconds time, const std::string& name) {
-    if (!what.empty() && time <= worst) return;
-    worst = time;
-    what = name;
-  };
-  for (int r = 0; r < placement.world(); ++r) {
-    Seconds compute;
-    std::vector<int> held;
-    for (const StageId stage : placement.stages_of(Rank{r})) {
-      const StageCosts& c = costs.stages[stage.index()];
-      compute += (c.forward + c.backward_input + c.backward_weight) / costs.speed_of(Rank{r});
-      held.push_back(stage.value);
-    }
-    candidate(compute,
-              fmt::format("compute of stage{} {}", held.size() == 1 ? "" : "s", fmt::join(held, ", ")));
-  }
-  for (std::size_t s = 1; s < costs.stages.size(); ++s) {
-    const Rank from = placement.ranks[s - 1].front();
-    const Rank to = placement.ranks[s].front();
-    if (from == to) continue;
-    candidate(costs.network.between(from, to).time(costs.stages[s].input),
-              fmt::format("link {} -> {}", from.value, to.value));
-  }
-  return what;
-}
-
-/// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
-std::string Planner::least_memory(int stages, const std::vector<Residency>& residency) {
-  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
-  const MemoryCosts costs{*memory_, residency, cuttable_};
-  const auto least = ChainPartitioner(layers_, stages, costs).run();
-  STAGECRAFT_CHECK(least, "there are layers enough for every stage");
-  return misses(priced(least->cuts).plan, "even with the cuts that need least memory");
-}
-
-std::string Planner::misses(const Plan& plan, const std::string& which) const {
-  const std::vector<Bytes>& memory = plan.predicted->memory;
-  const auto worst =
-      static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
-  std::vector<int> cuts;
-  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
-  const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };
-  std::vector<std::string> held;
-  for (const StageId id : plan.placement().stages_of(Rank{worst})) {
-    const StagePlan& stage = plan.stages[id.index()];
-    held.push_back(
-        fmt::format("stage {} ({} .. {})", id.value, layer(stage.first_layer), layer(stage.last_layer - 1)));
-  }
-  return fmt::format("{} stage{}: {}{} need{} {}, {} more than the {} a device has to give",
-                     plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
-                     cuts.empty() ? "" : fmt::format("{} ({}), ", which, fmt::join(cuts, ",")),
-                     fmt::join(held, " and "), held.size() == 1 ? "s" : "", format_bytes(memory[worst]),
-                     format_bytes(memory[worst] - *capacity_), format_bytes(*capacity_));
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 #pragma once
 
-// The planner: exact min-max partition of a chain of layers into stages, with transfer times and the memory
-// the chosen schedule needs. A stage lies on one device; a device holds as many as the schedule wants.
-// Dynamic program over (stages, layers); the bottleneck of a partition is the largest of its stages' compute
-// times and of its cuts' transfer times, as in PipeDream (SOSP'19, 3.1) without replication.
+// The planner: which layers make which stage on which devices. docs/planner.md has the whole picture.
+//
+// Synchronous schedules: the smallest simulated step of the very program that will run, by branch and bound
+// over cuts (planning/cut_search.h), for every layout of the family (planning/layout.h): every stage count,
+// and with `replicate` every width and block of devices. Asynchronous ones: the smallest steady-state
+// bottleneck, of any stage and any boundary (planning/occupancy.h), by dynamic programs; of those of several
+// stage counts the best simulated steady step. A searched schedule (auto) gets the cuts that are best for any
+// other schedule of its placement.
 
 #include "partitioner/cluster.h"
 #include "partitioner/plan.h"
@@ -24,9 +28,12 @@ struct SearchProgress {
   Seconds best;
 };
 
-/// For schedules that are searched for (Schedule::searched): how long, over all placements.
+/// How long is searched. Work is counted, so that the same request gives the same plan.
 struct SearchBudget {
-  std::int64_t work = 2'000'000;  ///< computations priced a placement: the same plan from the same request
+  /// For schedules that are searched for (Schedule::searched): computations priced a placement.
+  std::int64_t work = 2'000'000;
+  /// For cuts, over all layouts: about nanoseconds.
+  std::int64_t cut_work = 2'000'000'000;
   std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
 };
@@ -37,6 +44,8 @@ struct PlanRequest {
   std::optional<int> stages;          ///< absent: those of 1..devices ranks, the best predicted step wins
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own
   std::vector<int> cuts;              ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
+  bool replicate = false;             ///< whether stages may have several replicas; the engine runs one
+  std::vector<int> widths{};          ///< replicas of each stage; not empty: the user's own
   ScheduleChoice schedule;
   SearchBudget search{};
 };
@@ -51,16 +60,33 @@ struct SearchResult {
 
 struct PlanCandidate {
   Plan plan;
-  std::string bound_by;     ///< "compute of stage 2", "link 0 -> 1"
-  std::string placement{};  ///< "straight", "loop of 2 a rank", "v of 2 a rank"
+  std::string bound_by;     ///< "compute of stage 2", "link 0 -> 1", "all-reduce of stage 0"
+  std::string placement{};  ///< "straight", "loop of 2", "3-1", "2 x 4, in blocks of 2"
   std::optional<SearchResult> search{};
   std::optional<JitteredStep> jittered{};  ///< where it was asked for
 };
 
+/// What is proved of a synchronous plan's step.
+struct StepProof {
+  Seconds bound;               ///< no plan of the family has a shorter simulated step
+  bool optimal = false;        ///< the plan's own step meets it
+  bool whole_family = true;    ///< of all layouts; otherwise of equally wide stages only
+  std::int64_t simulated = 0;  ///< plans
+  std::size_t layouts = 0;     ///< considered
+  /// The step of the same layout without a memory cap, where that is shorter.
+  std::optional<Seconds> without_cap{};
+
+  /// Of a plan's step to the bound, as a share of the bound.
+  [[nodiscard]] double gap(Seconds step) const { return bound > Seconds{} ? step / bound - 1 : 0; }
+};
+
 struct PlanResult {
   PlanCandidate best;
-  std::vector<PlanCandidate> others;  ///< the best of each other stage count and placement, by predicted step
+  /// One of each other stage count and placement, by predicted step: what was found until it was clear that
+  /// the best one is better.
+  std::vector<PlanCandidate> others;
   std::vector<std::string> infeasible;  ///< stage counts (and placements) that do not fit, and by how much
+  std::optional<StepProof> proof{};     ///< where cuts were searched for by the simulated step
 };
 
 /// Throws RefusedError when nothing fits, saying which stage misses by how much; InputError for impossible
@@ -68,11 +94,13 @@ struct PlanResult {
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);
 
-/// The cuts of the exact optimum for the placement's stages, each on one rank: smallest bottleneck, of any
-/// stage's compute and of any transfer between ranks; among equals the smallest sum of squares of stage times
-/// (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
+/// The cuts of the exact optimum for the placement's stages: smallest bottleneck, of any stage's compute (of
+/// one with replicas over their number, its all-reduce shared by the step's `micro_batches`) and of any
+/// transfer between ranks, as planning/occupancy.h has them; among equals the smallest sum of squares of
+/// stage times (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
 [[nodiscard]] std::optional<std::vector<int>> min_max_cuts(
     const Measurement& measurement, const Network& network, const Placement& placement,
-    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits);
+    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits,
+    int micro_batches = 1);
 
 }  // namespace stagecraft

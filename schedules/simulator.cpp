@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "schedules/simulator/contention.h"
+#include "schedules/simulator/critical_path.h"
 #include "schedules/simulator/instructions.h"
 #include "schedules/simulator/jitter.h"
 #include "schedules/simulator/lost_time.h"
@@ -114,6 +115,13 @@ class Simulator::Impl {
     }
     conclude();
     return result_;
+  }
+
+  CriticalPath critical_path(const CostTable& costs) {
+    price(costs, Links::priced);
+    simulator::PathHooks hooks(code_, state_);
+    simulator::run_in_order(code_, prices_, state_, hooks);
+    return hooks.longest();
   }
 
   std::vector<LostTime> lost_time(const CostTable& costs) {
@@ -235,6 +243,7 @@ const Simulation& Simulator::run(const CostTable& costs, Timeline* timeline) {
 const Simulation& Simulator::run_free_links(const CostTable& costs) {
   return impl_->run(costs, Links::free, nullptr);
 }
+CriticalPath Simulator::critical_path(const CostTable& costs) { return impl_->critical_path(costs); }
 std::vector<LostTime> Simulator::lost_time(const CostTable& costs) { return impl_->lost_time(costs); }
 std::vector<Seconds> Simulator::sample(const CostTable& costs, const Jitter& jitter) {
   return impl_->sample(costs, jitter);

@@ -60,6 +60,32 @@ struct LostTime {
   }
 };
 
+/// The longest chain of a program's needs: what is computed, sent and met one after the other, and how often.
+/// With any costs the chain's own time is a lower bound of the program's makespan: each link of it has to
+/// wait for the one before, on shared cards too.
+struct CriticalPath {
+  struct Computing {
+    StageId stage;
+    Rank rank;
+    int forwards = 0;  ///< recomputed ones too
+    int backwards = 0, input_parts = 0, weight_parts = 0, steps = 0;
+  };
+  struct Moving {
+    Payload payload = Payload::activation;
+    StageId from, to;
+    Rank sender, receiver;
+    int transfers = 0;
+  };
+  struct Meeting {
+    StageId stage;  ///< whose gradients are reduced; none: an agreement of all ranks
+    int times = 0;
+  };
+  Seconds length;  ///< with the costs it was found with: the makespan if no card is shared
+  std::vector<Computing> computing;
+  std::vector<Moving> moving;
+  std::vector<Meeting> meeting;
+};
+
 /// How times vary from action to action: log-normally, around their costs as medians.
 struct Jitter {
   int samples = 1000;
@@ -84,6 +110,9 @@ class Simulator {
   const Simulation& run(const CostTable& costs, Timeline* timeline = nullptr);
   /// The best makespan the schedule's order allows: communication takes no time.
   const Simulation& run_free_links(const CostTable& costs);
+
+  /// The longest chain where every pair of ranks has its links for itself.
+  [[nodiscard]] CriticalPath critical_path(const CostTable& costs);
 
   /// Per rank. Takes two runs and memory for their waits.
   [[nodiscard]] std::vector<LostTime> lost_time(const CostTable& costs);

@@ -150,7 +150,7 @@ class Contention {
           machine.compute(i);
           break;
         case Instruction::Kind::post:
-          state.posted[at(i.operand)] = machine.now(i);
+          machine.post(i);
           look(i.operand, machine, prices, state);
           break;
         case Instruction::Kind::send:

@@ -26,6 +26,9 @@ struct Hooks {
   [[nodiscard]] static double compute_seconds(const Instruction&, double price) { return price; }
   [[nodiscard]] static double transfer_seconds(const Instruction&, double price) { return price; }
   static void computed(const Instruction&, double /*begin*/, double /*end*/) {}
+  static void posted(const Instruction&) {}
+  /// The rank is the last so far to join a reduction.
+  static void joined(const Instruction&) {}
   static void sent(const Instruction&, const Sending&) {}
   static void waited(const Instruction&, double /*begin*/, double /*end*/) {}
   /// `clock` holds for every member when it came; the last one came at `last`.
@@ -77,6 +80,11 @@ class Machine {
     hooks_.computed(i, begin, now(i));
   }
 
+  void post(const Instruction& i) {
+    state_.posted[at(i.operand)] = now(i);
+    hooks_.posted(i);
+  }
+
   /// Once the transfer's end is known.
   void wait(const Instruction& i) {
     const double begin = now(i);
@@ -103,6 +111,7 @@ class Machine {
     if (latest.valid() && joined >= now(i)) return;
     joined = now(i);
     latest = Rank{i.rank};
+    hooks_.joined(i);
   }
 
   /// Once all members have joined.
@@ -155,7 +164,7 @@ void run_in_order(const Instructions& code, const Prices& prices, RunState& stat
         machine.compute(i);
         break;
       case Instruction::Kind::post:
-        state.posted[static_cast<std::size_t>(i.operand)] = machine.now(i);
+        machine.post(i);
         break;
       case Instruction::Kind::send: {
         const auto transfer = static_cast<std::size_t>(i.operand);

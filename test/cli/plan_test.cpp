@@ -11,8 +11,9 @@ namespace {
 const std::string kProfile = STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json";
 const std::string kCluster = STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json";
 
+/// With one device a stage, unless `more` says otherwise.
 CommandResult plan(const std::vector<std::string>& more, const std::string& cluster = kCluster) {
-  std::vector<std::string> arguments{"plan", "--profile", kProfile, "--cluster", cluster};
+  std::vector<std::string> arguments{"plan", "--profile", kProfile, "--cluster", cluster, "--no-replicate"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return stagecraft::test::stagecraft(arguments);
 }
@@ -142,6 +143,9 @@ TEST_CASE("plan refuses what cannot be, with exit code 2", "[plan]") {
   refused({"--micro-batch-size", "8", "--cuts", "3,2"}, "2 is out of place");
   refused({"--micro-batch-size", "8", "--schedule", "1f1"}, "--schedule: expected one of");
   refused({"--micro-batch-size", "8", "--vertical-sync"}, "vertical sync is for pipedream");
+  refused({"--micro-batch-size", "8", "--widths", "3,2"}, "widths 3,2 need 5 devices, but the cluster has 4");
+  refused({"--micro-batch-size", "8", "--widths", "0,2"}, "a stage has at least one replica, not 0");
+  refused({"--micro-batch-size", "8", "--schedule", "pipedream", "--time-limit", "1"}, "has no flush");
   refused({"--micro-batch-size", "8", "-o", "/nonexistent/plan.json"},
           "/nonexistent/plan.json: cannot be written");
 }
@@ -154,4 +158,37 @@ TEST_CASE("where nothing fits, plan says what misses and by how much, with exit 
   CHECK(result.code == 3);
   CHECK(says(result.err, "no plan fits"));
   CHECK(says(result.err, "more than the 20.0 MiB a device has to give"));
+}
+
+TEST_CASE("replicas are planned where nobody says that the engine will run it", "[plan]") {
+  const auto replicas = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan",   "--profile",          kProfile, "--cluster",
+                                       kCluster, "--micro-batch-size", "8",      "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = stagecraft::test::stagecraft(arguments);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    const Json json = Json::parse(result.out);
+    std::vector<std::size_t> widths;
+    for (const Json& stage : json["plan"]["stages"]) widths.push_back(stage["ranks"].size());
+    CHECK(json["proof"]["optimal"] == true);
+    return widths;
+  };
+  // Four devices without a bubble beat four stages with one.
+  CHECK(replicas({}) == std::vector<std::size_t>{4});
+  CHECK(replicas({"--replicate"}) == std::vector<std::size_t>{4});
+  CHECK(replicas({"--no-replicate"}) == std::vector<std::size_t>{1, 1, 1, 1});
+  CHECK(replicas({"--widths", "3,1"}) == std::vector<std::size_t>{3, 1});
+}
+
+TEST_CASE("a plan with replicas is checked and simulated as it is", "[plan]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("plan.json");
+  const CommandResult result = plan({"--micro-batch-size", "8", "--widths", "3,1", "-o", path});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(says(result.out, "      0   0-2"));
+  CHECK(says(result.out, "no plan's step is shorter: 1 layout searched"));
+  CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
+  CHECK(stagecraft::test::stagecraft({"simulate", path}).code == 0);
 }

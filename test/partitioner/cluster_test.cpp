@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <string>
 
 namespace stagecraft {
 namespace {
@@ -22,15 +24,47 @@ std::string refused(const std::function<void(Cluster&)>& spoil) {
 
 }  // namespace
 
-TEST_CASE("every shipped cluster reads", "[cluster]") {
-  int files = 0;
+TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") {
+  struct Expected {
+    int machine;    ///< devices
+    double inside;  ///< bytes a second
+    int machines;
+    double between;  ///< 0: there is one machine
+    SharedBy card;
+  };
+  const std::map<std::string, Expected> shipped{
+      {"laptop", {2, 4e9, 1, 0, {}}},
+      {"one-machine-4-pcie", {4, 25e9, 1, 0, {}}},
+      {"two-machines-4-pcie", {4, 25e9, 2, 3e9, SharedBy::child}},
+      {"four-machines-4-pcie", {4, 12e9, 4, 1.25e9, SharedBy::child}},
+      {"two-machines-8-nvlink", {8, 25e9, 2, 3.125e9, SharedBy::child}},
+      {"one-machine-8-h100", {8, 450e9, 1, 0, {}}},
+      {"128-machines-8-h100", {8, 450e9, 128, 50e9, SharedBy::pair}},
+      {"512-machines-8-h100", {8, 450e9, 512, 50e9, SharedBy::pair}},
+  };
+  std::size_t files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(STAGECRAFT_TEST_DATA "/../../configs/clusters")) {
+    if (entry.path().extension() != ".json") continue;
     INFO(entry.path());
-    CHECK(read_cluster(entry.path().string()).devices() > 1);
     ++files;
+    const auto expected = shipped.find(entry.path().stem().string());
+    REQUIRE(expected != shipped.end());
+    const Expected& is = expected->second;
+    const Cluster cluster = read_cluster(entry.path().string());
+    CHECK(cluster.devices() == is.machine * is.machines);
+    CHECK(*cluster.usable_memory() >= Bytes{7LL << 30});
+    const Network network = cluster.network();
+    CHECK(network.between(Rank{0}, Rank{is.machine - 1}).bytes_per_second == is.inside);
+    CHECK(cluster.levels[0].shared_by == SharedBy::pair);
+    REQUIRE(cluster.levels.size() == (is.machines > 1 ? 2 : 1));
+    if (is.machines == 1) continue;
+    const Network::Path out = network.path(Rank{is.machine - 1}, Rank{is.machine});
+    CHECK(out.link.bytes_per_second == is.between);
+    CHECK(out.link.latency > network.between(Rank{0}, Rank{1}).latency);
+    CHECK(out.shared == (is.card == SharedBy::child));
   }
-  CHECK(files >= 3);
+  CHECK(files == shipped.size());
 }
 
 TEST_CASE("devices multiply over levels and the reserve is taken off", "[cluster]") {

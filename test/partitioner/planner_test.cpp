@@ -1,5 +1,6 @@
 #include "partitioner/planner.h"
 
+#include "test/partitioner/random_layout.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 
@@ -171,6 +172,10 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
     Cluster cluster = machine(stages, Bytes{*rc::gen::inRange(100, 2000)});
     cluster.levels[0].link = Link{Seconds{0}, 1e18};
 
+    // Without a flush the planner minimizes the bottleneck, with one the step.
+    const auto value = [&](const Plan& plan) {
+      return schedule.synchronous ? plan.predicted->step : plan.predicted->bottleneck;
+    };
     std::optional<Seconds> best;
     Cluster unlimited = cluster;
     unlimited.memory.reset();
@@ -182,18 +187,73 @@ TEST_CASE("with a cap the plan is the best of all that the proof accepts", "[pla
         if (stages > 2) each.cuts.push_back(b);
         const Plan plan = make_plan(profile, unlimited, each).best.plan;
         if (most_memory(plan) > *cluster.memory) continue;
-        if (!best || plan.predicted->bottleneck < *best) best = plan.predicted->bottleneck;
+        if (!best || value(plan) < *best) best = value(plan);
       }
     }
     RC_CLASSIFY(!best, "nothing fits");
     try {
       const Plan plan = make_plan(profile, cluster, request).best.plan;
       RC_ASSERT(best);
-      RC_ASSERT(plan.predicted->bottleneck.value <= best->value * (1 + 1e-9));
+      RC_ASSERT(value(plan).value <= best->value * (1 + 1e-9));
       RC_ASSERT(most_memory(plan) <= *cluster.memory);
     } catch (const RefusedError&) {
       RC_ASSERT(!best);
     }
+  }));
+}
+
+TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planner]") {
+  REQUIRE(rc::check("against all", [] {
+    Profile profile;
+    profile.optimizer_bytes_per_parameter_byte = 1;
+    const int layers = *rc::gen::inRange(2, 6);
+    profile.measurements = {test::random_measurement(layers)};
+    PlanRequest request;
+    request.micro_batches = *rc::gen::inRange(1, 9);
+    const Schedule schedule = *rc::gen::suchThat(rc::gen::elementOf(schedules()), [](const Schedule& s) {
+      return s.synchronous && !s.searched && !s.orders_by_time;
+    });
+    request.schedule.name = schedule.name;
+    request.replicate = true;
+    Cluster cluster = test::random_cluster();
+    const int devices = *rc::gen::inRange(2, 5);
+    cluster.levels.resize(1);
+    cluster.levels.push_back({3, Link{Seconds{0.5}, 8}, *rc::gen::element(SharedBy::pair, SharedBy::child)});
+    cluster.levels[0].count = 2;
+    cluster.levels[1].count = (devices + 1) / 2;
+    cluster.speed.clear();
+    if (*rc::gen::arbitrary<bool>()) {
+      for (int d = 0; d < cluster.devices(); ++d) cluster.speed.push_back(*rc::gen::element(0.5, 1.0, 2.0));
+    }
+    const int a_rank = schedule.virtual_stages;
+    std::vector<std::vector<int>> widths;
+    for (int positions = 1; positions <= cluster.devices() && positions * a_rank <= layers; ++positions) {
+      widths.emplace_back(static_cast<std::size_t>(positions), 1);
+    }
+    for (const planning::Layout& layout :
+         planning::replicated_layouts(schedule.placement, a_rank,
+                                      {.devices = cluster.devices(), .most_stages = layers})
+             .list) {
+      if (layout.block == 1) widths.push_back(layout.widths);
+    }
+    RC_PRE(!widths.empty());
+    Seconds least{1e300};
+    PlanRequest each = request;
+    for (const std::vector<int>& chosen : widths) {
+      each.widths = chosen;
+      test::every_cuts(layers, static_cast<int>(chosen.size()) * a_rank, [&](const std::vector<int>& cuts) {
+        each.cuts = cuts;
+        each.stages = static_cast<int>(cuts.size()) + 1;
+        least = std::min(least, make_plan(profile, cluster, each).best.plan.predicted->step);
+      });
+    }
+    const PlanResult result = make_plan(profile, cluster, request);
+    RC_ASSERT(result.best.plan.predicted->step.value <= least.value * (1 + 1e-9));
+    RC_ASSERT(result.proof);
+    RC_ASSERT(result.proof->optimal);
+    RC_ASSERT(result.proof->bound.value >= least.value * (1 - 1e-9));
+    validate(result.best.plan, "made");
+    RC_CLASSIFY(result.best.plan.placement().world() > result.best.plan.placement().stages(), "replicated");
   }));
 }
 
@@ -202,10 +262,10 @@ TEST_CASE("a search goes over placements and is never behind a schedule of the l
   request.search.work = 50'000;
   std::size_t told = 0;
   request.search.progress = [&](const SearchProgress& progress) { told = progress.placements; };
-  const Bytes all = most_memory(make_plan(example(), machine(4), request).best.plan);
+  const Bytes all = most_memory(make_plan(example(), machine(3), request).best.plan);
   for (const std::optional<Bytes>& memory : {std::optional<Bytes>{}, std::optional<Bytes>{all}}) {
     request.schedule.name = "auto";
-    const PlanResult found = make_plan(example(), machine(4, memory), request);
+    const PlanResult found = make_plan(example(), machine(3, memory), request);
     REQUIRE(found.best.search);
     CHECK(told == found.others.size() + found.infeasible.size() + 1);
     CHECK_NOTHROW(validate(found.best.plan, "made"));
@@ -215,7 +275,7 @@ TEST_CASE("a search goes over placements and is never behind a schedule of the l
       if (!schedule.synchronous || schedule.searched) continue;
       request.schedule.name = schedule.name;
       try {
-        const Plan other = make_plan(example(), machine(4, memory), request).best.plan;
+        const Plan other = make_plan(example(), machine(3, memory), request).best.plan;
         INFO(schedule.name);
         CHECK(found.best.plan.predicted->step <= other.predicted->step);
       } catch (const RefusedError&) {  // does not fit

@@ -1,0 +1,316 @@
+#include "partitioner/planning/cut_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace stagecraft::planning {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+/// More bounds prune better and cost more at every cut; this many is where it stopped paying.
+constexpr std::size_t kMostRows = 64;
+/// Rounds of weighing; most of what they bring comes in the first dozens.
+constexpr int kRounds = 80;
+/// How fast weights follow: a bound that is a tenth below the highest loses a tenth of its weight a round.
+constexpr double kRate = 1.0;
+
+/// Less by more than rounding.
+bool less(double a, double b) { return a < b * (1 - 1e-12); }
+
+}  // namespace
+
+CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable,
+                     const Fits& possible)
+    : costs_(costs),
+      layers_(costs.chain().layers()),
+      stages_(costs.stages()),
+      cuttable_(cuttable),
+      possible_(possible),
+      partial_(static_cast<std::size_t>(stages_) + 1),
+      children_(static_cast<std::size_t>(stages_)) {
+  for (auto& sums : partial_) sums.assign(kMostRows, 0);
+  rows_.reserve(kMostRows);
+  find_own_work(bounds);
+  add(bounds.chain, true);
+  // A rank's several stages are more than any of them.
+  if (costs.placement().world() < stages_) {
+    for (const StepBound& work : bounds.work) {
+      if (rows_.size() < kMostRows / 2) add(work, true);
+    }
+  }
+}
+
+/// Two functions of (first, last) a stage, and the min-max partition of the largest of them over the stages
+/// behind. Of the stages before it only its first layer is known: they take at least the smallest of their
+/// factors times the layers' sums, and cross boundaries of at least the smallest size.
+void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
+  const ChainCosts& chain = costs_.chain();
+  const Placement& placement = costs_.placement();
+  struct Own {
+    double before_forward = kInfinite, before_input = kInfinite, before_weight = kInfinite;
+    double before_a_byte = 0, latency = 0, first_step = 0;
+    StepBound::Stage stage;
+  };
+  std::vector<Own> own;
+  for (int s = 0; s < stages_; ++s) {
+    const auto at_stage = static_cast<std::size_t>(s);
+    for (std::size_t end = 0; end < 2; ++end) {
+      const StepBound* busiest = nullptr;
+      std::size_t pair = 0;
+      for (int r = 0; r < placement.world() && pair + 1 < bounds.work.size(); ++r, pair += 2) {
+        const StepBound& work = bounds.work[pair + end];
+        const auto& held = placement.ranks[at_stage];
+        if (std::find(held.begin(), held.end(), Rank{r}) == held.end()) continue;
+        if (busiest == nullptr || work.stages[at_stage].forward > busiest->stages[at_stage].forward) {
+          busiest = &work;
+        }
+      }
+      Own& made = own.emplace_back();
+      if (busiest == nullptr) {
+        made.before_forward = made.before_input = made.before_weight = 0;
+        continue;
+      }
+      made.stage = busiest->stages[at_stage];
+      made.latency = made.stage.latency;
+      for (std::size_t before = 0; before < at_stage; ++before) {
+        const StepBound::Stage& stage = busiest->stages[before];
+        made.before_forward = std::min(made.before_forward, stage.forward);
+        made.before_input = std::min(made.before_input, stage.backward_input);
+        made.before_weight = std::min(made.before_weight, stage.backward_weight);
+        made.before_a_byte += stage.seconds_a_byte;
+        made.latency += stage.latency;
+        if (before == 0) made.first_step = stage.step;
+      }
+      if (s == 0) made.before_forward = made.before_input = made.before_weight = 0;
+      made.stage.latency = 0;
+    }
+  }
+  std::vector<double> least_boundary(static_cast<std::size_t>(layers_) + 1, 0);  // of those into 1 .. i - 1
+  for (int i = 2; i <= layers_; ++i) {
+    const auto bytes = static_cast<double>(chain.boundary(i - 1).value);
+    least_boundary[static_cast<std::size_t>(i)] =
+        i == 2 ? bytes : std::min(least_boundary[static_cast<std::size_t>(i - 1)], bytes);
+  }
+  const auto value = [&](const Own& o, int first, int last) {
+    double seconds =
+        o.before_forward * chain.forward(0, first) + o.before_input * chain.backward_input(0, first) +
+        o.before_weight * chain.backward_weight(0, first) + o.latency +
+        o.before_a_byte * least_boundary[static_cast<std::size_t>(first)] +
+        o.stage.seconds_a_byte * static_cast<double>(chain.boundary(first).value) +
+        o.stage.forward * chain.forward(first, last) +
+        o.stage.backward_input * chain.backward_input(first, last) +
+        o.stage.backward_weight * chain.backward_weight(first, last) + o.stage.step * chain.step(first, last);
+    if (first > 0) seconds += o.first_step * chain.step(0, 1);
+    return seconds;
+  };
+  own_work_.assign(at(stages_, 0), kInfinite);
+  for (int s = stages_ - 1; s >= 0; --s) {
+    const Own& to_tail = own[2 * static_cast<std::size_t>(s)];
+    const Own& to_end = own[2 * static_cast<std::size_t>(s) + 1];
+    for (int first = s; first <= (s == 0 ? 0 : latest(s - 1)); ++first) {
+      double& least = own_work_[at(s, first)];
+      for (int last = s + 1 == stages_ ? layers_ : first + 1;
+           last <= (s + 1 == stages_ ? layers_ : latest(s)); ++last) {
+        const double here = std::max(value(to_tail, first, last), value(to_end, first, last));
+        if (here >= least) break;
+        if (!possible(s, first, last)) continue;
+        least = std::min(least, s + 1 == stages_ ? here : std::max(here, own_work_[at(s + 1, last)]));
+      }
+    }
+  }
+}
+
+double CutSearch::first_bound() const {
+  return std::max(own_work_[0], rows_.front().rest[0] + rows_.front().bound.constant);
+}
+
+/// `choice`, if given, becomes the cuts of the least value.
+void CutSearch::fill_rest(Row& row, std::vector<int>* choice) const {
+  row.rest.assign(at(stages_, 0), kInfinite);
+  std::vector<int> next;
+  if (choice != nullptr) next.assign(at(stages_, 0), 0);
+  for (int s = stages_ - 1; s >= 0; --s) {
+    for (int first = s; first <= (s == 0 ? 0 : latest(s - 1)); ++first) {
+      double& least = row.rest[at(s, first)];
+      if (s + 1 == stages_) {
+        if (possible(s, first, layers_)) least = costs_.part(row.bound, s, first, layers_);
+        continue;
+      }
+      for (int last = first + 1; last <= latest(s); ++last) {
+        const double rest = row.rest[at(s + 1, last)];
+        if (!(rest < least)) continue;
+        const double seconds = costs_.part(row.bound, s, first, last) + rest;
+        if (!(seconds < least) || !possible(s, first, last)) continue;
+        least = seconds;
+        if (choice != nullptr) next[at(s, first)] = last;
+      }
+    }
+  }
+  if (choice == nullptr) return;
+  choice->clear();
+  if (row.rest[0] == kInfinite) return;
+  for (int s = 0, first = 0; s + 1 < stages_; ++s) {
+    first = next[at(s, first)];
+    choice->push_back(first);
+  }
+}
+
+void CutSearch::add(StepBound bound, bool keep) {
+  std::size_t k = rows_.size();
+  if (k < kMostRows) {
+    rows_.emplace_back();
+  } else {
+    k = kept_rows_ + next_replaced_++ % (kMostRows - kept_rows_);
+  }
+  Row& row = rows_[k];
+  row.bound = std::move(bound);
+  fill_rest(row, nullptr);
+  if (keep) {
+    std::swap(rows_[k], rows_[kept_rows_]);
+    ++kept_rows_;
+  }
+  result_.work += static_cast<std::int64_t>(stages_) * layers_ * layers_;
+  // The cuts under way know nothing of it yet.
+  for (std::size_t n : {k, keep ? kept_rows_ - 1 : k}) {
+    double sum = rows_[n].bound.constant;
+    partial_[0][n] = sum;
+    int first = 0;
+    for (std::size_t depth = 0; depth < cuts_.size(); ++depth) {
+      sum += costs_.part(rows_[n].bound, static_cast<int>(depth), first, cuts_[depth]);
+      partial_[depth + 1][n] = sum;
+      first = cuts_[depth];
+    }
+  }
+}
+
+void CutSearch::look_at(const std::vector<int>& cuts) {
+  if (seen_.contains(cuts)) return;
+  const double seconds = pricer_->seconds(cuts);
+  ++result_.simulated;
+  result_.work += pricer_->work();
+  double known = 0;
+  for (const Row& row : rows_) known = std::max(known, costs_.value(row.bound, cuts));
+  if (known < seconds * (1 - 1e-9)) {
+    if (auto path = pricer_->critical_path()) {
+      result_.work += pricer_->work();
+      if (costs_.value(*path, cuts) > known) add(std::move(*path), false);
+    }
+  }
+  if (less(seconds, best_) && pricer_->fits(cuts)) {
+    best_ = result_.seconds = seconds;
+    result_.cuts = cuts;
+  }
+}
+
+void CutSearch::weigh(int rounds) {
+  std::vector<double> weights;
+  Row mean;
+  StepBound best;
+  double most = 0;
+  std::vector<int> cuts;
+  std::vector<double> values;
+  for (int round = 0; round < rounds && !out_of_budget(); ++round) {
+    const double fresh = weights.empty() ? 1.0 : *std::max_element(weights.begin(), weights.end());
+    weights.resize(rows_.size(), fresh);
+    double total = 0;
+    for (const double weight : weights) total += weight;
+    mean.bound = StepBound{};
+    for (std::size_t k = 0; k < rows_.size(); ++k) mean.bound.add(rows_[k].bound, weights[k] / total);
+    fill_rest(mean, &cuts);
+    result_.work += static_cast<std::int64_t>(stages_) * layers_ * layers_;
+    if (mean.rest[0] == kInfinite) return;  // no cuts are possible
+    const double least = mean.rest[0] + mean.bound.constant;
+    if (least > most) {
+      most = least;
+      best = mean.bound;
+    }
+    if (!less(most, best_)) break;
+    look_at(cuts);
+    seen_.insert(cuts);
+    weights.resize(rows_.size(), *std::max_element(weights.begin(), weights.end()));
+    values.clear();
+    for (const Row& row : rows_) values.push_back(costs_.value(row.bound, cuts));
+    const double highest = *std::max_element(values.begin(), values.end());
+    if (!(highest > 0)) break;
+    for (std::size_t k = 0; k < weights.size(); ++k) {
+      weights[k] = std::max(weights[k] / total * std::exp(kRate * (values[k] / highest - 1)), 1e-12);
+    }
+  }
+  if (most > 0) add(std::move(best), kept_rows_ < kMostRows / 2);
+}
+
+bool CutSearch::out_of_budget() {
+  if (stopped_) return true;
+  stopped_ = result_.work >= budget_.work || (budget_.go_on && ++asked_ % 64 == 0 && !budget_.go_on());
+  return stopped_;
+}
+
+void CutSearch::descend(int stage, int first) {
+  const auto depth = static_cast<std::size_t>(stage);
+  if (stage + 1 == stages_) {
+    if (possible(stage, first, layers_)) look_at(cuts_);
+    return;
+  }
+  std::vector<Child>& children = children_[depth];
+  children.clear();
+  const std::vector<double>& sums = partial_[depth];
+  for (int last = first + 1; last <= latest(stage); ++last) {
+    double bound = own_work_[at(stage + 1, last)];
+    for (std::size_t k = 0; k < rows_.size() && bound < best_; ++k) {
+      const double rest = rows_[k].rest[at(stage + 1, last)];
+      bound = std::max(bound, sums[k] + costs_.part(rows_[k].bound, stage, first, last) + rest);
+    }
+    if (less(bound, best_) && possible(stage, first, last)) children.push_back({bound, last});
+  }
+  result_.work += static_cast<std::int64_t>(rows_.size()) * (latest(stage) - first) * 4;
+  std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
+    return a.bound < b.bound || (a.bound == b.bound && a.last < b.last);
+  });
+  for (std::size_t n = 0; n < children.size(); ++n) {
+    const Child child = children[n];
+    if (!less(child.bound, best_)) return;
+    if (out_of_budget()) {
+      open_ = std::min(open_, child.bound);
+      return;
+    }
+    cuts_.push_back(child.last);
+    for (std::size_t k = 0; k < rows_.size(); ++k) {
+      partial_[depth + 1][k] = sums[k] + costs_.part(rows_[k].bound, stage, first, child.last);
+    }
+    descend(stage + 1, child.last);
+    cuts_.pop_back();
+  }
+}
+
+CutSearchResult CutSearch::run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+                               const std::vector<std::vector<int>>& seeds) {
+  pricer_ = &pricer;
+  budget_ = budget;
+  best_ = to_beat;
+  open_ = kInfinite;
+  if (less(first_bound(), best_)) {
+    for (const std::vector<int>& cuts : seeds) {
+      look_at(cuts);
+      seen_.insert(cuts);
+    }
+    weigh(kRounds);
+    double bound = own_work_[0];
+    for (std::size_t k = 0; k < rows_.size(); ++k) {
+      partial_[0][k] = rows_[k].bound.constant;
+      bound = std::max(bound, rows_[k].bound.constant + rows_[k].rest[0]);
+    }
+    if (less(bound, best_)) {
+      if (out_of_budget()) {
+        open_ = bound;
+      } else {
+        descend(0, 0);
+      }
+    }
+  }
+  result_.complete = !stopped_ || open_ >= best_;
+  result_.bound = std::min(best_, open_);
+  return result_;
+}
+
+}  // namespace stagecraft::planning

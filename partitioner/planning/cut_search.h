@@ -1,0 +1,131 @@
+#pragma once
+
+// Branch and bound over the cuts of a chain for one program: the least simulated step, with the proof.
+//
+// Stages are given their layers one after the other. What is still possible behind a part of the cuts is
+// bounded from below by
+//   - every known bound of the step (step_bound.h): its value for the stages given, and the least it can be
+//     for the rest, from a dynamic program over (stage, layer) made once a bound;
+//   - the stages' own work: for every stage a time that some rank of it is busy, with the head before and the
+//     tail behind it, whose largest over the rest is made as small as it can be by a min-max partition.
+// A cut whose bound is not below the best step known is left out. Where a step is simulated and the bounds
+// were below it, its critical path joins them: with it the same cuts are bounded by what they take, so the
+// search learns from every simulation (as Benders' cuts do: Geoffrion, "Generalized Benders Decomposition",
+// JOTA 10, 1972).
+//
+// Before that the bounds are weighed against each other: any weighted mean of bounds is a bound, its least
+// value is known by the same dynamic program, and weights that raise it are found by multiplicative updates
+// (Freund & Schapire, "Adaptive game playing using multiplicative weights", GEB 29, 1999). The cuts that come
+// up on the way are simulated: most often the best is among them.
+
+#include "partitioner/planning/step_bound.h"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace stagecraft::planning {
+
+/// What the search asks about whole plans.
+class StepPricer {
+ public:
+  StepPricer() = default;
+  StepPricer(const StepPricer&) = delete;
+  StepPricer& operator=(const StepPricer&) = delete;
+  virtual ~StepPricer() = default;
+  /// Simulated seconds of the step with these cuts.
+  [[nodiscard]] virtual double seconds(const std::vector<int>& cuts) = 0;
+  /// A bound that is tight at the cuts priced last; none where the program depends on the cuts.
+  [[nodiscard]] virtual std::optional<StepBound> critical_path() = 0;
+  /// Whether every rank's memory is proved to be within the cap. Asked only of cuts that would be taken.
+  [[nodiscard]] virtual bool fits(const std::vector<int>& cuts) = 0;
+  /// What a call of seconds() costs, in the units of CutSearchBudget.
+  [[nodiscard]] virtual std::int64_t work() const = 0;
+};
+
+/// About nanoseconds: bounds looked at and actions simulated.
+struct CutSearchBudget {
+  std::int64_t work = std::numeric_limits<std::int64_t>::max();
+  std::function<bool()> go_on{};  ///< asked now and then; empty: always
+};
+
+struct CutSearchResult {
+  std::optional<std::vector<int>> cuts;  ///< better than `to_beat`, if there are any
+  double seconds = std::numeric_limits<double>::infinity();
+  /// No cuts that fit take less than this, or than `to_beat` where that is less.
+  double bound = 0;
+  bool complete = false;       ///< nothing was left out for want of budget
+  std::int64_t simulated = 0;  ///< cuts
+  std::int64_t work = 0;
+};
+
+class CutSearch {
+ public:
+  using Fits = std::function<bool(StageId stage, int first, int last)>;
+
+  /// Keeps references to `costs` and `possible`. Cuts lie before layers 1 to `cuttable` - 1. `possible` says
+  /// which stages need not be tried; it may be empty.
+  CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable, const Fits& possible);
+
+  /// Below this no step can be, as far as is known before anything is simulated.
+  [[nodiscard]] double first_bound() const;
+
+  /// The least step below `to_beat`; of equal ones any. `seeds` are looked at first.
+  [[nodiscard]] CutSearchResult run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+                                    const std::vector<std::vector<int>>& seeds = {});
+
+ private:
+  /// A bound with the least it can be from a stage and layer on.
+  struct Row {
+    StepBound bound;
+    std::vector<double> rest;  // per (stage, first layer)
+  };
+  struct Child {
+    double bound;
+    int last;
+  };
+
+  [[nodiscard]] std::size_t at(int stage, int first) const {
+    return static_cast<std::size_t>(stage) * (static_cast<std::size_t>(layers_) + 1) +
+           static_cast<std::size_t>(first);
+  }
+  [[nodiscard]] int latest(int stage) const { return cuttable_ - (stages_ - 1 - stage); }
+  [[nodiscard]] bool possible(int stage, int first, int last) const {
+    return !possible_ || possible_(StageId{stage}, first, last);
+  }
+  void find_own_work(const OrderFreeBounds& bounds);
+  void fill_rest(Row& row, std::vector<int>* choice) const;
+  void add(StepBound bound, bool keep);
+  void weigh(int rounds);
+  /// Simulates whole cuts, unless that was done; learns from them.
+  void look_at(const std::vector<int>& cuts);
+  void descend(int stage, int first);
+  [[nodiscard]] bool out_of_budget();
+
+  const PlacedCosts& costs_;
+  int layers_;
+  int stages_;
+  int cuttable_;
+  const Fits& possible_;
+  std::vector<double> own_work_;  // per (stage, first layer): of the stages from there on, at least
+  std::vector<Row> rows_;
+  std::size_t next_replaced_ = 0;
+  std::size_t kept_rows_ = 0;
+  // Of the search under way.
+  StepPricer* pricer_ = nullptr;
+  CutSearchBudget budget_;
+  CutSearchResult result_;
+  double best_ = 0;  // step to beat
+  double open_ = 0;  // least bound of what was left out for want of budget
+  bool stopped_ = false;
+  std::int64_t asked_ = 0;
+  std::set<std::vector<int>> seen_;  // while weighing
+  std::vector<int> cuts_;
+  std::vector<std::vector<double>> partial_;  // per depth and row
+  std::vector<std::vector<Child>> children_;  // per depth
+};
+
+}  // namespace stagecraft::planning

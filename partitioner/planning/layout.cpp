@@ -1,0 +1,135 @@
+#include "partitioner/planning/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+namespace stagecraft::planning {
+namespace {
+
+bool equally_wide(const std::vector<int>& widths) {
+  return std::all_of(widths.begin(), widths.end(), [&](int width) { return width == widths.front(); });
+}
+
+Placement pattern(PlacementKind kind, int positions, int stages_a_rank) {
+  switch (kind) {
+    case PlacementKind::straight:
+      return Placement::straight(positions);
+    case PlacementKind::loop:
+      return Placement::looped(positions, stages_a_rank);
+    case PlacementKind::v:
+      break;
+  }
+  return Placement::zigzag(positions, stages_a_rank);
+}
+
+/// Every block size of equally wide positions; 1 where there is one replica or one position.
+void add_blocks(std::vector<Layout>& list, const Layout& layout) {
+  const int positions = layout.positions();
+  for (int block = 1; block <= positions; ++block) {
+    if (positions % block != 0 || (block > 1 && !equally_wide(layout.widths))) continue;
+    list.push_back(layout);
+    list.back().block = block;
+  }
+}
+
+/// How many ways there are to give positions of at least one device each up to so many devices.
+std::int64_t compositions(int devices, int most_positions, std::int64_t enough) {
+  // Of n devices into p positions: n - 1 over p - 1.
+  std::int64_t all = 0;
+  for (int n = 1; n <= devices; ++n) {
+    std::int64_t ways = 1;
+    for (int p = 1; p <= std::min(n, most_positions); ++p) {
+      all += ways;
+      if (all > enough) return all;
+      ways = ways * (n - p) / p;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+int Layout::devices() const { return std::accumulate(widths.begin(), widths.end(), 0); }
+
+Placement Layout::placement() const {
+  const Placement base = pattern(kind, positions(), stages_a_rank);
+  std::vector<int> before(widths.size() + 1, 0);
+  for (std::size_t i = 0; i < widths.size(); ++i) before[i + 1] = before[i] + widths[i];
+  Placement placement;
+  for (const auto& held_at : base.ranks) {
+    const int position = held_at.front().value;
+    const int width = widths[static_cast<std::size_t>(position)];
+    auto& replicas = placement.ranks.emplace_back();
+    for (int replica = 0; replica < width; ++replica) {
+      const int block_begin = position / block * block * width;
+      replicas.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
+                                       : block_begin + replica * block + position % block);
+    }
+  }
+  return placement;
+}
+
+std::string Layout::name() const {
+  std::string name = enum_name(kind);
+  if (replicated()) {
+    name = equally_wide(widths) ? fmt::format("{} x {}", widths.size(), widths.front())
+                                : fmt::format("{}", fmt::join(widths, "-"));
+    if (block > 1) name += block == positions() ? ", by pipeline" : fmt::format(", in blocks of {}", block);
+    if (kind != PlacementKind::straight) name += fmt::format(", {}", enum_name(kind));
+  }
+  return kind == PlacementKind::straight ? name : fmt::format("{} of {}", name, stages_a_rank);
+}
+
+Layout straight_layout(PlacementKind kind, int stages_a_rank, int positions) {
+  return {kind, stages_a_rank, std::vector<int>(static_cast<std::size_t>(positions), 1), 1};
+}
+
+Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLimits& limits) {
+  Layouts layouts;
+  Layout layout{kind, stages_a_rank, limits.widths, 1};
+  const auto wanted = [&](int positions) {
+    const int stages = positions * stages_a_rank;
+    return stages <= limits.most_stages && (!limits.stages || *limits.stages == stages);
+  };
+  if (!limits.widths.empty()) {
+    if (layout.replicated() && layout.devices() <= limits.devices && wanted(layout.positions()) &&
+        (stages_a_rank == 1 || equally_wide(layout.widths))) {
+      add_blocks(layouts.list, layout);
+    }
+    return layouts;
+  }
+  const int most_positions = std::min(limits.devices, limits.most_stages / stages_a_rank);
+  layouts.all = compositions(limits.devices, most_positions, limits.most_layouts) <= limits.most_layouts;
+  if (stages_a_rank > 1 || !layouts.all) {
+    for (int positions = 1; positions <= most_positions; ++positions) {
+      if (!wanted(positions)) continue;
+      for (int width = 2; width * positions <= limits.devices; ++width) {
+        layout.widths.assign(static_cast<std::size_t>(positions), width);
+        add_blocks(layouts.list, layout);
+      }
+    }
+    layouts.all = layouts.all || stages_a_rank > 1;
+    return layouts;
+  }
+  const std::function<void(int)> extend = [&](int left) {
+    if (!layout.widths.empty() && layout.replicated() && wanted(layout.positions())) {
+      add_blocks(layouts.list, layout);
+    }
+    if (layout.positions() == most_positions) return;
+    for (int width = 1; width <= left; ++width) {
+      layout.widths.push_back(width);
+      extend(left - width);
+      layout.widths.pop_back();
+    }
+  };
+  extend(limits.devices);
+  return layouts;
+}
+
+}  // namespace stagecraft::planning

@@ -1,0 +1,218 @@
+#include "partitioner/planning/plan_maker.h"
+
+#include "partitioner/chain_partition.h"
+#include "partitioner/planning/occupancy.h"
+#include "schedules/base/table.h"
+#include "schedules/collectives.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft::planning {
+namespace {
+
+/// Bytes instead of seconds, for the partition whose largest stage is smallest.
+struct MemoryCosts {
+  const StageMemoryTable& table;
+  const std::vector<Residency>& residency;
+  int cuttable;
+
+  [[nodiscard]] double floor(int, int, int) const { return 0; }
+  [[nodiscard]] double part(int stage, int first, int last) const {
+    return static_cast<double>(table.at(first, last).peak(residency[static_cast<std::size_t>(stage)]).value);
+  }
+  [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
+};
+
+}  // namespace
+
+PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
+    : profile_(profile),
+      cluster_(cluster),
+      request_(request),
+      measurement_(profile.at(request.micro_batch_size)),
+      schedule_(find_schedule(request.schedule.name)),
+      capacity_(cluster.usable_memory()),
+      layers_(static_cast<int>(measurement_.layers.size())),
+      cuttable_(layers_ > 1 && measurement_.layers.back().name == "loss" ? layers_ - 1 : layers_),
+      network_(cluster.network()) {
+  if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
+}
+
+std::vector<double> PlanMaker::speeds(int devices) const {
+  if (cluster_.speed.empty()) return {};
+  return {cluster_.speed.begin(), cluster_.speed.begin() + devices};
+}
+
+ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups) const {
+  ScheduleRequest request;
+  request.placement = layout.placement();
+  request.group_sizes = std::move(groups);
+  request.vertical_sync = request_.schedule.vertical_sync;
+  request.clip = request_.schedule.agree_norm;
+  request.warmup_extra = request_.schedule.warmup_extra;
+  return request;
+}
+
+std::vector<Residency> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule) const {
+  if (schedule.orders_by_time) return std::vector<Residency>(static_cast<std::size_t>(layout.stages()));
+  return residencies(schedule.generate(
+      schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches))));
+}
+
+PlanMaker::Fits PlanMaker::possible(const Layout& layout, const Schedule& schedule) const {
+  if (!capacity_) {
+    return [this](StageId, int first, int) { return first != cuttable_; };
+  }
+  return [this, residency = least_residencies(layout, schedule)](StageId stage, int first, int last) {
+    return first != cuttable_ && memory_->at(first, last).peak(residency[stage.index()]) <= *capacity_;
+  };
+}
+
+Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts) const {
+  Plan plan;
+  plan.model = profile_.model;
+  plan.model_fingerprint = profile_.model_fingerprint;
+  plan.dtype = profile_.dtype;
+  plan.threads = profile_.threads;
+  plan.schedule = request_.schedule;
+  plan.micro_batches = request_.micro_batches;
+  plan.micro_batch_size = request_.micro_batch_size;
+  CostTable& costs = plan.costs.emplace();
+  costs.network = network_;
+  const int stages = static_cast<int>(cuts.size()) + 1;
+  const Placement placement = layout.placement();
+  for (int stage = 0; stage < stages; ++stage) {
+    const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
+    const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
+    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)], Recompute::none});
+    costs.stages.push_back(costs_of(first, last));
+  }
+  costs.speed = speeds(placement.world());
+  return plan;
+}
+
+PlanCandidate PlanMaker::priced(const Layout& layout, Plan plan) const {
+  plan.predicted = predict(plan);  // no capacity yet: memory is compared apart
+  plan.capacity = capacity_;
+  PlanCandidate candidate{.plan = std::move(plan), .bound_by = {}, .placement = layout.name()};
+  candidate.bound_by = bound_by(candidate.plan);
+  return candidate;
+}
+
+bool PlanMaker::within_cap(const Plan& plan) const {
+  const std::vector<Bytes>& memory = plan.predicted->memory;
+  return !capacity_ || *std::max_element(memory.begin(), memory.end()) <= *capacity_;
+}
+
+std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
+  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, possible(layout, schedule_),
+                      request_.micro_batches);
+}
+
+PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
+  // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
+  // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
+  // lacks little but transfers under way, this seldom goes round more than a few times.
+  std::set<std::tuple<int, int, int>> refused;
+  const Fits possible = this->possible(layout, schedule_);
+  const std::function<bool(StageId, int, int)> fits = [&](StageId stage, int first, int last) {
+    return possible(stage, first, last) && !refused.contains({stage.value, first, last});
+  };
+  const bool chosen = !request_.cuts.empty();
+  for (;;) {
+    const auto cuts = chosen ? std::optional(request_.cuts)
+                             : min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, fits,
+                                            request_.micro_batches);
+    if (!cuts) return {{}, least_memory(layout)};
+    PlanCandidate candidate = priced(layout, plan_of(layout, *cuts));
+    if (within_cap(candidate.plan)) return {std::move(candidate), {}};
+    if (chosen || layout.stages_a_rank > 1) {
+      return {{}, misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly")};
+    }
+    for (std::size_t s = 0; s < candidate.plan.stages.size(); ++s) {
+      const StagePlan& stage = candidate.plan.stages[s];
+      for (const Rank rank : stage.ranks) {
+        if (candidate.plan.predicted->memory[rank.index()] <= *capacity_) continue;
+        refused.insert({static_cast<int>(s), stage.first_layer, stage.last_layer});
+      }
+    }
+  }
+}
+
+std::string PlanMaker::bound_by(const Plan& plan) const {
+  const CostTable& costs = *plan.costs;
+  const Placement placement = plan.placement();
+  double worst = 0;
+  std::string what;
+  const auto candidate = [&](double seconds, const auto& name) {
+    if (!what.empty() && seconds <= worst) return;
+    worst = seconds;
+    what = name();
+  };
+  for (int r = 0; r < placement.world(); ++r) {
+    double compute = 0;
+    std::vector<int> held;
+    for (const StageId stage : placement.stages_of(Rank{r})) {
+      const StageCosts& c = costs.stages[stage.index()];
+      compute += ((c.forward + c.backward_input + c.backward_weight) / costs.speed_of(Rank{r})).value /
+                 placement.width(stage);
+      held.push_back(stage.value);
+    }
+    candidate(compute, [&] {
+      return fmt::format("compute of stage{} {}", held.size() == 1 ? "" : "s", fmt::join(held, ", "));
+    });
+  }
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    std::vector<Rank> members = placement.ranks[s];
+    std::sort(members.begin(), members.end());
+    candidate(
+        all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
+        [&] { return fmt::format("all-reduce of stage {}", s); });
+    if (s == 0) continue;
+    const auto& from = placement.ranks[s - 1];
+    const auto& to = placement.ranks[s];
+    if (from == to) continue;
+    candidate(BoundaryOccupancy(costs.network, from, to).seconds(costs.stages[s].input), [&] {
+      return from.size() + to.size() == 2 ? fmt::format("link {} -> {}", from.front().value, to.front().value)
+                                          : fmt::format("links of stage {} -> {}", s - 1, s);
+    });
+  }
+  return what;
+}
+
+/// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
+std::string PlanMaker::least_memory(const Layout& layout) const {
+  const std::vector<Residency> residency = least_residencies(layout, schedule_);
+  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
+  const MemoryCosts costs{*memory_, residency, cuttable_};
+  const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
+  STAGECRAFT_CHECK(least, "there are layers enough for every stage");
+  return misses(priced(layout, plan_of(layout, least->cuts)).plan,
+                "even with the cuts that need least memory");
+}
+
+std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {
+  const std::vector<Bytes>& memory = plan.predicted->memory;
+  const auto worst =
+      static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
+  std::vector<int> cuts;
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
+  const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };
+  std::vector<std::string> held;
+  for (const StageId id : plan.placement().stages_of(Rank{worst})) {
+    const StagePlan& stage = plan.stages[id.index()];
+    held.push_back(
+        fmt::format("stage {} ({} .. {})", id.value, layer(stage.first_layer), layer(stage.last_layer - 1)));
+  }
+  return fmt::format("{} stage{}: {}{} need{} {}, {} more than the {} a device has to give",
+                     plan.stages.size(), plan.stages.size() == 1 ? "" : "s",
+                     cuts.empty() ? "" : fmt::format("{} ({}), ", which, fmt::join(cuts, ",")),
+                     fmt::join(held, " and "), held.size() == 1 ? "s" : "", format_bytes(memory[worst]),
+                     format_bytes(memory[worst] - *capacity_), format_bytes(*capacity_));
+}
+
+}  // namespace stagecraft::planning

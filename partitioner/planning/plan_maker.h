@@ -1,0 +1,80 @@
+#pragma once
+
+// From a layout and cuts to a plan with its price: what the search hands back and tells people.
+
+#include "partitioner/planner.h"
+#include "partitioner/planning/layout.h"
+#include "partitioner/stage_memory.h"
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace stagecraft::planning {
+
+class PlanMaker {
+ public:
+  using Fits = std::function<bool(StageId stage, int first, int last)>;
+
+  /// Keeps references to all of them.
+  PlanMaker(const Profile& profile, const Cluster& cluster, const PlanRequest& request);
+
+  [[nodiscard]] const Measurement& measurement() const { return measurement_; }
+  [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
+  [[nodiscard]] int layers() const { return layers_; }
+  /// The loss is no layer of the model: it stays with the layer before it. Cuts lie before.
+  [[nodiscard]] int cuttable() const { return cuttable_; }
+  [[nodiscard]] StageCosts costs_of(int first, int last) const {
+    return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
+  }
+  /// Speeds of the first so many devices; empty: all 1.
+  [[nodiscard]] std::vector<double> speeds(int devices) const;
+
+  /// Of the request's schedule, or of another one.
+  [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups) const;
+  /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
+  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout,
+                                                         const Schedule& schedule) const;
+  /// Which stages need not be tried, by the loss and by memory that no proof can go below.
+  [[nodiscard]] Fits possible(const Layout& layout, const Schedule& schedule) const;
+
+  [[nodiscard]] Plan plan_of(const Layout& layout, const std::vector<int>& cuts) const;
+  /// The plan, predicted and explained. Its memory is not compared with the cap.
+  [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan) const;
+  [[nodiscard]] bool within_cap(const Plan& plan) const;
+
+  /// The cuts of smallest bottleneck among the stages that need be tried.
+  [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout) const;
+  /// Why there are none: what the cuts that need least memory miss.
+  [[nodiscard]] std::string least_memory(const Layout& layout) const;
+
+  /// The plan of the request's own cuts or of smallest bottleneck, or why none fits.
+  struct Balanced {
+    std::optional<PlanCandidate> candidate;
+    std::string reason;
+  };
+  [[nodiscard]] Balanced balanced(const Layout& layout) const;
+
+  /// "3 stages: cut evenly (2,4), stage 1 (a .. b) needs 3 MiB, 1 MiB more than the 2 MiB a device has".
+  [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
+
+ private:
+  [[nodiscard]] std::string bound_by(const Plan& plan) const;
+
+  const Profile& profile_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  const Measurement& measurement_;
+  const Schedule& schedule_;
+  std::optional<Bytes> capacity_;
+  int layers_;
+  int cuttable_;
+  Network network_;
+  std::optional<StageMemoryTable> memory_;
+};
+
+}  // namespace stagecraft::planning

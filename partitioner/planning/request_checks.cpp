@@ -1,0 +1,118 @@
+#include "partitioner/planning/request_checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace stagecraft::planning {
+namespace {
+
+void check_stage_count(const RequestScope& scope, int stages, int stages_a_rank) {
+  if (stages < 1) throw InputError(fmt::format("{} stages: expected at least 1", stages));
+  if (stages > scope.cuttable) {
+    throw InputError(fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages,
+                                 scope.cuttable));
+  }
+  if (stages % stages_a_rank != 0) {
+    throw InputError(fmt::format("{} stages are no multiple of the {} a rank that {} is to have", stages,
+                                 stages_a_rank, scope.schedule.name));
+  }
+  const Cluster& cluster = scope.cluster;
+  if (stages / stages_a_rank > cluster.devices()) {
+    throw InputError(fmt::format(
+        "{} stages, but the cluster{} has {} devices; {}", stages,
+        cluster.name.empty() ? "" : " " + cluster.name, cluster.devices(),
+        stages_a_rank == 1 ? "a stage needs one of its own"
+                           : fmt::format("{} share one with {}", stages_a_rank, scope.schedule.name)));
+  }
+}
+
+void check_cuts(const RequestScope& scope) {
+  const std::vector<int>& cuts = scope.request.cuts;
+  int before = 0;
+  for (const int cut : cuts) {
+    if (cut <= before || cut >= scope.cuttable) {
+      throw InputError(fmt::format(
+          "cuts {}: {} is out of place; cuts are the first layers of stages 1, 2, ..., ascending, "
+          "between 1 and {} (the model's layers are 0 to {})",
+          fmt::join(cuts, ","), cut, scope.cuttable - 1, scope.cuttable - 1));
+    }
+    before = cut;
+  }
+}
+
+void check_widths(const RequestScope& scope, int stages_a_rank) {
+  const std::vector<int>& widths = scope.request.widths;
+  const std::string said = fmt::format("widths {}", fmt::join(widths, ","));
+  std::int64_t devices = 0;
+  for (const int width : widths) {
+    if (width < 1) throw InputError(fmt::format("{}: a stage has at least one replica, not {}", said, width));
+    devices += width;
+  }
+  if (devices > scope.cluster.devices()) {
+    throw InputError(
+        fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
+  }
+  if (stages_a_rank > 1 &&
+      std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end()) {
+    throw InputError(fmt::format("{}: with several stages a rank all are equally wide", said));
+  }
+}
+
+}  // namespace
+
+void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_rank) {
+  const PlanRequest& request = scope.request;
+  if (request.micro_batches < 1 || request.micro_batches > kMostMicroBatches) {
+    throw InputError(
+        fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request.micro_batches));
+  }
+  ScheduleRequest asked;
+  asked.placement = scope.schedule.searched ? straight_layout(kind, stages_a_rank, 1).placement()
+                                            : scope.schedule.place(1, stages_a_rank);
+  asked.group_sizes = {request.micro_batches};
+  asked.vertical_sync = request.schedule.vertical_sync;
+  asked.clip = request.schedule.agree_norm;
+  asked.warmup_extra = request.schedule.warmup_extra;
+  scope.schedule.check(asked);
+  if (request.stages) check_stage_count(scope, *request.stages, stages_a_rank);
+  const auto agree = [&](int stages, const std::string& what) {
+    if (request.stages && *request.stages != stages) {
+      throw InputError(fmt::format("{} make {} stages, but {} are asked for", what, stages, *request.stages));
+    }
+  };
+  if (!request.cuts.empty()) {
+    const int stages = static_cast<int>(request.cuts.size()) + 1;
+    agree(stages, fmt::format("the cuts {}", fmt::join(request.cuts, ",")));
+    check_cuts(scope);
+    check_stage_count(scope, stages, stages_a_rank);
+  }
+  if (!request.widths.empty()) {
+    const int stages = static_cast<int>(request.widths.size()) * stages_a_rank;
+    const std::string said = fmt::format("the widths {}", fmt::join(request.widths, ","));
+    agree(stages, said);
+    if (!request.cuts.empty() && static_cast<int>(request.cuts.size()) + 1 != stages) {
+      throw InputError(fmt::format("{} make {} stages, but the cuts {} make {}", said, stages,
+                                   fmt::join(request.cuts, ","), request.cuts.size() + 1));
+    }
+    check_stage_count(scope, stages, stages_a_rank);
+    check_widths(scope, stages_a_rank);
+  }
+}
+
+std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank) {
+  const PlanRequest& request = scope.request;
+  if (!request.cuts.empty()) return {static_cast<int>(request.cuts.size()) + 1};
+  if (!request.widths.empty()) return {static_cast<int>(request.widths.size()) * stages_a_rank};
+  if (request.stages) return {*request.stages};
+  std::vector<int> counts;
+  for (int ranks = 1; ranks <= std::min(scope.cluster.devices(), scope.cuttable / stages_a_rank); ++ranks) {
+    counts.push_back(ranks * stages_a_rank);
+  }
+  if (counts.empty()) check_stage_count(scope, stages_a_rank, stages_a_rank);
+  return counts;
+}
+
+}  // namespace stagecraft::planning

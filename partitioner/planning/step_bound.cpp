@@ -1,0 +1,194 @@
+#include "partitioner/planning/step_bound.h"
+
+#include "schedules/collectives.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace stagecraft::planning {
+namespace {
+
+/// Payloads take latency + bytes over the link's bandwidth.
+void add_transfers(StepBound::Stage& stage, const Link& link, double times) {
+  stage.latency += times * link.latency.value;
+  stage.seconds_a_byte += times / link.bytes_per_second;
+}
+
+/// The fastest way over a boundary that any micro-batch has.
+Link fastest_link(const PlacedCosts& costs, int stage) {
+  const auto& from = costs.placement().ranks[static_cast<std::size_t>(stage - 1)];
+  const auto& to = costs.placement().ranks[static_cast<std::size_t>(stage)];
+  std::optional<Link> fastest;
+  // Micro-batches meet every pair they ever will within the product of the widths.
+  for (std::size_t mb = 0; mb < from.size() * to.size(); ++mb) {
+    const Rank a = from[mb % from.size()];
+    const Rank b = to[mb % to.size()];
+    const Link link =
+        a == b ? Link{Seconds{0}, std::numeric_limits<double>::infinity()} : costs.network().between(a, b);
+    if (!fastest) fastest = link;
+    fastest->latency = std::min(fastest->latency, link.latency);
+    fastest->bytes_per_second = std::max(fastest->bytes_per_second, link.bytes_per_second);
+  }
+  return *fastest;
+}
+
+double fastest(const PlacedCosts& costs, int stage) {
+  double speed = 0;
+  for (const Rank rank : costs.placement().ranks[static_cast<std::size_t>(stage)]) {
+    speed = std::max(speed, costs.speed_of(rank));
+  }
+  return speed;
+}
+
+/// Micro-batches of a stage that come to `rank`.
+int count_of(const Placement& placement, StageId stage, Rank rank, int micro_batches) {
+  const auto& replicas = placement.ranks[stage.index()];
+  const auto replica = static_cast<int>(std::find(replicas.begin(), replicas.end(), rank) - replicas.begin());
+  const auto width = static_cast<int>(replicas.size());
+  return replica >= micro_batches ? 0 : (micro_batches - replica + width - 1) / width;
+}
+
+}  // namespace
+
+void StepBound::Stage::add(const Stage& other, double weight) {
+  forward += weight * other.forward;
+  backward_input += weight * other.backward_input;
+  backward_weight += weight * other.backward_weight;
+  step += weight * other.step;
+  reductions += weight * other.reductions;
+  latency += weight * other.latency;
+  seconds_a_byte += weight * other.seconds_a_byte;
+}
+
+void StepBound::add(const StepBound& other, double weight) {
+  stages.resize(other.stages.size());
+  constant += weight * other.constant;
+  for (std::size_t s = 0; s < stages.size(); ++s) stages[s].add(other.stages[s], weight);
+}
+
+PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placement placement,
+                         const std::vector<double>& speed)
+    : chain_(chain),
+      network_(network),
+      placement_(std::move(placement)),
+      speed_(speed),
+      members_(placement_.ranks),
+      reductions_(placement_.ranks.size()) {
+  for (auto& members : members_) std::sort(members.begin(), members.end());
+}
+
+double PlacedCosts::reduction(int stage, int first, int last) const {
+  const auto& members = members_[static_cast<std::size_t>(stage)];
+  if (members.size() < 2) return 0;
+  std::vector<double>& known = reductions_[static_cast<std::size_t>(stage)];
+  const auto layers = static_cast<std::size_t>(chain_.layers()) + 1;
+  if (known.empty()) known.assign(layers * layers, -1);
+  double& seconds = known[static_cast<std::size_t>(first) * layers + static_cast<std::size_t>(last)];
+  if (seconds < 0) seconds = all_reduce(network_, members, chain_.parameters(first, last)).time().value;
+  return seconds;
+}
+
+double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts) const {
+  double seconds = bound.constant;
+  for (int s = 0; s < stages(); ++s) {
+    const int first = s == 0 ? 0 : cuts[static_cast<std::size_t>(s - 1)];
+    const int last = s + 1 == stages() ? chain_.layers() : cuts[static_cast<std::size_t>(s)];
+    seconds += part(bound, s, first, last);
+  }
+  return seconds;
+}
+
+StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss) {
+  StepBound bound;
+  bound.stages.resize(static_cast<std::size_t>(costs.stages()));
+  for (const CriticalPath::Computing& c : path.computing) {
+    StepBound::Stage& stage = bound.stages[c.stage.index()];
+    const double speed = costs.speed_of(c.rank);
+    stage.forward += c.forwards / speed;
+    stage.backward_input += (c.backwards + c.input_parts) / speed;
+    stage.backward_weight += (c.backwards + c.weight_parts) / speed;
+    stage.step += c.steps / speed;
+  }
+  for (const CriticalPath::Moving& m : path.moving) {
+    const Link link = costs.network().between(m.sender, m.receiver);
+    if (m.payload == Payload::loss) {
+      bound.constant += m.transfers * link.time(loss).value;
+    } else {
+      // Into the later of the two stages.
+      add_transfers(bound.stages[std::max(m.from, m.to).index()], link, m.transfers);
+    }
+  }
+  for (const CriticalPath::Meeting& m : path.meeting) {
+    if (m.stage.valid()) {
+      bound.stages[m.stage.index()].reductions += m.times;
+      continue;
+    }
+    std::vector<Rank> all;
+    for (int r = 0; r < costs.placement().world(); ++r) all.emplace_back(r);
+    bound.constant += m.times * agreement_time(costs.network(), all).value;
+  }
+  return bound;
+}
+
+OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split) {
+  const Placement& placement = costs.placement();
+  const auto stages = static_cast<std::size_t>(costs.stages());
+  StepBound none;
+  none.stages.resize(stages);
+  // Forward through the stages before each one, and the gradient's way back.
+  std::vector<StepBound> head(stages + 1, none);
+  std::vector<StepBound> tail(stages + 1, none);
+  for (std::size_t s = 0; s < stages; ++s) {
+    const double speed = fastest(costs, static_cast<int>(s));
+    head[s + 1] = head[s];
+    tail[s + 1] = tail[s];
+    head[s + 1].stages[s].forward += 1 / speed;
+    tail[s + 1].stages[s].backward_input += 1 / speed;
+    if (!split) tail[s + 1].stages[s].backward_weight += 1 / speed;
+    if (s + 1 < stages) {
+      const Link link = fastest_link(costs, static_cast<int>(s) + 1);
+      add_transfers(head[s + 1].stages[s + 1], link, 1);
+      add_transfers(tail[s + 1].stages[s + 1], link, 1);
+    }
+  }
+  // After the last gradient has come to the first stage.
+  StepBound end = none;
+  if (split) end.stages[0].backward_weight = 1 / fastest(costs, 0);
+  end.stages[0].reductions = placement.width(StageId{0}) > 1 ? 1 : 0;
+  end.stages[0].step = 1 / fastest(costs, 0);
+
+  OrderFreeBounds bounds{{}, head[stages]};
+  bounds.chain.add(tail[stages], 1);
+  bounds.chain.add(end, 1);
+  for (int r = 0; r < placement.world(); ++r) {
+    const std::vector<StageId> held = placement.stages_of(Rank{r});
+    const double speed = costs.speed_of(Rank{r});
+    const std::size_t first = held.front().index();
+    StepBound to_tail = head[first];
+    StepBound to_end = head[first];
+    int total = 0;
+    for (const StageId stage : held) {
+      const int count = count_of(placement, stage, Rank{r}, micro_batches);
+      total += count;
+      for (StepBound* bound : {&to_tail, &to_end}) {
+        bound->stages[stage.index()].forward += count / speed;
+        bound->stages[stage.index()].backward_input += count / speed;
+        if (!split || bound == &to_end) bound->stages[stage.index()].backward_weight += count / speed;
+      }
+      to_end.stages[stage.index()].step += 1 / speed;
+    }
+    if (total == 0) continue;  // more replicas than micro-batches
+    if (held.size() == 1 && placement.width(held.front()) > 1) to_end.stages[first].reductions += 1;
+    if (first > 0) {
+      to_tail.add(tail[first], 1);
+      to_tail.add(end, 1);
+    }
+    bounds.work.push_back(std::move(to_tail));
+    bounds.work.push_back(std::move(to_end));
+  }
+  return bounds;
+}
+
+}  // namespace stagecraft::planning
