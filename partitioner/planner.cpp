@@ -33,6 +33,12 @@ struct MemoryCosts {
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
 
+/// The times of a stage that repeats forwards: they count again as part of the backward.
+Measurement with_recomputes(Measurement measurement, double share) {
+  for (LayerProfile& layer : measurement.layers) layer.backward_input.median += layer.forward.median * share;
+  return measurement;
+}
+
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
@@ -40,6 +46,8 @@ class Planner {
         cluster_(cluster),
         request_(request),
         measurement_(profile.at(request.micro_batch_size)),
+        repeated_(with_recomputes(measurement_,
+                                  recomputed_share(request.recompute, /*width=*/1, request.micro_batches))),
         schedule_(find_schedule(request.schedule.name)),
         capacity_(cluster.usable_memory()),
         kind_(schedule_.placement),
@@ -85,6 +93,7 @@ class Planner {
   const Cluster& cluster_;
   const PlanRequest& request_;
   const Measurement& measurement_;
+  Measurement repeated_;  ///< what stages are cut by
   const Schedule& schedule_;
   std::optional<Bytes> capacity_;
   PlacementKind kind_;  ///< the shape under way, with stages_a_rank_
@@ -258,9 +267,8 @@ std::optional<PlanCandidate> Planner::with_stages(int stages) {
   };
   for (;;) {
     const bool chosen = !request_.cuts.empty();
-    const auto cuts = chosen
-                          ? std::optional(request_.cuts)
-                          : min_max_cuts(measurement_, cluster_.network(), placement, cluster_.speed, fits);
+    const auto cuts = chosen ? std::optional(request_.cuts)
+                             : min_max_cuts(repeated_, cluster_.network(), placement, cluster_.speed, fits);
     if (!cuts) {
       infeasible_.push_back(least_memory(stages, residency));
       return std::nullopt;
@@ -292,6 +300,7 @@ ScheduleRequest Planner::schedule_request(int ranks, std::vector<int> groups) co
   request.vertical_sync = request_.schedule.vertical_sync;
   request.clip = request_.schedule.agree_norm;
   request.warmup_extra = request_.schedule.warmup_extra;
+  request.recompute.assign(request.placement.ranks.size(), request_.recompute);
   return request;
 }
 
@@ -320,6 +329,7 @@ SearchResult Planner::search(Plan& plan) {
                            .clip = plan.schedule.agree_norm,
                            .costs = &*plan.costs,
                            .capacity = capacity_,
+                           .recompute = plan.recompute(),
                            .budget = {.work = budget.work, .to_beat = progress_.best}};
   const auto spent = [this] { return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()}; };
   if (budget.time_limit) {
@@ -362,7 +372,8 @@ Plan Planner::plan_of(const std::vector<int>& cuts) const {
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
     const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)], Recompute::none});
+    plan.stages.push_back(
+        {first, last, placement.ranks[static_cast<std::size_t>(stage)], request_.recompute});
     costs.stages.push_back(
         stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte));
   }
@@ -386,8 +397,7 @@ std::string Planner::bound_by(const Plan& plan) const {
     Seconds compute;
     std::vector<int> held;
     for (const StageId stage : placement.stages_of(Rank{r})) {
-      const StageCosts& c = costs.stages[stage.index()];
-      compute += (c.forward + c.backward_input + c.backward_weight) / costs.speed_of(Rank{r});
+      compute += plan.compute_time(stage) / costs.speed_of(Rank{r});
       held.push_back(stage.value);
     }
     candidate(compute,

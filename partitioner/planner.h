@@ -37,6 +37,7 @@ struct PlanRequest {
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own
   std::vector<int> cuts;              ///< first layer of stages 1, 2, ...; not empty: the user's own cuts
   ScheduleChoice schedule;
+  Recompute recompute = Recompute::none;  ///< of every stage
   SearchBudget search{};
 };
 
