@@ -77,6 +77,7 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
   if (given("--vertical-sync")) request.schedule.vertical_sync = arguments.request.schedule.vertical_sync;
   if (given("--warmup-extra")) request.schedule.warmup_extra = arguments.request.schedule.warmup_extra;
   if (given("--virtual-stages")) request.virtual_stages = arguments.request.virtual_stages;
+  if (given("--recompute")) request.recompute = arguments.request.recompute;
   request.search = arguments.request.search;
   if (given("--micro-batches") && arguments.micro_batches != kAuto) {
     request.micro_batches = arguments.request.micro_batches;
@@ -254,6 +255,15 @@ void add_plan(CLI::App& app) {
                    "1f1b: forwards more before the first backward; hides transfers, keeps as many more")
       ->type_name("N")
       ->check(CLI::Range(0, kMostMicroBatches));
+  command
+      ->add_option_function<std::string>(
+          "--recompute",
+          [arguments](const std::string& name) {
+            arguments->request.recompute = json::read<Recompute>(Json(name), {"--recompute", ""});
+          },
+          "forwards repeated before their backward, so that only inputs are kept: none, all, or all_but_last "
+          "micro-batch of a step")
+      ->type_name("WHICH");
   command
       ->add_option("--micro-batches", arguments->micro_batches,
                    "of one optimizer step; auto: of every size in the profile, so that --batch is filled")

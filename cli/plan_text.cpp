@@ -51,7 +51,7 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
     Bytes memory;
     for (const Rank rank : stage.ranks) memory = std::max(memory, plan.predicted->memory[rank.index()]);
     const Seconds backward = (costs.backward_input + costs.backward_weight) / speed;
-    const Seconds compute = costs.forward / speed + backward;
+    const Seconds compute = plan.compute_time(StageId{s}) / speed;
     const bool several = stage.last_layer - stage.first_layer > 1;
     const Bytes kept = costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{});
     table.row(
@@ -113,10 +113,10 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   const Prediction& predicted = *plan.predicted;
   const Measurement& measurement = profile.at(plan.micro_batch_size);
   std::string out = fmt::format(
-      "{} on {}: {}, {}{}, {} of {} a step\n\n", profile.model.empty() ? "the model" : profile.model,
+      "{} on {}: {}, {}{}{}, {} of {} a step\n\n", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
       plural(static_cast<int>(plan.stages.size()), "stage"), plan.schedule.name,
-      plan.schedule.vertical_sync ? " with vertical sync" : "",
+      plan.schedule.vertical_sync ? " with vertical sync" : "", recompute_words(plan.recompute()),
       plan.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", plan.micro_batches),
       plural(plan.micro_batch_size, "sample"));
   out += stage_table(plan, measurement);

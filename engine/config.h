@@ -155,6 +155,17 @@ void describe(V& v, NotYetConfig& c) {
   v.require(!c.enabled, "enabled", "not available yet; leave it out or set it to false");
 }
 
+/// Recomputation. With a plan the plan decides, and this must agree with it.
+struct ActivationCheckpointingConfig {
+  std::optional<Recompute> recompute;  ///< on every stage; absent: the plan's, or none
+};
+template <class V>
+void describe(V& v, ActivationCheckpointingConfig& c) {
+  v.optional("recompute", c.recompute,
+             "on every stage; all_but_last: all but the last micro-batch of a step; absent: the plan's, or "
+             "none");
+}
+
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
@@ -170,7 +181,8 @@ struct RunConfig {
   std::optional<std::int64_t> epochs;
   std::int64_t seed = 0;
   DType dtype = DType::float32;
-  NotYetConfig bf16, fp16, activation_checkpointing;
+  NotYetConfig bf16, fp16;
+  ActivationCheckpointingConfig activation_checkpointing;
   std::int64_t steps_per_print = 10;
   PipelineConfig pipeline;
   ProfilerConfig profiler;
@@ -212,7 +224,8 @@ void describe(V& v, RunConfig& c) {
   v.optional("dtype", c.dtype, "of weights and activations");
   v.optional("bf16", c.bf16, "mixed precision with bfloat16");
   v.optional("fp16", c.fp16, "mixed precision with float16");
-  v.optional("activation_checkpointing", c.activation_checkpointing, "recomputation of activations");
+  v.optional("activation_checkpointing", c.activation_checkpointing,
+             "forwards repeated before their backward instead of keeping their activations");
   v.optional("steps_per_print", c.steps_per_print, "steps between two lines; 0: none", json::at_least(0));
   v.optional("pipeline", c.pipeline, "stages and schedule");
   v.optional("profiler", c.profiler, "the measurement behind a plan");

@@ -32,11 +32,6 @@ void validate_stages(const Plan& plan, const std::string& file) {
                                      stage.ranks[r].value));
       }
     }
-    if (stage.recompute != Recompute::none) {
-      throw InputError({file, here + "/recompute"},
-                       fmt::format("\"{}\": no schedule generates recomputation; use \"none\"",
-                                   enum_name(stage.recompute)));
-    }
   }
 }
 
@@ -99,6 +94,20 @@ Placement Plan::placement() const {
   return placement;
 }
 
+RecomputeSettings Plan::recompute() const {
+  RecomputeSettings settings;
+  for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
+  return settings;
+}
+
+Seconds Plan::compute_time(StageId stage) const {
+  STAGECRAFT_CHECK(costs, "a plan without costs has no times");
+  const StageCosts& c = costs->stages[stage.index()];
+  const StagePlan& of = stages[stage.index()];
+  return c.forward + c.backward_input + c.backward_weight +
+         c.forward * recomputed_share(of.recompute, static_cast<int>(of.ranks.size()), micro_batches);
+}
+
 void validate(const Plan& plan, const std::string& file) {
   if (plan.stages.empty()) throw InputError({file, "/stages"}, "a plan needs a stage");
   validate_stages(plan, file);
@@ -132,6 +141,7 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   request.warmup_extra = plan.schedule.warmup_extra;
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
+  request.recompute = plan.recompute();
   return find_schedule(plan.schedule.name).generate(request);
 }
 

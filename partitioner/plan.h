@@ -8,6 +8,7 @@
 #include "schedules/costs.h"
 #include "schedules/lowering.h"
 #include "schedules/program.h"
+#include "schedules/recompute.h"
 #include "schedules/schedule.h"
 
 #include <optional>
@@ -15,13 +16,6 @@
 #include <vector>
 
 namespace stagecraft {
-
-enum class Recompute : std::uint8_t { none, all };
-
-template <>
-struct EnumNames<Recompute> {
-  static constexpr std::array values{std::pair{Recompute::none, "none"}, std::pair{Recompute::all, "all"}};
-};
 
 struct StagePlan {
   int first_layer = 0;
@@ -35,7 +29,9 @@ void describe(V& v, StagePlan& s) {
   v.required("first_layer", s.first_layer, "index of the first layer", json::at_least(0));
   v.required("last_layer", s.last_layer, "one past the index of the last layer", json::at_least(1));
   v.required("ranks", s.ranks, "the replicas of the stage, in order", json::non_empty());
-  v.optional("recompute", s.recompute, "which forwards are repeated before backward");
+  v.optional("recompute", s.recompute,
+             "which forwards are repeated before their backward, so that nothing but their input is kept "
+             "meanwhile; all_but_last: all but the last micro-batch of a step");
   v.require(s.last_layer > s.first_layer, "last_layer",
             "a stage needs at least one layer: last_layer must be above first_layer");
 }
@@ -63,7 +59,8 @@ inline constexpr int kMostMicroBatches = 1'000'000;
 /// What every rank computes in a step, where a search found an order that no generator makes.
 struct PlannedOrders {
   int micro_batches = 0;           ///< of the step it is for
-  std::vector<std::string> ranks;  ///< actions in the text form of programs (schedules/program.h): F, I, W, B
+  std::vector<std::string> ranks;  ///< actions in the text form of programs (schedules/program.h): F, I, W,
+                                   ///< B; recomputes follow from the stages
 };
 
 template <class V>
@@ -105,6 +102,9 @@ struct Plan {
 
   [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
   [[nodiscard]] Placement placement() const;
+  [[nodiscard]] RecomputeSettings recompute() const;  ///< a stage
+  /// What a micro-batch takes on a replica of the stage, recomputation included; the mean over a step.
+  [[nodiscard]] Seconds compute_time(StageId stage) const;
 };
 
 template <class V>

@@ -68,7 +68,8 @@ void refuse_shape(const Plan& plan, const std::string& file) {
 PlannedOrders planned_orders(const ScheduleProgram& program) {
   ScheduleProgram computes = program;
   for (auto& list : computes.ranks) {
-    std::erase_if(list, [](const Action& action) { return !is_compute(action.op); });
+    std::erase_if(list,
+                  [](const Action& action) { return !is_compute(action.op) || action.op == Op::recompute; });
   }
   PlannedOrders planned{program.micro_batches(), {}};
   std::istringstream text(to_text(computes));
@@ -96,14 +97,17 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
         throw InputError(
             {file, fmt::format("/program/ranks/{}", r)},
             fmt::format("{}: expected forwards and backwards (F, I, W, B) of version 0 only; the rest of "
-                        "a step is added",
+                        "a step is added, recomputes where the stages ask for them",
                         describe_action(action)));
       }
       order.push_back({action.op, action.stage, action.micro_batch});
     }
   }
   read.schedule = plan.schedule.name;
-  return synchronous_program(std::move(static_cast<ProgramHeader&>(read)), orders, plan.schedule.agree_norm);
+  ScheduleProgram program =
+      synchronous_program(std::move(static_cast<ProgramHeader&>(read)), orders, plan.schedule.agree_norm);
+  insert_recomputes(program, plan.recompute());
+  return program;
 }
 
 void validate_carried(const Plan& plan, const std::string& file) {

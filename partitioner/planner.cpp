@@ -235,7 +235,8 @@ void Planner::take_widest() {
   if (!request_.widths.empty() || !request_.cuts.empty()) {
     layouts = replicated().list;
   } else if (request_.replicate && !schedule_.searched) {
-    const WidthProblem problem{.chain = chain_,
+    const ChainCosts repeated(maker_.repeated());
+    const WidthProblem problem{.chain = repeated,
                                .network = network_,
                                .speed = cluster_.speed,
                                .devices = cluster_.devices(),
@@ -405,6 +406,7 @@ SearchResult Planner::search(Plan& plan) {
                            .clip = plan.schedule.agree_norm,
                            .costs = &*plan.costs,
                            .capacity = maker_.capacity(),
+                           .recompute = plan.recompute(),
                            .budget = {.work = budget.work, .to_beat = progress_.best}};
   if (budget.time_limit) {
     const double left = std::max(0.0, (*budget.time_limit - budget_.spent()).value);

@@ -47,6 +47,7 @@ struct PlanRequest {
   bool replicate = false;             ///< whether stages may have several replicas; the engine runs one
   std::vector<int> widths{};          ///< replicas of each stage; not empty: the user's own
   ScheduleChoice schedule;
+  Recompute recompute = Recompute::none;  ///< of every stage
   SearchBudget search{};
 };
 

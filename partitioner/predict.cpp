@@ -71,11 +71,10 @@ Prediction predict(const Plan& plan) {
   }
   std::vector<Seconds> compute(priced.busy.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const StageCosts& costs = plan.costs->stages[s];
     const std::vector<Rank>& ranks = plan.stages[s].ranks;
     for (const Rank rank : ranks) {
-      compute[rank.index()] += (costs.forward + costs.backward_input + costs.backward_weight) /
-                               plan.costs->speed_of(rank) / static_cast<double>(ranks.size());
+      compute[rank.index()] +=
+          plan.compute_time(StageId{s}) / plan.costs->speed_of(rank) / static_cast<double>(ranks.size());
     }
   }
   prediction.bottleneck = *std::max_element(compute.begin(), compute.end());

@@ -9,17 +9,25 @@ namespace stagecraft {
 StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
     : fixed(costs.parameters + costs.optimizer_state + costs.buffers),
       version(costs.parameters),
-      micro_batch(costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{})),
+      input(costs.input),
+      activations(costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})),
       unweighted(costs.kept_for_weight),
       forward_peak(costs.forward_peak + costs.input),
+      unkept_peak(costs.unkept_peak() + costs.input),
       backward_peak(std::min(costs.backward_peak, costs.input_half_peak()) +
                     (last_stage ? Bytes{} : costs.output)) {}
 
 Bytes StageMemory::peak(const Residency& residency) const {
-  const Bytes forward = micro_batch * (residency.in_flight - 1) + forward_peak;
-  const Bytes backward = micro_batch * residency.in_flight + backward_peak;
+  // When most are in flight, by the latest forward and until the backward that follows: that one has its
+  // activations, and its input is among those in flight.
+  const Bytes most_in_flight =
+      input * residency.in_flight + std::max(unkept_peak - input, activations + backward_peak);
+  // When most have their activations, likewise.
+  const Bytes each = input + activations;
+  const Bytes most_kept =
+      std::max(each * (residency.kept - 1) + forward_peak, each * residency.kept + backward_peak);
   return fixed + version * residency.versions +
-         std::max({forward, backward, unweighted * residency.unweighted});
+         std::max({most_in_flight, most_kept, unweighted * residency.unweighted});
 }
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,

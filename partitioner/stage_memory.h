@@ -14,9 +14,11 @@ namespace stagecraft {
 struct StageMemory {
   Bytes fixed;          ///< gradients, optimizer state, buffers
   Bytes version;        ///< one version of the weights
-  Bytes micro_batch;    ///< everything kept of one in flight, its input included
+  Bytes input;          ///< kept of one in flight in any case
+  Bytes activations;    ///< kept of one whose forward is not recomputed, or is already
   Bytes unweighted;     ///< kept of one whose weight part is still to come
-  Bytes forward_peak;   ///< worst moment of a forward, its own kept bytes left out
+  Bytes forward_peak;   ///< worst moment of a forward that keeps its activations, or of a recompute
+  Bytes unkept_peak;    ///< and of one that keeps nothing
   Bytes backward_peak;  ///< worst moment of a backward or its input half, whichever is less; the gradient
                         ///< received included
 

@@ -39,6 +39,8 @@ void StageWalk::extend() {
   sums_.forward_peak =
       std::max(sums_.forward_peak, closed_ + boundary_.bytes + added + layer.forward_transient);
 
+  unkept_peak_ = std::max(unkept_peak_, boundary_.bytes + added + layer.forward_transient);
+
   closed_ += layer.kept_for_input;
   leave_boundary(layer);
   sums_.kept_for_weight += layer.kept_for_weight;
@@ -127,10 +129,13 @@ StageCosts StageWalk::costs() const {
   if (boundary_.kept_for_weight) costs.kept_for_weight += boundary_.bytes;
   const Bytes live_before = closed_ + (boundary_.kept ? boundary_.bytes : Bytes{});
   Bytes backward = std::max(settled_, pending_slot_);
+  Bytes unkept = unkept_peak_;
   if (boundary_.is_input) {  // only views: what is sent is a copy, either way
     costs.forward_peak = std::max(costs.forward_peak, closed_ + costs.output);
+    unkept = std::max(unkept, costs.output);
     if (first_ > 0) backward = std::max(backward, costs.input);
   }
+  costs.unkept_forward_peak = unkept;
   costs.backward_peak = std::max(Bytes{}, backward - live_before);
   // The boundary counts where anything keeps it; its gradient lies in a slot.
   Bytes input_half = *(boundary_.kept_for_weight ? boundary_.input_half_for_weight : boundary_.input_half);

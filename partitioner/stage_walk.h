@@ -11,7 +11,8 @@
 //   - The storage of the stage's output is the tensor that is sent: `output`, and `output_kept` if a layer of
 //     this stage keeps it as well. It is not part of `kept_for_input`.
 //   - Forward's worst moment: everything kept so far, the layer's input, and what the layer itself adds
-//     (kept, output, transients).
+//     (kept, output, transients). If the stage keeps nothing, because it will be recomputed: one layer's
+//     input and all that it adds.
 //   - Backward frees as it goes back. While layer i runs, kept is whatever layers up to i keep; to that come
 //     the gradient entering it (for the stage's last layer that lies in a receive slot and is not counted),
 //     the gradient leaving it, and its transients. A view's gradient is a view. The model's first layer makes
@@ -69,8 +70,9 @@ class StageWalk {
   int next_;
   double optimizer_factor_;
 
-  StageCosts sums_;  // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
-  Bytes closed_;     // kept by the layers so far, without the boundary
+  StageCosts sums_;    // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
+  Bytes unkept_peak_;  // of a forward that keeps nothing
+  Bytes closed_;       // kept by the layers so far, without the boundary
   Boundary boundary_;
 
   // Highest live bytes of backward. While only views follow, a layer's incoming gradient is the one in the

@@ -52,14 +52,17 @@ struct StageCosts {
       kept_for_input;  ///< kept from forward to backward_input, without the input slot and without the output
   Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
   bool output_kept = false;  ///< the sent output is also kept for backward
-  Bytes forward_peak;   ///< transient bytes above what is live before, at the worst moment of forward (kept
-                        ///< and output included)
+  Bytes forward_peak;  ///< transient bytes above what is live before, at the worst moment of forward (kept
+                       ///< and output included)
+  /// Likewise of a forward that keeps nothing, for it will be recomputed. Absent: forward_peak.
+  std::optional<Bytes> unkept_forward_peak{};
   Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
   /// Likewise for each half of a split one, the input half above what is live before it, the weight half
   /// above what is kept for it. Absent: backward_peak.
   std::optional<Bytes> backward_input_peak, backward_weight_peak;
   std::optional<StageSpread> spread;  ///< absent: not measured
 
+  [[nodiscard]] Bytes unkept_peak() const { return unkept_forward_peak.value_or(forward_peak); }
   [[nodiscard]] Bytes input_half_peak() const { return backward_input_peak.value_or(backward_peak); }
   [[nodiscard]] Bytes weight_half_peak() const { return backward_weight_peak.value_or(backward_peak); }
 };
@@ -84,6 +87,10 @@ void describe(V& v, StageCosts& c) {
              json::at_least(0));
   v.optional("output_kept", c.output_kept, "the output is also kept for backward");
   v.optional("forward_peak_bytes", c.forward_peak, "transient peak of forward above what is live before",
+             json::at_least(0));
+  v.optional("unkept_forward_peak_bytes", c.unkept_forward_peak,
+             "the same of a forward that keeps nothing, as one does that is recomputed; absent: "
+             "forward_peak_bytes",
              json::at_least(0));
   v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
              json::at_least(0));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -9,6 +11,7 @@ namespace {
 /// One stage on one of its ranks, as the list goes by.
 struct Holding {
   int in_flight = 0;
+  int kept = 0;
   int unweighted = 0;
   int current = 0;             // version
   std::map<int, int> readers;  // older or current version -> reads of it still to come
@@ -21,8 +24,10 @@ std::vector<Residency> residencies(const ScheduleProgram& program) {
                                                     : static_cast<std::size_t>(program.placement.stages()));
   for (const auto& list : program.ranks) {
     std::map<StageId, Holding> held;
+    std::set<std::pair<StageId, MicroBatch>> recomputed;
     for (const Action& action : list) {
       if (is_compute(action.op)) ++held[action.stage].readers[action.version.value];
+      if (action.op == Op::recompute) recomputed.emplace(action.stage, action.micro_batch);
     }
     for (const Action& action : list) {
       if (!is_compute(action.op) && action.op != Op::step) continue;
@@ -31,12 +36,20 @@ std::vector<Residency> residencies(const ScheduleProgram& program) {
       switch (action.op) {
         case Op::forward:
           peak.in_flight = std::max(peak.in_flight, ++stage.in_flight);
+          if (!recomputed.contains({action.stage, action.micro_batch})) {
+            peak.kept = std::max(peak.kept, ++stage.kept);
+          }
+          break;
+        case Op::recompute:
+          peak.kept = std::max(peak.kept, ++stage.kept);
           break;
         case Op::backward:
           --stage.in_flight;
+          --stage.kept;
           break;
         case Op::backward_input:
           --stage.in_flight;
+          --stage.kept;
           peak.unweighted = std::max(peak.unweighted, ++stage.unweighted);
           break;
         case Op::backward_weight:

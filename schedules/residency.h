@@ -11,7 +11,9 @@ namespace stagecraft {
 
 /// Of a stage, on that of its replicas that holds most of each.
 struct Residency {
-  int in_flight = 1;   ///< most micro-batches with forward done and backward (its input part) not
+  int in_flight = 1;  ///< most micro-batches with forward done and backward (its input part) not
+  /// Of these, most with their activations kept: recomputed ones from the recompute on.
+  int kept = 1;
   int unweighted = 0;  ///< most micro-batches with the backward's input part done and its weight part not
   int versions = 1;    ///< most versions of the weights alive, the current one included
 

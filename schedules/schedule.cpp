@@ -57,6 +57,7 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
                     "gradient_clipping",
                     name));
   }
+  validate_settings(request.recompute, request.placement.stages());
   if (synchronous && request.group_sizes.size() != 1) {
     throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}", name,
                                  request.group_sizes.size()));
@@ -67,7 +68,9 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
 
 ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   check(request);
-  return build(request);
+  ScheduleProgram program = build(request);
+  insert_recomputes(program, request.recompute);
+  return program;
 }
 
 Placement Schedule::place(int ranks, int stages_a_rank) const {

@@ -4,6 +4,7 @@
 
 #include "schedules/costs.h"
 #include "schedules/program.h"
+#include "schedules/recompute.h"
 
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct ScheduleRequest {
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;
   std::optional<Bytes> capacity{};  ///< usable memory a rank, for schedules that search within it
+  RecomputeSettings recompute{};    ///< [stage] which forwards are repeated; empty: none
 };
 
 /// How a schedule's stages lie on its ranks, `Placement::looped` and `zigzag` say which stage where.
@@ -50,12 +52,13 @@ struct Schedule {
   bool takes_vertical_sync = false;
   bool takes_warmup_extra = false;
   bool clips = true;  ///< there is a moment at which all gradients of a step exist
-  ScheduleProgram (*build)(const ScheduleRequest&);  ///< behind generate()
+  ScheduleProgram (*build)(const ScheduleRequest&);  ///< behind generate(), which adds recomputes
 
   /// Throws InputError for a request that the schedule cannot serve: an option it does not take (below
-  /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one.
+  /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one,
+  /// recompute settings that do not match the stages.
   void check(const ScheduleRequest& request, const InputPlace& options = {}) const;
-  /// `check`, and the program.
+  /// `check`, and the program, with the recomputes that are asked for.
   [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
   /// The placement of its kind. Throws InputError when it is not one for so many stages a rank.
   [[nodiscard]] Placement place(int ranks, int stages_a_rank) const;

@@ -15,11 +15,16 @@ namespace {
 /// Between threads or processes of one machine, where nothing was measured: memory copies with a wake-up.
 constexpr Link kLocalLink{Seconds{20e-6}, 4e9};
 
+void refuse_at(const std::string& file, const std::string& pointer, const std::string& config,
+               const std::string& plan, const std::string& plan_file) {
+  throw InputError(
+      {file, pointer},
+      fmt::format("{}, but the plan {} has {}; leave it out, or make another plan", config, plan_file, plan));
+}
+
 void refuse_key(const std::string& file, const char* key, const std::string& config, const std::string& plan,
                 const std::string& plan_file) {
-  throw InputError(
-      {file, fmt::format("/pipeline/{}", key)},
-      fmt::format("{}, but the plan {} has {}; leave it out, or make another plan", config, plan_file, plan));
+  refuse_at(file, fmt::format("/pipeline/{}", key), config, plan, plan_file);
 }
 
 bool agrees_on_norm(const RunConfig& config, const std::string& schedule) {
@@ -48,6 +53,13 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
   if (asked.warmup_extra && *asked.warmup_extra != plan.schedule.warmup_extra) {
     refuse_key(file, "warmup_extra", fmt::format("{}", *asked.warmup_extra),
                fmt::format("{}", plan.schedule.warmup_extra), plan_file);
+  }
+  const std::optional<Recompute> recompute = config.activation_checkpointing.recompute;
+  for (int s = 0; recompute && s < stages; ++s) {
+    const Recompute planned = plan.stages[static_cast<std::size_t>(s)].recompute;
+    if (planned == *recompute) continue;
+    refuse_at(file, "/activation_checkpointing/recompute", enum_name(*recompute),
+              fmt::format("{} on stage {}", enum_name(planned), s), plan_file);
   }
   std::vector<int> cuts;
   for (int s = 1; s < stages; ++s) cuts.push_back(plan.stages[static_cast<std::size_t>(s)].first_layer);
@@ -120,6 +132,7 @@ PlanRequest plan_request(const RunConfig& config, const std::optional<World>& wo
                       .vertical_sync = asked.vertical_sync.value_or(false),
                       .agree_norm = agrees_on_norm(config, schedule),
                       .warmup_extra = asked.warmup_extra.value_or(0)};
+  request.recompute = config.activation_checkpointing.recompute.value_or(Recompute::none);
   request.cuts = asked.cuts;
   request.stages = asked.stages;
   request.virtual_stages = asked.virtual_stages;

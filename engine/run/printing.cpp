@@ -93,11 +93,12 @@ std::string schedule_table(const RunSetup& setup) {
                    : fmt::format("{}-{}", stage.staleness_min, stage.staleness_max)});
   }
   const int extra = plan.schedule.warmup_extra;
-  return fmt::format("Schedule: {}{}{}, {} receive slot{} a channel; {} program shape{} proved\n{}\n",
+  return fmt::format("Schedule: {}{}{}{}, {} receive slot{} a channel; {} program shape{} proved\n{}\n",
                      plan.schedule.name, plan.schedule.vertical_sync ? " with vertical sync" : "",
                      extra > 0 ? fmt::format(" with {} extra forward{}", extra, extra == 1 ? "" : "s") : "",
-                     proof.slots_per_channel, proof.slots_per_channel == 1 ? "" : "s",
-                     setup.programs().count(), setup.programs().count() == 1 ? "" : "s", table.text());
+                     recompute_words(plan.recompute()), proof.slots_per_channel,
+                     proof.slots_per_channel == 1 ? "" : "s", setup.programs().count(),
+                     setup.programs().count() == 1 ? "" : "s", table.text());
 }
 
 std::string batch_lines(const RunSetup& setup) {

@@ -27,6 +27,12 @@ struct MemoryCosts {
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
 
+/// The times of a stage that repeats forwards: they count again as part of the backward.
+Measurement with_recomputes(Measurement measurement, double share) {
+  for (LayerProfile& layer : measurement.layers) layer.backward_input.median += layer.forward.median * share;
+  return measurement;
+}
+
 }  // namespace
 
 PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
@@ -34,6 +40,8 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       cluster_(cluster),
       request_(request),
       measurement_(profile.at(request.micro_batch_size)),
+      repeated_(with_recomputes(measurement_,
+                                recomputed_share(request.recompute, /*width=*/1, request.micro_batches))),
       schedule_(find_schedule(request.schedule.name)),
       capacity_(cluster.usable_memory()),
       layers_(static_cast<int>(measurement_.layers.size())),
@@ -54,6 +62,7 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
   request.vertical_sync = request_.schedule.vertical_sync;
   request.clip = request_.schedule.agree_norm;
   request.warmup_extra = request_.schedule.warmup_extra;
+  request.recompute.assign(request.placement.ranks.size(), request_.recompute);
   return request;
 }
 
@@ -88,7 +97,8 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts) cons
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
     const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)], Recompute::none});
+    plan.stages.push_back(
+        {first, last, placement.ranks[static_cast<std::size_t>(stage)], request_.recompute});
     costs.stages.push_back(costs_of(first, last));
   }
   costs.speed = speeds(placement.world());
@@ -109,7 +119,7 @@ bool PlanMaker::within_cap(const Plan& plan) const {
 }
 
 std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
-  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, possible(layout, schedule_),
+  return min_max_cuts(repeated_, network_, layout.placement(), cluster_.speed, possible(layout, schedule_),
                       request_.micro_batches);
 }
 
@@ -125,7 +135,7 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   const bool chosen = !request_.cuts.empty();
   for (;;) {
     const auto cuts = chosen ? std::optional(request_.cuts)
-                             : min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, fits,
+                             : min_max_cuts(repeated_, network_, layout.placement(), cluster_.speed, fits,
                                             request_.micro_batches);
     if (!cuts) return {{}, least_memory(layout)};
     PlanCandidate candidate = priced(layout, plan_of(layout, *cuts));
@@ -157,9 +167,7 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
     double compute = 0;
     std::vector<int> held;
     for (const StageId stage : placement.stages_of(Rank{r})) {
-      const StageCosts& c = costs.stages[stage.index()];
-      compute += ((c.forward + c.backward_input + c.backward_weight) / costs.speed_of(Rank{r})).value /
-                 placement.width(stage);
+      compute += (plan.compute_time(stage) / costs.speed_of(Rank{r})).value / placement.width(stage);
       held.push_back(stage.value);
     }
     candidate(compute, [&] {

@@ -23,6 +23,8 @@ class PlanMaker {
   PlanMaker(const Profile& profile, const Cluster& cluster, const PlanRequest& request);
 
   [[nodiscard]] const Measurement& measurement() const { return measurement_; }
+  /// With forwards that are repeated counted as part of the backward.
+  [[nodiscard]] const Measurement& repeated() const { return repeated_; }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] int layers() const { return layers_; }
@@ -69,6 +71,7 @@ class PlanMaker {
   const Cluster& cluster_;
   const PlanRequest& request_;
   const Measurement& measurement_;
+  Measurement repeated_;  ///< what stages are evenly cut by
   const Schedule& schedule_;
   std::optional<Bytes> capacity_;
   int layers_;

@@ -26,8 +26,9 @@
 //              handed over on the same rank, to the previous stage's backward a loss: start_send to wait_send
 //
 // during one action, above all that:
-//   transient  `forward_peak` during forward and recompute, `backward_peak` during backward, the half's own
-//              peak during each half of a split one
+//   transient  `forward_peak` during forward and recompute (`unkept_forward_peak` during a forward that is
+//              recomputed later, which keeps nothing), `backward_peak` during backward, the half's own peak
+//              during each half of a split one
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
@@ -178,6 +179,9 @@ class RankMemory {
   [[nodiscard]] std::int64_t transient_of(const Action& action) const {
     switch (action.op) {
       case Op::forward:
+        if (subject_.work(action.stage, action.micro_batch).recompute.found())
+          return cost(action.stage).unkept_peak().value;
+        return cost(action.stage).forward_peak.value;
       case Op::recompute:
         return cost(action.stage).forward_peak.value;
       case Op::backward:
@@ -255,8 +259,8 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
     for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets,
-                              c.kept_for_input, c.kept_for_weight, c.forward_peak, c.backward_peak,
-                              c.input_half_peak(), c.weight_half_peak(), costs.loss}) {
+                              c.kept_for_input, c.kept_for_weight, c.forward_peak, c.unkept_peak(),
+                              c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss}) {
       if (possible(bytes)) continue;
       findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
                                      bytes.value, s, kMostBytes.value));

@@ -31,6 +31,7 @@ ScheduleProgram build(const ScheduleRequest& request) {
                      .clip = request.clip,
                      .costs = request.costs == nullptr ? &even : request.costs,
                      .capacity = request.capacity,
+                     .recompute = request.recompute,
                      .budget = {.work = kGeneratorWork}})
       .program;
 }

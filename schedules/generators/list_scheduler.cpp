@@ -71,6 +71,7 @@ class Machine {
     while (!events_.empty()) {
       const auto [now, rank] = events_.top();
       events_.pop();
+      now_ = now;
       if (free_at_[rank] <= now) act(rank, now);
     }
     return std::move(orders_);
@@ -98,8 +99,10 @@ class Machine {
       if (seat.inputs < seat.forwards) {
         const MicroBatch mb = seat.micro_batch(seat.inputs);
         const std::size_t at = workload_.at(seat.stage, mb);
-        if (gradient_ready_[at] != kNever)
-          offer(seat, Op::backward_input, 0, mb, policy_.priorities.input[at], gradient_ready_[at]);
+        if (gradient_ready_[at] != kNever) {
+          const Ticks begin = gradient_ready_[at] - workload_.recompute_time(seat.stage, mb);
+          offer(seat, Op::backward_input, 0, mb, policy_.priorities.input[at], begin);
+        }
       }
       const bool within_share =
           policy_.share.empty() || seat.forwards - seat.weights < policy_.share[seat.stage.index()];
@@ -139,14 +142,17 @@ class Machine {
         if (last) {
           gradient_ready_[at] = end;
         } else {
-          deliver(input_ready_, workload_.forward_hop(stage, mb), StageId{stage.value + 1}, mb, end);
+          const StageId to{stage.value + 1};
+          deliver(input_ready_, workload_.forward_hop(stage, mb), to, mb, end, 0);
         }
         break;
       case Op::backward_input:
         ++choice.seat->inputs;
         keep(rank, mb, limit_.weight[stage.index()] - limit_.forward[stage.index()]);
         if (stage.value > 0) {
-          deliver(gradient_ready_, workload_.backward_hop(stage, mb), StageId{stage.value - 1}, mb, end);
+          const StageId to{stage.value - 1};
+          deliver(gradient_ready_, workload_.backward_hop(stage, mb), to, mb, end,
+                  workload_.recompute_time(to, mb));
         }
         break;
       default:
@@ -156,7 +162,9 @@ class Machine {
     }
   }
 
-  void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent) {
+  /// What it is for begins so long before with a recompute.
+  void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent,
+               Ticks recompute) {
     Ticks arrival = sent;
     if (hop.lane >= 0) {
       Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
@@ -164,7 +172,7 @@ class Machine {
       lane = arrival;
     }
     ready[workload_.at(to, mb)] = arrival;
-    events_.emplace(arrival, workload_.placement.rank_of(to, mb).index());
+    events_.emplace(std::max(now_, arrival - recompute), workload_.placement.rank_of(to, mb).index());
   }
 
   void keep(std::size_t rank, MicroBatch mb, std::int64_t amount) {
@@ -203,6 +211,7 @@ class Machine {
   std::vector<Ticks> input_ready_;                  // by Workload::at
   std::vector<Ticks> gradient_ready_;
   std::vector<Ticks> lane_free_;
+  Ticks now_ = 0;
   using Event = std::pair<Ticks, std::size_t>;  // a rank may have something to do
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 };

@@ -20,6 +20,8 @@ namespace stagecraft {
 using Ticks = std::int64_t;
 
 /// What is to be ordered: forwards, input gradients and weight gradients of `micro_batches` on every stage.
+/// Where a forward is repeated, that belongs to the input gradient and comes first in it: only the rest waits
+/// for the gradient from the stage behind.
 struct Workload {
   struct Times {
     Ticks forward = 1;
@@ -39,6 +41,7 @@ struct Workload {
   std::vector<std::vector<Hop>> activation{};
   std::vector<std::vector<Hop>> gradient{};
   int lanes = 0;
+  RecomputeSettings recompute{};
 
   /// Where the values of one action kind lie in arrays over all stages and micro-batches.
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch micro_batch) const {
@@ -47,7 +50,10 @@ struct Workload {
   [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
     return micro_batch.index() % placement.ranks[stage.index()].size();
   }
+  /// An input gradient's recompute included.
   [[nodiscard]] Ticks duration(const Compute& compute) const;
+  /// The recompute before a micro-batch's input gradient; 0 where there is none.
+  [[nodiscard]] Ticks recompute_time(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] const Hop& forward_hop(StageId from, MicroBatch micro_batch) const;
   [[nodiscard]] const Hop& backward_hop(StageId from, MicroBatch micro_batch) const;
 };
@@ -115,7 +121,8 @@ struct OrdersValue {
 [[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 
-/// The best orders by the request's costs, never worse by them than those it would have without.
+/// The best orders by the request's costs, never worse by them than those it would have without, or without
+/// recomputation.
 [[nodiscard]] Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit,
                                  std::vector<Orders> seeds = {});
 

@@ -37,7 +37,7 @@ class Run {
         const Compute& compute = orders_[rank][next_[rank]];
         const Ticks ready = ready_at(compute);
         if (ready == kNever) break;
-        const Ticks begin = std::max(free_at_[rank], ready);
+        const Ticks begin = std::max(free_at_[rank], ready - recompute_in(compute));
         first[rank] = std::min(first[rank], begin);
         free_at_[rank] = begin + workload_.duration(compute);
         done_.emplace_back(rank, next_[rank]++);
@@ -75,7 +75,8 @@ class Run {
       }
       if (compute.op == Op::backward_input && compute.stage.value > 0) {
         const StageId to{compute.stage.value - 1};
-        end = std::min(end, latest.input[workload_.at(to, compute.micro_batch)] -
+        end = std::min(end, latest.input[workload_.at(to, compute.micro_batch)] +
+                                workload_.recompute_time(to, compute.micro_batch) -
                                 workload_.backward_hop(compute.stage, compute.micro_batch).time);
       }
       next_start[rank] = end - workload_.duration(compute);
@@ -94,6 +95,12 @@ class Run {
     const std::size_t at = workload_.at(compute.stage, compute.micro_batch);
     if (compute.op == Op::forward) return input_ready_[at];
     return compute.op == Op::backward_input ? gradient_ready_[at] : 0;
+  }
+
+  /// What an action does before it needs what it is ready at.
+  [[nodiscard]] Ticks recompute_in(const Compute& compute) const {
+    return compute.op == Op::backward_input ? workload_.recompute_time(compute.stage, compute.micro_batch)
+                                            : 0;
   }
 
   /// The rank that something was delivered to, -1 if to none or the same.
@@ -244,6 +251,11 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
 }
 
 Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit, std::vector<Orders> seeds) {
+  if (!request.recompute.empty()) {
+    ScheduleRequest plain = request;
+    plain.recompute.clear();
+    seeds.push_back(best_orders(plain, limit, seeds));
+  }
   ScheduleRequest equal = request;
   equal.costs = nullptr;
   Orders for_equal_times = best_orders(workload_of(equal), limit, seeds);

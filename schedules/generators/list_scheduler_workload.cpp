@@ -52,7 +52,15 @@ class TimesInSeconds {
 
 Ticks Workload::duration(const Compute& compute) const {
   const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
-  return compute.op == Op::forward ? all.forward : compute.op == Op::backward_input ? all.input : all.weight;
+  if (compute.op == Op::forward) return all.forward;
+  if (compute.op == Op::backward_weight) return all.weight;
+  return recompute_time(compute.stage, compute.micro_batch) + all.input;
+}
+
+Ticks Workload::recompute_time(StageId stage, MicroBatch micro_batch) const {
+  const bool repeated = recomputes(setting_of(recompute, stage), micro_batch,
+                                   static_cast<int>(placement.ranks[stage.index()].size()), micro_batches);
+  return repeated ? times[stage.index()][replica(stage, micro_batch)].forward : 0;
 }
 
 const Workload::Hop& Workload::forward_hop(StageId from, MicroBatch micro_batch) const {
@@ -70,6 +78,7 @@ const Workload::Hop& Workload::backward_hop(StageId from, MicroBatch micro_batch
 Workload workload_of(const ScheduleRequest& request) {
   Workload work;
   work.placement = request.placement;
+  work.recompute = request.recompute;
   for (const int size : request.group_sizes) work.micro_batches += size;
   const TimesInSeconds seconds(request.placement, request.costs);
 

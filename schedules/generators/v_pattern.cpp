@@ -131,8 +131,9 @@ std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape
     Ticks work = 0;
     for (const int chunk : {0, 1}) {
       const StageId stage = shape.stage(position, chunk);
-      const auto& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
-      work += times.forward + times.input + times.weight;
+      for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
+        work += workload.duration({op, stage, mb});
+      }
       forwards += workload.duration({Op::forward, stage, mb});
     }
     busiest = std::max(busiest, work);
@@ -211,10 +212,18 @@ ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
   // The paper's patterns, for equal times, make good orders for unequal ones too.
   ScheduleRequest equal = request;
   equal.costs = nullptr;
+  equal.recompute.clear();
   std::vector<Orders> seeds = pattern_orders(workload_of(equal), shape, capacity);
-  if (request.costs != nullptr) {
-    for (Orders& orders : pattern_orders(workload_of(request), shape, capacity))
+  const auto add_patterns = [&](const ScheduleRequest& of) {
+    for (Orders& orders : pattern_orders(workload_of(of), shape, capacity))
       seeds.push_back(std::move(orders));
+  };
+  if (request.costs != nullptr) add_patterns(request);
+  if (!request.recompute
+           .empty()) {  // in a pattern it waits for the gradient: what fits without may be better
+    ScheduleRequest plain = request;
+    plain.recompute.clear();
+    add_patterns(plain);
   }
   const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);

@@ -51,6 +51,7 @@ class Bounds {
       : problem_(problem), micro_batches_(static_cast<std::size_t>(problem.micro_batches())) {
     const std::size_t all = static_cast<std::size_t>(problem.stages()) * micro_batches_;
     forward_.resize(all);
+    again_.resize(all);
     input_.resize(all);
     weight_.resize(all);
     flush_.resize(static_cast<std::size_t>(problem.ranks()), 0);
@@ -97,9 +98,14 @@ class Bounds {
       for (int s = last; s >= 0; --s) {
         Job& input = input_[at(s, mb)];
         input.seconds = problem_.seat(StageId{s}, micro_batch).input_part;
-        input.head = s == last
-                         ? end(forward_[at(s, mb)])
-                         : end(input_[at(s + 1, mb)]) + problem_.gradient_seconds(StageId{s}, micro_batch);
+        Job& again = again_[at(s, mb)];
+        again.seconds = problem_.recompute_seconds(StageId{s}, micro_batch);
+        again.head = end(forward_[at(s, mb)]);
+        input.head = end(again);
+        if (s < last) {
+          input.head = std::max(
+              input.head, end(input_[at(s + 1, mb)]) + problem_.gradient_seconds(StageId{s}, micro_batch));
+        }
         Job& weight = weight_[at(s, mb)];
         weight.seconds = problem_.seat(StageId{s}, micro_batch).weight_part;
         weight.head = end(input);
@@ -125,8 +131,10 @@ class Bounds {
         }
       }
       for (int s = last; s >= 0; --s) {
+        Job& again = again_[at(s, mb)];
+        again.tail = whole(input_[at(s, mb)]);
         Job& job = forward_[at(s, mb)];
-        job.tail = whole(input_[at(s, mb)]);
+        job.tail = whole(again);
         if (s < last) {
           job.tail = std::max(job.tail, problem_.activation_seconds(StageId{s + 1}, micro_batch) +
                                             whole(forward_[at(s + 1, mb)]));
@@ -148,6 +156,7 @@ class Bounds {
       for (std::size_t mb = first; mb < micro_batches_; mb += width(seat.stage.value)) {
         const std::size_t here = at(seat.stage.value, mb);
         jobs.insert(jobs.end(), {forward_[here], input_[here], weight_[here]});
+        if (again_[here].seconds > 0) jobs.push_back(again_[here]);
       }
     }
     return jobs;
@@ -169,7 +178,8 @@ class Bounds {
       const Bytes grows =
           c.kept_for_input + (c.output_kept && seat.stage < problem_.last_stage() ? c.output : Bytes{});
       const double before = c.forward_peak >= grows ? 0 : seat.forward;  // the forward itself does not count
-      const auto bytes = static_cast<double>(kept_a_micro_batch(problem_, seat).value);
+      double bytes = kInfinite;  // of the micro-batch that keeps least
+      double sum = 0;
       double turn = kInfinite;
       for (std::size_t mb = static_cast<std::size_t>(seat.replica); mb < micro_batches_;
            mb += width(seat.stage.value)) {
@@ -178,11 +188,13 @@ class Bounds {
         tail = std::min(tail, input_[here].tail);
         tail_to_end = std::min(tail_to_end, weight_[here].tail);
         turn = std::min(turn, round_trip(seat.stage.value, MicroBatch{mb}) - before);
+        const auto kept = static_cast<double>(kept_a_micro_batch(problem_, seat, MicroBatch{mb}).value);
+        bytes = std::min(bytes, kept);
+        sum += kept;
       }
-      area += bytes * turn * seat.count;
-      area_to_end += (bytes * turn +
-                      static_cast<double>(kept_for_weight_part(problem_, seat).value) * seat.weight_part) *
-                     seat.count;
+      area += sum * turn;
+      area_to_end += sum * turn + static_cast<double>(kept_for_weight_part(problem_, seat).value) *
+                                      seat.weight_part * seat.count;
       if (problem_.seats_of(rank).size() == 1 && bytes > 0) {
         const double at_once = std::max(1.0, std::floor(room / bytes));
         stretch = std::ceil(seat.count / at_once) * turn;
@@ -195,21 +207,22 @@ class Bounds {
   /// From the start of a forward to the end of its input part, if nothing is waited for.
   [[nodiscard]] double round_trip(int stage, MicroBatch mb) const {
     double seconds = 0;
-    for (int s = stage; s < problem_.stages(); ++s) {
+    for (int s = problem_.stages() - 1; s >= stage; --s) {
       const Seat& seat = problem_.seat(StageId{s}, mb);
-      seconds += seat.forward + seat.input_part;
-      if (s > stage) {
+      if (s + 1 < problem_.stages()) {
         seconds +=
-            problem_.activation_seconds(StageId{s}, mb) + problem_.gradient_seconds(StageId{s - 1}, mb);
+            problem_.activation_seconds(StageId{s + 1}, mb) + problem_.gradient_seconds(StageId{s}, mb);
       }
+      seconds = std::max(seconds, problem_.recompute_seconds(StageId{s}, mb));
+      seconds += seat.forward + seat.input_part;
     }
     return seconds;
   }
 
   const Problem& problem_;
   std::size_t micro_batches_;
-  std::vector<Job> forward_, input_, weight_;  // per stage and micro-batch
-  std::vector<double> flush_;                  // per rank
+  std::vector<Job> forward_, again_, input_, weight_;  // per stage and micro-batch; again_: recomputes
+  std::vector<double> flush_;                          // per rank
 };
 
 }  // namespace

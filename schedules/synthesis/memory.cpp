@@ -3,6 +3,7 @@
 #include "schedules/segments.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 namespace stagecraft::synthesis {
@@ -76,21 +77,38 @@ class RankMemory {
     if (c.stage.value == 0) add(costs.input);
     if (last) add(costs.targets);
     if (c.stage.value > 0 && !here(c.stage.value - 1, c.micro_batch)) at.activations.read();
-    look(costs.forward_peak);
-    add(costs.kept_for_input);
+    const bool again = problem_.recomputed(c.stage, c.micro_batch);
+    look(again ? costs.unkept_peak() : costs.forward_peak);
+    if (!again) add(costs.kept_for_input);
     const bool travels = !last && !here(c.stage.value + 1, c.micro_batch);
     if (!last) add(costs.output);
     look();
-    if (travels) sent(at.sent_activations, c, costs.output_kept ? Bytes{} : costs.output);
+    if (travels) send_activation(at, c);
     if (last && ends_group(c) && rank_ != problem_.printing_rank()) {
       add(problem_.costs().loss);
       look();
     }
   }
 
+  /// Right before the input part.
+  void recompute(const Compute& c, const Desk& at) {
+    const StageCosts& costs = problem_.costs(c.stage);
+    look(costs.forward_peak);
+    add(costs.kept_for_input);
+    if (costs.output_kept && c.stage < problem_.last_stage()) {
+      const auto& sent = at.sent_activations;
+      const bool under_way = std::find(sent.begin(), sent.end(), c.micro_batch.value) != sent.end();
+      const StageId next{c.stage.value + 1};
+      const bool read = here(next.value, c.micro_batch) && !desk(next).finished[c.micro_batch.index()];
+      if (!under_way && !read) add(costs.output);
+    }
+    look();
+  }
+
   void backward(const Compute& c) {
     const StageCosts& costs = problem_.costs(c.stage);
     Desk& at = desk(c.stage);
+    if (is_input_part(c.op) && problem_.recomputed(c.stage, c.micro_batch)) recompute(c, at);
     const bool last = c.stage == problem_.last_stage();
     const bool from_here = !last && here(c.stage.value + 1, c.micro_batch);
     if (is_input_part(c.op)) {
@@ -117,7 +135,7 @@ class RankMemory {
     if (is_weight_part(c.op)) finish(c, at, from_here);
     look();
     if (is_input_part(c.op) && c.stage.value > 0 && !here(c.stage.value - 1, c.micro_batch)) {
-      sent(at.sent_gradients, c, costs.input);
+      if (const auto over = sent(at.sent_gradients, c)) drop(costs.input);
     }
   }
 
@@ -132,7 +150,8 @@ class RankMemory {
     } else if (here(stage - 1, c.micro_batch)) {
       // The stage before may have kept its output for itself, too.
       const StageCosts& before = problem_.costs(StageId{stage - 1});
-      if (!before.output_kept || desk(StageId{stage - 1}).input_done[c.micro_batch.index()])
+      const bool again = problem_.recomputed(StageId{stage - 1}, c.micro_batch);
+      if (!before.output_kept || again || desk(StageId{stage - 1}).input_done[c.micro_batch.index()])
         drop(before.output);
     } else {
       --at.activations.reading;
@@ -145,13 +164,22 @@ class RankMemory {
     }
   }
 
-  /// A send that starts; one too many has its oldest waited for.
-  void sent(std::vector<int>& under_way, const Compute& c, Bytes each) {
+  /// A send that starts; one too many has its oldest waited for, whose micro-batch is returned.
+  std::optional<MicroBatch> sent(std::vector<int>& under_way, const Compute& c) {
+    std::optional<MicroBatch> over;
     if (under_way.size() == static_cast<std::size_t>(LoweringOptions{}.sends_in_flight)) {
+      over = MicroBatch{under_way.front()};
       under_way.erase(under_way.begin());
-      drop(each);
     }
     under_way.push_back(c.micro_batch.value);
+    return over;
+  }
+
+  /// An activation that arrived is gone, unless the stage keeps it for its backward.
+  void send_activation(Desk& at, const Compute& c) {
+    const StageCosts& costs = problem_.costs(c.stage);
+    const auto over = sent(at.sent_activations, c);
+    if (over && (!costs.output_kept || problem_.recomputed(c.stage, *over))) drop(costs.output);
   }
 
   [[nodiscard]] bool ends_group(const Compute& c) const {
@@ -201,9 +229,12 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
   return standing;
 }
 
-Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat) {
+namespace {
+
+/// What it keeps of a micro-batch beside its activations.
+Bytes kept_in_any_case(const Problem& problem, const Seat& seat) {
   const StageCosts& c = problem.costs(seat.stage);
-  Bytes kept = c.kept_for_input;
+  Bytes kept;
   // What is handed over on the rank may be counted for the stage before already.
   bool received = true;
   const int width = problem.placement().width(seat.stage);
@@ -211,14 +242,24 @@ Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat) {
     received = received && !problem.hand_off(StageId{seat.stage.value - 1}, seat.stage, MicroBatch{mb});
   }
   if (received) kept += c.input;
-  if (seat.stage == problem.last_stage()) return kept + c.targets;
-  return c.output_kept ? kept + c.output : kept;
+  return kept;
+}
+
+}  // namespace
+
+Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat, MicroBatch micro_batch) {
+  const StageCosts& c = problem.costs(seat.stage);
+  const Bytes kept = kept_in_any_case(problem, seat);
+  const bool last = seat.stage == problem.last_stage();
+  if (problem.recomputed(seat.stage, micro_batch)) return last ? kept + c.targets : kept;
+  return kept + c.kept_for_input + (last ? c.targets : c.output_kept ? c.output : Bytes{});
 }
 
 Bytes kept_for_weight_part(const Problem& problem, const Seat& seat) {
   const StageCosts& c = problem.costs(seat.stage);
-  const Bytes targets = seat.stage == problem.last_stage() ? c.targets : Bytes{};
-  return kept_a_micro_batch(problem, seat) - c.kept_for_input - targets + c.kept_for_weight;
+  // The gradient received, as large as the output, is there as long.
+  const bool gradient = c.output_kept && seat.stage < problem.last_stage();
+  return kept_in_any_case(problem, seat) + c.kept_for_weight + (gradient ? c.output : Bytes{});
 }
 
 }  // namespace stagecraft::synthesis

@@ -22,8 +22,8 @@ namespace stagecraft::synthesis {
 [[nodiscard]] Bytes standing_memory(const Problem& problem, Rank rank);
 
 /// What a seat holds at least of a micro-batch whose forward is done and whose input part is not, slot
-/// included.
-[[nodiscard]] Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat);
+/// included; of one that is recomputed, until then.
+[[nodiscard]] Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat, MicroBatch micro_batch);
 
 /// And from the end of the input part to the end of the weight part.
 [[nodiscard]] Bytes kept_for_weight_part(const Problem& problem, const Seat& seat);

@@ -150,13 +150,15 @@ void Pricing::advance(std::size_t rank, const Order& order) {
 /// False when what it needs is not there.
 bool Pricing::compute(std::size_t rank, const Compute& c, std::size_t place) {
   double& now = clock_[rank];
+  const double before = now;
   const std::size_t seat = problem_.seat_of(c.stage, c.micro_batch);
   const std::size_t arriving = activation(c.stage.value, c.micro_batch);
   const std::size_t needed = is_input_part(c.op) ? arriving + 1 : arriving;
-  if (travels_[needed]) {
-    if (arrived_[needed] == kUnknown) return false;
-    now = std::max(now, arrived_[needed]);
-  }
+  if (travels_[needed] && arrived_[needed] == kUnknown) return false;
+  // A recompute comes before the wait for the gradient.
+  if (is_input_part(c.op)) now += problem_.recompute_seconds(c.stage, c.micro_batch);
+  const double ready = now;
+  if (travels_[needed]) now = std::max(now, arrived_[needed]);
   if (is_input_part(c.op)) {
     // The sent activation goes away with the backward.
     Window& window = windows_[2 * seat];
@@ -170,7 +172,7 @@ bool Pricing::compute(std::size_t rank, const Compute& c, std::size_t place) {
       --window.count;
     }
   }
-  begins_[rank][place] = now;
+  begins_[rank][place] = now > ready ? now - (ready - before) : before;
   now += problem_.seconds(c);
   ends_[rank][place] = now;
   if (is_weight_part(c.op)) {

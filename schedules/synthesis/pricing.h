@@ -37,7 +37,8 @@ class Pricing {
   /// usual.
   const Price& run(const Orders& orders);
 
-  /// Of the last run: when a rank's i-th computation began and ended, seconds.
+  /// Of the last run: when a rank's i-th computation began and ended, seconds. A recompute is part of it and
+  /// counts as done right before the rest.
   [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return begins_[rank.index()]; }
   [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return ends_[rank.index()]; }
   /// Slots beyond those read at once that the last run's orders need under the rendezvous rule. Lowering may

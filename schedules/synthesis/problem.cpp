@@ -1,17 +1,20 @@
 #include "schedules/synthesis/problem.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft::synthesis {
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
-                 std::optional<Bytes> capacity)
+                 std::optional<Bytes> capacity, RecomputeSettings recompute)
     : placement_(placement),
       costs_(costs),
       capacity_(capacity),
+      recompute_(std::move(recompute)),
       clip_(clip),
       micro_batches_(micro_batches),
       world_(placement.world()),
       seats_of_rank_(static_cast<std::size_t>(world_)) {
+  validate_settings(recompute_, stages());
   for (int s = 0; s < stages(); ++s) {
     const StageId stage{s};
     const StageCosts& c = costs_.stages[stage.index()];

@@ -1,7 +1,8 @@
 #pragma once
 
 // What a search for an order needs to know, looked up once: who holds what, how long everything takes and how
-// many bytes it keeps. One synchronous step, without recomputation.
+// many bytes it keeps. One synchronous step. Recomputes are no choice of the search: each belongs to the
+// input part that it stands before.
 
 #include "schedules/costs.h"
 #include "schedules/generators/list_scheduler.h"
@@ -33,13 +34,17 @@ class Problem {
  public:
   /// Keeps no reference. `costs` has an entry for every stage.
   Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
-          std::optional<Bytes> capacity);
+          std::optional<Bytes> capacity, RecomputeSettings recompute = {});
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const CostTable& costs() const { return costs_; }
   [[nodiscard]] const StageCosts& costs(StageId stage) const { return costs_.stages[stage.index()]; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] bool clip() const { return clip_; }
+  [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
+  [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
+    return recomputes(setting_of(recompute_, stage), micro_batch, placement_.width(stage), micro_batches_);
+  }
   [[nodiscard]] int stages() const { return placement_.stages(); }
   [[nodiscard]] int ranks() const { return world_; }
   [[nodiscard]] int micro_batches() const { return micro_batches_; }
@@ -63,7 +68,12 @@ class Problem {
     return seat(a, micro_batch).rank == seat(b, micro_batch).rank;
   }
 
+  /// Without the recompute before an input part.
   [[nodiscard]] double seconds(const Compute& compute) const;
+  /// Of the recompute before the micro-batch's input part; 0 where there is none.
+  [[nodiscard]] double recompute_seconds(StageId stage, MicroBatch micro_batch) const {
+    return recomputed(stage, micro_batch) ? seat(stage, micro_batch).forward : 0;
+  }
   /// Of the activation into `stage`, or of the gradient into it. 0 for a hand-off.
   [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const;
@@ -74,6 +84,7 @@ class Problem {
   Placement placement_;
   CostTable costs_;
   std::optional<Bytes> capacity_;
+  RecomputeSettings recompute_;
   bool clip_;
   int micro_batches_;
   int world_;

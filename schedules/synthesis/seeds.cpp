@@ -29,6 +29,7 @@ Workload workload_for(const Problem& problem) {
   request.placement = problem.placement();
   request.group_sizes = {problem.micro_batches()};
   request.costs = &problem.costs();
+  request.recompute = problem.recompute();
   return workload_of(request);
 }
 
@@ -114,13 +115,20 @@ MemoryLimit Seeds::limit_of(double share) const {
     const StageCosts& c = problem_.costs(StageId{s});
     const bool last = StageId{s} == problem_.last_stage();
     const Bytes output = c.output_kept && !last ? c.output : Bytes{};
-    const Bytes received = c.input + output + (last ? c.targets : c.output);
-    const Bytes weight = c.kept_for_weight + received;
-    limit.forward.push_back(std::max<std::int64_t>(1, std::max(c.kept_for_input + received, weight).value));
+    const Bytes received = c.input + (last ? c.targets : c.output);
+    const Bytes weight = c.kept_for_weight + received + output;
+    const Bytes activations = c.kept_for_input + output;
+    // Recomputed: there for the time of a recompute and a backward only, and of one micro-batch more where
+    // the last is not.
+    const Recompute setting = setting_of(problem_.recompute(), StageId{s});
+    const Bytes kept = setting == Recompute::none ? activations + received : received;
+    const Bytes passing =
+        setting == Recompute::none ? Bytes{} : activations * (setting == Recompute::all ? 1 : 2);
+    limit.forward.push_back(std::max<std::int64_t>(1, std::max(kept, weight).value));
     limit.weight.push_back(std::max<std::int64_t>(1, weight.value));
     for (const Rank rank : problem_.placement().ranks[static_cast<std::size_t>(s)]) {
       const std::size_t r = rank.index();
-      transient[r] = std::max(transient[r], std::max(c.forward_peak, c.backward_peak).value);
+      transient[r] = std::max(transient[r], std::max(c.forward_peak, passing + c.backward_peak).value);
       least[r] += limit.forward.back();
       most[r] += limit.forward.back() * problem_.micro_batches();
     }
@@ -141,8 +149,8 @@ Orders orders_of(const ScheduleProgram& program) {
   for (const auto& list : program.ranks) {
     Order& order = orders.emplace_back();
     for (const Action& action : list) {
-      if (action.op == Op::recompute) return {};
-      if (is_compute(action.op)) order.push_back({action.op, action.stage, action.micro_batch});
+      if (is_compute(action.op) && action.op != Op::recompute)
+        order.push_back({action.op, action.stage, action.micro_batch});
     }
   }
   return orders;

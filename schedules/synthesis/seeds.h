@@ -41,7 +41,7 @@ class Seeds {
   std::vector<Seed> seeds_;
 };
 
-/// The computations of a program, in order; empty for one that recomputes.
+/// The computations of a program, in order, recomputes apart.
 [[nodiscard]] Orders orders_of(const ScheduleProgram& program);
 
 }  // namespace stagecraft::synthesis

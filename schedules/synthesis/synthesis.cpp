@@ -42,7 +42,8 @@ class Synthesizer {
  public:
   explicit Synthesizer(const SynthesisRequest& request)
       : request_(request),
-        problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity),
+        problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
+                 request.recompute),
         pricing_(problem_),
         seeds_(problem_, pricing_) {}
 
@@ -69,7 +70,8 @@ class Synthesizer {
                             .group_sizes = {request_.micro_batches},
                             .clip = request_.clip,
                             .costs = request_.costs,
-                            .capacity = request_.capacity};
+                            .capacity = request_.capacity,
+                            .recompute = request_.recompute};
       for (const int extra : warmups_of(schedule, problem_.ranks())) {
         asked.warmup_extra = extra;
         try {
@@ -138,6 +140,7 @@ class Synthesizer {
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
   [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) {
+    insert_recomputes(program, request_.recompute);
     const LoweredProgram lowered = lower(program);
     const Proof proof = check(lowered, request_.costs);
     if (!proof.accepted()) {

@@ -49,6 +49,7 @@ struct SynthesisRequest {
   bool clip = false;
   const CostTable* costs = nullptr;  ///< not owned; required
   std::optional<Bytes> capacity{};   ///< usable memory a rank
+  RecomputeSettings recompute{};     ///< [stage] given, not searched for
   SynthesisBudget budget{};
 };
 

@@ -37,6 +37,21 @@ TEST_CASE("plan prints its stages, its prediction and the runners-up, and writes
   CHECK(stagecraft::test::stagecraft({"simulate", path}).code == 0);
 }
 
+TEST_CASE("plan --recompute plans with recomputation and says so", "[plan]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("plan.json");
+  const CommandResult result = plan({"--micro-batch-size", "8", "--recompute", "all", "-o", path});
+  REQUIRE(result.code == 0);
+  CHECK(says(result.out, "4 stages, 1f1b with recomputation, 8 micro-batches"));
+  CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
+  const CommandResult simulated = stagecraft::test::stagecraft({"simulate", path});
+  REQUIRE(simulated.code == 0);
+  const CommandResult wrong = plan({"--micro-batch-size", "8", "--recompute", "al"});
+  CHECK(wrong.code == 2);
+  CHECK(says(wrong.err, "--recompute"));
+  CHECK(says(wrong.err, "\"all_but_last\""));
+}
+
 TEST_CASE("plan --json prints one document", "[plan]") {
   const CommandResult result = plan({"--micro-batch-size", "4", "--schedule", "pipedream", "--json"});
   REQUIRE(result.code == 0);

@@ -96,13 +96,25 @@ TEST_CASE("either steps or epochs, not both, not none", "[config]") {
 }
 
 TEST_CASE("what is not there yet is said to be so, never ignored", "[config]") {
-  for (const char* key : {"bf16", "fp16", "activation_checkpointing"}) {
+  for (const char* key : {"bf16", "fp16"}) {
     Json json = minimal();
     json[key] = {{"enabled", true}};
     CHECK(says(complaint(json), fmt::format("/{}/enabled: not available yet", key)));
     json[key] = {{"enabled", false}};
     CHECK(complaint(json).empty());
   }
+}
+
+TEST_CASE("activation checkpointing names which forwards are repeated", "[config]") {
+  Json json = minimal();
+  for (const char* which : {"none", "all", "all_but_last"}) {
+    json["activation_checkpointing"] = {{"recompute", which}};
+    CHECK(complaint(json).empty());
+  }
+  json["activation_checkpointing"] = {{"recompute", "some"}};
+  CHECK(says(complaint(json), "/activation_checkpointing/recompute: "));
+  json["activation_checkpointing"] = {{"partition_activations", true}};
+  CHECK(says(complaint(json), "/activation_checkpointing/partition_activations: unknown key"));
 }
 
 TEST_CASE("an asynchronous schedule refuses clipping and another update interval, with the reason",

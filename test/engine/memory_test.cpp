@@ -125,14 +125,17 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
   const ModelKind model = GENERATE(ModelKind::mlp, ModelKind::convnet, ModelKind::gpt);
   const Measurement measurement = measure(roomy({.stages = 1, .model = model}));
   for (const Schedule& schedule : schedules()) {
-    for (const Rewrite rewrite :
-         {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
+    for (const auto& [rewrite, recompute] :
+         {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
+          std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all},
+          std::pair{Rewrite::none, Recompute::all_but_last}}) {
       const int a_rank = schedule.virtual_stages;
       const PipelineCase pipeline{.schedule = schedule.name,
                                   .stages = 2 * a_rank,
                                   .ranks = 2,
                                   .placement = schedule.placement,
                                   .rewrite = rewrite,
+                                  .recompute = recompute,
                                   .model = model,
                                   .shape = BatchShape::many,
                                   .optimizer = OptimizerKind::adamw,
@@ -141,16 +144,35 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
       INFO(pipeline.name());
       const Setting setting = roomy(pipeline);
       const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
-      // The proof of recomputed micro-batches whose backward is split is further off, for a reason not found
-      // yet: 79 % of it was measured. No schedule makes such programs.
-      const bool recomputes = rewrite == Rewrite::recompute || rewrite == Rewrite::recompute_and_split;
-      const double least = recomputes ? 0.75 : 0.9;
       for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
         INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value);
         CHECK(peaks.measured[r] <= peaks.proved[r]);
         CHECK(static_cast<double>(peaks.measured[r].value) >
-              least * static_cast<double>(peaks.proved[r].value));
+              0.9 * static_cast<double>(peaks.proved[r].value));
       }
     }
+  }
+}
+
+TEST_CASE("recomputation takes less memory than keeping activations, measured as proved", "[engine_memory]") {
+  install_counting_allocator();
+  const Measurement measurement = measure(roomy({.stages = 1, .model = ModelKind::gpt}));
+  for (const char* schedule : {"fill_drain", "1f1b", "zb_h1", "pipedream"}) {
+    std::map<Recompute, Peaks> peaks;
+    for (const Recompute recompute : {Recompute::none, Recompute::all, Recompute::all_but_last}) {
+      const PipelineCase pipeline{.schedule = schedule,
+                                  .stages = 2,
+                                  .recompute = recompute,
+                                  .model = ModelKind::gpt,
+                                  .shape = BatchShape::many,
+                                  .optimizer = OptimizerKind::adamw};
+      const Setting setting = roomy(pipeline);
+      peaks[recompute] = peaks_of(setting, costs_of(setting, measurement));
+    }
+    INFO(schedule);
+    // The first rank, which has most in flight.
+    CHECK(peaks[Recompute::all].measured[0] < peaks[Recompute::none].measured[0]);
+    CHECK(peaks[Recompute::all].measured[0] <= peaks[Recompute::all_but_last].measured[0]);
+    CHECK(peaks[Recompute::all_but_last].measured[0] <= peaks[Recompute::none].measured[0]);
   }
 }

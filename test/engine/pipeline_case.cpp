@@ -122,14 +122,12 @@ ScheduleRequest request(const PipelineCase& c, const Segment& segment) {
   request.vertical_sync = c.vertical_sync;
   request.warmup_extra = c.warmup_extra;
   request.clip = c.clipping > 0;
+  request.recompute.assign(request.placement.ranks.size(), c.recompute);
   return request;
 }
 
 void rewrite(ScheduleProgram& program, const PipelineCase& c) {
-  if (c.rewrite == Rewrite::recompute || c.rewrite == Rewrite::recompute_and_split) recompute_all(program);
-  if (c.rewrite == Rewrite::split || c.rewrite == Rewrite::recompute_and_split) {
-    split_backwards(program, /*most_behind=*/5, c.delay_seed);
-  }
+  if (c.rewrite == Rewrite::split) split_backwards(program, /*most_behind=*/5, c.delay_seed);
 }
 
 bool same(const Tensors& a, const Tensors& b) {
@@ -157,15 +155,17 @@ void DelayedTransport::dawdle() {
 
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
-  constexpr const char* kRewrites[] = {"", " split", " recompute", " recompute+split"};
+  constexpr const char* kRewrites[] = {"", " split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
   return fmt::format(
-      "{}{}{} p={}{} {}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
+      "{}{}{} p={}{} {}{}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
       warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
       ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
-      kRewrites[static_cast<int>(rewrite)], cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")),
-      name_of(model), kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
-      dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
+      kRewrites[static_cast<int>(rewrite)],
+      recompute == Recompute::none ? "" : " recompute " + enum_name(recompute),
+      cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
+      kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
+      clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
 }
 
 namespace {
@@ -220,8 +220,9 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   for (PipelineCase next : variants(schedule)) {
     for (const auto& [a_rank, kind] : kPlacements) {
       if (ranks * a_rank > kMostStages) continue;
-      for (const Rewrite rewrite :
-           {Rewrite::none, Rewrite::split, Rewrite::recompute, Rewrite::recompute_and_split}) {
+      for (const auto& [rewrite, recompute] :
+           {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
+            std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
         for (const BatchShape shape :
              {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
           const std::size_t turn = cases.size();
@@ -229,6 +230,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
           next.ranks = ranks;
           next.placement = kind;
           next.rewrite = rewrite;
+          next.recompute = recompute;
           next.model = static_cast<ModelKind>(turn % 3);
           next.shape = shape;
           next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
@@ -346,6 +348,7 @@ const OracleResult& oracle_of(const Setting& setting) {
   key.placement = PlacementKind::straight;
   key.warmup_extra = 0;
   key.rewrite = Rewrite::none;
+  key.recompute = Recompute::none;
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
     key.stages = 1;

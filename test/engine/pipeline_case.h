@@ -21,7 +21,7 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
-enum class Rewrite : std::uint8_t { none, split, recompute, recompute_and_split };
+enum class Rewrite : std::uint8_t { none, split };
 
 struct PipelineCase {
   std::string schedule = "1f1b";
@@ -31,7 +31,8 @@ struct PipelineCase {
   int ranks = 0;  ///< that hold the stages; 0: a rank a stage
   PlacementKind placement = PlacementKind::straight;
   Rewrite rewrite = Rewrite::none;
-  std::vector<int> cuts{};  ///< first layers of stages 1, 2, ...; empty: even
+  Recompute recompute = Recompute::none;  ///< of every stage
+  std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   OptimizerKind optimizer = OptimizerKind::sgd;
@@ -45,7 +46,7 @@ struct PipelineCase {
 
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
 /// clipping where allowed x models, a stage a rank; and every registered schedule, on the placements it is
-/// for, x stages a rank x rewrites x batch shapes x models.
+/// for, x stages a rank x rewrites and recomputation x batch shapes x models.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
 /// Whether the schedule is for such a placement and for all of the run's groups.

@@ -78,9 +78,6 @@ TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
   CHECK(refused([](Plan& p) {
           p.stages[1].ranks = {Rank{1}, Rank{1}};
         }).find("p.json: /stages/1/ranks/1: rank 1 is there twice") == 0);
-  CHECK(refused([](Plan& p) {
-          p.stages[1].recompute = Recompute::all;
-        }).find("p.json: /stages/1/recompute:") == 0);
   CHECK(refused([](Plan& p) { p.schedule.name = "1f1bb"; }).find("p.json: /schedule/name: ") == 0);
   CHECK(refused([](Plan& p) { p.schedule.vertical_sync = true; }).find("p.json: /schedule/vertical_sync: ") ==
         0);
@@ -116,6 +113,48 @@ TEST_CASE("a plan carries the order that was searched for", "[plan]") {
   // Another step is generated.
   CHECK(plan_program(read, {1}).micro_batches() == 1);
   CHECK(plan_program(read, {1}).schedule == "auto");
+}
+
+TEST_CASE("a plan says which stages recompute, and its programs do", "[plan]") {
+  const auto read = [](const std::string& recompute) {
+    const Json json = json::parse_text(
+        R"({"stages": [{"first_layer": 0, "last_layer": 5, "ranks": [0], "recompute": ")" + recompute +
+            R"("}, {"first_layer": 5, "last_layer": 7, "ranks": [1]}],
+          "schedule": {"name": "1f1b"}, "micro_batches": 2, "micro_batch_size": 8})",
+        "hand.json");
+    return json::read<Plan>(json, {"hand.json", ""});
+  };
+  const Plan plan = read("all_but_last");
+  validate(plan, "hand.json");
+  CHECK(to_text(plan_program(plan, {2})).find("rank 0: L0 F0 L1 F1 R0 B0 B1 ") != std::string::npos);
+  CHECK(json::write(json::read<Plan>(json::write(plan), {"p", ""})) == json::write(plan));
+  try {
+    (void)read("al");
+    FAIL("accepted");
+  } catch (const InputError& error) {
+    const std::string what = error.what();
+    INFO(what);
+    CHECK(what.find("hand.json: /stages/0/recompute: ") == 0);
+    CHECK(what.find("\"all_but_last\"") != std::string::npos);
+    CHECK(what.find("\"al\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("a carried order is without recomputes: the stages say where they are", "[plan]") {
+  Plan plan = small_plan();
+  plan.schedule.name = "auto";
+  plan.micro_batches = 2;
+  plan.program = PlannedOrders{2, {"F0 F1 I0 W0 B1", "F0 B0 F1 I1 W1"}};
+  plan.stages[0].recompute = Recompute::all;
+  plan.stages[1].recompute = Recompute::all_but_last;
+  validate(plan, "p.json");
+  const ScheduleProgram program = plan_program(plan, {2});
+  const std::string text = to_text(program);
+  CHECK(text.find("rank 0: L0 F0 L1 F1 R0 I0 W0 R1 B1 ") != std::string::npos);
+  CHECK(text.find("rank 1: L0 F0 R0 B0 L1 F1 P0 I1 W1 ") != std::string::npos);
+  CHECK(planned_orders(program).ranks == plan.program->ranks);
+  plan.program->ranks[0] = "F0 F1 R0 I0 W0 B1";
+  CHECK_THROWS_AS(validate(plan, "p.json"), InputError);
 }
 
 TEST_CASE("a carried order that cannot be is refused where it is wrong", "[plan]") {

@@ -303,4 +303,44 @@ TEST_CASE("a search stays within what is asked for and within its time", "[plann
   CHECK(contains(refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request), "no plan fits:"));
 }
 
+TEST_CASE("a plan that recomputes takes longer, needs less, and is cut by what it takes", "[planner]") {
+  PlanRequest request = request_of();
+  request.stages = 4;
+  request.schedule.name = "fill_drain";
+  const Plan without = make_plan(example(), machine(4), request).best.plan;
+  request.recompute = Recompute::all;
+  const Plan with = make_plan(example(), machine(4), request).best.plan;
+  for (const StagePlan& stage : with.stages) CHECK(stage.recompute == Recompute::all);
+  CHECK(with.predicted->step > without.predicted->step);
+  CHECK(most_memory(with) < most_memory(without));
+  CHECK_NOTHROW(validate(with, "made"));
+  // Cuts made for one kind are not better for the other than its own.
+  Plan foreign = without;
+  for (StagePlan& stage : foreign.stages) stage.recompute = Recompute::all;
+  CHECK(predict(with).bottleneck <= predict(foreign).bottleneck);
+  // What does not fit otherwise fits so.
+  const Cluster tight = machine(4, Bytes{(most_memory(with).value + most_memory(without).value) / 2});
+  CHECK_NOTHROW(make_plan(example(), tight, request));
+  request.recompute = Recompute::none;
+  CHECK(contains(refused<RefusedError>(example(), tight, request), "no plan fits"));
+}
+
+TEST_CASE("a search with recomputation brings an order that the plan's stages complete", "[planner]") {
+  PlanRequest request = request_of();
+  request.stages = 4;
+  request.virtual_stages = 1;
+  request.schedule.name = "auto";
+  request.recompute = Recompute::all_but_last;
+  request.search.work = 20'000;
+  const PlanResult result = make_plan(example(), machine(4), request);
+  const Plan& plan = result.best.plan;
+  REQUIRE(plan.program);
+  for (const std::string& rank : plan.program->ranks) CHECK(!contains(rank, "R"));
+  const ScheduleProgram program = plan_program(plan, {request.micro_batches});
+  const auto recomputes = std::count_if(program.ranks[0].begin(), program.ranks[0].end(),
+                                        [](const Action& action) { return action.op == Op::recompute; });
+  CHECK(recomputes == request.micro_batches - 1);
+  CHECK(predict(plan).step == plan.predicted->step);
+}
+
 }  // namespace stagecraft

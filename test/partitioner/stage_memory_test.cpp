@@ -24,7 +24,8 @@ TEST_CASE("the search never believes a stage bigger than the proof does", "[stag
     costs.network.levels = {{stages, Link{}}};
     const Measurement m = test::random_measurement(stages * 2);
     for (int s = 0; s < stages; ++s) {
-      plan.stages.push_back({2 * s, 2 * s + 2, {Rank{s}}, Recompute::none});
+      const Recompute recompute = *rc::gen::element(Recompute::none, Recompute::all, Recompute::all_but_last);
+      plan.stages.push_back({2 * s, 2 * s + 2, {Rank{s}}, recompute});
       costs.stages.push_back(stage_costs(m, 2 * s, 2 * s + 2, 2));
     }
     costs.stages.back().output = Bytes{};
@@ -40,8 +41,9 @@ TEST_CASE("the search never believes a stage bigger than the proof does", "[stag
       proved += prediction.memory[i].value;
     }
   }));
-  // And it is no idle bound: slots beyond those in flight and sends under way are what it lacks.
-  CHECK(static_cast<double>(bound) > 0.7 * static_cast<double>(proved));
+  // And it is no idle bound: slots beyond those in flight and sends under way are what it lacks, which is
+  // more of the whole where activations are recomputed.
+  CHECK(static_cast<double>(bound) > 0.65 * static_cast<double>(proved));
 }
 
 TEST_CASE("the table holds what stage_costs says", "[stage_memory]") {
@@ -50,7 +52,9 @@ TEST_CASE("the table holds what stage_costs says", "[stage_memory]") {
     const StageMemoryTable table(m, 2);
     const int first = *rc::gen::inRange(0, 6);
     const int last = *rc::gen::inRange(first + 1, 7);
-    const Residency residency{*rc::gen::inRange(1, 5), *rc::gen::inRange(0, 3), *rc::gen::inRange(1, 4)};
+    const int in_flight = *rc::gen::inRange(1, 5);
+    const Residency residency{in_flight, *rc::gen::inRange(1, in_flight + 1), *rc::gen::inRange(0, 3),
+                              *rc::gen::inRange(1, 4)};
     RC_ASSERT(table.at(first, last).peak(residency).value ==
               StageMemory(stage_costs(m, first, last, 2), last == 6).peak(residency).value);
   }));

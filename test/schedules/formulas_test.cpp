@@ -5,6 +5,7 @@
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "schedules/schedule.h"
+#include "schedules/segments.h"
 #include "schedules/simulator.h"
 #include "test/support/catch.h"
 
@@ -61,17 +62,19 @@ int most_kept(const ScheduleProgram& program) {
 }
 
 Measured measure(const std::string& name, int p, int v, int m, const Times& times,
-                 const LoweringOptions& options = {}) {
+                 const LoweringOptions& options = {}, Recompute recompute = Recompute::none) {
   const Schedule& schedule = find_schedule(name);
   ScheduleRequest request = request_of(schedule, p, v, m);
   const CostTable costs = costs_of(p, v, times);
   request.costs = &costs;
+  request.recompute.assign(request.placement.ranks.size(), recompute);
   const ScheduleProgram program = schedule.generate(request);
   const LoweredProgram lowered = lower(program, options);
   REQUIRE(check(lowered).accepted());
   Timeline timeline;
   const Simulation simulation = simulate(lowered, costs, &timeline);
-  Measured measured{.bubble = simulation.makespan.value - m * times.all(), .kept = most_kept(program)};
+  const double work = m * times.all() + recomputed_share(recompute, 1, m) * m * times.f;
+  Measured measured{.bubble = simulation.makespan.value - work, .kept = most_kept(program)};
   std::vector<double> first(static_cast<std::size_t>(p), simulation.makespan.value);
   std::vector<double> last(static_cast<std::size_t>(p), 0);
   for (const Event& event : timeline.events) {
@@ -81,7 +84,7 @@ Measured measure(const std::string& name, int p, int v, int m, const Times& time
     last[r] = std::max(last[r], event.end.value);
   }
   for (std::size_t r = 0; r < first.size(); ++r) {
-    measured.span = std::max(measured.span, last[r] - first[r] - m * times.all());
+    measured.span = std::max(measured.span, last[r] - first[r] - work);
   }
   return measured;
 }
@@ -112,6 +115,49 @@ TEST_CASE("fill-drain and 1F1B idle (p - 1)(F + B)", "[formulas]") {
         CHECK(one_f_one_b.bubble == (p - 1) * times.all());
         CHECK(one_f_one_b.kept == std::min(m, p));
       }
+    }
+  }
+}
+
+TEST_CASE(
+    "recomputation takes a forward a micro-batch and nothing more: it goes on while gradients are awaited",
+    "[formulas]") {
+  for (const Recompute recompute : {Recompute::all, Recompute::all_but_last}) {
+    for (const int m : {1, 2, 3, 5, 8, 16}) {
+      for (int p = 1; p <= 8; ++p) {
+        for (const Times& times : kTimes) {
+          CAPTURE(enum_name(recompute), p, m, times.f, times.i, times.w);
+          CHECK(measure("fill_drain", p, 1, m, times, {}, recompute).bubble == (p - 1) * times.all());
+          CHECK(measure("1f1b", p, 1, m, times, {}, recompute).bubble == (p - 1) * times.all());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("recomputed, a stage keeps the inputs of what is in flight and one micro-batch's activations",
+          "[formulas]") {
+  constexpr Bytes kInput{1};
+  constexpr Bytes kActivations{1000};
+  for (const int m : {1, 2, 3, 8}) {
+    for (int p = 1; p <= 5; ++p) {
+      CAPTURE(p, m);
+      CostTable costs = costs_of(p, 1, {});
+      costs.loss = Bytes{};
+      for (StageCosts& stage : costs.stages) stage.kept_for_input = kActivations;
+      costs.stages[0].input = kInput;
+      const auto kept = [&](const char* name, Recompute recompute) {
+        ScheduleRequest request = request_of(find_schedule(name), p, 1, m);
+        request.recompute.assign(request.placement.ranks.size(), recompute);
+        const auto program = lower(find_schedule(name).generate(request));
+        return prove(program, &costs).memory[0].peak - kInput * kReadAhead;
+      };
+      const int in_flight = std::min(m, p);
+      CHECK(kept("fill_drain", Recompute::none) == (kInput + kActivations) * m);
+      CHECK(kept("fill_drain", Recompute::all) == kInput * m + kActivations);
+      CHECK(kept("fill_drain", Recompute::all_but_last) == kInput * m + kActivations * std::min(m, 2));
+      CHECK(kept("1f1b", Recompute::none) == (kInput + kActivations) * in_flight);
+      CHECK(kept("1f1b", Recompute::all) == kInput * in_flight + kActivations);
     }
   }
 }

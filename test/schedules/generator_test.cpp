@@ -209,6 +209,7 @@ TEST_CASE("residencies are what the lists say, counted another way", "[generator
         const int whole = before(i, Op::backward);
         const int input = before(i, Op::backward_input);
         most.in_flight = std::max(most.in_flight, before(i, Op::forward) - whole - input);
+        most.kept = most.in_flight;  // nothing is recomputed; recompute_test.cpp has the rest
         most.unweighted = std::max(most.unweighted, input - before(i, Op::backward_weight));
         if (done.op == Op::step) current = Version{done.version.value + 1};
         std::set<Version> needed{current};

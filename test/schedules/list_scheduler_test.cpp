@@ -80,6 +80,9 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     const int m = request.group_sizes[0];
     const CostTable costs = random_costs(request.placement);
     request.costs = &costs;
+    request.recompute = *rc::gen::container<RecomputeSettings>(
+        request.placement.ranks.size(),
+        rc::gen::element(Recompute::none, Recompute::all, Recompute::all_but_last));
     const Workload workload = workload_of(request);
     const MemoryLimit limit = random_limit(request.placement, m);
     Policy policy{.patience = *rc::gen::inRange(0, 151)};
@@ -95,8 +98,9 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     RC_ASSERT(within(orders, limit));
     const auto value = replay(workload, orders);
     RC_ASSERT(value);
-    const auto program = synchronous_program(
-        ProgramHeader{"custom", SegmentKind::train, request.placement, {m}}, orders, false);
+    auto program = synchronous_program(ProgramHeader{"custom", SegmentKind::train, request.placement, {m}},
+                                       orders, false);
+    insert_recomputes(program, request.recompute);
     const LoweredProgram lowered = lower(program, {.extra_slots = m, .sends_in_flight = 2 * m});
     RC_ASSERT(check(lowered).accepted());
     // With room for every transfer the simulator's time is the replay's: both go by the same model.

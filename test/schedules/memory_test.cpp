@@ -31,6 +31,7 @@ StageCosts costs_of(int stage, int stages) {
   c.kept_for_weight = bytes(9'000);
   c.output_kept = stage % 2 == 1;
   c.forward_peak = bytes(31'000);
+  c.unkept_forward_peak = bytes(12'000);
   c.backward_peak = bytes(27'000);
   c.backward_input_peak = bytes(33'000);
   c.backward_weight_peak = bytes(12'000);
@@ -106,6 +107,8 @@ class Ledger {
   [[nodiscard]] std::int64_t transient(const Action& a) const {
     if (!is_compute(a.op)) return 0;
     const StageCosts& c = cost(a.stage);
+    const bool again_later = a.op == Op::forward && recomputed_.contains({a.stage, a.micro_batch});
+    if (again_later) return c.unkept_forward_peak->value;
     if (a.op == Op::forward || a.op == Op::recompute) return c.forward_peak.value;
     if (a.op == Op::backward) return c.backward_peak.value;
     return (a.op == Op::backward_input ? c.backward_input_peak : c.backward_weight_peak)->value;

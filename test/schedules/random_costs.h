@@ -47,6 +47,7 @@ class RandomCosts {
       stage.kept_for_weight = Bytes{stage.kept_for_input.value * between(30, 80) / 100};
       stage.output_kept = output_kept && s + 1 < stages;
       stage.forward_peak = stage.kept_for_input + stage.output + Bytes{between(0, 30)};
+      stage.unkept_forward_peak = stage.forward_peak - Bytes{stage.kept_for_input.value / 2};
       stage.backward_peak = Bytes{width + between(0, 60)};
       costs.stages.push_back(stage);
     }

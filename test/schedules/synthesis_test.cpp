@@ -30,6 +30,7 @@ struct Case {
   int micro_batches = 0;
   bool clip = false;
   CostTable costs;
+  RecomputeSettings recompute{};
 
   explicit Case(std::uint64_t seed, bool links = true) {
     test::RandomCosts random(seed);
@@ -42,11 +43,15 @@ struct Case {
     micro_batches = random.between(1, 3 * ranks);
     costs = random.table(placement.stages(), ranks, links);
     if (random.coin()) {
+      for (int s = 0; s < placement.stages(); ++s)
+        recompute.push_back(static_cast<Recompute>(random.between(0, 2)));
+    }
+    if (random.coin()) {
       for (int r = 0; r < ranks; ++r) costs.speed.push_back(random.between(0.5, 2.0));
     }
   }
   [[nodiscard]] Problem problem(std::optional<Bytes> capacity = {}) const {
-    return Problem(placement, micro_batches, clip, costs, capacity);
+    return Problem(placement, micro_batches, clip, costs, capacity, recompute);
   }
   /// Programs of every synchronous schedule that takes the placement, whole and with split backwards.
   [[nodiscard]] std::vector<ScheduleProgram> library() const {
@@ -54,8 +59,11 @@ struct Case {
     for (const Schedule& schedule : schedules()) {
       if (!schedule.synchronous || schedule.searched) continue;
       try {
-        programs.push_back(schedule.generate(
-            {.placement = placement, .group_sizes = {micro_batches}, .clip = clip, .costs = &costs}));
+        programs.push_back(schedule.generate({.placement = placement,
+                                              .group_sizes = {micro_batches},
+                                              .clip = clip,
+                                              .costs = &costs,
+                                              .recompute = recompute}));
       } catch (const InputError&) {  // not for such a placement
       }
     }
@@ -202,6 +210,7 @@ TEST_CASE("synthesis is proved within the cap and never behind the library", "[s
     const Bytes peak = test::peak_of_1f1b(c.placement, c.micro_batches, c.costs);
     for (const int percent : {100, 75, 50}) {
       SynthesisRequest request{.placement = c.placement, .micro_batches = c.micro_batches, .costs = &c.costs};
+      request.recompute = c.recompute;
       request.capacity = Bytes{peak.value * percent / 100};
       request.budget.work = kSmallWork;
       const Synthesis found = synthesize(request);

@@ -61,22 +61,4 @@ void split_backwards(ScheduleProgram& program, int most_behind, std::uint64_t se
   for (auto& list : program.ranks) list = Splitter(most_behind, seed++).split(list);
 }
 
-void recompute_all(ScheduleProgram& program) {
-  const auto recomputes = [](const std::vector<Action>& list) {
-    return std::any_of(list.begin(), list.end(), [](const Action& a) { return a.op == Op::recompute; });
-  };
-  if (std::any_of(program.ranks.begin(), program.ranks.end(), recomputes)) return;
-  for (auto& list : program.ranks) {
-    std::vector<Action> out;
-    for (const Action& action : list) {
-      if (action.op == Op::backward || action.op == Op::backward_input) {
-        out.push_back(action);
-        out.back().op = Op::recompute;
-      }
-      out.push_back(action);
-    }
-    list = std::move(out);
-  }
-}
-
 }  // namespace stagecraft::test

@@ -1,7 +1,7 @@
 #pragma once
 
-// Other programs out of a generated one, right as well: whatever a schedule may do with backwards and
-// recomputation, on whatever placement it was generated for.
+// Other programs out of a generated one, right as well: whatever a schedule may do with backwards, on
+// whatever placement it was generated for.
 
 #include "schedules/program.h"
 
@@ -13,8 +13,5 @@ namespace stagecraft::test {
 /// than they could, each by a number of its own that follows from `seed`. Those of a stage stay in order,
 /// and all of them stand before what closes their accumulation. Halves that are split already are left alone.
 void split_backwards(ScheduleProgram& program, int most_behind, std::uint64_t seed);
-
-/// A recompute before every backward, or its input half. A program that has recomputes is left alone.
-void recompute_all(ScheduleProgram& program);
 
 }  // namespace stagecraft::test
