@@ -138,7 +138,8 @@ std::string summary(const Subject& subject) {
   const bool even = std::all_of(program.group_sizes.begin(), program.group_sizes.end(),
                                 [first](int size) { return size == first; });
   const std::string work = count(even ? first : program.micro_batches(), "micro-batch", "micro-batches");
-  return fmt::format("{}, {} on {}, {} {}", program.schedule,
+  return fmt::format("{}{}, {} on {}, {} {}", program.schedule,
+                     subject.plan ? recompute_words(subject.plan->recompute()) : "",
                      count(program.placement.stages(), "stage", "stages"),
                      count(program.placement.world(), "rank", "ranks"), work,
                      steps == 1 ? "a step"

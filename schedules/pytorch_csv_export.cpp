@@ -82,7 +82,10 @@ class Timing {
   void take(Rank rank) {
     auto& row = rows_.emplace_back();
     for (const Action& action : program_.ranks[rank.index()]) {
-      if (action.op == Op::recompute) cannot_say("a recompute has no word there");
+      if (action.op == Op::recompute)
+        cannot_say(
+            "a recompute has no word there: in PyTorch that is the model's own affair; leave recomputation "
+            "out");
       const auto op = word_of(action.op);
       if (!op) continue;
       if (placement_.rank_of(action.stage, action.micro_batch) != rank) {

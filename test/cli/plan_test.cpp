@@ -46,6 +46,7 @@ TEST_CASE("plan --recompute plans with recomputation and says so", "[plan]") {
   CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
   const CommandResult simulated = stagecraft::test::stagecraft({"simulate", path});
   REQUIRE(simulated.code == 0);
+  CHECK(says(simulated.out, "1f1b with recomputation, 4 stages on 4 ranks"));
   const CommandResult wrong = plan({"--micro-batch-size", "8", "--recompute", "al"});
   CHECK(wrong.code == 2);
   CHECK(says(wrong.err, "--recompute"));

@@ -280,6 +280,30 @@ TEST_CASE("a plan whose memory does not fit is refused with exit 3", "[train]") 
   check_refused(result, 3, "no plan fits");
 }
 
+TEST_CASE("activation checkpointing recomputes and changes no loss; beside a plan it must agree", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["model"]["dropout"] = 0.2;
+  REQUIRE(train(folder, config).code == 0);
+  const auto kept = facts(folder.path("run"));
+  config["activation_checkpointing"] = {{"recompute", "all"}};
+  config["run_dir"] = folder.path("recomputed");
+  const CommandResult result = train(folder, config);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(says(result.out, "1f1b with recomputation"));
+  CHECK(facts(folder.path("recomputed")) == kept);
+  CHECK(says(read_text_file(folder.path("recomputed/plan.json")), "\"recompute\": \"all\""));
+  CHECK(says(read_text_file(folder.path("recomputed/timeline.json")), "\"recompute\""));
+
+  const std::string plan = folder.path("recomputed/plan.json");
+  config["run_dir"] = folder.path("again");
+  CHECK(train(folder, config, {"--plan", plan, "--dry-run"}).code == 0);
+  config["activation_checkpointing"]["recompute"] = "all_but_last";
+  check_refused(train(folder, config, {"--plan", plan, "--dry-run"}), 2,
+                "/activation_checkpointing/recompute: all_but_last, but the plan");
+}
+
 TEST_CASE("launcher variables that MPI does not confirm exit 2 with one message", "[train]") {
   const ScratchFolder folder;
   const std::string config = folder.write("run.json", tiny(folder).dump());
