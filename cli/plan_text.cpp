@@ -38,6 +38,13 @@ std::string ranks_text(const std::vector<Rank>& ranks) {
                                    : fmt::format("{}", fmt::join(numbers, ", "));
 }
 
+/// " on 8 devices" where stages have replicas.
+std::string replicas_text(const Plan& plan) {
+  const bool any = std::any_of(plan.stages.begin(), plan.stages.end(),
+                               [](const StagePlan& stage) { return stage.ranks.size() > 1; });
+  return any ? " on " + plural(plan.placement().world(), "device") : "";
+}
+
 std::string stage_table(const Plan& plan, const Measurement& measurement) {
   Table table(
       {"stage", "rank", "<layers", "<", "F ms", "B ms", "of busiest", "parameters", "kept / mb", "memory"});
@@ -115,7 +122,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   std::string out = fmt::format(
       "{} on {}: {}, {}{}{}, {} of {} a step\n\n", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
-      plural(static_cast<int>(plan.stages.size()), "stage"), plan.schedule.name,
+      plural(static_cast<int>(plan.stages.size()), "stage") + replicas_text(plan), plan.schedule.name,
       plan.schedule.vertical_sync ? " with vertical sync" : "", recompute_words(plan.recompute()),
       plan.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", plan.micro_batches),
       plural(plan.micro_batch_size, "sample"));

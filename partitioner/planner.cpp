@@ -29,6 +29,9 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kMostSearchedStages = 4;
 /// Of the work that is left, what one layout may have at least while others wait.
 constexpr std::int64_t kLayoutShare = 8;
+/// Of a stage and micro-batch, and nanoseconds to make and prove one.
+constexpr std::int64_t kActions = 10;
+constexpr std::int64_t kNanoseconds = 300;
 
 /// How much may still be searched.
 class Budget {
@@ -60,6 +63,9 @@ class Budget {
     return budget;
   }
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
+  [[nodiscard]] bool half_spent() const {
+    return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
+  }
   [[nodiscard]] bool over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
 
  private:
@@ -104,6 +110,7 @@ class Planner {
   void take_widest();
   void search_by_step(const std::vector<Layout>& plain);
   [[nodiscard]] Task task_of(const Layout& layout) const;
+  [[nodiscard]] double first_bound(const Layout& layout) const;
   [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& schedule, double to_beat,
                                             const CutSearchBudget& budget,
                                             const std::vector<std::vector<int>>& seeds, bool capped) const;
@@ -214,6 +221,9 @@ PlanResult Planner::run() {
 
 void Planner::take_plain(const std::vector<Layout>& layouts) {
   for (const Layout& layout : layouts) {
+    // The rest is left to the search by step, where there is one.
+    const bool comes_later = schedule_.synchronous && !schedule_.searched && request_.cuts.empty();
+    if (comes_later && budget_.half_spent() && !candidates_.empty()) break;
     try {
       PlanMaker::Balanced balanced = schedule_.searched ? searched(layout) : maker_.balanced(layout);
       if (balanced.candidate) {
@@ -225,6 +235,9 @@ void Planner::take_plain(const std::vector<Layout>& layouts) {
       if (layouts.size() == 1) throw;
       infeasible_.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
     }
+    // An action of the program takes about as long to generate, lower and prove.
+    budget_.take(static_cast<std::int64_t>(request_.micro_batches) * layout.stages() * kActions *
+                 kNanoseconds);
     ++progress_.tried;
   }
 }
@@ -262,12 +275,23 @@ void Planner::take_widest() {
   }
 }
 
-/// Needs no program: what holds for any order.
+/// Some stage's busiest device has at least its share of all compute.
 Planner::Task Planner::task_of(const Layout& layout) const {
+  double fastest = 1;
+  if (!cluster_.speed.empty()) fastest = *std::max_element(cluster_.speed.begin(), cluster_.speed.end());
+  double shares = 0;
+  for (const int width : layout.widths) {
+    shares += fastest / ((request_.micro_batches + width - 1) / width);
+  }
+  return {layout, chain_.compute(0, chain_.layers()) / shares};
+}
+
+/// Needs no program: what holds for any order.
+double Planner::first_bound(const Layout& layout) const {
   const PlacedCosts placed(chain_, network_, layout.placement(), cluster_.speed);
   const OrderFreeBounds bounds = order_free_bounds(placed, request_.micro_batches, true);
   const CutSearch::Fits fits = [&](StageId, int first, int) { return first != maker_.cuttable(); };
-  return {layout, CutSearch(placed, bounds, maker_.cuttable(), fits).first_bound()};
+  return CutSearch(placed, bounds, maker_.cuttable(), fits).first_bound();
 }
 
 CutSearchResult Planner::search_cuts(const Layout& layout, const Schedule& schedule, double to_beat,
@@ -313,8 +337,14 @@ void Planner::search_by_step(const std::vector<Layout>& plain) {
                    [](const Task& a, const Task& b) { return a.bound < b.bound; });
   StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
+    Task& task = tasks[i];
     if (!(task.bound < best() * (1 - 1e-12))) break;
+    if (budget_.over() && !candidates_.empty()) {
+      proof.bound = std::min(proof.bound, Seconds{task.bound});
+      break;  // the others' bounds are no lower
+    }
+    task.bound = std::max(task.bound, first_bound(task.layout));
+    if (!(task.bound < best() * (1 - 1e-12))) continue;
     try {
       if (chosen) {
         PlanMaker::Balanced balanced = maker_.balanced(task.layout);
@@ -324,10 +354,6 @@ void Planner::search_by_step(const std::vector<Layout>& plain) {
           infeasible_.push_back(std::move(balanced.reason));
         }
         continue;
-      }
-      if (budget_.over() && !candidates_.empty()) {
-        proof.bound = std::min(proof.bound, Seconds{task.bound});
-        break;  // the others' bounds are no lower
       }
       const CutSearchResult found =
           search_cuts(task.layout, schedule_, best(),

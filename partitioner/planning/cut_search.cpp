@@ -35,8 +35,10 @@ CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, in
   add(bounds.chain, true);
   // A rank's several stages are more than any of them.
   if (costs.placement().world() < stages_) {
-    for (const StepBound& work : bounds.work) {
-      if (rows_.size() < kMostRows / 2) add(work, true);
+    for (const OrderFreeBounds::Work& work : bounds.work) {
+      if (rows_.size() + 1 >= kMostRows / 2) break;
+      add(work.to_tail, true);
+      add(work.to_end, true);
     }
   }
 }
@@ -46,7 +48,6 @@ CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, in
 /// factors times the layers' sums, and cross boundaries of at least the smallest size.
 void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   const ChainCosts& chain = costs_.chain();
-  const Placement& placement = costs_.placement();
   struct Own {
     double before_forward = kInfinite, before_input = kInfinite, before_weight = kInfinite;
     double before_a_byte = 0, latency = 0, first_step = 0;
@@ -57,13 +58,12 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
     const auto at_stage = static_cast<std::size_t>(s);
     for (std::size_t end = 0; end < 2; ++end) {
       const StepBound* busiest = nullptr;
-      std::size_t pair = 0;
-      for (int r = 0; r < placement.world() && pair + 1 < bounds.work.size(); ++r, pair += 2) {
-        const StepBound& work = bounds.work[pair + end];
-        const auto& held = placement.ranks[at_stage];
-        if (std::find(held.begin(), held.end(), Rank{r}) == held.end()) continue;
-        if (busiest == nullptr || work.stages[at_stage].forward > busiest->stages[at_stage].forward) {
-          busiest = &work;
+      for (const OrderFreeBounds::Work& work : bounds.work) {
+        // To its end only a rank's own stages step.
+        if (work.to_end.stages[at_stage].step == 0) continue;
+        const StepBound& bound = end == 0 ? work.to_tail : work.to_end;
+        if (busiest == nullptr || bound.stages[at_stage].forward > busiest->stages[at_stage].forward) {
+          busiest = &bound;
         }
       }
       Own& made = own.emplace_back();

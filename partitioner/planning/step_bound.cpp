@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -21,8 +23,8 @@ Link fastest_link(const PlacedCosts& costs, int stage) {
   const auto& from = costs.placement().ranks[static_cast<std::size_t>(stage - 1)];
   const auto& to = costs.placement().ranks[static_cast<std::size_t>(stage)];
   std::optional<Link> fastest;
-  // Micro-batches meet every pair they ever will within the product of the widths.
-  for (std::size_t mb = 0; mb < from.size() * to.size(); ++mb) {
+  const std::size_t period = std::lcm(from.size(), to.size());
+  for (std::size_t mb = 0; mb < period; ++mb) {
     const Rank a = from[mb % from.size()];
     const Rank b = to[mb % to.size()];
     const Link link =
@@ -48,6 +50,28 @@ int count_of(const Placement& placement, StageId stage, Rank rank, int micro_bat
   const auto replica = static_cast<int>(std::find(replicas.begin(), replicas.end(), rank) - replicas.begin());
   const auto width = static_cast<int>(replicas.size());
   return replica >= micro_batches ? 0 : (micro_batches - replica + width - 1) / width;
+}
+
+/// Of all ranks that hold the same stages, the one that has most to do.
+std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int micro_batches) {
+  const Placement& placement = costs.placement();
+  std::vector<std::vector<StageId>> held(static_cast<std::size_t>(placement.world()));
+  std::vector<double> load(held.size(), 0);
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+    const auto width = static_cast<int>(placement.ranks[s].size());
+    for (int replica = 0; replica < width; ++replica) {
+      const Rank rank = placement.ranks[s][static_cast<std::size_t>(replica)];
+      held[rank.index()].push_back(StageId{s});
+      const int count = std::max(0, (micro_batches - replica + width - 1) / width);
+      load[rank.index()] += count / costs.speed_of(rank);
+    }
+  }
+  std::map<std::vector<StageId>, Rank> busiest;
+  for (std::size_t r = 0; r < held.size(); ++r) {
+    const auto [entry, first] = busiest.try_emplace(held[r], Rank{r});
+    if (!first && load[r] > load[entry->second.index()]) entry->second = Rank{r};
+  }
+  return busiest;
 }
 
 }  // namespace
@@ -162,15 +186,14 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
   OrderFreeBounds bounds{{}, head[stages]};
   bounds.chain.add(tail[stages], 1);
   bounds.chain.add(end, 1);
-  for (int r = 0; r < placement.world(); ++r) {
-    const std::vector<StageId> held = placement.stages_of(Rank{r});
-    const double speed = costs.speed_of(Rank{r});
+  for (const auto& [held, rank] : busiest_ranks(costs, micro_batches)) {
+    const double speed = costs.speed_of(rank);
     const std::size_t first = held.front().index();
     StepBound to_tail = head[first];
     StepBound to_end = head[first];
     int total = 0;
     for (const StageId stage : held) {
-      const int count = count_of(placement, stage, Rank{r}, micro_batches);
+      const int count = count_of(placement, stage, rank, micro_batches);
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;
@@ -185,8 +208,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
       to_tail.add(tail[first], 1);
       to_tail.add(end, 1);
     }
-    bounds.work.push_back(std::move(to_tail));
-    bounds.work.push_back(std::move(to_end));
+    bounds.work.push_back({rank, std::move(to_tail), std::move(to_end)});
   }
   return bounds;
 }

@@ -85,8 +85,13 @@ class PlacedCosts {
 
 /// The bounds that hold for any order. `split` says whether a backward may be in two parts.
 struct OrderFreeBounds {
-  std::vector<StepBound> work;  ///< two a rank: to the tail, to the rank's own end
-  StepBound chain;              ///< one micro-batch
+  /// Of ranks that hold the same stages there is one, the busiest.
+  struct Work {
+    Rank rank;
+    StepBound to_tail, to_end;
+  };
+  std::vector<Work> work;
+  StepBound chain;  ///< one micro-batch
 };
 [[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split);
 

@@ -101,7 +101,8 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
         const int first = s == 0 ? 0 : cuts[static_cast<std::size_t>(s - 1)];
         const int last = s + 1 == layout.stages() ? kLayers : cuts[static_cast<std::size_t>(s)];
         sum += chain.compute(first, last);
-        device[layout.placement().ranks[static_cast<std::size_t>(s)].front().index()] += chain.compute(first, last);
+        device[layout.placement().ranks[static_cast<std::size_t>(s)].front().index()] +=
+            chain.compute(first, last);
         if (s == 0) continue;
         const double moved = network.levels[0].link.time(chain.boundary(first)).value;
         sum += 2 * moved;

@@ -203,6 +203,7 @@ TEST_CASE("a plan with replicas is checked and simulated as it is", "[plan]") {
   const CommandResult result = plan({"--micro-batch-size", "8", "--widths", "3,1", "-o", path});
   INFO(result.err);
   REQUIRE(result.code == 0);
+  CHECK(says(result.out, "2 stages on 4 devices, 1f1b"));
   CHECK(says(result.out, "      0   0-2"));
   CHECK(says(result.out, "no plan's step is shorter: 1 layout searched"));
   CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);

@@ -112,8 +112,14 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
       };
       holds(bounds.chain);
       holds(any.chain);
-      for (const StepBound& bound : bounds.work) holds(bound);
-      for (const StepBound& bound : any.work) holds(bound);
+      for (const OrderFreeBounds::Work& work : bounds.work) {
+        holds(work.to_tail);
+        holds(work.to_end);
+      }
+      for (const OrderFreeBounds::Work& work : any.work) {
+        holds(work.to_tail);
+        holds(work.to_end);
+      }
       if (path) holds(*path);  // of other cuts
       RC_ASSERT(near(pricer->seconds(cuts), step));
       path = pricer->critical_path();
