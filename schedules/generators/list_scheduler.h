@@ -45,9 +45,15 @@ struct Workload {
     return stage.index() * static_cast<std::size_t>(micro_batches) + micro_batch.index();
   }
   [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
-    return micro_batch.index() % placement.ranks[stage.index()].size();
+    const std::size_t width = placement.ranks[stage.index()].size();
+    return width == 1 ? 0 : micro_batch.index() % width;
   }
-  [[nodiscard]] Ticks duration(const Compute& compute) const;
+  [[nodiscard]] Ticks duration(const Compute& compute) const {
+    const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
+    return compute.op == Op::forward          ? all.forward
+           : compute.op == Op::backward_input ? all.input
+                                              : all.weight;
+  }
   [[nodiscard]] const Hop& forward_hop(StageId from, MicroBatch micro_batch) const;
   [[nodiscard]] const Hop& backward_hop(StageId from, MicroBatch micro_batch) const;
 };
@@ -89,13 +95,6 @@ struct Policy {
 
 using Orders = std::vector<std::vector<Compute>>;  ///< [rank]
 
-/// Within a stage and replica every kind of action goes in micro-batch order.
-///
-/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
-/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
-/// unfinished micro-batch of all can always go on, wherever it is.
-[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
-
 /// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
 /// its first action to its last (what counts where steps follow each other without a barrier).
 struct OrdersValue {
@@ -103,6 +102,23 @@ struct OrdersValue {
   Ticks longest_span = 0;
   auto operator<=>(const OrdersValue&) const = default;
 };
+
+/// Within a stage and replica every kind of action goes in micro-batch order.
+///
+/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
+/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
+/// unfinished micro-batch of all can always go on, wherever it is.
+[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
+
+struct ListSchedule {
+  Orders orders{};
+  OrdersValue value{};  ///< what replay() says of them
+};
+
+/// The same, given up as soon as it is sure to end later than `latest_end`.
+[[nodiscard]] std::optional<ListSchedule> list_schedule_within(const Workload& workload,
+                                                               const MemoryLimit& limit, const Policy& policy,
+                                                               Ticks latest_end);
 
 /// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
 /// every action that does not lengthen the makespan.

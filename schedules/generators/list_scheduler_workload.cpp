@@ -50,11 +50,6 @@ class TimesInSeconds {
 
 }  // namespace
 
-Ticks Workload::duration(const Compute& compute) const {
-  const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
-  return compute.op == Op::forward ? all.forward : compute.op == Op::backward_input ? all.input : all.weight;
-}
-
 const Workload::Hop& Workload::forward_hop(StageId from, MicroBatch micro_batch) const {
   const StageId to{from.value + 1};
   return activation[from.index()][replica(from, micro_batch) * placement.ranks[to.index()].size() +

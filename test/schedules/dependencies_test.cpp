@@ -165,8 +165,8 @@ TEST_CASE("any lists that wait for each other: the shortest cycle is found", "[d
 
 TEST_CASE("what has no other end keeps nobody waiting, and whoever waited behind it goes on",
           "[dependencies]") {
-  const LoweredProgram whole = lower(
-      find_schedule("1f1b").generate({.placement = Placement::straight(3), .group_sizes = {4}}));
+  const LoweredProgram whole =
+      lower(find_schedule("1f1b").generate({.placement = Placement::straight(3), .group_sizes = {4}}));
   int dropped = 0;
   for (std::size_t r = 0; r < whole.ranks.size(); ++r) {
     for (std::size_t i = 0; i < whole.ranks[r].size(); ++i) {
