@@ -28,27 +28,41 @@ Dependencies::Dependencies(const LoweredProgram& program, const TransportRules& 
   for (const auto& list : program.ranks) {
     first_.push_back(first_.back() + static_cast<std::int32_t>(list.size()));
   }
+  index_ranks();
   peer_.assign(static_cast<std::size_t>(first_.back()), kNone);
-  match_transfers(program);
-  match_collectives(program);
+  std::vector<Op> ops;
+  match_transfers(program, ops);
+  match_collectives(program, ops);
   if (rules_.sends == TransportRules::Sends::eager) fill_buffers(program, costs);
-  sort(program);
+  sort(program, ops);
+}
+
+void Dependencies::index_ranks() {
+  const auto blocks = (static_cast<std::size_t>(first_.back()) >> kBlockBits) + 1;
+  rank_at_.reserve(blocks);
+  std::int32_t rank = 0;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const auto node = static_cast<std::int32_t>(b << kBlockBits);
+    while (static_cast<std::size_t>(rank) + 1 < first_.size() &&
+           first_[static_cast<std::size_t>(rank) + 1] <= node)
+      ++rank;
+    rank_at_.push_back(rank);
+  }
 }
 
 Dependencies::Place Dependencies::place(std::int32_t node) const {
-  const auto after = std::upper_bound(first_.begin(), first_.end(), node);
-  const auto rank = static_cast<std::size_t>(after - first_.begin()) - 1;
+  auto rank = static_cast<std::size_t>(rank_at_[static_cast<std::size_t>(node) >> kBlockBits]);
+  while (first_[rank + 1] <= node) ++rank;
   return {Rank{rank}, node - first_[rank]};
 }
 
-void Dependencies::match_transfers(const LoweredProgram& program) {
+void Dependencies::match_transfers(const LoweredProgram& program, std::vector<Op>& ops) {
   const TagNumbers numbers(program);
   std::vector<Ends> ends(numbers.size());
   const auto where = [&](const Action& action, std::int32_t node) {
     const Place at = place(node);
     return fmt::format("rank {} [{}] {}", at.rank.value, at.index, describe_action(action));
   };
-  // Two passes: the first finds both ends of every tag, the second connects them.
   const auto each_transfer = [&](const auto& visit) {
     std::int32_t node = 0;
     for (const auto& list : program.ranks) {
@@ -70,51 +84,69 @@ void Dependencies::match_transfers(const LoweredProgram& program) {
         return e.wait_send;
     }
   };
-  each_transfer([&](const Action& action, std::int32_t node) {
-    const std::size_t number = numbers.of(action.tag);
-    if (number == ends.size()) {
-      problems_.push_back(where(action, node) + ": the program has no such transfer");
-      return;
+  ops.reserve(peer_.size());
+  std::int32_t node = 0;
+  for (const auto& list : program.ranks) {
+    for (const Action& action : list) {
+      ops.push_back(action.op);
+      const std::int32_t here = node++;
+      if (!is_transfer(action.op)) continue;
+      const std::size_t number = numbers.of(action.tag);
+      if (number == ends.size()) {
+        problems_.push_back(where(action, here) + ": the program has no such transfer");
+        continue;
+      }
+      std::int32_t& end = end_of(ends[number], action.op);
+      if (end != kNone) {
+        problems_.push_back(where(action, here) + ": this was done before");
+        continue;
+      }
+      end = here;
     }
-    std::int32_t& end = end_of(ends[number], action.op);
-    if (end != kNone) {
-      problems_.push_back(where(action, node) + ": this was done before");
-      return;
-    }
-    end = node;
-  });
-  each_transfer([&](const Action& action, std::int32_t node) {
+  }
+  bool all_meet = true;
+  const auto connect = [&](std::int32_t from, std::int32_t to) {
+    if (from != kNone) peer_[static_cast<std::size_t>(from)] = to;
+  };
+  for (const Ends& e : ends) {
+    connect(e.post, e.send);
+    connect(e.wait_receive, e.send);
+    connect(e.send, e.post);
+    connect(e.wait_send, e.send);
+    const bool none = e.post == kNone && e.wait_receive == kNone && e.send == kNone && e.wait_send == kNone;
+    const bool all = e.post != kNone && e.wait_receive != kNone && e.send != kNone && e.wait_send != kNone;
+    all_meet = all_meet && (none || all);
+  }
+  if (all_meet) return;
+  each_transfer([&](const Action& action, std::int32_t here) {
     const std::size_t number = numbers.of(action.tag);
     if (number == ends.size()) return;
     Ends& e = ends[number];
-    if (end_of(e, action.op) != node) return;
-    const std::int32_t other = action.op == Op::start_send ? e.post : e.send;
-    peer_[static_cast<std::size_t>(node)] = other;
-    if (other == kNone) {
-      problems_.push_back(where(action, node) + ": there is no " +
+    if (end_of(e, action.op) != here) return;
+    if (peer(here) == kNone) {
+      problems_.push_back(where(action, here) + ": there is no " +
                           (action.op == Op::start_send ? "receive" : "send") + " of it");
     }
     if (action.op == Op::post_receive && e.wait_receive == kNone) {
-      problems_.push_back(where(action, node) + ": it is never waited for");
+      problems_.push_back(where(action, here) + ": it is never waited for");
     }
     if (action.op == Op::start_send && e.wait_send == kNone) {
-      problems_.push_back(where(action, node) + ": it is never waited for");
+      problems_.push_back(where(action, here) + ": it is never waited for");
     }
     if (action.op == Op::wait_receive && e.post == kNone) {
-      problems_.push_back(where(action, node) + ": its receive is not posted");
+      problems_.push_back(where(action, here) + ": its receive is not posted");
     }
   });
 }
 
-void Dependencies::match_collectives(const LoweredProgram& program) {
+void Dependencies::match_collectives(const LoweredProgram& program, const std::vector<Op>& ops) {
   // The n-th occurrence on a rank meets the n-th on the others.
   using Key = std::tuple<Op, std::int32_t, std::int32_t, std::int32_t>;
   std::map<Key, std::int32_t> numbers;
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    for (std::size_t i = 0; i < program.ranks[r].size(); ++i) {
-      const Action& action = program.ranks[r][i];
-      if (!is_collective(action.op)) continue;
-      const std::int32_t here = node(Rank{r}, static_cast<std::int32_t>(i));
+    for (std::int32_t here = first_[r]; here < first_[r + 1]; ++here) {
+      if (!is_collective(ops[static_cast<std::size_t>(here)])) continue;
+      const Action& action = program.ranks[r][static_cast<std::size_t>(here - first_[r])];
       Key key{action.op, action.stage.value, action.group.value, 0};
       auto found = numbers.find(key);
       while (found != numbers.end() &&
@@ -145,13 +177,13 @@ void Dependencies::match_collectives(const LoweredProgram& program) {
     const Place at = place(here.front());
     const std::string what = describe_action(action(program, here.front()));
     for (const Rank rank : expected) {
-      if (std::find(came.begin(), came.end(), rank) == came.end()) {
+      if (!std::binary_search(came.begin(), came.end(), rank)) {
         problems_.push_back(fmt::format("rank {} [{}] {}: rank {} has no part in it", at.rank.value, at.index,
                                         what, rank.value));
       }
     }
     for (const Rank rank : came) {
-      if (std::find(expected.begin(), expected.end(), rank) == expected.end()) {
+      if (!std::binary_search(expected.begin(), expected.end(), rank)) {
         problems_.push_back(fmt::format("rank {}: {} is not for this rank", rank.value, what));
       }
     }
@@ -202,14 +234,15 @@ void Dependencies::each_awaited(Op op, std::int32_t node, Visit&& visit) const {
   }
 }
 
-void Dependencies::sort(const LoweredProgram& program) {
+void Dependencies::sort(const LoweredProgram& program, const std::vector<Op>& ops) {
   const auto at = [](std::int32_t n) { return static_cast<std::size_t>(n); };
   // Every rank runs until it stands still, and goes on when what it waits for is done.
   std::vector<std::int32_t> cursor(first_.begin(), first_.end() - 1);
   std::vector<std::size_t> arrived(collectives_.size(), 0);
   std::vector<bool> here(program.ranks.size(), false);  // the rank has come to the collective at its cursor
   std::vector<bool> done(peer_.size(), false);
-  std::vector<bool> awaited(peer_.size(), false);  // some rank stands still for it
+  std::vector<bool> awaited(peer_.size(), false);                 // some rank stands still for it
+  std::vector<std::int32_t> awaits(program.ranks.size(), kNone);  // what the rank last stood still for
   std::vector<std::size_t> runnable;
   for (std::size_t r = program.ranks.size(); r-- > 0;) runnable.push_back(r);
   order_.reserve(peer_.size());
@@ -222,12 +255,23 @@ void Dependencies::sort(const LoweredProgram& program) {
     });
     return first;
   };
+  const auto wake = [&](std::int32_t n) {
+    // Who waits for a send or a receive is the rank at its other end, where all is well.
+    const std::size_t likely = peer(n) == kNone ? awaits.size() : place(peer(n)).rank.index();
+    if (likely < awaits.size() && awaits[likely] == n) {
+      runnable.push_back(likely);
+      return;
+    }
+    for (std::size_t r = 0; r < awaits.size(); ++r) {
+      if (awaits[r] == n) runnable.push_back(r);
+    }
+  };
   while (!runnable.empty()) {
     const std::size_t r = runnable.back();
     runnable.pop_back();
     while (cursor[r] < first_[r + 1]) {
       const std::int32_t n = cursor[r];
-      const Op op = program.ranks[r][at(n - first_[r])].op;
+      const Op op = ops[at(n)];
       if (is_collective(op)) {
         const auto& all = members(peer(n));
         std::size_t& came = arrived[at(peer(n))];
@@ -246,13 +290,13 @@ void Dependencies::sort(const LoweredProgram& program) {
       const bool transfers = op == Op::start_send || op == Op::wait_receive || op == Op::wait_send;
       if (const std::int32_t first = transfers ? missing(op, n) : kNone; first != kNone) {
         awaited[at(first)] = true;
+        awaits[r] = first;
         break;
       }
       done[at(n)] = true;
       order_.push_back(n);
       ++cursor[r];
-      // Who waits for a send or a receive is the rank at its other end.
-      if (awaited[at(n)]) runnable.push_back(place(peer(n)).rank.index());
+      if (awaited[at(n)]) wake(n);
     }
   }
   if (!acyclic()) find_cycle(program, cursor);

@@ -85,10 +85,13 @@ class Dependencies {
   [[nodiscard]] const std::vector<std::string>& problems() const { return problems_; }
 
  private:
-  void match_transfers(const LoweredProgram& program);
-  void match_collectives(const LoweredProgram& program);
+  void index_ranks();
+  /// Fills `ops`: the op of every node. The rest of the work goes by these: of a large program little fits
+  /// into caches, and where ranks take turns each turn is short.
+  void match_transfers(const LoweredProgram& program, std::vector<Op>& ops);
+  void match_collectives(const LoweredProgram& program, const std::vector<Op>& ops);
   void fill_buffers(const LoweredProgram& program, const CostTable* costs);
-  void sort(const LoweredProgram& program);
+  void sort(const LoweredProgram& program, const std::vector<Op>& ops);
   void find_cycle(const LoweredProgram& program, const std::vector<std::int32_t>& stuck);
   /// Calls `visit` with each node that must complete before `node` may, program order apart, until it says
   /// false.
@@ -96,7 +99,9 @@ class Dependencies {
   void each_awaited(Op op, std::int32_t node, Visit&& visit) const;
 
   TransportRules rules_;
-  std::vector<std::int32_t> first_;  // per rank its first node, and the end
+  static constexpr unsigned kBlockBits = 7;
+  std::vector<std::int32_t> first_;    // per rank its first node, and the end
+  std::vector<std::int32_t> rank_at_;  // per block of nodes the rank of its first one
   std::vector<std::int32_t> peer_;
   std::vector<std::vector<std::int32_t>> collectives_;
   std::vector<std::int32_t> room_;       // eager: post_receives, those that a start_send waits for together

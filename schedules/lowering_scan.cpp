@@ -23,17 +23,52 @@ class Scanner {
 
   RankScan run() {
     const auto& list = program_.ranks[rank_.index()];
+    const auto& reporters = placement_.ranks.back();
+    const auto mine = std::find(reporters.begin(), reporters.end(), rank_);
+    scan_.last_stage_ = StageId{last_stage_};
+    if (mine != reporters.end()) scan_.reporter_ = static_cast<std::int32_t>(mine - reporters.begin());
     scan_.begin_.reserve(list.size() + 1);
+    scan_.sends_.reserve(list.size());
+    scan_.reads_.reserve(list.size());
+    scan_.receives.reserve(list.size());
     for (std::size_t i = 0; i < list.size(); ++i) {
-      scan_.begin_.push_back(scan_.reads_.size());
-      if (within(program_, list[i])) read(list[i], static_cast<std::int32_t>(i));
+      scan_.begin_.push_back(static_cast<std::uint32_t>(scan_.reads_.size()));
+      const bool known = is_within(list[i]);
+      if (known) read(list[i], static_cast<std::int32_t>(i));
+      scan_.sends_.push_back(known && sends(list[i]));
     }
-    scan_.begin_.push_back(scan_.reads_.size());
+    scan_.begin_.push_back(static_cast<std::uint32_t>(scan_.reads_.size()));
     count_held(list.size());
     return std::move(scan_);
   }
 
  private:
+  [[nodiscard]] bool is_within(const Action& action) const {
+    if (is_compute(action.op)) {
+      return action.stage.valid() && action.stage.value <= last_stage_ && action.micro_batch.valid() &&
+             action.micro_batch.index() < micro_batches_;
+    }
+    if (action.op == Op::report_loss) return action.group.valid() && action.group.value < program_.groups();
+    return true;
+  }
+
+  /// Neighbours on the same rank hand over in memory.
+  [[nodiscard]] bool sends(const Action& action) const {
+    const StageId stage = action.stage;
+    switch (action.op) {
+      case Op::forward:
+        return stage.value < last_stage_ &&
+               placement_.rank_of(StageId{stage.value + 1}, action.micro_batch) != rank_;
+      case Op::backward:
+      case Op::backward_input:
+        return stage.value > 0 && placement_.rank_of(StageId{stage.value - 1}, action.micro_batch) != rank_;
+      case Op::report_loss:
+        return scan_.reporter_ >= 0 && rank_ != placement_.ranks[0][0];
+      default:
+        return false;
+    }
+  }
+
   void read(const Action& action, std::int32_t index) {
     const StageId stage = action.stage;
     const MicroBatch mb = action.micro_batch;
@@ -131,41 +166,32 @@ class Scanner {
 
 }  // namespace
 
-bool within(const ProgramHeader& header, const Action& action) {
-  if (is_compute(action.op)) {
-    return action.stage.valid() && action.stage.value < header.placement.stages() &&
-           action.micro_batch.valid() && action.micro_batch.value < header.micro_batches();
-  }
-  if (action.op == Op::report_loss) return action.group.valid() && action.group.value < header.groups();
-  return true;
-}
-
 RankScan scan_rank(const ScheduleProgram& program, Rank rank) { return Scanner(program, rank).run(); }
 
-Tag sent_after(const ProgramHeader& header, Rank rank, const Action& action) {
-  const Placement& placement = header.placement;
+std::vector<RankScan> scan_ranks(const ScheduleProgram& program) {
+  std::vector<RankScan> scans;
+  scans.reserve(program.ranks.size());
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) scans.push_back(scan_rank(program, Rank{r}));
+  return scans;
+}
+
+Tag RankScan::sent_by(const Action& action) const {
   const StageId stage = action.stage;
-  const StageId last{placement.stages() - 1};
-  if (action.op == Op::report_loss && rank != placement.ranks[0][0]) {
-    const auto& replicas = placement.ranks[last.index()];
-    const auto mine = std::find(replicas.begin(), replicas.end(), rank);
-    if (mine == replicas.end()) return {};
-    return {.payload = Payload::loss,
-            .from = last,
-            .to = StageId{0},
-            .micro_batch = MicroBatch{action.group.value},
-            .index = static_cast<std::int32_t>(mine - replicas.begin())};
+  switch (action.op) {
+    case Op::forward:
+      return activation_after(action);
+    case Op::report_loss:
+      return {.payload = Payload::loss,
+              .from = last_stage_,
+              .to = StageId{0},
+              .micro_batch = MicroBatch{action.group.value},
+              .index = reporter_};
+    default:
+      return {.payload = Payload::gradient,
+              .from = stage,
+              .to = StageId{stage.value - 1},
+              .micro_batch = action.micro_batch};
   }
-  Tag tag{.payload = Payload::activation, .from = stage, .micro_batch = action.micro_batch};
-  if (action.op == Op::forward && stage < last) {
-    tag.to = StageId{stage.value + 1};
-  } else if ((action.op == Op::backward || action.op == Op::backward_input) && stage.value > 0) {
-    tag.payload = Payload::gradient;
-    tag.to = StageId{stage.value - 1};
-  } else {
-    return {};
-  }
-  return placement.rank_of(tag.to, tag.micro_batch) == rank ? Tag{} : tag;
 }
 
 }  // namespace stagecraft

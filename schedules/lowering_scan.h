@@ -38,14 +38,20 @@ struct RankScan {
     return {reads_.data() + begin_[index], reads_.data() + begin_[index + 1]};
   }
 
+  /// Whether a transfer leaves after action `index`, and which one it is.
+  [[nodiscard]] bool sends(std::size_t index) const { return sends_[index]; }
+  [[nodiscard]] Tag sent_by(const Action& action) const;
+
   std::vector<std::int32_t> reads_;
-  std::vector<std::size_t> begin_;  // per action, and the end
+  std::vector<std::uint32_t> begin_;  // per action, and the end
+  std::vector<bool> sends_;           // per action
+  StageId last_stage_{};
+  std::int32_t reporter_ = -1;  // the rank's place among the last stage's replicas; -1: none
 };
 
 [[nodiscard]] RankScan scan_rank(const ScheduleProgram& program, Rank rank);
 
-/// The transfer that leaves after `action` on `rank`; Tag{} with an invalid `from` when none does.
-[[nodiscard]] Tag sent_after(const ProgramHeader& header, Rank rank, const Action& action);
+[[nodiscard]] std::vector<RankScan> scan_ranks(const ScheduleProgram& program);
 
 /// The activation that a backward's forward sent, if it did: with the backward it goes away.
 [[nodiscard]] constexpr bool ends_send(const Action& action) {
@@ -57,8 +63,5 @@ struct RankScan {
           .to = StageId{action.stage.value + 1},
           .micro_batch = action.micro_batch};
 }
-
-/// Whether stage, micro-batch and group of the action lie in the program. Others have no transfers.
-[[nodiscard]] bool within(const ProgramHeader& header, const Action& action);
 
 }  // namespace stagecraft

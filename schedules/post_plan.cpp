@@ -17,15 +17,14 @@ Rank sender_of(const Placement& placement, const Tag& tag) {
 }
 
 /// By tag number: where in its rank's list the tensor is sent; behind everything when nowhere.
-std::vector<std::int32_t> send_places(const ScheduleProgram& program, const TagNumbers& numbers) {
+std::vector<std::int32_t> send_places(const ScheduleProgram& program, const std::vector<RankScan>& scans,
+                                      const TagNumbers& numbers) {
   std::vector<std::int32_t> places(numbers.size(), std::numeric_limits<std::int32_t>::max());
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     for (std::size_t i = 0; i < program.ranks[r].size(); ++i) {
-      const Action& action = program.ranks[r][i];
-      const Tag tag = within(program, action) ? sent_after(program, Rank{r}, action) : Tag{};
-      const std::size_t number = tag.from.valid() ? numbers.of(tag) : numbers.size();
-      if (number == numbers.size()) continue;
-      places[number] = std::min(places[number], static_cast<std::int32_t>(i));
+      if (!scans[r].sends(i)) continue;
+      std::int32_t& place = places[numbers.of(scans[r].sent_by(program.ranks[r][i]))];
+      place = std::min(place, static_cast<std::int32_t>(i));
     }
   }
   return places;
@@ -42,7 +41,7 @@ std::vector<PostOrder> post_orders(const ScheduleProgram& program, const std::ve
   }
   if (!rules.ordered()) return orders;
   const TagNumbers numbers(program);
-  const auto places = send_places(program, numbers);
+  const auto places = send_places(program, scans, numbers);
   for (std::size_t r = 0; r < scans.size(); ++r) {
     const auto& receives = scans[r].receives;
     std::map<std::pair<Rank, ChannelKey>, std::vector<std::int32_t>> channels;

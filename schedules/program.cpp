@@ -19,7 +19,8 @@ int Placement::world() const {
 
 Rank Placement::rank_of(StageId stage, MicroBatch micro_batch) const {
   const auto& replicas = ranks[stage.index()];
-  return replicas[micro_batch.index() % replicas.size()];
+  // Asked of every action, and most often there is nothing to divide.
+  return replicas.size() == 1 ? replicas[0] : replicas[micro_batch.index() % replicas.size()];
 }
 
 std::vector<StageId> Placement::stages_of(Rank rank) const {

@@ -1,7 +1,6 @@
 #include "schedules/repair.h"
 
 #include "schedules/lowering.h"
-#include "schedules/lowering_scan.h"
 
 #include <fmt/format.h>
 
@@ -23,7 +22,8 @@ using ChannelName = std::tuple<Payload, StageId, StageId>;
 // -------------------------------------------------------------------------------------------
 
 bool loads_data(const ProgramHeader& header, const Action& action) {
-  return action.op == Op::forward && within(header, action) &&
+  return action.op == Op::forward && action.micro_batch.valid() &&
+         action.micro_batch.value < header.micro_batches() &&
          (action.stage.value == 0 || action.stage.value == header.placement.stages() - 1);
 }
 

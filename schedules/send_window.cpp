@@ -5,31 +5,34 @@
 namespace stagecraft {
 
 std::optional<Tag> SendWindow::start(const Tag& tag) {
-  auto& tags = boundary(tag).tags;
+  auto& sent = boundary(tag).sent;
   std::optional<Tag> oldest;
-  if (tags.size() == most_) {
-    oldest = tags.front();
-    tags.erase(tags.begin());
+  if (sent.size() == most_) {
+    oldest = sent.front().tag;
+    sent.erase(sent.begin());
   }
-  tags.push_back(tag);
-  started_.push_back(tag);
+  sent.push_back({started_++, tag});
   return oldest;
 }
 
 bool SendWindow::finish(const Tag& tag) {
-  auto& tags = boundary(tag).tags;
-  const auto found = std::find(tags.begin(), tags.end(), tag);
-  if (found == tags.end()) return false;
-  tags.erase(found);
+  auto& sent = boundary(tag).sent;
+  const auto found = std::find_if(sent.begin(), sent.end(), [&](const Sent& one) { return one.tag == tag; });
+  if (found == sent.end()) return false;
+  sent.erase(found);
   return true;
 }
 
 std::vector<Tag> SendWindow::drain() {
-  std::vector<Tag> left;
-  for (const Tag& tag : started_) {
-    if (finish(tag)) left.push_back(tag);
+  std::vector<Sent> left;
+  for (Boundary& known : boundaries_) {
+    left.insert(left.end(), known.sent.begin(), known.sent.end());
+    known.sent.clear();
   }
-  return left;
+  std::sort(left.begin(), left.end(), [](const Sent& a, const Sent& b) { return a.nth < b.nth; });
+  std::vector<Tag> tags;
+  for (const Sent& one : left) tags.push_back(one.tag);
+  return tags;
 }
 
 SendWindow::Boundary& SendWindow::boundary(const Tag& tag) {

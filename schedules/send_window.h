@@ -6,6 +6,7 @@
 #include "schedules/program.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -23,17 +24,21 @@ class SendWindow {
   [[nodiscard]] std::vector<Tag> drain();
 
  private:
+  struct Sent {
+    std::int64_t nth;  // of all that were taken up
+    Tag tag;
+  };
   struct Boundary {
     Payload payload;
     StageId from, to;
     std::int32_t index;
-    std::vector<Tag> tags;  // oldest first; never more than a handful
+    std::vector<Sent> sent;  // oldest first; never more than a handful
   };
   Boundary& boundary(const Tag& tag);
 
   std::size_t most_;
   std::vector<Boundary> boundaries_;
-  std::vector<Tag> started_;
+  std::int64_t started_ = 0;
 };
 
 }  // namespace stagecraft

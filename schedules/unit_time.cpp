@@ -1,194 +1,170 @@
 #include "schedules/unit_time.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 
 namespace stagecraft {
 namespace {
 
-constexpr std::int32_t kNone = -1;
+/// 32 bits are enough for all actions of a program one after another.
+using Ticks = std::uint32_t;
 
-using Ticks = std::int64_t;
+constexpr Ticks kUnknown = std::numeric_limits<Ticks>::max();
 
-Ticks ticks_of(Op op) { return !is_compute(op) ? 0 : op == Op::backward ? 2 : 1; }
-
+/// Every rank goes on until it stands still, and again when what it waits for is known.
 class Walk {
  public:
-  Walk(const ScheduleProgram& program, const std::vector<RankScan>& scans, std::int32_t surplus,
-       int sends_in_flight)
-      : program_(program),
-        scans_(scans),
-        sends_in_flight_(static_cast<std::size_t>(sends_in_flight)),
-        micro_batches_(static_cast<std::size_t>(program.micro_batches())),
-        receive_of_(2 * micro_batches_ * static_cast<std::size_t>(program.placement.stages()), kNone),
-        ranks_(scans.size()) {
+  Walk(const TransferFlow& flow, const std::vector<RankScan>& scans, std::int32_t surplus)
+      : flow_(flow),
+        sent_(flow.ends().size(), kUnknown),
+        awaited_(sent_.size(), false),
+        slot_of_(sent_.size(), kNever),
+        ranks_(scans.size()),
+        waits_for_slot_(scans.size()) {
+    std::size_t releases = kFromTheStart + 1;
     for (std::size_t r = 0; r < scans.size(); ++r) {
-      RankState& rank = ranks_[r];
-      rank.channels.resize(scans[r].channels.size());
-      rank.transfers.resize(scans[r].receives.size());
-      for (std::size_t c = 0; c < rank.channels.size(); ++c) {
-        rank.channels[c].slots =
-            static_cast<std::size_t>(scans[r].channels[c].held) + static_cast<std::size_t>(surplus);
-      }
-      for (std::size_t i = 0; i < rank.transfers.size(); ++i) {
-        const Receive& receive = scans[r].receives[i];
-        if (receive.tag.payload == Payload::loss) continue;
-        rank.transfers[i].number = rank.channels[static_cast<std::size_t>(receive.channel)].receives++;
-        // Malformed programs have actions on ranks that do not hold the stage; nobody sends there.
-        const Rank reader = program.placement.rank_of(receive.tag.to, receive.tag.micro_batch);
-        if (reader == Rank{r}) receive_of_[key(receive.tag)] = static_cast<std::int32_t>(i);
-      }
+      ranks_[r].first_release = releases;
+      releases += flow.lanes()[r].release_at.size();
+      take_slots(scans[r], r, surplus);
     }
+    free_at_.assign(releases, kUnknown);
+    free_at_[kFromTheStart] = 0;
   }
 
   std::optional<UnitTime> run() {
-    // Up and down the ranks in turn: activations go one way, gradients the other.
-    for (bool moved = true, up = true; moved; up = !up) {
-      moved = false;
-      for (std::size_t i = 0; i < ranks_.size(); ++i) {
-        const std::size_t r = up ? i : ranks_.size() - 1 - i;
-        while (act(r)) moved = true;
-      }
+    for (std::size_t r = ranks_.size(); r-- > 0;) runnable_.push_back(r);
+    while (!runnable_.empty()) {
+      const std::size_t r = runnable_.back();
+      runnable_.pop_back();
+      go_on(r);
     }
     UnitTime time{.held_up = held_up_};
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].next < program_.ranks[r].size()) return std::nullopt;
-      time.ticks = std::max(time.ticks, ranks_[r].now);
+      if (ranks_[r].next < flow_.lanes()[r].drain) return std::nullopt;
+      time.ticks = std::max<std::int64_t>(time.ticks, ranks_[r].now);
     }
     return time;
   }
 
  private:
-  struct Transfer {
-    std::size_t number = 0;  // in its channel
-    Ticks sent = kNone;      // unknown yet
-  };
-  struct ChannelState {
-    std::size_t slots = 0;
-    std::size_t receives = 0;
-    std::vector<Ticks> released;  // in the receiver's order
-  };
+  static constexpr std::size_t kFromTheStart = 0;
+  static constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
+
   struct RankState {
-    std::size_t next = 0;
+    std::size_t next = 0;  // event
     Ticks now = 0;
-    bool computed = false;  // the next action is over but for its send
-    std::vector<ChannelState> channels;
-    std::vector<Transfer> transfers;
-    std::vector<std::pair<SlotInfo, std::vector<Tag>>> under_way;
+    std::size_t first_release = 0;  // into free_at_
+    std::size_t releases = 0;       // so far
+  };
+  struct Watch {
+    std::uint32_t release;
+    std::size_t rank;  // that waits
   };
 
-  [[nodiscard]] std::size_t key(const Tag& tag) const {
-    return (2 * tag.to.index() + (tag.payload == Payload::gradient ? 1 : 0)) * micro_batches_ +
-           tag.micro_batch.index();
-  }
-
-  /// When the transfer's receive is posted; nothing as long as the slot it waits for is taken.
-  [[nodiscard]] std::optional<Ticks> posted(std::size_t receiver, std::size_t transfer) const {
-    const RankState& rank = ranks_[receiver];
-    const auto channel = static_cast<std::size_t>(scans_[receiver].receives[transfer].channel);
-    const std::size_t number = rank.transfers[transfer].number;
-    const ChannelState& c = rank.channels[channel];
-    if (number < c.slots) return 0;
-    const std::size_t release = number - c.slots;
-    return release < c.released.size() ? std::optional(c.released[release]) : std::nullopt;
-  }
-
-  /// Carries out the next action of a rank as far as it can be.
-  bool act(std::size_t r) {
-    RankState& rank = ranks_[r];
-    const auto& list = program_.ranks[r];
-    if (rank.next == list.size()) return false;
-    const Action& action = list[rank.next];
-    bool moved = false;
-    if (!rank.computed) {
-      const std::optional<Ticks> ready = inputs_ready(r);
-      if (!ready) return false;
-      rank.now = *ready + ticks_of(action.op);
-      rank.computed = moved = true;
-      release(r);
+  /// Which release each receive of a rank takes its slot over from, in the order in which they are read.
+  void take_slots(const RankScan& scan, std::size_t r, std::int32_t surplus) {
+    std::vector<std::int32_t> before(scan.channels.size(), 0);
+    for (std::size_t i = 0; i < scan.receives.size(); ++i) {
+      const Receive& receive = scan.receives[i];
+      if (receive.tag.payload == Payload::loss) continue;
+      const auto c = static_cast<std::size_t>(receive.channel);
+      const std::int32_t release = before[c]++ - scan.channels[c].held - surplus;
+      const std::size_t number = flow_.numbers().of(receive.tag);
+      const TransferFlow::Ends& ends = flow_.ends()[number];
+      // In malformed programs several ranks may read the same; nobody sends to the others.
+      const bool meant =
+          ends.receiver == static_cast<std::int32_t>(r) && ends.receive == static_cast<std::int32_t>(i);
+      if (!meant) continue;
+      const auto& releases = scan.channels[c].releases;  // counted from 1
+      const std::size_t slot =
+          release < 0 ? kFromTheStart
+                      : ranks_[r].first_release +
+                            static_cast<std::size_t>(releases[static_cast<std::size_t>(release)]) - 1;
+      slot_of_[number] = static_cast<std::uint32_t>(slot);
     }
-    if (!send(r, action)) return moved;
-    rank.computed = false;
-    ++rank.next;
+  }
+
+  void go_on(std::size_t r) {
+    const FlowLane& lane = flow_.lanes()[r];
+    RankState& rank = ranks_[r];
+    const std::size_t before = rank.releases;
+    while (rank.next < lane.drain && passes(lane.events[rank.next], r)) {
+      ++rank.next;
+      for (; rank.releases < lane.release_at.size() && lane.release_at[rank.releases] == rank.next;
+           ++rank.releases)
+        free_at_[rank.first_release + rank.releases] = rank.now;
+    }
+    if (rank.releases == before) return;
+    std::erase_if(waits_for_slot_[r], [&](const Watch& watch) {
+      if (free_at_[watch.release] == kUnknown) return false;
+      runnable_.push_back(watch.rank);
+      return true;
+    });
+  }
+
+  bool passes(const FlowEvent& event, std::size_t r) {
+    Ticks& now = ranks_[r].now;
+    const std::size_t number = event.number;
+    switch (event.kind) {
+      case FlowEvent::Kind::compute:
+        now += event.number;
+        return true;
+      case FlowEvent::Kind::meet:
+        return true;
+      default:
+        break;
+    }
+    if (number >= flow_.numbers().losses()) return true;  // they have slots of their own
+    switch (event.kind) {
+      case FlowEvent::Kind::send:
+        sent_[number] = now;
+        if (awaited_[number]) runnable_.push_back(static_cast<std::size_t>(flow_.ends()[number].receiver));
+        return true;
+      case FlowEvent::Kind::wait:
+        if (sent_[number] == kUnknown) {
+          awaited_[number] = true;
+          return false;
+        }
+        now = std::max(now, sent_[number]);
+        break;
+      default:
+        break;
+    }
+    return has_slot(number, r);
+  }
+
+  /// Goes on to when the receive of `number` is posted; if that is not known yet, `r` is woken when it is.
+  bool has_slot(std::size_t number, std::size_t r) {
+    const std::uint32_t release = slot_of_[number];
+    if (release == kNever) return false;
+    const Ticks free = free_at_[release];
+    if (free == kUnknown) {
+      waits_for_slot_[static_cast<std::size_t>(flow_.ends()[number].receiver)].push_back({release, r});
+      return false;
+    }
+    Ticks& now = ranks_[r].now;
+    held_up_ = held_up_ || free > now;
+    now = std::max(now, free);
     return true;
   }
 
-  [[nodiscard]] std::optional<Ticks> inputs_ready(std::size_t r) {
-    const RankState& rank = ranks_[r];
-    Ticks ready = rank.now;
-    for (const std::int32_t i : scans_[r].reads(rank.next)) {
-      const auto transfer = static_cast<std::size_t>(i);
-      const Receive& receive = scans_[r].receives[transfer];
-      if (receive.tag.payload == Payload::loss || receive.first != static_cast<std::int32_t>(rank.next))
-        continue;
-      const std::optional<Ticks> free = posted(r, transfer);
-      if (!free || rank.transfers[transfer].sent == kNone) return std::nullopt;
-      ready = std::max(ready, rank.transfers[transfer].sent);
-      held_up_ = held_up_ || *free > ready;
-      ready = std::max(ready, *free);
-    }
-    return ready;
-  }
-
-  void release(std::size_t r) {
-    RankState& rank = ranks_[r];
-    for (const std::int32_t i : scans_[r].reads(rank.next)) {
-      const Receive& receive = scans_[r].receives[static_cast<std::size_t>(i)];
-      if (receive.tag.payload == Payload::loss || receive.last != static_cast<std::int32_t>(rank.next))
-        continue;
-      rank.channels[static_cast<std::size_t>(receive.channel)].released.push_back(rank.now);
-    }
-  }
-
-  /// Starts what the action sends; false while too many sends before it have found no slot.
-  bool send(std::size_t r, const Action& action) {
-    if (!within(program_, action) || !is_compute(action.op)) return true;
-    const Tag tag = sent_after(program_, Rank{r}, action);
-    if (!tag.from.valid()) return true;
-    RankState& rank = ranks_[r];
-    auto& queue = outstanding(rank, tag);
-    if (queue.size() == sends_in_flight_) {
-      const auto [receiver, transfer] = end_of(queue.front());
-      const std::optional<Ticks> taken = transfer ? posted(receiver, *transfer) : std::nullopt;
-      if (!taken) return false;
-      held_up_ = held_up_ || *taken > rank.now;
-      rank.now = std::max(rank.now, *taken);
-      queue.erase(queue.begin());
-    }
-    const auto [receiver, transfer] = end_of(tag);
-    if (transfer) ranks_[receiver].transfers[*transfer].sent = rank.now;
-    queue.push_back(tag);
-    return true;
-  }
-
-  [[nodiscard]] std::pair<std::size_t, std::optional<std::size_t>> end_of(const Tag& tag) const {
-    const std::size_t receiver = program_.placement.rank_of(tag.to, tag.micro_batch).index();
-    const std::int32_t receive = receive_of_[key(tag)];
-    return {receiver, receive == kNone ? std::nullopt : std::optional(static_cast<std::size_t>(receive))};
-  }
-
-  static std::vector<Tag>& outstanding(RankState& rank, const Tag& tag) {
-    const SlotInfo channel{tag.payload, tag.from, tag.to, tag.index};
-    for (auto& [known, tags] : rank.under_way) {
-      if (known == channel) return tags;
-    }
-    return rank.under_way.emplace_back(channel, std::vector<Tag>{}).second;
-  }
-
-  const ScheduleProgram& program_;
-  const std::vector<RankScan>& scans_;
-  std::size_t sends_in_flight_;
-  std::size_t micro_batches_;
-  std::vector<std::int32_t>
-      receive_of_;  // (stage, activation or gradient, micro-batch) -> receive of its rank
+  const TransferFlow& flow_;
+  std::vector<Ticks> sent_;             // by tag number; unknown until then
+  std::vector<bool> awaited_;           // by tag number: its receiver stands still for it
+  std::vector<std::uint32_t> slot_of_;  // by tag number: the release that it takes its slot over from
+  std::vector<Ticks> free_at_;          // by release, rank after rank; unknown until then
   std::vector<RankState> ranks_;
+  std::vector<std::vector<Watch>> waits_for_slot_;  // by the rank that releases
+  std::vector<std::size_t> runnable_;
   bool held_up_ = false;
 };
 
 }  // namespace
 
-std::optional<UnitTime> unit_time(const ScheduleProgram& program, const std::vector<RankScan>& scans,
-                                  std::int32_t surplus, int sends_in_flight) {
-  return Walk(program, scans, surplus, sends_in_flight).run();
+std::optional<UnitTime> unit_time(const TransferFlow& flow, const std::vector<RankScan>& scans,
+                                  std::int32_t surplus) {
+  return Walk(flow, scans, surplus).run();
 }
 
 }  // namespace stagecraft

@@ -6,10 +6,11 @@
 // costs.
 //
 // Transfers take no time but need a slot: a channel's n-th receive is posted when so many of its earlier ones
-// have been released that a slot is free. A rank holds on where it would have more than `sends_in_flight`
-// sends of one channel that no receive is posted for.
+// have been released that a slot is free. A rank holds on where lowering has it wait for a send that no
+// receive is posted for.
 
 #include "schedules/lowering_scan.h"
+#include "schedules/transfer_flow.h"
 
 #include <cstdint>
 #include <optional>
@@ -23,9 +24,8 @@ struct UnitTime {
 };
 
 /// With `surplus` slots a boundary channel more than it reads at once (lowering_scan.h). Nothing when the
-/// program cannot finish so. `scans` has an entry a rank.
-[[nodiscard]] std::optional<UnitTime> unit_time(const ScheduleProgram& program,
-                                                const std::vector<RankScan>& scans, std::int32_t surplus,
-                                                int sends_in_flight);
+/// program cannot finish so. `flow` is made of `scans`.
+[[nodiscard]] std::optional<UnitTime> unit_time(const TransferFlow& flow, const std::vector<RankScan>& scans,
+                                                std::int32_t surplus);
 
 }  // namespace stagecraft

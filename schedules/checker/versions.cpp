@@ -11,17 +11,34 @@
 namespace stagecraft::checker {
 namespace {
 
-/// The most intervals that hold at once; `ends` are pairs of (position, +1 or -1).
-int most_at_once(std::vector<std::pair<std::int32_t, int>> ends) {
-  std::sort(ends.begin(), ends.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  int now = 0;
-  int most = 0;
-  for (const auto& [at, change] : ends) {
-    now += change;
-    most = std::max(most, now);
+/// Intervals of a rank's list, by their first and their last positions, which are all different.
+class Intervals {
+ public:
+  void add(std::int32_t begin, std::int32_t end) {
+    begins_.push_back(begin);
+    ends_.push_back(end);
   }
-  return most;
-}
+  /// The most that hold at once.
+  [[nodiscard]] int most_at_once() {
+    sort(begins_);
+    sort(ends_);
+    std::size_t ended = 0;
+    std::size_t most = 0;
+    for (std::size_t begun = 0; begun < begins_.size(); ++begun) {
+      while (ended < ends_.size() && ends_[ended] < begins_[begun]) ++ended;
+      most = std::max(most, begun + 1 - std::min(ended, begun + 1));
+    }
+    return static_cast<int>(most);
+  }
+
+ private:
+  static void sort(std::vector<std::int32_t>& positions) {
+    // Micro-batches most often come in order.
+    if (!std::is_sorted(positions.begin(), positions.end())) std::sort(positions.begin(), positions.end());
+  }
+
+  std::vector<std::int32_t> begins_, ends_;
+};
 
 class Versions {
  public:
@@ -78,19 +95,18 @@ class Versions {
   [[nodiscard]] StageProof derive(std::size_t h) const {
     const auto [stage, rank] = subject_.holders()[h];
     StageProof proof{.stage = stage, .rank = rank};
-    std::vector<std::pair<std::int32_t, int>> in_flight;
+    Intervals in_flight;
     bool first = true;
     for (const MicroBatch mb : subject_.micro_batches_of(h)) {
       const Work& work = subject_.work(stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
-      in_flight.emplace_back(work.forward.at, +1);
-      in_flight.emplace_back(work.input_part.at, -1);
+      in_flight.add(work.forward.at, work.input_part.at);
       const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;
       proof.staleness_min = first ? staleness : std::min(proof.staleness_min, staleness);
       proof.staleness_max = first ? staleness : std::max(proof.staleness_max, staleness);
       first = false;
     }
-    proof.in_flight = most_at_once(std::move(in_flight));
+    proof.in_flight = in_flight.most_at_once();
     proof.versions_alive = 1 + old_versions(subject_, h);
     return proof;
   }
@@ -112,15 +128,14 @@ int old_versions(const Subject& subject, std::size_t holder) {
       last = std::max(last, place.at);
     }
   }
-  std::vector<std::pair<std::int32_t, int>> old;
+  Intervals old;
   for (int g = 0; g < subject.groups(); ++g) {
     const Place step = subject.update(holder, Group{g}).step;  // version g is old from here on
     const std::int32_t last = last_reader[static_cast<std::size_t>(g)];
     if (!step.found() || last <= step.at) continue;
-    old.emplace_back(step.at, +1);
-    old.emplace_back(last, -1);
+    old.add(step.at, last);
   }
-  return most_at_once(std::move(old));
+  return old.most_at_once();
 }
 
 std::vector<StageProof> prove_versions(const Subject& subject, Findings& findings) {

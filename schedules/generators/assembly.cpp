@@ -65,6 +65,12 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
   while (shape.ranks < placement.stages() && !begins_next_pass(shape.ranks)) ++shape.ranks;
   shape.virtual_stages = std::max(1, placement.stages() / shape.ranks);
   shape.width = ranks.empty() ? 1 : placement.width(StageId{0});
+  if (kind == PlacementKind::v && placement.stages() != 2 * shape.ranks) {
+    throw InputError(fmt::format(
+        "{} wants two stages on every rank, in a V: down the ranks and back up. Of these {} stages "
+        "the first pass goes over {} ranks",
+        schedule, placement.stages(), shape.ranks));
+  }
   const Placement pattern = kind == PlacementKind::v ? Placement::zigzag(shape.ranks, shape.virtual_stages)
                                                      : Placement::looped(shape.ranks, shape.virtual_stages);
   for (int s = 0; s < placement.stages(); ++s) {

@@ -60,7 +60,8 @@ struct VirtualStages {
   }
 };
 
-/// Reads such a placement; throws InputError naming `schedule` and the first stage that is out of place.
+/// Reads such a placement, a V of two stages a rank; throws InputError naming `schedule` and the first stage
+/// that is out of place.
 [[nodiscard]] VirtualStages virtual_stages(const Placement& placement, PlacementKind kind,
                                            const char* schedule);
 

@@ -27,13 +27,16 @@ struct Seat {
 
 class Machine {
  public:
-  Machine(const Workload& workload, const MemoryLimit& limit, const Policy& policy)
+  Machine(const Workload& workload, const MemoryLimit& limit, const Policy& policy, Ticks latest_end)
       : workload_(workload),
         limit_(limit),
         policy_(policy),
+        latest_end_(latest_end),
         seats_(static_cast<std::size_t>(workload.placement.world())),
         orders_(seats_.size()),
         free_at_(seats_.size(), 0),
+        first_(seats_.size(), kNever),
+        work_left_(seats_.size(), 0),
         room_(limit.capacity),
         most_(seats_.size(), 0),
         oldest_(seats_.size(), 0),
@@ -55,9 +58,12 @@ class Machine {
         const Rank rank = placement.ranks[stage.index()][static_cast<std::size_t>(replica)];
         const int count = std::max(0, (workload.micro_batches - replica + width - 1) / width);
         seats_[rank.index()].push_back({stage, replica, width, count});
+        const Workload::Times& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
+        work_left_[rank.index()] += count * (times.forward + times.input + times.weight);
       }
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
+        work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
         auto& need = to_come_[rank.index()][static_cast<std::size_t>(mb)];
         need += limit.forward[stage.index()];
         most_[rank.index()] = std::max(most_[rank.index()], need);
@@ -66,15 +72,24 @@ class Machine {
     }
   }
 
-  Orders run() {
+  std::optional<ListSchedule> run() {
     for (std::size_t r = 0; r < seats_.size(); ++r) events_.emplace(0, r);
     while (!events_.empty()) {
       const auto [now, rank] = events_.top();
       events_.pop();
+      if (free_at_[rank] > now) continue;
+      if (now + work_left_[rank] > latest_end_) return std::nullopt;
       now_ = now;
-      if (free_at_[rank] <= now) act(rank, now);
+      act(rank, now);
     }
-    return std::move(orders_);
+    ListSchedule schedule;
+    for (std::size_t r = 0; r < seats_.size(); ++r) {
+      if (orders_[r].empty()) continue;
+      schedule.value.makespan = std::max(schedule.value.makespan, free_at_[r]);
+      schedule.value.longest_span = std::max(schedule.value.longest_span, free_at_[r] - first_[r]);
+    }
+    schedule.orders = std::move(orders_);
+    return schedule;
   }
 
  private:
@@ -123,6 +138,8 @@ class Machine {
         coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100) {
       return;
     }
+    first_[rank] = std::min(first_[rank], now);
+    work_left_[rank] -= duration;
     start(rank, best, now + duration);
   }
 
@@ -172,7 +189,9 @@ class Machine {
       lane = arrival;
     }
     ready[workload_.at(to, mb)] = arrival;
-    events_.emplace(std::max(now_, arrival - recompute), workload_.placement.rank_of(to, mb).index());
+    const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
+    const Ticks begin = std::max(now_, arrival - recompute);
+    if (begin >= free_at_[receiver]) events_.emplace(begin, receiver);  // else it looks when it is free
   }
 
   void keep(std::size_t rank, MicroBatch mb, std::int64_t amount) {
@@ -200,9 +219,12 @@ class Machine {
   const Workload& workload_;
   const MemoryLimit& limit_;
   const Policy& policy_;
+  Ticks latest_end_;
   std::vector<std::vector<Seat>> seats_;  // [rank]
   Orders orders_;
   std::vector<Ticks> free_at_;
+  std::vector<Ticks> first_;  // start; never until then
+  std::vector<Ticks> work_left_;
   std::vector<std::int64_t> room_;
   std::vector<std::int64_t> most_;                  // what one micro-batch needs at most
   std::vector<std::size_t> oldest_;                 // no micro-batch before it is unfinished
@@ -219,7 +241,12 @@ class Machine {
 }  // namespace
 
 Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy) {
-  return Machine(workload, limit, policy).run();
+  return Machine(workload, limit, policy, kNever).run()->orders;
+}
+
+std::optional<ListSchedule> list_schedule_within(const Workload& workload, const MemoryLimit& limit,
+                                                 const Policy& policy, Ticks latest_end) {
+  return Machine(workload, limit, policy, latest_end).run();
 }
 
 }  // namespace stagecraft

@@ -48,14 +48,25 @@ struct Workload {
     return stage.index() * static_cast<std::size_t>(micro_batches) + micro_batch.index();
   }
   [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
-    return micro_batch.index() % placement.ranks[stage.index()].size();
+    const std::size_t width = placement.ranks[stage.index()].size();
+    return width == 1 ? 0 : micro_batch.index() % width;
   }
   /// An input gradient's recompute included.
-  [[nodiscard]] Ticks duration(const Compute& compute) const;
+  [[nodiscard]] Ticks duration(const Compute& compute) const {
+    const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
+    if (compute.op == Op::forward) return all.forward;
+    if (compute.op == Op::backward_weight) return all.weight;
+    return all.input + recompute_time(compute.stage, compute.micro_batch);
+  }
   /// The recompute before a micro-batch's input gradient; 0 where there is none.
-  [[nodiscard]] Ticks recompute_time(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] Ticks recompute_time(StageId stage, MicroBatch micro_batch) const {
+    return recompute.empty() ? 0 : repeated_time(stage, micro_batch);
+  }
   [[nodiscard]] const Hop& forward_hop(StageId from, MicroBatch micro_batch) const;
   [[nodiscard]] const Hop& backward_hop(StageId from, MicroBatch micro_batch) const;
+
+ private:
+  [[nodiscard]] Ticks repeated_time(StageId stage, MicroBatch micro_batch) const;
 };
 
 /// From the request's costs: compute divided by the rank's speed, transfers over the network between the
@@ -95,13 +106,6 @@ struct Policy {
 
 using Orders = std::vector<std::vector<Compute>>;  ///< [rank]
 
-/// Within a stage and replica every kind of action goes in micro-batch order.
-///
-/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
-/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
-/// unfinished micro-batch of all can always go on, wherever it is.
-[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
-
 /// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
 /// its first action to its last (what counts where steps follow each other without a barrier).
 struct OrdersValue {
@@ -109,6 +113,23 @@ struct OrdersValue {
   Ticks longest_span = 0;
   auto operator<=>(const OrdersValue&) const = default;
 };
+
+/// Within a stage and replica every kind of action goes in micro-batch order.
+///
+/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
+/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
+/// unfinished micro-batch of all can always go on, wherever it is.
+[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
+
+struct ListSchedule {
+  Orders orders{};
+  OrdersValue value{};  ///< what replay() says of them
+};
+
+/// The same, given up as soon as it is sure to end later than `latest_end`.
+[[nodiscard]] std::optional<ListSchedule> list_schedule_within(const Workload& workload,
+                                                               const MemoryLimit& limit, const Policy& policy,
+                                                               Ticks latest_end);
 
 /// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
 /// every action that does not lengthen the makespan.

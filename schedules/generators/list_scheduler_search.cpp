@@ -196,7 +196,26 @@ struct Candidate {
   std::vector<int> share{};
 };
 
-constexpr std::size_t kFollowed = 4;  ///< of the candidates
+/// The few best so far; of equally good ones those that came first.
+class Best {
+ public:
+  void add(Candidate candidate) {
+    const auto worse =
+        std::upper_bound(candidates_.begin(), candidates_.end(), candidate,
+                         [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+    candidates_.insert(worse, std::move(candidate));
+    if (candidates_.size() > kFollowed) candidates_.pop_back();
+  }
+  /// What ends later is not among the best.
+  [[nodiscard]] Ticks latest_end() const {
+    return candidates_.size() < kFollowed ? kNever : candidates_.back().value.makespan;
+  }
+  [[nodiscard]] std::vector<Candidate>& candidates() { return candidates_; }
+
+ private:
+  static constexpr std::size_t kFollowed = 4;
+  std::vector<Candidate> candidates_;
+};
 
 /// List schedules by the latest starts in the last one, as long as that helps.
 void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best) {
@@ -206,11 +225,10 @@ void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best
     (void)replay(workload, best.orders, &policy.priorities);
     for (const int patience : {0, 50, 100}) {
       policy.patience = patience;
-      Orders orders = list_schedule(workload, limit, policy);
-      const auto value = replay(workload, orders);
-      if (!value || *value >= best.value) continue;
-      best.value = *value;
-      best.orders = std::move(orders);
+      auto schedule = list_schedule_within(workload, limit, policy, best.value.makespan);
+      if (!schedule || schedule->value >= best.value) continue;
+      best.value = schedule->value;
+      best.orders = std::move(schedule->orders);
       better = true;
     }
   }
@@ -226,28 +244,25 @@ std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders
 }
 
 Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std::vector<Orders>& seeds) {
-  std::vector<Candidate> candidates;
-  const auto add = [&](Orders orders, const std::vector<int>& share) {
-    const auto value = replay(workload, orders);
-    if (value) candidates.push_back({*value, std::move(orders), share});
-  };
+  Best best;
   std::vector<std::vector<int>> shares{{}};
   for (const Orders& seed : seeds) {
     shares.push_back(shares_of(workload, seed));
-    add(seed, shares.back());
+    if (const auto value = replay(workload, seed)) best.add({*value, seed, shares.back()});
   }
   for (const std::vector<int>& share : shares) {
     for (const Rule& rule : kRules) {
-      add(list_schedule(workload, limit, {.priorities = by_rule(workload, rule), .share = share}), share);
+      const Policy policy{.priorities = by_rule(workload, rule), .share = share};
+      auto schedule = list_schedule_within(workload, limit, policy, best.latest_end());
+      if (schedule) best.add({schedule->value, std::move(schedule->orders), share});
     }
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
-  candidates.resize(std::min(candidates.size(), kFollowed));
+  auto& candidates = best.candidates();
   for (Candidate& candidate : candidates) improve(workload, limit, candidate);
-  return std::min_element(candidates.begin(), candidates.end(),
-                          [](const Candidate& a, const Candidate& b) { return a.value < b.value; })
-      ->orders;
+  return std::move(
+      std::min_element(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+        return a.value < b.value;
+      })->orders);
 }
 
 Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit, std::vector<Orders> seeds) {

@@ -50,14 +50,7 @@ class TimesInSeconds {
 
 }  // namespace
 
-Ticks Workload::duration(const Compute& compute) const {
-  const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
-  if (compute.op == Op::forward) return all.forward;
-  if (compute.op == Op::backward_weight) return all.weight;
-  return recompute_time(compute.stage, compute.micro_batch) + all.input;
-}
-
-Ticks Workload::recompute_time(StageId stage, MicroBatch micro_batch) const {
+Ticks Workload::repeated_time(StageId stage, MicroBatch micro_batch) const {
   const bool repeated = recomputes(setting_of(recompute, stage), micro_batch,
                                    static_cast<int>(placement.ranks[stage.index()].size()), micro_batches);
   return repeated ? times[stage.index()][replica(stage, micro_batch)].forward : 0;

@@ -183,7 +183,6 @@ std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int wi
 std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages& shape,
                                    std::int64_t capacity) {
   std::vector<Orders> seeds;
-  if (shape.virtual_stages != 2) return seeds;
   for (int replica = 0; replica < shape.width; ++replica) {
     if (replica >= workload.micro_batches) break;
     const auto found = patterns(workload, shape, replica, capacity);

@@ -56,25 +56,42 @@ class Flattener {
       throw RefusedError(
           fmt::format("the program deadlocks:\n  {}", fmt::join(graph_.describe_cycle(program), "\n  ")));
     }
-    transfers_.resize(static_cast<std::size_t>(graph_.size()), -1);
     collective_of_.resize(static_cast<std::size_t>(graph_.collectives()), -1);
     find_joins();
-    seats_of_.resize(program.ranks.size());
     routes_of_.resize(program.ranks.size());
   }
 
   Instructions run() {
-    out_.order.reserve(graph_.order().size());
+    // Each rank's actions are looked up in their own order, so that putting all into theirs moves little.
+    drafts_.reserve(static_cast<std::size_t>(graph_.size()));
+    for (std::size_t r = 0; r < program_.ranks.size(); ++r) draft(Rank{r});
+    out_.order.reserve(instructions_);
     for (const std::int32_t node : graph_.order()) add(node);
     out_.lanes = lanes_.size();
     return std::move(out_);
   }
 
  private:
-  void add(std::int32_t node) {
-    const Dependencies::Place at = place(node);
-    const Rank rank = at.rank;
-    const Action& action = program_.ranks[rank.index()][static_cast<std::size_t>(at.index)];
+  /// What a node becomes.
+  struct Draft {
+    enum class Kind : std::uint8_t { nothing, compute, compute_and_join, post, send, wait, meet, finish };
+    Kind kind = Kind::nothing;
+    Account account = wait_other;
+    /// compute: price; post: route; send: transfer, from when its receive is posted.
+    std::int32_t operand = -1;
+  };
+
+  void draft(Rank rank) {
+    seats_.clear();
+    std::int32_t node = graph_.first_of(rank);
+    for (const Action& action : program_.ranks[rank.index()]) {
+      drafts_.push_back(draft_of(rank, action, node++));
+      if (drafts_.back().kind != Draft::Kind::nothing) ++instructions_;
+    }
+  }
+
+  Draft draft_of(Rank rank, const Action& action, std::int32_t node) {
+    using enum Draft::Kind;
     switch (action.op) {
       case Op::forward:
       case Op::recompute:
@@ -82,36 +99,66 @@ class Flattener {
       case Op::backward_input:
       case Op::backward_weight:
       case Op::step:
-        emit(Instruction::Kind::compute, account_of(action.op), at,
-             price(rank, action.stage, part_of(action.op)));
-        if (const auto join = joins_.find(node); join != joins_.end()) {
-          emit(Instruction::Kind::join, wait_other, at, collective(join->second));
-        }
-        break;
+        return {joins_.contains(node) ? compute_and_join : compute, account_of(action.op),
+                price(rank, action.stage, part_of(action.op))};
       case Op::post_receive:
-        emit(Instruction::Kind::post, wait_other, at, transfer(graph_.peer(node), rank, action.tag));
-        break;
+        return {post, wait_other, route(sender_of(node), rank, action.tag)};
       case Op::start_send:
-        // Its post_receive stands before it in the order, so the transfer has its number.
-        emit(Instruction::Kind::send, wait_other, at, transfers_[static_cast<std::size_t>(node)]);
-        break;
+        return {send, wait_other};
       case Op::wait_receive:
       case Op::wait_send:
-        emit(Instruction::Kind::wait, wait_account(action), at,
-             transfers_[static_cast<std::size_t>(graph_.peer(node))]);
-        break;
+        return {wait, wait_account(action)};
       case Op::agree_norm:
-        meet(graph_.peer(node), at);
-        break;
+        return {meet};
       case Op::reduce:
-        finish(graph_.peer(node), node);
-        break;
+        return {finish};
       case Op::load:
       case Op::report_loss:
       case Op::release:
         break;
     }
+    return {};
   }
+
+  void add(std::int32_t node) {
+    const Draft draft = drafts_[static_cast<std::size_t>(node)];
+    if (draft.kind == Draft::Kind::nothing) return;
+    const Dependencies::Place at = place(node);
+    switch (draft.kind) {
+      case Draft::Kind::compute:
+        emit(Instruction::Kind::compute, draft.account, at, draft.operand);
+        break;
+      case Draft::Kind::compute_and_join:
+        emit(Instruction::Kind::compute, draft.account, at, draft.operand);
+        emit(Instruction::Kind::join, wait_other, at, collective(joins_.at(node)));
+        break;
+      case Draft::Kind::post: {
+        const auto transfer = static_cast<std::int32_t>(out_.transfer_route.size());
+        out_.transfer_route.push_back(draft.operand);
+        transfer_of(graph_.peer(node)) = transfer;
+        emit(Instruction::Kind::post, wait_other, at, transfer);
+        break;
+      }
+      case Draft::Kind::send:
+        // Its post_receive stands before it in the order, so the transfer has its number.
+        emit(Instruction::Kind::send, wait_other, at, draft.operand);
+        break;
+      case Draft::Kind::wait:
+        emit(Instruction::Kind::wait, draft.account, at, transfer_of(graph_.peer(node)));
+        break;
+      case Draft::Kind::meet:
+        meet_all(graph_.peer(node), at);
+        break;
+      case Draft::Kind::finish:
+        finish_all(graph_.peer(node), node);
+        break;
+      case Draft::Kind::nothing:
+        break;
+    }
+  }
+
+  /// The number of the transfer that a start_send sends.
+  std::int32_t& transfer_of(std::int32_t start) { return drafts_[static_cast<std::size_t>(start)].operand; }
 
   /// The order stays on one rank for a while, so the rank is rarely looked for.
   Dependencies::Place place(std::int32_t node) {
@@ -119,28 +166,22 @@ class Flattener {
     return {here_, node - graph_.first_of(here_)};
   }
 
+  Rank sender_of(std::int32_t post) { return graph_.place(graph_.peer(post)).rank; }
+
   void emit(Instruction::Kind kind, Account account, Dependencies::Place at, std::int32_t operand) {
     out_.order.push_back({kind, account, at.rank.value, operand, at.index});
   }
 
+  /// The place of a price, with what the rank drafted now has priced before.
   std::int32_t price(Rank rank, StageId stage, Part part) {
-    auto& seats = seats_of_[rank.index()];  // one a stage it holds
-    auto found = std::find_if(seats.begin(), seats.end(), [&](std::int32_t seat) {
+    auto found = std::find_if(seats_.begin(), seats_.end(), [&](std::int32_t seat) {
       return out_.seats[static_cast<std::size_t>(seat)].stage == stage;
     });
-    if (found == seats.end()) {
-      found = seats.insert(found, static_cast<std::int32_t>(out_.seats.size()));
+    if (found == seats_.end()) {
+      found = seats_.insert(found, static_cast<std::int32_t>(out_.seats.size()));
       out_.seats.push_back(Seat{rank, stage});
     }
     return *found * part_count + part;
-  }
-
-  /// Numbers the transfer that `start` sends.
-  std::int32_t transfer(std::int32_t start, Rank receiver, const Tag& tag) {
-    const auto id = static_cast<std::int32_t>(out_.transfer_route.size());
-    transfers_[static_cast<std::size_t>(start)] = id;
-    out_.transfer_route.push_back(route(graph_.place(start).rank, receiver, tag));
-    return id;
   }
 
   std::int32_t route(Rank sender, Rank receiver, const Tag& tag) {
@@ -199,13 +240,13 @@ class Flattener {
 
   /// One instruction for all members. By the graph's edges all that stands before the collective on any of
   /// them has been passed when the first one is.
-  void meet(std::int32_t number, Dependencies::Place at) {
+  void meet_all(std::int32_t number, Dependencies::Place at) {
     if (collective_of_[static_cast<std::size_t>(number)] >= 0) return;
     emit(Instruction::Kind::collective, wait_other, at, collective(number));
   }
 
   /// All members' at once: whoever has nothing to add joins here, and before anybody waits.
-  void finish(std::int32_t number, std::int32_t node) {
+  void finish_all(std::int32_t number, std::int32_t node) {
     const auto& members = graph_.members(number);
     if (node != members.front()) return;
     const std::int32_t index = collective(number);
@@ -222,12 +263,13 @@ class Flattener {
   const LoweredProgram& program_;
   const Dependencies graph_;
   Instructions out_;
-  std::vector<std::int32_t> transfers_;      // per node: of a start_send the number of its transfer
-  std::vector<std::int32_t> collective_of_;  // per collective of the graph
+  std::vector<Draft> drafts_;                             // per node
+  std::size_t instructions_ = 0;                          // about
+  std::vector<std::int32_t> collective_of_;               // per collective of the graph
   std::unordered_map<std::int32_t, std::int32_t> joins_;  // from a backward's node to the graph's collective
   std::unordered_set<std::int32_t> fed_;                  // reduce nodes that a backward joins
   Rank here_{0};                                          // the rank last looked for
-  std::vector<std::vector<std::int32_t>> seats_of_;       // per rank
+  std::vector<std::int32_t> seats_;                       // of the rank drafted now, one a stage it holds
   std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };

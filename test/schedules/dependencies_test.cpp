@@ -163,6 +163,25 @@ TEST_CASE("any lists that wait for each other: the shortest cycle is found", "[d
   CHECK(lengths[3] >= 1);
 }
 
+TEST_CASE("what has no other end keeps nobody waiting, and whoever waited behind it goes on",
+          "[dependencies]") {
+  const LoweredProgram whole =
+      lower(find_schedule("1f1b").generate({.placement = Placement::straight(3), .group_sizes = {4}}));
+  int dropped = 0;
+  for (std::size_t r = 0; r < whole.ranks.size(); ++r) {
+    for (std::size_t i = 0; i < whole.ranks[r].size(); ++i) {
+      if (!is_transfer(whole.ranks[r][i].op)) continue;
+      LoweredProgram program = whole;
+      program.ranks[r].erase(program.ranks[r].begin() + static_cast<std::ptrdiff_t>(i));
+      const Dependencies dependencies(program);
+      CHECK_FALSE(dependencies.problems().empty());
+      CHECK(dependencies.acyclic());
+      ++dropped;
+    }
+  }
+  CHECK(dropped > 40);
+}
+
 TEST_CASE("a short cycle further on is shorter than the circle in which the ranks stand", "[dependencies]") {
   // Three ranks stand in a circle of three; behind it, ranks 0 and 1 would wait for each other.
   WaitingLists lists{{0, 3, 6, 8}, {}, {4, 7, 1, 5, 2}};

@@ -3,6 +3,8 @@
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <map>
 #include <set>
@@ -301,6 +303,18 @@ TEST_CASE("what cannot be generated is refused with the reason", "[generators]")
   CHECK(message([&] {
           (void)find_schedule("1f1", {"run.json", "/pipeline/schedule"});
         }).find("found \"1f1\"; did you mean \"1f1b\"?") != std::string::npos);
+  for (const char* name : {"zb_v", "v_half", "v_min"}) {
+    for (const int passes : {1, 3}) {
+      CAPTURE(name, passes);
+      CHECK(message([&] {
+              (void)find_schedule(name).generate(
+                  {.placement = Placement::zigzag(4, passes), .group_sizes = {8}});
+            })
+                .find(fmt::format("two stages on every rank, in a V: down the ranks and back up. Of these {} "
+                                  "stages the first pass goes over 4 ranks",
+                                  4 * passes)) != std::string::npos);
+    }
+  }
 }
 
 }  // namespace stagecraft

@@ -71,6 +71,15 @@ bool within(const Orders& orders, const MemoryLimit& limit) {
   return true;
 }
 
+bool same(const Orders& a, const Orders& b) {
+  const auto equal = [](const Compute& x, const Compute& y) {
+    return x.op == y.op && x.stage == y.stage && x.micro_batch == y.micro_batch;
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
+  });
+}
+
 }  // namespace
 
 TEST_CASE("list schedules never deadlock and keep within the memory", "[list_scheduler]") {
@@ -98,6 +107,13 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     RC_ASSERT(within(orders, limit));
     const auto value = replay(workload, orders);
     RC_ASSERT(value);
+    // Given up just below its makespan, and not before.
+    const auto timely = list_schedule_within(workload, limit, policy, value->makespan);
+    RC_ASSERT(timely.has_value());
+    RC_ASSERT(timely->value == *value);
+    RC_ASSERT(same(timely->orders, orders));
+    if (value->makespan > 0)
+      RC_ASSERT(!list_schedule_within(workload, limit, policy, value->makespan - 1).has_value());
     auto program = synchronous_program(ProgramHeader{"custom", SegmentKind::train, request.placement, {m}},
                                        orders, false);
     insert_recomputes(program, request.recompute);

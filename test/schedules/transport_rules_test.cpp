@@ -190,10 +190,10 @@ TEST_CASE("whether slots suffice is the same for the flow and for the graph of t
     const CostTable sizes = test::sizes_for(program.placement.stages());
     const LoweringOptions options{
         .sends_in_flight = *rc::gen::inRange(1, 3), .rules = rules, .costs = &sizes};
-    std::vector<RankScan> scans;
-    for (std::size_t r = 0; r < program.ranks.size(); ++r) scans.push_back(scan_rank(program, Rank{r}));
+    const auto scans = scan_ranks(program);
     const auto orders = post_orders(program, scans, rules);
-    const SlotFlow flow(program, scans, orders, options.sends_in_flight, rules, &sizes);
+    const TransferFlow transfers(program, scans, options.sends_in_flight);
+    const SlotFlow flow(program, scans, transfers, orders, rules, &sizes);
     SlotCounts counts;
     LoweringOptions chosen = options;
     for (std::size_t r = 0; r < scans.size(); ++r) {

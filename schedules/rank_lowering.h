@@ -1,0 +1,26 @@
+#pragma once
+
+// The last step of lowering: slots and waits laid over one rank's list, once it is known how many slots each
+// channel has (lowering.h says where everything goes).
+
+#include "schedules/lowering_scan.h"
+#include "schedules/post_plan.h"
+#include "schedules/program.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft {
+
+struct LoweredRank {
+  std::vector<Action> actions;
+  std::vector<SlotInfo> slots;
+};
+
+/// `scan` and `order` are of `list`; `slots` of each channel. No receive is read before it can be posted
+/// (posted_too_late).
+[[nodiscard]] LoweredRank lower_rank(const std::vector<Action>& list, const RankScan& scan,
+                                     const PostOrder& order, const std::vector<std::int32_t>& slots,
+                                     int sends_in_flight);
+
+}  // namespace stagecraft
