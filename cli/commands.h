@@ -19,10 +19,10 @@ void add_plan(CLI::App& app);
 void add_check(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_convert(CLI::App& app);
+void add_report(CLI::App& app);
 // With the engine only (STAGECRAFT_ENGINE=ON):
 void add_profile(CLI::App& app);
 void add_train(CLI::App& app);
-void add_report(CLI::App& app);
 void add_doctor(CLI::App& app);
 
 }  // namespace stagecraft::cli

@@ -5,7 +5,6 @@ namespace stagecraft::cli {
 void add_engine_verbs(CLI::App& app) {
   add_profile(app);
   add_train(app);
-  add_report(app);
   add_doctor(app);
 }
 

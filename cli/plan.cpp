@@ -2,20 +2,20 @@
 
 #include "cli/plan.h"
 
+#include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/replan.h"
+#include "cli/search_line.h"
 #include "schedules/base/files.h"
 #include "schedules/base/table.h"
+#include "schedules/base/text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <memory>
-#include <unistd.h>
 
 namespace stagecraft::cli {
 
@@ -36,7 +36,15 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
 
 namespace {
 
+/// "--micro-batches auto"
+constexpr const char* kAuto = "auto";
+
 struct PlanArguments {
+  ReplanOptions replan;
+  ChooseOptions choose;
+  std::string schedules = "1f1b";   ///< one, several, or all
+  std::string micro_batches = "8";  ///< a number, or "auto"
+  std::optional<std::int64_t> batch;
   std::string config;
   std::string profile;
   std::string cluster;
@@ -50,6 +58,7 @@ struct PlanArguments {
 /// The size to plan for: as asked, or the only one that was measured.
 std::int64_t size_of(const PlanArguments& arguments, const Profile& profile) {
   if (arguments.micro_batch_size) return *arguments.micro_batch_size;
+  if (arguments.micro_batches == kAuto) return profile.measurements.front().micro_batch;
   if (profile.measurements.size() == 1) return profile.measurements.front().micro_batch;
   std::vector<std::int64_t> sizes;
   for (const Measurement& measurement : profile.measurements) sizes.push_back(measurement.micro_batch);
@@ -66,7 +75,9 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
   if (given("--warmup-extra")) request.schedule.warmup_extra = arguments.request.schedule.warmup_extra;
   if (given("--virtual-stages")) request.virtual_stages = arguments.request.virtual_stages;
   request.search = arguments.request.search;
-  if (given("--micro-batches")) request.micro_batches = arguments.request.micro_batches;
+  if (given("--micro-batches") && arguments.micro_batches != kAuto) {
+    request.micro_batches = arguments.request.micro_batches;
+  }
   if (given("--micro-batch-size")) request.micro_batch_size = *arguments.micro_batch_size;
   if (given("--stages") || given("--cuts")) {
     request.stages = arguments.request.stages;
@@ -76,30 +87,6 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
       request.schedule.agree_norm && find_schedule(request.schedule.name).synchronous;
   return request;
 }
-
-/// "placement 3 of 9, best step 12.3 ms" on stderr while a search goes on; on a terminal only, and not before
-/// a second has passed.
-class SearchLine {
- public:
-  ~SearchLine() {
-    if (drawn_) fmt::print(stderr, "\r\033[K");
-  }
-  void show(const SearchProgress& progress) {
-    const auto now = Clock::now();
-    if (!terminal_ || now - last_ < std::chrono::milliseconds(drawn_ ? 100 : 1000)) return;
-    last_ = now;
-    drawn_ = true;
-    fmt::print(stderr, "\rsearching: placement {} of {}{}\033[K", progress.tried + 1, progress.placements,
-               std::isinf(progress.best.value) ? "" : ", best step " + format_duration(progress.best));
-    std::fflush(stderr);
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  bool drawn_ = false;
-  Clock::time_point last_ = Clock::now();
-};
 
 Json schema_of(const std::string& file) {
   if (file == "profile") return json::schema_of<Profile>();
@@ -115,22 +102,97 @@ std::string schedules_text() {
   return text;
 }
 
+/// What a run was planned with is in its plan: only inputs and outputs are to say.
+ReplanOptions replan_options(const PlanArguments& arguments, const CLI::App& command) {
+  for (const char* option : {"config", "--schedule", "--micro-batches", "--micro-batch-size", "--stages",
+                             "--cuts", "--virtual-stages", "--warmup-extra", "--vertical-sync"}) {
+    if (command.count(option) > 0) {
+      throw InputError(fmt::format("plan --replan keeps what the run's plan says: {} is not for it", option));
+    }
+  }
+  ReplanOptions options = arguments.replan;
+  options.profile = arguments.profile;
+  options.cluster = arguments.cluster;
+  options.output = arguments.output;
+  if (arguments.time_limit) options.search.time_limit = Seconds{*arguments.time_limit};
+  return options;
+}
+
+int micro_batches_of(const std::string& text) {
+  std::string_view left = text;
+  const auto number = take_number(left);
+  if (!number || !left.empty() || *number < 1 || *number > kMostMicroBatches) {
+    throw InputError({"--micro-batches", ""},
+                     fmt::format("\"{}\": expected 1 to {}, or \"{}\"", text, kMostMicroBatches, kAuto));
+  }
+  return *number;
+}
+
+/// Whether there is something to choose, rather than one schedule to plan.
+bool chooses(const PlanArguments& arguments) {
+  return arguments.choose.pareto || arguments.micro_batches == kAuto || arguments.schedules == "all" ||
+         arguments.schedules.find(',') != std::string::npos;
+}
+
+void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& base,
+            const PlanArguments& arguments, bool own_schedule, SearchLine& line) {
+  ChoiceRequest request{.schedules = own_schedule ? std::vector{base.schedule.name}
+                                                  : schedule_names(arguments.schedules, {"--schedule", ""}),
+                        .batchings = {{base.micro_batch_size, base.micro_batches}},
+                        .base = base};
+  request.progress = [&line](const std::string& schedule, int tried, int all) {
+    line.show(schedule, tried, all);
+  };
+  if (arguments.micro_batches == kAuto) {
+    request.batchings =
+        batchings_of(profile, arguments.batch.value_or(base.micro_batch_size * base.micro_batches));
+  }
+  ChooseOptions options = arguments.choose;
+  options.output = arguments.output;
+  choose_from(profile, cluster, request, options);
+}
+
+/// What the options say of one another, and of the schedule.
+void check_arguments(const PlanArguments& arguments) {
+  const bool several = chooses(arguments);
+  if (!several && !arguments.choose.svg.empty()) {
+    throw InputError({"--svg", ""}, "draws what there is to choose from: for --pareto, or several schedules");
+  }
+  if (arguments.batch && arguments.micro_batches != kAuto) {
+    throw InputError({"--batch", ""}, "says how many samples a step has: for --micro-batches auto");
+  }
+  if (arguments.micro_batches == kAuto && arguments.config.empty() && !arguments.batch) {
+    throw InputError({"--micro-batches", ""}, "auto: say with --batch how many samples a step has");
+  }
+  if (arguments.micro_batches == kAuto && arguments.micro_batch_size) {
+    throw InputError({"--micro-batch-size", ""}, "is what --micro-batches auto chooses: give one of the two");
+  }
+  if (several || !arguments.time_limit || !arguments.config.empty()) return;
+  if (!find_schedule(arguments.schedules, {"--schedule", ""}).searched) {
+    throw InputError({"--time-limit", ""},
+                     fmt::format("{} is not searched for: its plan takes no time; for --schedule auto",
+                                 arguments.schedules));
+  }
+}
+
 void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.schema.empty()) return print_json(schema_of(arguments.schema));
-  const Schedule& schedule = find_schedule(arguments.request.schedule.name, {"--schedule", ""});
-  if (arguments.time_limit) {
-    if (arguments.config.empty() && !schedule.searched) {
-      throw InputError(
-          {"--time-limit", ""},
-          fmt::format("{} is not searched for: its plan takes no time; for --schedule auto", schedule.name));
-    }
-    arguments.request.search.time_limit = Seconds{*arguments.time_limit};
-  }
+  if (!arguments.replan.run_dir.empty()) return replan(replan_options(arguments, command));
+  const bool several = chooses(arguments);
+  if (arguments.choose.pareto && command.count("--schedule") == 0) arguments.schedules = "all";
+  check_arguments(arguments);
+  PlanRequest& own = arguments.request;
+  own.schedule.name = schedule_names(arguments.schedules, {"--schedule", ""}).front();
+  if (arguments.micro_batches != kAuto) own.micro_batches = micro_batches_of(arguments.micro_batches);
+  if (arguments.time_limit) own.search.time_limit = Seconds{*arguments.time_limit};
   SearchLine line;
   arguments.request.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
   if (!arguments.config.empty()) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
-    plan_from(inputs.profile, inputs.cluster, merged(inputs.request, arguments, command), arguments.output);
+    const PlanRequest request = merged(inputs.request, arguments, command);
+    const bool own_schedule = command.count("--schedule") == 0 && !arguments.choose.pareto;
+    if (several) return choose(inputs.profile, inputs.cluster, request, arguments, own_schedule, line);
+    plan_from(inputs.profile, inputs.cluster, request, arguments.output);
     return;
   }
   if (arguments.profile.empty() || arguments.cluster.empty()) {
@@ -138,7 +200,8 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   }
   const Profile profile = read_profile(arguments.profile);
   const Cluster cluster = read_cluster(arguments.cluster);
-  arguments.request.micro_batch_size = size_of(arguments, profile);
+  own.micro_batch_size = size_of(arguments, profile);
+  if (several) return choose(profile, cluster, own, arguments, false, line);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
 
@@ -146,7 +209,6 @@ void plan(PlanArguments arguments, const CLI::App& command) {
 
 void add_plan(CLI::App& app) {
   const auto arguments = std::make_shared<PlanArguments>();
-  arguments->request.micro_batches = 8;
   CLI::App* command = app.add_subcommand("plan", "cut a profiled model into stages for a cluster");
   command
       ->add_option(
@@ -159,9 +221,17 @@ void add_plan(CLI::App& app) {
                    "cluster.json: devices, links, memory (default: the config's, or this machine)")
       ->type_name("FILE");
   command->add_option("-o,--output", arguments->output.path, "where the plan goes")->type_name("FILE");
-  command->add_option("--schedule", arguments->request.schedule.name, "one of those below")
+  command
+      ->add_option(
+          "--schedule", arguments->schedules,
+          "one of those below, or several: the fastest is taken; all: those that train as one device "
+          "would")
       ->capture_default_str()
-      ->type_name("NAME");
+      ->type_name("NAME,NAME,...|all");
+  command->add_flag("--pareto", arguments->choose.pareto,
+                    "all plans that no other beats in both time and memory (--schedule: default all)");
+  command->add_option("--svg", arguments->choose.svg, "a picture of time against memory")
+      ->type_name("FILE.svg");
   command->add_flag("--vertical-sync", arguments->request.schedule.vertical_sync,
                     "pipedream: one version of the weights a micro-batch on all stages");
   command
@@ -174,10 +244,14 @@ void add_plan(CLI::App& app) {
                    "1f1b: forwards more before the first backward; hides transfers, keeps as many more")
       ->type_name("N")
       ->check(CLI::Range(0, kMostMicroBatches));
-  command->add_option("--micro-batches", arguments->request.micro_batches, "of one optimizer step")
+  command
+      ->add_option("--micro-batches", arguments->micro_batches,
+                   "of one optimizer step; auto: of every size in the profile, so that --batch is filled")
       ->capture_default_str()
+      ->type_name("N|auto");
+  command->add_option("--batch", arguments->batch, "samples a step, for --micro-batches auto")
       ->type_name("N")
-      ->check(CLI::Range(1, kMostMicroBatches));
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   command
       ->add_option("--micro-batch-size", arguments->micro_batch_size,
                    "samples; a size in the profile (default: the only one there)")
@@ -195,6 +269,29 @@ void add_plan(CLI::App& app) {
       ->add_option("--cuts", arguments->request.cuts, "your own cuts: the first layers of stages 1, 2, ...")
       ->delimiter(',')
       ->type_name("I,J,...");
+  CLI::Option* replanned =
+      command
+          ->add_option("--replan", arguments->replan.run_dir,
+                       "whether another plan would pay for a run that has measured its stages")
+          ->type_name("RUN_DIR");
+  command
+      ->add_option_function<double>(
+          "--switch-seconds",
+          [arguments](double seconds) { arguments->replan.switch_cost = Seconds{seconds}; },
+          "--replan: what stopping and starting again costs (default: 60)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e9))
+      ->needs(replanned);
+  command
+      ->add_option_function<std::string>(
+          "--blame",
+          [arguments](const std::string& name) {
+            arguments->replan.blame = name == "layers" ? Blame::layers : Blame::devices;
+          },
+          "--replan: what slow stages are put down to in the plan that -o writes (default: devices)")
+      ->type_name("devices|layers")
+      ->check(CLI::IsMember({"devices", "layers"}))
+      ->needs(replanned);
   command->add_flag("--json", arguments->output.as_json,
                     "one JSON document: plan, others, what does not fit");
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")

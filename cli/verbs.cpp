@@ -8,6 +8,7 @@ void add_verbs(CLI::App& app) {
   add_check(app);
   add_simulate(app);
   add_convert(app);
+  add_report(app);
   add_engine_verbs(app);
 }
 

@@ -1,27 +1,16 @@
 #include "partitioner/pipedream/states.h"
 
+#include "partitioner/graph/dropped.h"
 #include "schedules/base/error.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <unordered_set>
+#include <utility>
 
 namespace stagecraft::pipedream {
 namespace {
-
-/// Nodes of the graph without those that have an empty list in `lists` and a description that begins so.
-std::vector<int> without_ends(const LayerGraph& graph, const std::vector<std::vector<int>>& lists,
-                              std::string_view description) {
-  std::vector<int> kept;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!lists[n].empty() || !graph.nodes[n].description.starts_with(description)) {
-      kept.push_back(static_cast<int>(n));
-    }
-  }
-  return kept;
-}
 
 class Walk {
  public:
@@ -115,12 +104,10 @@ class Walk {
 }  // namespace
 
 StateGraph make_states(const LayerGraph& graph) {
-  const std::vector<int> loaded = without_ends(graph, graph.predecessors(), "Input");
-  const LayerGraph without_inputs = subgraph(graph, loaded);
-  const std::vector<int> used = without_ends(without_inputs, without_inputs.successors(), "__getitem__");
+  Planned planned = without_dropped(graph);
   StateGraph result;
-  result.graph = subgraph(without_inputs, used);
-  for (const int node : used) result.original.push_back(loaded[static_cast<std::size_t>(node)]);
+  result.graph = std::move(planned.graph);
+  result.original = std::move(planned.original);
   if (result.graph.nodes.empty()) {
     throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
   }

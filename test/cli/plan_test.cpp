@@ -45,6 +45,46 @@ TEST_CASE("plan --json prints one document", "[plan]") {
   CHECK(json["infeasible"].empty());
 }
 
+TEST_CASE("plan over several schedules takes the fastest, --pareto shows time against memory", "[plan]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("plan.json");
+  const CommandResult several = plan({"--micro-batch-size", "8", "--schedule", "1f1b,zb_h1", "-o", path});
+  INFO(several.err);
+  REQUIRE(several.code == 0);
+  CHECK(says(several.out, "the fastest of each schedule"));
+  CHECK(stagecraft::json::parse_file(path)["schedule"]["name"] == "zb_h1");
+  CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
+
+  const std::string svg = folder.path("front.svg");
+  const CommandResult front =
+      plan({"--pareto", "--micro-batches", "auto", "--batch", "64", "--svg", svg, "--json"});
+  INFO(front.err);
+  REQUIRE(front.code == 0);
+  const Json choices = Json::parse(front.out)["choices"];
+  REQUIRE(choices.size() > 1);
+  for (std::size_t i = 1; i < choices.size(); ++i) {
+    CHECK(choices[i]["step_ms"] > choices[i - 1]["step_ms"]);
+    CHECK(choices[i]["memory_bytes"] < choices[i - 1]["memory_bytes"]);
+    CHECK(choices[i]["micro_batches"].get<int>() * choices[i]["micro_batch_size"].get<int>() == 64);
+  }
+  CHECK(says(stagecraft::test::read_text_file(svg), "</svg>"));
+
+  const auto refused = [](const std::vector<std::string>& more, const std::string& what) {
+    const CommandResult result = plan(more);
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK(says(result.err, what));
+  };
+  refused({"--micro-batches", "auto"}, "--batch");
+  refused({"--micro-batches", "many", "--micro-batch-size", "8"}, "\"many\": expected 1 to");
+  refused({"--micro-batches", "8x", "--micro-batch-size", "8"}, "\"8x\": expected 1 to");
+  refused({"--batch", "64", "--micro-batch-size", "8"}, "for --micro-batches auto");
+  refused({"--micro-batches", "auto", "--batch", "64", "--micro-batch-size", "8"}, "give one of the two");
+  refused({"--micro-batches", "auto", "--batch", "1"}, "which is what was measured");
+  refused({"--svg", svg, "--micro-batch-size", "8"}, "--pareto");
+  refused({"--schedule", "1f1b,zb_h9", "--micro-batch-size", "8"}, "zb_h1");
+}
+
 TEST_CASE("plan --help names every schedule", "[plan]") {
   const CommandResult help = stagecraft::test::stagecraft({"plan", "--help"});
   for (const char* name : {"fill_drain", "1f1b", "pipedream"}) CHECK(says(help.out, name));

@@ -119,6 +119,41 @@ TEST_CASE("train runs, and report compares", "[train]") {
   CHECK(Json::parse(json.out)["stage_times"].size() == 2);
 }
 
+TEST_CASE("plan --replan answers from a run what another plan would bring", "[train]") {
+  const ScratchFolder folder;
+  const Json config = tiny(folder);
+  REQUIRE(train(folder, config).code == 0);
+  const std::string profile = folder.path("profile.json");
+  REQUIRE(stagecraft::test::stagecraft({"profile", folder.write("run.json", config.dump()), "-o", profile})
+              .code == 0);
+  const std::string cluster = folder.write(
+      "cluster.json", R"({"levels": [{"count": 2, "link": {"latency_ms": 0.01, "bytes_per_second": 1e9}}]})");
+  std::vector<std::string> line{"plan",      "--replan", folder.path("run"), "--profile", profile,
+                                "--cluster", cluster};
+  const CommandResult text = stagecraft::test::stagecraft(line);
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(says(text.out, "If a device is slow"));
+  CHECK(says(text.out, "If the layers are slow"));
+  const std::string plan = folder.path("new.json");
+  line.insert(line.end(), {"--json", "--switch-seconds", "5", "--blame", "layers", "-o", plan});
+  const CommandResult json = stagecraft::test::stagecraft(line);
+  REQUIRE(json.code == 0);
+  const Json answers = Json::parse(json.out)["answers"];
+  REQUIRE(answers.size() == 2);
+  CHECK(Json::parse(json.out)["switch_ms"] == 5000);
+  CHECK(answers[1]["blame"] == "layers");
+  CHECK(stagecraft::json::parse_file(plan) == answers[1]["plan"]);
+  const double gain = answers[1]["gain_ms"];
+  CHECK(answers[1]["break_even_steps"].is_null() == (gain == 0));
+
+  line.insert(line.end(), {"--stages", "2"});
+  check_refused(stagecraft::test::stagecraft(line), 2, "keeps what the run's plan says");
+  check_refused(stagecraft::test::stagecraft({"plan", "--replan", folder.path("run")}), 2,
+                "--profile and --cluster");
+  check_refused(stagecraft::test::stagecraft({"plan", "--blame", "layers"}), 2, "--replan");
+}
+
 TEST_CASE("train --json prints one document, --print-config a config that runs", "[train]") {
   const ScratchFolder folder;
   const CommandResult result = train(folder, tiny(folder), {"--json"});

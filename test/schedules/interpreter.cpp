@@ -1,26 +1,17 @@
 #include "test/schedules/interpreter.h"
 
+#include "test/schedules/interpreter_layout.h"
+#include "test/schedules/interpreter_wires.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <random>
 #include <set>
-#include <stdexcept>
-#include <tuple>
 
 namespace stagecraft::test {
 namespace {
-
-/// Thrown for whatever an engine could not carry out, or would carry out wrongly.
-struct Wrong : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-void require(bool holds, const char* what) {
-  if (!holds) throw Wrong(what);
-}
 
 template <class... Parts>
 Symbol made_of(Parts... parts) {
@@ -88,7 +79,7 @@ class Interpreter {
  public:
   Interpreter(const LoweredProgram& program, unsigned seed, const TransportRules& rules,
               const CostTable* costs)
-      : program_(program), rules_(rules), costs_(costs), random_(seed) {}
+      : program_(program), layout_(program), wires_(layout_, rules, costs), random_(seed) {}
 
   Outcome run() {
     try {
@@ -104,44 +95,12 @@ class Interpreter {
   }
 
  private:
-  // --- the placement, read afresh -----------------------------------------------------------------------
-  int stages() const { return static_cast<int>(program_.placement.ranks.size()); }
-  bool last(int stage) const { return stage == stages() - 1; }
-  int micro_batches() const { return total_; }
-
-  int owner(int stage, int mb) const {
-    require(stage >= 0 && stage < stages() && mb >= 0 && mb < total_, "stage or micro-batch out of range");
-    const auto& replicas = program_.placement.ranks[static_cast<std::size_t>(stage)];
-    return replicas[static_cast<std::size_t>(mb) % replicas.size()].value;
-  }
-
-  int group_of(int mb) const {
-    int group = 0;
-    for (int end = program_.group_sizes[0]; mb >= end;
-         end += program_.group_sizes[static_cast<std::size_t>(group)])
-      ++group;
-    return group;
-  }
-
-  std::pair<int, int> ends(const Tag& t) const {
-    if (t.payload == Payload::loss) {
-      require(t.from.value == stages() - 1 && t.to.value == 0,
-              "a loss goes from the last stage to the first");
-      const auto& replicas = program_.placement.ranks.back();
-      require(t.index >= 0 && t.index < static_cast<int>(replicas.size()), "no such replica");
-      return {replicas[static_cast<std::size_t>(t.index)].value, program_.placement.ranks[0][0].value};
-    }
-    require(t.index == 0, "a boundary has one tensor");
-    return {owner(t.from.value, t.micro_batch.value), owner(t.to.value, t.micro_batch.value)};
-  }
-
   // --- running ------------------------------------------------------------------------------------------
   void start() {
-    for (const int size : program_.group_sizes) total_ += size;
     require(program_.ranks.size() == program_.slots.size(), "lists and slot tables differ in number");
     ranks_.resize(program_.ranks.size());
     for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].slots.resize(program_.slots[r].size());
-    for (int s = 0; s < stages(); ++s) {
+    for (int s = 0; s < layout_.stages(); ++s) {
       for (const Rank rank : program_.placement.ranks[static_cast<std::size_t>(s)]) {
         ranks_.at(rank.index()).stages[s].versions = {made_of(weights, s)};
       }
@@ -154,7 +113,9 @@ class Interpreter {
     for (std::size_t r = 0; r < order.size(); ++r) order[r] = static_cast<int>(r);
     std::shuffle(order.begin(), order.end(), random_);
     for (const int rank : order) {
-      if (random_() % 2 == 0) arrive_somewhere();
+      if (random_() % 2 == 0) {
+        if (const auto now = wires_.any_arrival(random_)) write(*now);
+      }
       RankState& mine = ranks_[static_cast<std::size_t>(rank)];
       const auto& list = program_.ranks[static_cast<std::size_t>(rank)];
       if (mine.next == list.size() || !carry_out(rank, list[mine.next])) continue;
@@ -178,11 +139,7 @@ class Interpreter {
         outcome_.statistics[{stage, static_cast<int>(r)}] = state.statistics;
       }
     }
-    for (const auto& [name, channel] : channels_) {
-      // It would meet a receive of the next segment.
-      require(channel.buffer.empty() && channel.ends[0].empty() && channel.ends[1].empty(),
-              "nobody receives a message");
-    }
+    wires_.require_empty();
   }
 
   /// False: the action has to wait.
@@ -242,9 +199,9 @@ class Interpreter {
   }
 
   void load(RankState& mine, const Action& a) {
-    require(a.stage.value == 0 || last(a.stage.value), "no data for this stage");
+    require(a.stage.value == 0 || layout_.last(a.stage.value), "no data for this stage");
     stage(mine, a.stage);
-    owner(a.stage.value, a.micro_batch.value);
+    layout_.require_work(a.stage.value, a.micro_batch.value);
     const Work work{a.stage.value, a.micro_batch.value};
     require(mine.ever_loaded.insert(work).second, "the data was already taken");
     mine.loaded.insert(work);
@@ -271,7 +228,7 @@ class Interpreter {
     const int s = a.stage.value;
     const int mb = a.micro_batch.value;
     if (s == 0) return made_of(data, mb);
-    if (owner(s - 1, mb) != owner(s, mb)) return read(mine, a.slot);
+    if (layout_.owner(s - 1, mb) != layout_.owner(s, mb)) return read(mine, a.slot);
     require(mine.outputs.contains({s - 1, mb}), "the previous stage's forward is not done");
     static_cast<void>(rank);
     return mine.outputs[{s - 1, mb}];
@@ -284,9 +241,10 @@ class Interpreter {
   void forward(int rank, RankState& mine, const Action& a) {
     StageState& state = stage(mine, a.stage);
     const int mb = a.micro_batch.value;
-    owner(a.stage.value, mb);
+    layout_.require_work(a.stage.value, mb);
     const Work work{a.stage.value, mb};
-    if (a.stage.value == 0 || last(a.stage.value)) require(mine.loaded.erase(work) == 1, "data not loaded");
+    if (a.stage.value == 0 || layout_.last(a.stage.value))
+      require(mine.loaded.erase(work) == 1, "data not loaded");
     Kept kept;
     kept.input = input_of(rank, mine, a);
     kept.weights = weights_of(mine, a);
@@ -294,8 +252,8 @@ class Interpreter {
     if (a.slot.valid()) kept.slot = a.slot.value;
     require(!mine.outputs.contains(work), "a second forward");
     mine.outputs[work] = kept.output;
-    if (last(a.stage.value)) {
-      Symbol& sum = mine.losses.try_emplace(group_of(mb), nothing).first->second;
+    if (layout_.last(a.stage.value)) {
+      Symbol& sum = mine.losses.try_emplace(layout_.group_of(mb), nothing).first->second;
       sum = made_of(sum, loss, kept.output);
     }
     if (program_.kind == SegmentKind::validate) return;
@@ -331,8 +289,9 @@ class Interpreter {
     const int s = a.stage.value;
     const int mb = a.micro_batch.value;
     kept.gradient = made_of(loss, mb);
-    if (!last(s) && owner(s + 1, mb) != owner(s, mb)) kept.gradient = read(mine, a.slot);
-    if (!last(s) && owner(s + 1, mb) == owner(s, mb)) {
+    if (!layout_.last(s) && layout_.owner(s + 1, mb) != layout_.owner(s, mb))
+      kept.gradient = read(mine, a.slot);
+    if (!layout_.last(s) && layout_.owner(s + 1, mb) == layout_.owner(s, mb)) {
       require(mine.input_gradients.contains({s + 1, mb}), "the next stage's backward is not done");
       kept.gradient = mine.input_gradients[{s + 1, mb}];
     }
@@ -346,7 +305,7 @@ class Interpreter {
     check_kept(mine, a, kept);
     const int s = a.stage.value;
     const int mb = a.micro_batch.value;
-    if (!last(s) && owner(s + 1, mb) != owner(s, mb)) {
+    if (!layout_.last(s) && layout_.owner(s + 1, mb) != layout_.owner(s, mb)) {
       require(read(mine, a.slot) == kept.gradient, "the output's gradient is gone");
     }
     Accumulation& sum = stage(mine, a.stage).accumulation;
@@ -426,7 +385,7 @@ class Interpreter {
     require(g >= 0 && g < static_cast<int>(program_.group_sizes.size()), "no such group");
     const int printer = program_.placement.ranks[0][0].value;
     if (rank != printer) {
-      require(last(a.stage.value) && mine.losses.contains(g), "nothing to report");
+      require(layout_.last(a.stage.value) && mine.losses.contains(g), "nothing to report");
       require(mine.reported.emplace(g, mine.losses[g]).second, "a second report");
       return;
     }
@@ -437,13 +396,13 @@ class Interpreter {
     Symbol all = nothing;
     const auto& replicas = program_.placement.ranks.back();
     for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
-      if (!takes_part(replica, replicas.size(), g)) continue;
+      if (!layout_.takes_part(replica, replicas.size(), g)) continue;
       if (replicas[replica].value == printer) {
         require(mine.losses.contains(g), "no loss yet");
         all = made_of(all, mine.losses[g]);
         continue;
       }
-      const Tag wanted{Payload::loss, StageId{stages() - 1}, StageId{0}, MicroBatch{g},
+      const Tag wanted{Payload::loss, StageId{layout_.stages() - 1}, StageId{0}, MicroBatch{g},
                        static_cast<std::int32_t>(replica)};
       const auto found = std::find_if(mine.slots.begin(), mine.slots.end(), [&](const SlotState& s) {
         return s.state == SlotState::full && s.content && s.tag == wanted;
@@ -454,95 +413,14 @@ class Interpreter {
     require(outcome_.reports.emplace(g, all).second, "a second report");
   }
 
-  bool takes_part(std::size_t replica, std::size_t width, int group) const {
-    for (int mb = 0; mb < total_; ++mb) {
-      if (static_cast<std::size_t>(mb) % width == replica && group_of(mb) == group) return true;
-    }
-    return false;
-  }
-
   // --- transfers ----------------------------------------------------------------------------------------
-  struct Posted {
-    int rank;
-    Slot slot;
-  };
-  struct Arriving {
-    Posted where;
-    Tag tag;
-    Symbol content;
-  };
-  /// Sender and receiver (where a pair shares one order: the lower rank first), and what else keeps it apart.
-  using Channel = std::tuple<int, int, int, int, int>;
-  /// A sent message that is not received.
-  struct Buffered {
-    Tag tag;
-    std::size_t number;  ///< in its channel
-    Symbol content;
-    std::int64_t bytes;
-    bool taken = false;
-  };
-  /// What one end has launched and is not over.
-  struct Launched {
-    bool sends;
-    Tag tag;
-    Symbol content;
-    Posted where;
-  };
-  struct ChannelState {
-    std::vector<Posted> posted;
-    std::size_t sent = 0;
-    std::deque<Buffered> buffer;
-    std::deque<Launched> ends[2];
-  };
-
-  bool launches() const { return rules_.sends == TransportRules::Sends::launched; }
-  bool tags() const { return rules_.matching == TransportRules::Matching::tagged && !launches(); }
-
-  Channel channel_of(int from, int to, const Tag& t) const {
-    const auto payload = static_cast<int>(t.payload);
-    switch (rules_.channels) {
-      case TransportRules::Channels::boundary:
-        return {from, to, payload, t.from.value, t.to.value};
-      case TransportRules::Channels::payload:
-        return {from, to, payload, -1, -1};
-      case TransportRules::Channels::pair:
-        break;
-    }
-    if (launches() && from > to) std::swap(from, to);
-    return {from, to, -1, -1, -1};
-  }
-
-  std::optional<std::int64_t> bytes_of(const Tag& t) const {
-    if (costs_ == nullptr) return std::nullopt;
-    if (t.payload == Payload::loss) return costs_->loss.value;
-    const auto to = t.to.index();
-    return (t.payload == Payload::activation ? costs_->stages.at(to).input : costs_->stages.at(to).output)
-        .value;
-  }
-
   void post(int rank, RankState& mine, const Action& a) {
-    const auto [from, to] = ends(a.tag);
-    require(to == rank && from != rank, "a receive on the wrong rank");
     SlotState& s = slot(mine, a.slot);
     const SlotInfo& info = program_.slots[static_cast<std::size_t>(rank)][a.slot.index()];
     require(info == SlotInfo{a.tag.payload, a.tag.from, a.tag.to, a.tag.index}, "a slot of another boundary");
     require(s.state == SlotState::free, "a receive into a slot that is in use");
-    require(posted_.try_emplace(a.tag, Posted{rank, a.slot}).second, "a second receive of the same tag");
+    wires_.post(rank, a.slot, a.tag);
     s = {SlotState::pending, std::nullopt, a.tag};
-    ChannelState& channel = channels_[channel_of(from, to, a.tag)];
-    if (launches()) {
-      const bool second = rules_.channels != TransportRules::Channels::pair || rank > from;
-      channel.ends[second ? 1 : 0].push_back({false, a.tag, 0, {rank, a.slot}});
-      return;
-    }
-    const std::size_t number = channel.posted.size();
-    channel.posted.push_back({rank, a.slot});
-    for (Buffered& message : channel.buffer) {
-      if (message.taken || (tags() ? message.tag != a.tag : message.number != number)) continue;
-      arriving_.push_back({{rank, a.slot}, message.tag, message.content});
-      message.taken = true;
-    }
-    while (!channel.buffer.empty() && channel.buffer.front().taken) channel.buffer.pop_front();
   }
 
   Symbol sent_tensor(RankState& mine, const Tag& t) {
@@ -558,95 +436,31 @@ class Interpreter {
   }
 
   bool start_send(int rank, RankState& mine, const Action& a) {
-    const auto [from, to] = ends(a.tag);
-    require(from == rank && to != rank, "a send on the wrong rank");
-    const Symbol content = sent_tensor(mine, a.tag);
-    if (tags() && sent_.contains(a.tag)) return false;
-    ChannelState& channel = channels_[channel_of(from, to, a.tag)];
-    if (launches()) {
-      require(mine.sending.insert(a.tag).second, "a second send before the first is over");
-      const bool second = rules_.channels == TransportRules::Channels::pair && rank > to;
-      channel.ends[second ? 1 : 0].push_back({true, a.tag, content, {}});
-      return true;
-    }
-    std::optional<Posted> where;
-    if (!tags() && channel.posted.size() > channel.sent) where = channel.posted[channel.sent];
-    if (tags() && posted_.contains(a.tag)) where = posted_.at(a.tag);
-    if (eager(a.tag)) {
-      if (!buffer(channel, a.tag, content, where.has_value())) return false;
-    } else if (!where) {
-      return false;
-    }
-    if (where) arriving_.push_back({*where, a.tag, content});
-    ++channel.sent;
-    sent_.insert(a.tag);
-    mine.sending.insert(a.tag);
+    if (!wires_.start_send(rank, a.tag, sent_tensor(mine, a.tag))) return false;
+    const bool first = mine.sending.insert(a.tag).second;
+    require(first || !wires_.launches(), "a second send before the first is over");
     return true;
-  }
-
-  bool eager(const Tag& t) const {
-    const auto bytes = bytes_of(t);
-    for (const auto& most : {rules_.eager_limit, rules_.eager_buffer}) {
-      if (most && (!bytes || *bytes > most->value)) return false;
-    }
-    return rules_.sends == TransportRules::Sends::eager;
-  }
-
-  /// False: there is no room. The buffer is a ring: what is taken still lies there until all before it are.
-  bool buffer(ChannelState& channel, const Tag& t, Symbol content, bool taken) {
-    const std::int64_t bytes = bytes_of(t).value_or(0);
-    std::int64_t held = bytes;
-    for (const Buffered& message : channel.buffer) held += message.bytes;
-    if (rules_.eager_buffer && held > rules_.eager_buffer->value) return false;
-    channel.buffer.push_back({t, channel.sent, content, bytes, taken});
-    while (!channel.buffer.empty() && channel.buffer.front().taken) channel.buffer.pop_front();
-    return true;
-  }
-
-  /// Launched operations whose two ends have both come to the head of their channel.
-  void complete_launched() {
-    for (auto& [name, channel] : channels_) {
-      auto& [first, second] = channel.ends;
-      while (!first.empty() && !second.empty() && first.front().sends != second.front().sends) {
-        const Launched& send = first.front().sends ? first.front() : second.front();
-        const Launched& receive = first.front().sends ? second.front() : first.front();
-        arriving_.push_back({receive.where, send.tag, send.content});
-        over_.insert(send.tag);
-        first.pop_front();
-        second.pop_front();
-      }
-    }
   }
 
   bool wait_send(RankState& mine, const Action& a) {
     require(mine.sending.contains(a.tag), "wait for a send that was not started");
-    if (launches()) {
-      complete_launched();
-      if (over_.erase(a.tag) == 0) return false;
-    }
+    if (!wires_.send_over(a.tag)) return false;
     mine.sending.erase(a.tag);
     return true;
   }
 
-  void arrive(std::size_t which) {
-    const Arriving now = arriving_[which];
-    arriving_.erase(arriving_.begin() + static_cast<std::ptrdiff_t>(which));
+  void write(const Arrival& now) {
     SlotState& s = ranks_[static_cast<std::size_t>(now.where.rank)].slots[now.where.slot.index()];
-    require(s.state == SlotState::pending && !s.content && (!tags() || s.tag == now.tag),
+    require(s.state == SlotState::pending && !s.content && (!wires_.tags() || s.tag == now.tag),
             "a slot is written while it is in use");
     s.content = now.content;
-  }
-
-  void arrive_somewhere() {
-    if (!arriving_.empty()) arrive(random_() % arriving_.size());
   }
 
   bool wait_receive(int rank, RankState& mine, const Action& a) {
     SlotState& s = slot(mine, a.slot);
     require(s.state == SlotState::pending && s.tag == a.tag, "wait for what was not posted");
-    if (launches()) complete_launched();
-    for (std::size_t i = 0; i < arriving_.size() && !s.content; ++i) {
-      if (arriving_[i].where.rank == rank && arriving_[i].where.slot == a.slot) arrive(i);
+    if (!s.content) {
+      if (const auto now = wires_.arrival_at(rank, a.slot)) write(*now);
     }
     if (!s.content) return false;
     s.state = SlotState::full;
@@ -660,15 +474,10 @@ class Interpreter {
   }
 
   const LoweredProgram& program_;
-  const TransportRules rules_;
-  const CostTable* costs_;
+  const Layout layout_;
+  Wires wires_;
   std::mt19937 random_;
-  int total_ = 0;
   std::vector<RankState> ranks_;
-  std::map<Tag, Posted> posted_;
-  std::set<Tag> sent_, over_;
-  std::map<Channel, ChannelState> channels_;
-  std::vector<Arriving> arriving_;
   Outcome outcome_;
 };
 

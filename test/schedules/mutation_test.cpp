@@ -307,8 +307,8 @@ TEST_CASE("no mutation that goes wrong is accepted", "[mutation]") {
   std::map<std::string, Count> counts;
   const auto seed = seed_of_run();
   INFO("seed " << seed);
-  mutate_all(test::program_grid(test::straight_placements()), 4, seed, counts);
-  mutate_all(test::program_grid(test::odd_placements()), 3, seed + 1, counts);
+  mutate_all(test::program_grid(test::straight_placements()), 2, seed, counts);
+  mutate_all(test::program_grid(test::odd_placements()), 2, seed + 1, counts);
   Count all;
   // Accepted are those that do the same as before under every timing tried; refused, right: see above.
   fmt::print("{:24} {:>8} {:>8} {:>8} {:>8} {:>16}\n", "mutation", "made", "wrong", "refused", "accepted",

@@ -1,6 +1,7 @@
 // Pictures: SVG and text of simulated programs, and the memory curve over time.
 
 #include "schedules/checker.h"
+#include "schedules/pictures/front.h"
 #include "schedules/pictures/shares.h"
 #include "schedules/pictures/svg.h"
 #include "schedules/pictures/text.h"
@@ -242,6 +243,26 @@ TEST_CASE("pictures of many ranks and of long programs stay small and say what t
   CHECK(says(most, "128 of 200 ranks drawn"));
   CHECK(says(most, ">rank 0: stage 0</text>"));
   CHECK(says(most, ">rank 199: stage 199</text>"));
+}
+
+TEST_CASE("a picture of time against memory has the front, its labels and what is near it", "[pictures]") {
+  const auto point = [](double ms, std::int64_t mib, const char* label, bool on_front) {
+    return FrontPoint{Seconds{ms / 1e3}, Bytes{mib << 20}, label, on_front};
+  };
+  std::vector<FrontPoint> points{point(100, 80, "fast & big", true), point(120, 40, "between", true),
+                                 point(160, 20, "small", true), point(130, 60, "beaten", false),
+                                 point(9000, 60, "far off", false)};
+  const std::string svg = front_svg("plans", points, Bytes{90 << 20});
+  CHECK(well_formed_xml(svg));
+  CHECK(count(svg, "r=\"4.5\"") == 3);
+  CHECK(count(svg, "r=\"3\"") == 1);  // the one far off is not drawn, and said so
+  CHECK(says(svg, "1 plans are worse than the picture shows"));
+  CHECK(says(svg, ">fast &amp; big<"));
+  CHECK(says(svg, "<title>beaten: 130.00 ms, 60.0 MiB</title>"));
+  CHECK(says(svg, "a device has 90.0 MiB"));
+  CHECK_FALSE(says(front_svg("plans", points, Bytes{std::int64_t{1} << 40}), "a device has"));
+  CHECK(well_formed_xml(front_svg("one", {point(5, 1, "one", true)})));
+  CHECK(well_formed_xml(front_svg("nothing", {point(0, 0, "nothing", true)})));
 }
 
 TEST_CASE("several panels share one axis", "[pictures]") {

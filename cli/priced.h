@@ -1,0 +1,43 @@
+#pragma once
+
+// What `simulate` finds out about one schedule: every rank's times, with and without links, where they go,
+// and how much they vary.
+
+#include "cli/subject.h"
+#include "schedules/base/json.h"
+#include "schedules/pictures/panel.h"
+#include "schedules/simulator.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft::cli {
+
+struct PriceRequest {
+  std::optional<int> steps;  ///< absent: one, or for an asynchronous schedule until it is steady
+  Jitter jitter{.samples = 0};
+  bool draws = false;  ///< the panel is wanted
+};
+
+/// A simulation of all steps asked for.
+struct Priced {
+  Simulation simulation;
+  Simulation free_links;
+  std::vector<LostTime> lost;    ///< a rank
+  std::vector<Seconds> samples;  ///< makespans with jitter, ascending; empty unless asked for
+  Panel panel;                   ///< empty unless somebody draws it
+  int steps = 1;
+  std::optional<Seconds> steady_step;  ///< asynchronous only: what a further step adds
+};
+
+/// Throws RefusedError for a program that cannot be proved safe, memory apart; InputError where times are to
+/// vary and nothing says how much.
+[[nodiscard]] Priced price(const Subject& subject, const PriceRequest& request);
+
+/// The tables; `picture` comes between headline and tables.
+[[nodiscard]] std::string priced_text(const Subject& subject, const Priced& priced,
+                                      const std::string& picture);
+[[nodiscard]] Json priced_json(const Subject& subject, const Priced& priced);
+
+}  // namespace stagecraft::cli

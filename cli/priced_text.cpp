@@ -1,0 +1,174 @@
+// Tables and JSON of `simulate`.
+
+#include "cli/priced.h"
+#include "schedules/base/statistics.h"
+#include "schedules/base/table.h"
+#include "schedules/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft::cli {
+namespace {
+
+/// The makespan below which `share` of the samples lie.
+Seconds quantile_of(const std::vector<Seconds>& samples, double share) {
+  std::vector<double> values;
+  for (const Seconds sample : samples) values.push_back(sample.value);
+  return Seconds{quantile(std::move(values), share)};
+}
+
+std::string stages_of(const Subject& subject, std::size_t rank) {
+  std::string text;
+  for (const StageId stage : subject.program.placement.stages_of(Rank{rank}))
+    text += fmt::format("{}{}", text.empty() ? "" : ",", stage.value);
+  return text;
+}
+
+double busy_share(const RankTimes& rank, const Simulation& simulation) {
+  return simulation.makespan > Seconds{} ? rank.busy() / simulation.makespan : 0;
+}
+
+/// An all-reduce of each stage that has replicas, in whole.
+struct Reduction {
+  StageId stage;
+  int width;
+  AllReduce time;
+};
+
+std::vector<Reduction> reductions(const Subject& subject) {
+  std::vector<Reduction> all;
+  const CostTable& costs = *subject.costs();
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    std::vector<Rank> members = subject.program.placement.ranks[s];
+    if (members.size() < 2) continue;
+    std::sort(members.begin(), members.end());
+    all.push_back({StageId{s}, static_cast<int>(members.size()),
+                   all_reduce(costs.network, members, costs.stages[s].parameters)});
+  }
+  return all;
+}
+
+Json lost_json(const LostTime& lost) {
+  return {{"imbalance_ms", lost.imbalance.value * 1e3},
+          {"dependency_ms", lost.dependency.value * 1e3},
+          {"exposed_transfer_ms", lost.exposed_transfer.value * 1e3},
+          {"blocked_send_ms", lost.blocked_send.value * 1e3},
+          {"memory_ms", lost.memory.value * 1e3},
+          {"barrier_ms", lost.barrier.value * 1e3}};
+}
+
+}  // namespace
+
+std::string priced_text(const Subject& subject, const Priced& priced, const std::string& picture) {
+  const Simulation& simulation = priced.simulation;
+  const Simulation& free = priced.free_links;
+  const int steps = priced.steps;
+  std::string text = headline(subject) + "\n\n" + picture;
+  const double added = free.makespan > Seconds{} ? simulation.makespan / free.makespan - 1 : 0;
+  Table summary({"<", "simulated", "free links", "<"});
+  summary.row({steps == 1 ? "makespan" : fmt::format("makespan of {} steps", steps),
+               format_duration(simulation.makespan), format_duration(free.makespan),
+               fmt::format("communication adds {}", format_percent(added))});
+  if (steps > 1) {
+    summary.row({"a step, on average", format_duration(simulation.makespan / steps),
+                 format_duration(free.makespan / steps),
+                 subject.synchronous ? "" : "fill and drain included"});
+  }
+  if (priced.steady_step) {
+    summary.row({"a step, once steady", format_duration(*priced.steady_step), "", "what one more step adds"});
+  }
+  if (!priced.samples.empty()) {
+    const std::string of = fmt::format("of {} samples{}", priced.samples.size(),
+                                       subject.synchronous && steps > 1 ? " of one step" : "");
+    summary.row({"with jitter, median", format_duration(quantile_of(priced.samples, 0.5)), "", of});
+    summary.row({"with jitter, 95 %", format_duration(quantile_of(priced.samples, 0.95)), "", of});
+  }
+  summary.row({"bubble", format_percent(simulation.bubble), format_percent(free.bubble),
+               "idle share of the mean rank"});
+  text += summary.text();
+  text += fmt::format("\nTimes in ms{}:\n", steps > 1 ? ", all steps together" : "");
+  Table table({"rank", "stage", "forward", "backward", "step", "wait activation", "wait gradient",
+               "wait send", "wait other", "idle at end", "busy"});
+  for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
+    const RankTimes& rank = simulation.ranks[r];
+    table.row({std::to_string(r), stages_of(subject, r), format_ms(rank.forward), format_ms(rank.backward),
+               format_ms(rank.step), format_ms(rank.wait_activation), format_ms(rank.wait_gradient),
+               format_ms(rank.wait_send), format_ms(rank.wait_other), format_ms(rank.idle_end),
+               format_percent(busy_share(rank, simulation))});
+  }
+  text += table.text();
+  text += "\nWhy ranks are idle, in ms (docs/simulator.md):\n";
+  Table lost(
+      {"rank", "imbalance", "dependency", "exposed transfer", "blocked send", "memory", "barrier", "idle"});
+  for (std::size_t r = 0; r < priced.lost.size(); ++r) {
+    const LostTime& rank = priced.lost[r];
+    lost.row({std::to_string(r), format_ms(rank.imbalance), format_ms(rank.dependency),
+              format_ms(rank.exposed_transfer), format_ms(rank.blocked_send), format_ms(rank.memory),
+              format_ms(rank.barrier), format_ms(rank.total())});
+  }
+  text += lost.text();
+  const std::vector<Reduction> reduced = reductions(subject);
+  if (!reduced.empty()) text += "\nGradients summed over replicas, by the faster of two ways:\n";
+  for (const Reduction& reduction : reduced) {
+    const AllReduce& time = reduction.time;
+    text += fmt::format("  stage {} over {} ranks: ring {}, by level {}; {}\n", reduction.stage.value,
+                        reduction.width, format_duration(time.ring),
+                        time.by_level ? format_duration(*time.by_level) : "-",
+                        time.uses_levels() ? "by level" : "ring");
+  }
+  return text;
+}
+
+Json priced_json(const Subject& subject, const Priced& priced) {
+  const Simulation& simulation = priced.simulation;
+  const ScheduleProgram& program = subject.program;
+  Json json{
+      {"file", subject.path},
+      {"schedule", program.schedule},
+      {"stages", program.placement.stages()},
+      {"ranks", program.placement.world()},
+      {"micro_batches", program.group_sizes.front()},
+      {"steps", priced.steps},
+      {"makespan_ms", simulation.makespan.value * 1e3},
+      {"bubble", simulation.bubble},
+      {"free_links",
+       {{"makespan_ms", priced.free_links.makespan.value * 1e3}, {"bubble", priced.free_links.bubble}}}};
+  if (priced.steady_step) json["steady_step_ms"] = priced.steady_step->value * 1e3;
+  if (!priced.samples.empty()) {
+    json["jitter"] = {{"samples", priced.samples.size()},
+                      {"makespan_p50_ms", quantile_of(priced.samples, 0.5).value * 1e3},
+                      {"makespan_p95_ms", quantile_of(priced.samples, 0.95).value * 1e3}};
+  }
+  for (const Reduction& reduction : reductions(subject)) {
+    const AllReduce& time = reduction.time;
+    json["reductions"].push_back({{"stage", reduction.stage.value},
+                                  {"ranks", reduction.width},
+                                  {"ring_ms", time.ring.value * 1e3},
+                                  {"by_level_ms", time.by_level ? Json(time.by_level->value * 1e3) : Json()},
+                                  {"used", time.uses_levels() ? "by_level" : "ring"}});
+  }
+  json["rank_times"] = Json::array();
+  for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
+    const RankTimes& rank = simulation.ranks[r];
+    Json stages = Json::array();
+    for (const StageId stage : program.placement.stages_of(Rank{r})) stages.push_back(stage.value);
+    json["rank_times"].push_back(Json{{"rank", r},
+                                      {"stages", std::move(stages)},
+                                      {"forward_ms", rank.forward.value * 1e3},
+                                      {"backward_ms", rank.backward.value * 1e3},
+                                      {"step_ms", rank.step.value * 1e3},
+                                      {"wait_activation_ms", rank.wait_activation.value * 1e3},
+                                      {"wait_gradient_ms", rank.wait_gradient.value * 1e3},
+                                      {"wait_send_ms", rank.wait_send.value * 1e3},
+                                      {"wait_other_ms", rank.wait_other.value * 1e3},
+                                      {"idle_at_end_ms", rank.idle_end.value * 1e3},
+                                      {"lost", lost_json(priced.lost[r])},
+                                      {"busy", busy_share(rank, simulation)}});
+  }
+  return json;
+}
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,25 @@
+#pragma once
+
+// `plan --replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
+
+#include "cli/plan.h"
+#include "partitioner/replan.h"
+
+#include <string>
+
+namespace stagecraft::cli {
+
+struct ReplanOptions {
+  std::string run_dir;
+  std::string profile;
+  std::string cluster;
+  Blame blame = Blame::devices;  ///< whose plan is written
+  Seconds switch_cost{60};       ///< of stopping at a checkpoint and starting again
+  SearchBudget search{};
+  PlanOutput output;
+};
+
+/// Reads the run, asks both ways, prints the answer, writes the plan of `blame` if a path is given.
+void replan(const ReplanOptions& options);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,128 @@
+#include "partitioner/choices.h"
+
+#include "test/support/catch.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+namespace {
+
+Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
+
+Cluster machine(int devices, std::optional<Bytes> memory = std::nullopt) {
+  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
+  cluster.memory = memory;
+  return cluster;
+}
+
+ChoiceRequest request_of(std::vector<std::string> names, std::vector<Batching> batchings = {{8, 8}}) {
+  ChoiceRequest request{.schedules = std::move(names), .batchings = std::move(batchings), .base = {}};
+  request.base.search.work = 20'000;
+  return request;
+}
+
+bool beats(const Choice& a, const Choice& b) {
+  return a.step() <= b.step() && a.memory <= b.memory && (a.step() < b.step() || a.memory < b.memory);
+}
+
+}  // namespace
+
+TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
+  const std::vector<std::string> names = schedule_names("all");
+  const Choices choices = choose(example(), machine(3), request_of(names, {{8, 8}, {4, 16}}));
+  CHECK(choices.refused.empty());
+  for (const std::string& name : names) {
+    for (const std::int64_t size : {8, 4}) {
+      INFO(name << " " << size);
+      const auto found = std::find_if(choices.all.begin(), choices.all.end(), [&](const Choice& choice) {
+        return choice.candidate.plan.schedule.name == name && choice.candidate.plan.micro_batch_size == size;
+      });
+      REQUIRE(found != choices.all.end());
+      // As if it had been planned alone.
+      PlanRequest alone = request_of({}).base;
+      alone.schedule.name = name;
+      alone.micro_batch_size = size;
+      alone.micro_batches = static_cast<int>(64 / size);
+      CHECK(found->step() == make_plan(example(), machine(3), alone).best.plan.predicted->step);
+    }
+  }
+  CHECK(std::is_sorted(choices.all.begin(), choices.all.end(),
+                       [](const Choice& a, const Choice& b) { return a.step() < b.step(); }));
+}
+
+TEST_CASE("the front is what nothing beats in both time and memory", "[choices]") {
+  const Choices choices = choose(example(), machine(4), request_of(schedule_names("all"), {{8, 8}, {4, 16}}));
+  const std::vector<const Choice*> front = choices.front();
+  REQUIRE(front.size() > 1);
+  CHECK(front.front() == &choices.all.front());
+  for (const Choice& choice : choices.all) {
+    const bool on_front = std::find(front.begin(), front.end(), &choice) != front.end();
+    const bool beaten = std::any_of(choices.all.begin(), choices.all.end(),
+                                    [&](const Choice& other) { return beats(other, choice); });
+    if (on_front) CHECK_FALSE(beaten);
+    // Of several that are alike one is enough.
+    const bool alike = std::any_of(front.begin(), front.end(), [&](const Choice* other) {
+      return other->step() == choice.step() && other->memory == choice.memory;
+    });
+    if (!beaten) CHECK(alike);
+  }
+}
+
+TEST_CASE("what does not fit is left out with its reason", "[choices]") {
+  const Choices roomy = choose(example(), machine(2), request_of({"fill_drain", "1f1b"}));
+  // Less than fill-drain needs, enough for 1F1B.
+  const auto least = [&](const char* name) {
+    Bytes bytes{std::int64_t{1} << 60};
+    for (const Choice& choice : roomy.all) {
+      if (choice.candidate.plan.schedule.name == name) bytes = std::min(bytes, choice.memory);
+    }
+    return bytes;
+  };
+  REQUIRE(least("1f1b") < least("fill_drain"));
+  const Choices tight = choose(example(), machine(2, least("1f1b")), request_of({"fill_drain", "1f1b"}));
+  for (const Choice& choice : tight.all) CHECK(choice.candidate.plan.schedule.name == "1f1b");
+  REQUIRE(tight.refused.size() == 1);
+  CHECK(tight.refused.front().rfind("fill_drain, 8 micro-batches of 8: no plan fits", 0) == 0);
+  CHECK_THROWS_AS(choose(example(), machine(2, Bytes{1000}), request_of({"fill_drain", "1f1b"})),
+                  RefusedError);
+}
+
+TEST_CASE("an option that a schedule does not take is left out for it", "[choices]") {
+  ChoiceRequest request = request_of({"1f1b", "fill_drain", "pipedream"});
+  request.base.schedule.warmup_extra = 1;
+  request.base.schedule.agree_norm = true;
+  const Choices choices = choose(example(), machine(2), request);
+  CHECK(choices.refused.empty());
+  for (const Choice& choice : choices.all) {
+    const ScheduleChoice& schedule = choice.candidate.plan.schedule;
+    CHECK(schedule.warmup_extra == (schedule.name == "1f1b" ? 1 : 0));
+    CHECK(schedule.agree_norm == (schedule.name != "pipedream"));
+  }
+  request.base.stages = 99;
+  CHECK_THROWS_AS(choose(example(), machine(2), request), InputError);
+}
+
+TEST_CASE("lists of schedules, and the batches of a profile", "[choices]") {
+  CHECK(schedule_names("1f1b,zb_h1,1f1b") == std::vector<std::string>{"1f1b", "zb_h1"});
+  const std::vector<std::string> all = schedule_names("all,pipedream");
+  CHECK(all.back() == "pipedream");
+  CHECK(std::find(all.begin(), all.end(), "2bw") == all.end());
+  CHECK(std::find(all.begin(), all.end(), "auto") != all.end());
+  CHECK_THROWS_AS(schedule_names("1f1b,zb_h9"), InputError);
+  CHECK_THROWS_AS(schedule_names(""), InputError);
+
+  Profile profile = example();
+  std::vector<std::pair<std::int64_t, int>> made;
+  for (const Batching& batching : batchings_of(profile, 60)) {
+    made.emplace_back(batching.micro_batch_size, batching.micro_batches);
+  }
+  for (const auto& [size, count] : made) {
+    CHECK(size * count >= 60);
+    CHECK(size * (count - 1) < 60);
+  }
+  CHECK(made.size() == profile.measurements.size());
+  CHECK(batchings_of(profile, profile.measurements.front().micro_batch).size() < 99);
+  CHECK_THROWS_AS(batchings_of(profile, 1), InputError);
+}
+
+}  // namespace stagecraft
