@@ -8,8 +8,9 @@
 // whatever that node needs. Here a state is the set before the cut itself, which its antichain determines,
 // and the walk is the same one; a state can be reached from another exactly when it contains it.
 //
-// What it leaves out, and so do we: inputs and unused outputs (graph/dropped.h), and every node that the walk never
-// reaches, such as a second source with what only that one leads to. Its "first" source is the first in the file.
+// What it leaves out, and so do we: inputs and unused outputs (graph/dropped.h), and every node that the walk
+// never reaches, such as a second source with what only that one leads to. Its "first" source is the first in
+// the file.
 
 #include "partitioner/graph/layer_graph.h"
 #include "partitioner/graph/node_set.h"

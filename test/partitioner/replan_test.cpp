@@ -144,7 +144,8 @@ TEST_CASE("what does not belong to the run is refused", "[replan]") {
         std::string::npos);
   Profile shorter = profile;
   shorter.measurements[0].layers.pop_back();
-  CHECK(refused(plan, times, shorter, machine(3)).find("12 layers and the profile of 11") != std::string::npos);
+  CHECK(refused(plan, times, shorter, machine(3)).find("12 layers and the profile of 11") !=
+        std::string::npos);
   Plan other = plan;
   other.model_fingerprint = "a";
   Profile its = profile;

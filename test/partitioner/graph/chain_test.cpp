@@ -1,6 +1,7 @@
 // A graph as a chain: every cut is a cut of the graph, with exactly what crosses it.
 
 #include "partitioner/graph/chain.h"
+
 #include "partitioner/graph/dropped.h"
 #include "partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
@@ -24,8 +25,9 @@ TEST_CASE("the row follows every edge, and its boundaries are what crosses", "[c
     RC_ASSERT(order.size() == planned.graph.nodes.size());
     RC_ASSERT(layers.size() == order.size());
     std::set<int> before;
+    const std::vector<std::vector<int>> reads = planned.graph.predecessors();
     for (std::size_t n = 0; n < order.size(); ++n) {
-      for (const int read : planned.graph.predecessors()[static_cast<std::size_t>(order[n])]) {
+      for (const int read : reads[static_cast<std::size_t>(order[n])]) {
         RC_ASSERT(before.contains(read));
       }
       before.insert(order[n]);
@@ -63,7 +65,8 @@ TEST_CASE("a branch is followed to its end, the narrowest first", "[chain]") {
 TEST_CASE("PipeDream's profiles become chains of all their work", "[chain]") {
   for (const char* name : {"vgg16", "gnmt", "inception_v3"}) {
     INFO(name);
-    const LayerGraph graph = read_graph(std::string(STAGECRAFT_TEST_DATA "/pipedream/") + name + ".graph.txt");
+    const LayerGraph graph =
+        read_graph(std::string(STAGECRAFT_TEST_DATA "/pipedream/") + name + ".graph.txt");
     const Planned planned = without_dropped(graph);
     double all = 0;
     for (const LayerNode& node : planned.graph.nodes) all += node.compute().value;
