@@ -213,7 +213,7 @@ void add_plan(CLI::App& app) {
       ->type_name("CONFIG");
   command
       ->add_option("--profile", arguments->profile,
-                   "profile.json of the model, or a graph.txt of PipeDream's profiler")
+                   "profile.json of the model, or a graph of PipeDream's profiler (a name that ends in .txt)")
       ->type_name("FILE");
   command
       ->add_option("--cluster", arguments->cluster,

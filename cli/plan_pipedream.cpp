@@ -212,6 +212,9 @@ void refuse_other_options(const CLI::App& plan) {
                                             "--activation-compression-ratio"};
   for (const CLI::Option* option : plan.get_options()) {
     if (option->count() == 0 || kKnown.contains(option->get_name())) continue;
+    if (option->get_positional()) {
+      throw InputError("plan --cost pipedream takes no run config: give --profile and --cluster alone");
+    }
     throw InputError({option->get_name(), ""},
                      "means nothing with --cost pipedream, which knows stages and their replicas alone: no "
                      "schedule, no micro-batches, no plan.json (--json prints its plan)");

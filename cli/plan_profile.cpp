@@ -27,13 +27,13 @@ std::int64_t size_to_plan(const Profile& profile, const std::string& path,
 
 Profile read_chain(const std::string& path, std::optional<std::int64_t> micro_batch_size) {
   if (!is_graph(path)) return read_profile(path);
+  Profile profile = chain_profile(read_graph(path), micro_batch_size.value_or(1));
   if (!micro_batch_size) {
     note(
         fmt::format("{} does not say how many samples its mini-batch has; the micro-batches planned are such "
                     "mini-batches, counted as 1 sample (say otherwise with --micro-batch-size)",
                     path));
   }
-  Profile profile = chain_profile(read_graph(path), micro_batch_size.value_or(1));
   profile.model = std::filesystem::path(path).filename().string();
   return profile;
 }

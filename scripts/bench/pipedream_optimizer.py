@@ -6,20 +6,20 @@
   cmake --preset planner && ninja -C build-planner stagecraft
   scripts/bench/pipedream_optimizer.py --checkout pipedream --python venv/bin/python [--profiles vgg16,alexnet]
 
-Theirs runs once a setting, ours several times right before and after it; times are of whole processes. Inception is given to theirs
-with its branches compressed by its own graph.py, as its README asks for; ours does that itself. A run of theirs is ended after
---timeout seconds. Times depend on what else the machine does; bottlenecks do not.
+Theirs runs once a setting, ours several times right before and after it (the median is shown); times are processor time of whole
+processes. Inception is given to theirs with its branches compressed by its own graph.py, as its README asks for; ours does that
+itself. A run of theirs is ended after --timeout seconds.
 """
 
 import argparse
 import json
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 PROFILES = ("alexnet", "vgg16", "squeezenet1_0", "gnmt", "resnet50", "inception_v3")
 CLUSTERS = {  # name: machines a level, bytes/s a level, innermost first
@@ -37,19 +37,25 @@ with open(sys.argv[2]) as source, open(sys.argv[3], "w") as target:
 """
 
 
+def processor_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run(command, timeout=None, folder=None):
-    begin = time.monotonic()
+    """What it printed, or None when it was ended; processor seconds."""
+    begin = processor_seconds()
     try:
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, cwd=folder)
     except subprocess.TimeoutExpired:
-        return None, time.monotonic() - begin
+        return None, processor_seconds() - begin
     if output.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{output.stderr[-2000:]}")
-    return output.stdout, time.monotonic() - begin
+    return output.stdout, processor_seconds() - begin
 
 
 def theirs(arguments, profile, machines, bandwidths, priced, folder):
-    """Stages as devices joined by "-", the bottleneck in ms, seconds; None and how long it was waited for."""
+    """Stages as devices joined by "-", the bottleneck in ms, seconds; None twice when it was ended."""
     path = arguments.data / f"{profile}.graph.txt"
     if profile == "inception_v3":
         compressed = pathlib.Path(folder) / "inception_v3.txt"

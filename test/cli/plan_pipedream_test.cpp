@@ -99,6 +99,7 @@ TEST_CASE("what PipeDream's model has no word for is refused", "[plan_pipedream]
           "--activation-compression-ratio");
   refused(kVgg, {"--cost", "pipedream", "--use-memory-constraint"}, 2,
           "/memory_bytes: is not there; --use-memory-constraint needs it");
+  refused(kVgg, {"run.json", "--cost", "pipedream"}, 2, "takes no run config");
   refused("/nonexistent.txt", {"--cost", "pipedream"}, 2, "/nonexistent.txt: cannot be opened");
   refused(STAGECRAFT_TEST_DATA "/pipedream/alexnet.graph.txt", {"--cost", "pipedream", "--straight-pipeline"},
           3, "a straight pipeline uses every device", R"({"levels": [
