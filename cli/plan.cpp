@@ -5,6 +5,8 @@
 #include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/plan_pipedream.h"
+#include "cli/plan_profile.h"
 #include "cli/replan.h"
 #include "cli/search_line.h"
 #include "schedules/base/files.h"
@@ -13,7 +15,6 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -42,6 +43,7 @@ namespace {
 constexpr const char* kAuto = "auto";
 
 struct PlanArguments {
+  PipedreamArguments pipedream;
   ReplanOptions replan;
   ChooseOptions choose;
   std::string schedules = "1f1b";   ///< one, several, or all
@@ -57,18 +59,6 @@ struct PlanArguments {
   std::optional<double> time_limit;
   bool replicate = false;
 };
-
-/// The size to plan for: as asked, or the only one that was measured.
-std::int64_t size_of(const PlanArguments& arguments, const Profile& profile) {
-  if (arguments.micro_batch_size) return *arguments.micro_batch_size;
-  if (arguments.micro_batches == kAuto) return profile.measurements.front().micro_batch;
-  if (profile.measurements.size() == 1) return profile.measurements.front().micro_batch;
-  std::vector<std::int64_t> sizes;
-  for (const Measurement& measurement : profile.measurements) sizes.push_back(measurement.micro_batch);
-  throw InputError(
-      fmt::format("{} has measurements of several micro-batch sizes: choose --micro-batch-size {}",
-                  arguments.profile, fmt::join(sizes, " or ")));
-}
 
 /// The config's own request, with what was asked for on the command line in its place.
 PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CLI::App& command) {
@@ -186,6 +176,10 @@ void check_arguments(const PlanArguments& arguments) {
 
 void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.schema.empty()) return print_json(schema_of(arguments.schema));
+  if (!arguments.pipedream.cost.empty()) {
+    return plan_pipedream(arguments.pipedream, arguments.profile, arguments.cluster,
+                          arguments.micro_batch_size, arguments.output.as_json, command);
+  }
   if (!arguments.replan.run_dir.empty()) return replan(replan_options(arguments, command));
   const bool several = chooses(arguments);
   if (arguments.choose.pareto && command.count("--schedule") == 0) arguments.schedules = "all";
@@ -207,9 +201,11 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   if (arguments.profile.empty() || arguments.cluster.empty()) {
     throw InputError("plan: CONFIG is required, or --profile and --cluster");
   }
-  const Profile profile = read_profile(arguments.profile);
+  const Profile profile = read_chain(arguments.profile, arguments.micro_batch_size);
   const Cluster cluster = read_cluster(arguments.cluster);
-  own.micro_batch_size = size_of(arguments, profile);
+  own.micro_batch_size = arguments.micro_batches == kAuto && !arguments.micro_batch_size
+                             ? profile.measurements.front().micro_batch
+                             : size_to_plan(profile, arguments.profile, arguments.micro_batch_size);
   // Nobody says that our engine will run it, and it alone needs one device a stage.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, false, line);
@@ -226,7 +222,10 @@ void add_plan(CLI::App& app) {
           "config", arguments->config,
           "run.json; its model is measured now unless --profile has it (or give --profile and --cluster)")
       ->type_name("CONFIG");
-  command->add_option("--profile", arguments->profile, "profile.json of the model")->type_name("FILE");
+  command
+      ->add_option("--profile", arguments->profile,
+                   "profile.json of the model, or a graph of PipeDream's profiler (a name that ends in .txt)")
+      ->type_name("FILE");
   command
       ->add_option("--cluster", arguments->cluster,
                    "cluster.json: devices, links, memory (default: the config's, or this machine)")
@@ -339,6 +338,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")
       ->type_name("KIND")
       ->check(CLI::IsMember({"profile", "cluster", "plan"}));
+  add_pipedream_options(*command, arguments->pipedream);
   command->footer(schedules_text());
   command->callback([arguments, command] { plan(*arguments, *command); });
 }

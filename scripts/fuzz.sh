@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules against whatever libFuzzer makes up.
+# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules and profiles against whatever libFuzzer makes up.
 #   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets
 # What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 at the first crash, hang (over 10 s) or
 # input that takes more than 2 GB, and says which file holds it.
@@ -10,7 +10,7 @@ seconds=${1:-60}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: expected a number of seconds, found $seconds" >&2; exit 2; }
 shift $(($# > 0 ? 1 : 0))
 targets=("$@")
-[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv)
+[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv graph_text)
 
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "fuzz.sh: no clang++; install clang-14 and libclang-rt-14-dev" >&2
@@ -29,6 +29,7 @@ seeds() {
     program_text) echo test/data/schedules ;;
     program_json) echo test/fuzz/seeds ;;
     pytorch_csv) echo test/data/pytorch ;;
+    graph_text) echo test/fuzz/graphs ;;
   esac
 }
 

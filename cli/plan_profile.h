@@ -1,0 +1,30 @@
+#pragma once
+
+// The profiles that `plan` takes: profile.json, and the graph.txt of PipeDream's profiler. A file whose name
+// ends in ".txt" is the latter.
+
+#include "partitioner/graph/layer_graph.h"
+#include "partitioner/profile.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace stagecraft::cli {
+
+[[nodiscard]] bool is_graph(const std::string& path);
+
+/// For planners of chains. A graph becomes one (graph/chain.h), with `micro_batch_size` samples in its
+/// mini-batch: it does not say how many; 1 stands for all where that is not given, and a note says so.
+[[nodiscard]] Profile read_chain(const std::string& path, std::optional<std::int64_t> micro_batch_size);
+
+/// For planners of graphs. Of a profile.json with several micro-batch sizes one must be chosen.
+[[nodiscard]] LayerGraph read_layer_graph(const std::string& path,
+                                          std::optional<std::int64_t> micro_batch_size);
+
+/// The size to plan for: as asked, or the only one that was measured. Throws InputError when there are
+/// several.
+[[nodiscard]] std::int64_t size_to_plan(const Profile& profile, const std::string& path,
+                                        std::optional<std::int64_t> asked);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,39 @@
+#include "partitioner/graph/dropped.h"
+
+#include <string_view>
+
+namespace stagecraft {
+namespace {
+
+/// Nodes of the graph without those that have an empty list in `lists` and a description that begins so.
+std::vector<int> without_ends(const LayerGraph& graph, const std::vector<std::vector<int>>& lists,
+                              std::string_view description) {
+  std::vector<int> kept;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!lists[n].empty() || !graph.nodes[n].description.starts_with(description)) {
+      kept.push_back(static_cast<int>(n));
+    }
+  }
+  return kept;
+}
+
+Bytes activations(const LayerGraph& graph) {
+  Bytes sum;
+  for (const LayerNode& node : graph.nodes) sum += node.activation;
+  return sum;
+}
+
+}  // namespace
+
+Planned without_dropped(const LayerGraph& graph) {
+  const std::vector<int> loaded = without_ends(graph, graph.predecessors(), "Input");
+  const LayerGraph without_inputs = subgraph(graph, loaded);
+  const std::vector<int> used = without_ends(without_inputs, without_inputs.successors(), "__getitem__");
+  Planned planned;
+  planned.graph = subgraph(without_inputs, used);
+  for (const int node : used) planned.original.push_back(loaded[static_cast<std::size_t>(node)]);
+  planned.loaded = activations(graph) - activations(without_inputs);
+  return planned;
+}
+
+}  // namespace stagecraft

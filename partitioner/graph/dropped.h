@@ -1,0 +1,21 @@
+#pragma once
+
+// What PipeDream's optimizer leaves out of a profile before it plans, and what planners of graphs here do not
+// plan either: sources called "Input..." (they load data), and of what is left sinks called "__getitem__..."
+// (outputs that nobody uses).
+
+#include "partitioner/graph/layer_graph.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+struct Planned {
+  LayerGraph graph;
+  std::vector<int> original;  ///< of every node of `graph`: its place in the graph given
+  Bytes loaded;               ///< what the inputs put out
+};
+
+[[nodiscard]] Planned without_dropped(const LayerGraph& graph);
+
+}  // namespace stagecraft

@@ -1,0 +1,58 @@
+#include "partitioner/graph/layer_graph.h"
+
+#include <functional>
+#include <queue>
+
+namespace stagecraft {
+
+std::string LayerNode::kind() const { return description.substr(0, description.find('(')); }
+
+std::vector<std::vector<int>> LayerGraph::successors() const {
+  std::vector<std::vector<int>> all(nodes.size());
+  for (const LayerEdge& edge : edges) all[static_cast<std::size_t>(edge.from)].push_back(edge.to);
+  return all;
+}
+
+std::vector<std::vector<int>> LayerGraph::predecessors() const {
+  std::vector<std::vector<int>> all(nodes.size());
+  for (const LayerEdge& edge : edges) all[static_cast<std::size_t>(edge.to)].push_back(edge.from);
+  return all;
+}
+
+std::vector<int> topological_order(const LayerGraph& graph) {
+  const std::vector<std::vector<int>> successors = graph.successors();
+  std::vector<int> waits_for(graph.nodes.size(), 0);
+  for (const LayerEdge& edge : graph.edges) ++waits_for[static_cast<std::size_t>(edge.to)];
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  for (std::size_t n = 0; n < waits_for.size(); ++n) {
+    if (waits_for[n] == 0) ready.push(static_cast<int>(n));
+  }
+  std::vector<int> order;
+  order.reserve(graph.nodes.size());
+  while (!ready.empty()) {
+    const int node = ready.top();
+    ready.pop();
+    order.push_back(node);
+    for (const int next : successors[static_cast<std::size_t>(node)]) {
+      if (--waits_for[static_cast<std::size_t>(next)] == 0) ready.push(next);
+    }
+  }
+  return order;
+}
+
+LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept) {
+  LayerGraph result;
+  std::vector<int> place(graph.nodes.size(), -1);
+  for (const int node : kept) {
+    place[static_cast<std::size_t>(node)] = static_cast<int>(result.nodes.size());
+    result.nodes.push_back(graph.nodes[static_cast<std::size_t>(node)]);
+  }
+  for (const LayerEdge& edge : graph.edges) {
+    const int from = place[static_cast<std::size_t>(edge.from)];
+    const int to = place[static_cast<std::size_t>(edge.to)];
+    if (from >= 0 && to >= 0) result.edges.push_back({from, to});
+  }
+  return result;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,50 @@
+#include "partitioner/graph/node_set.h"
+
+#include <bit>
+
+namespace stagecraft {
+
+NodeSet& NodeSet::operator|=(const NodeSet& other) {
+  for (std::size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+  return *this;
+}
+
+NodeSet& NodeSet::operator-=(const NodeSet& other) {
+  for (std::size_t w = 0; w < words_.size(); ++w) words_[w] &= ~other.words_[w];
+  return *this;
+}
+
+bool NodeSet::includes(const NodeSet& other) const {
+  for (std::size_t w = 0; w < words_.size(); ++w) {
+    if ((other.words_[w] & ~words_[w]) != 0) return false;
+  }
+  return true;
+}
+
+int NodeSet::count() const {
+  int sum = 0;
+  for (const std::uint64_t word : words_) sum += std::popcount(word);
+  return sum;
+}
+
+std::vector<int> NodeSet::nodes() const {
+  std::vector<int> all;
+  for (std::size_t w = 0; w < words_.size(); ++w) {
+    for (std::uint64_t rest = words_[w]; rest != 0; rest &= rest - 1) {
+      all.push_back(static_cast<int>(w * 64) + std::countr_zero(rest));
+    }
+  }
+  return all;
+}
+
+std::size_t NodeSet::hash() const {
+  std::uint64_t state = 14695981039346656037ULL;  // FNV-1a over words
+  for (const std::uint64_t word : words_) {
+    state ^= word;
+    state *= 1099511628211ULL;
+    state ^= state >> 29U;
+  }
+  return static_cast<std::size_t>(state);
+}
+
+}  // namespace stagecraft
