@@ -6,18 +6,45 @@
 #include "schedules/generators/list_scheduler.h"
 #include "schedules/generators/looped.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace stagecraft {
 namespace {
 
+using Rounds = std::vector<int>;
+
+/// `count` micro-batches in rounds of `ranks`, and what is left over: as the last round first of all; then in
+/// other places, and shared with a neighbouring round. Which is best depends on the times.
+std::vector<Rounds> ways_to_divide(int count, int ranks) {
+  const Rounds whole(static_cast<std::size_t>(count / ranks), ranks);
+  const int left = count % ranks;
+  if (left == 0) return {whole};
+  std::vector<Rounds> ways;
+  const auto add = [&](Rounds way, std::size_t place, int size) {
+    way.insert(way.begin() + static_cast<std::ptrdiff_t>(place), size);
+    if (std::find(ways.begin(), ways.end(), way) == ways.end()) ways.push_back(std::move(way));
+  };
+  add(whole, whole.size(), left);
+  if (whole.empty()) return ways;
+  for (const std::size_t place : {std::size_t{0}, std::size_t{1}, whole.size() - 1}) add(whole, place, left);
+  for (const std::size_t place : {std::size_t{0}, whole.size() - 1}) {
+    Rounds shared = whole;
+    shared[place] = (ranks + left + 1) / 2;
+    add(shared, place + 1, (ranks + left) / 2);
+  }
+  return ways;
+}
+
 /// Interleaved 1F1B's order, each rank with one way round the ranks less ahead: forward and input gradient in
 /// turn, weight gradients as late as `capacity` allows.
-Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape, int capacity) {
+Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape, int capacity,
+                         std::size_t way) {
   const auto rounds = [&](int count) {
-    std::vector<int> sizes(static_cast<std::size_t>(count / shape.ranks), shape.ranks);
-    if (count % shape.ranks > 0) sizes.push_back(count % shape.ranks);
-    return sizes;
+    const std::vector<Rounds> ways = ways_to_divide(count, shape.ranks);
+    return ways[std::min(way, ways.size() - 1)];  // replicas may have fewer micro-batches, and ways
   };
   return looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
     const int ahead = (shape.virtual_stages - 1) * shape.ranks + shape.ranks - 1 - rank.position;
@@ -35,8 +62,12 @@ ScheduleProgram build(const ScheduleRequest& request) {
   ProgramHeader header = make_header("interleaved_zb", SegmentKind::train, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_zb");
   const int capacity = shape.ranks * shape.virtual_stages;
-  const Orders orders = best_orders(request, stage_limit(header.placement, capacity),
-                                    {split_interleaved(header, shape, capacity)});
+  std::vector<Orders> seeds;
+  const std::size_t ways =
+      ways_to_divide((header.micro_batches() + shape.width - 1) / shape.width, shape.ranks).size();
+  for (std::size_t way = 0; way < ways; ++way)
+    seeds.push_back(split_interleaved(header, shape, capacity, way));
+  const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

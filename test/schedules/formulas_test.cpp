@@ -165,6 +165,21 @@ TEST_CASE("interleaved_zb idles (p - 1)(F + I - W) / v where m is a multiple of 
   });
 }
 
+TEST_CASE(
+    "interleaved_zb idles no more than (p - 1)F / v where F = I = W and m >= 2p is no multiple of p either",
+    "[formulas]") {
+  for (const int p : {2, 3, 4, 6}) {
+    for (const int v : {2, 4}) {
+      for (int m = 2 * p; m <= 4 * p; ++m) {
+        CAPTURE(p, v, m);
+        const Measured measured = measure("interleaved_zb", p, v, m, {1, 1, 1});
+        CHECK(measured.bubble <= (p - 1.0) / v);
+        CHECK(measured.kept <= p * v);
+      }
+    }
+  }
+}
+
 TEST_CASE("zb_v idles only for the fill, (p - 1)F / 2, where F = I = W", "[formulas]") {
   for (const int p : {1, 2, 3, 4, 6, 8}) {
     for (const int m : {p, 2 * p, 2 * p + 1, 4 * p}) {
