@@ -70,6 +70,19 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
   }
 }
 
+void Seeds::add_one_at_a_time() {
+  Orders orders(static_cast<std::size_t>(problem_.ranks()));
+  for (int i = 0; i < problem_.micro_batches(); ++i) {
+    const auto append = [&](Op op, int stage) {
+      const MicroBatch mb{i};
+      orders[problem_.seat(StageId{stage}, mb).rank.index()].push_back({op, StageId{stage}, mb});
+    };
+    for (int s = 0; s < problem_.stages(); ++s) append(Op::forward, s);
+    for (int s = problem_.stages() - 1; s >= 0; --s) append(Op::backward, s);
+  }
+  add_schedule("one micro-batch at a time", orders);
+}
+
 void Seeds::add_lists() {
   add_within("list schedule", [&](const MemoryLimit& limit) { return best_orders(workload_, limit); });
 }

@@ -24,6 +24,8 @@ class Seeds {
   void add_schedule(const std::string& name, const Orders& orders);
   /// List schedules with the orders' own order as priorities: "NAME squeezed".
   void add_squeezed(const std::string& name, const Orders& orders);
+  /// Every micro-batch when the one before is over: slow, but hardly an order needs less memory.
+  void add_one_at_a_time();
   /// List schedules by general rules: "list schedule".
   void add_lists();
 
