@@ -73,7 +73,7 @@ TEST_CASE("no schedule is faster than the lower bound, with its own peak as the 
     Case c(seed, seed % 3 != 0);
     c.clip = seed % 5 == 0;
     for (const ScheduleProgram& program : c.library()) {
-      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
+      const LoweredProgram lowered = lower(program);
       const double makespan = simulate(lowered, c.costs).makespan.value;
       const Bytes peak = most(prove(lowered, &c.costs));
       for (const std::optional<Bytes>& capacity : {std::optional<Bytes>{}, std::optional<Bytes>{peak}}) {

@@ -39,7 +39,7 @@ TEST_CASE("orders are priced as the simulator prices their programs", "[synthesi
       const Orders orders = synthesis::orders_of(program);
       if (!well_formed(problem, orders)) continue;
       INFO(fmt::format("seed {}, {}", seed, program.schedule));
-      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
+      const LoweredProgram lowered = lower(program);
       CHECK(pricing.run(orders).makespan == simulate(lowered, c.costs).makespan.value);
       ++compared;
     }
@@ -54,7 +54,7 @@ TEST_CASE("an order's memory is the proof's", "[synthesis]") {
     const Problem problem = c.problem();
     Pricing pricing(problem);
     for (const ScheduleProgram& program : c.library()) {
-      const LoweredProgram lowered = lower(program, {.slots_for_speed = false});
+      const LoweredProgram lowered = lower(program);
       const Orders orders = synthesis::orders_of(program);
       if (!well_formed(problem, orders)) continue;
       (void)pricing.run(orders);
