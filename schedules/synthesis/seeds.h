@@ -4,6 +4,7 @@
 
 #include "schedules/synthesis/local_search.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,12 @@ class Seeds {
   void add_one_at_a_time();
   /// List schedules by general rules: "list schedule".
   void add_lists();
+
+  /// List schedules in which a stage may hold so many micro-batches and no more: a rank's first stages some,
+  /// its later ones others. While `go_on`.
+  void add_shared(const std::function<bool()>& go_on);
+  /// From the cheapest seeds: list schedules by the latest starts in them, as long as that helps.
+  void follow(std::size_t most, const std::function<bool()>& go_on);
 
   /// The cheapest ones, no two of one price.
   [[nodiscard]] std::vector<Seed> best(std::size_t most) const;

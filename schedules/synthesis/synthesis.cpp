@@ -107,6 +107,9 @@ class Synthesizer {
       if (spent()) return;
       seeds_.add_squeezed(name, orders);
     }
+    const auto go_on = [&] { return go_on_ && pricing_.work() < request_.budget.work / 3; };
+    if (problem_.capacity()) seeds_.add_shared(go_on);
+    seeds_.follow(2 * kStarts, go_on);
   }
 
   void search() {
