@@ -69,7 +69,7 @@ Orders random_orders(const Problem& problem, test::RandomCosts& random, int eage
 TEST_CASE("no schedule is faster than the lower bound, with its own peak as the cap or none", "[synthesis]") {
   int compared = 0;
   int tight = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
     Case c(seed, seed % 3 != 0);
     c.clip = seed % 5 == 0;
     for (const ScheduleProgram& program : c.library()) {
@@ -85,8 +85,8 @@ TEST_CASE("no schedule is faster than the lower bound, with its own peak as the 
       }
     }
   }
-  CHECK(compared > 1000);
-  CHECK(tight > 25);  // a bound of nothing would be valid, too
+  CHECK(compared > 700);
+  CHECK(tight > 15);  // a bound of nothing would be valid, too
 }
 
 TEST_CASE("the bound of memory has a say", "[synthesis]") {
