@@ -2,6 +2,8 @@
 
 #include "schedules/synthesis/rank_state.h"
 
+#include <algorithm>
+
 namespace stagecraft::synthesis {
 
 MemoryNeeds memory_needs(const Problem& problem, Rank rank, std::size_t place) {
