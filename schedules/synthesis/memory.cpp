@@ -29,9 +29,7 @@ class RankMemory {
         backward(c);
       }
     }
-    // Losses to print: one slot a replica that sends one; there are more slots than that only for more
-    // groups.
-    Bytes slots = losses_received();
+    Bytes slots;
     for (std::size_t i = 0; i < desks_.size(); ++i) {
       const Seat& seat = problem_.seats()[problem_.seats_of(rank_)[i]];
       const StageCosts& c = problem_.costs(seat.stage);
@@ -186,16 +184,6 @@ class RankMemory {
     return c.micro_batch.value + problem_.placement().width(c.stage) >= problem_.micro_batches();
   }
 
-  [[nodiscard]] Bytes losses_received() const {
-    Bytes slots;
-    if (rank_ != problem_.printing_rank()) return slots;
-    for (const Seat& seat : problem_.seats()) {
-      if (seat.stage == problem_.last_stage() && seat.count > 0 && seat.rank != rank_)
-        slots += problem_.costs().loss;
-    }
-    return slots;
-  }
-
   const Problem& problem_;
   Rank rank_;
   int extra_slots_;
@@ -226,40 +214,60 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
     if (stage.value == 0) standing += c.input * kReadAhead;
     if (stage == problem.last_stage()) standing += c.targets * kReadAhead;
   }
+  if (rank != problem.printing_rank()) return standing;
+  // Losses to print: one slot a replica that sends one; there are more slots than that only for more groups.
+  for (const Seat& seat : problem.seats()) {
+    if (seat.stage == problem.last_stage() && seat.count > 0 && seat.rank != rank)
+      standing += problem.costs().loss;
+  }
   return standing;
 }
 
 namespace {
 
-/// What it keeps of a micro-batch beside its activations.
-Bytes kept_in_any_case(const Problem& problem, const Seat& seat) {
-  const StageCosts& c = problem.costs(seat.stage);
-  Bytes kept;
-  // What is handed over on the rank may be counted for the stage before already.
-  bool received = true;
+/// Whether every own micro-batch passes between this stage and the neighbouring one by way of a link.
+bool travels_all(const Problem& problem, const Seat& seat, StageId neighbour) {
   const int width = problem.placement().width(seat.stage);
-  for (int mb = seat.replica; mb < problem.micro_batches() && seat.stage.value > 0; mb += width) {
-    received = received && !problem.hand_off(StageId{seat.stage.value - 1}, seat.stage, MicroBatch{mb});
+  for (int mb = seat.replica; mb < problem.micro_batches(); mb += width) {
+    if (problem.hand_off(neighbour, seat.stage, MicroBatch{mb})) return false;
   }
-  if (received) kept += c.input;
-  return kept;
+  return true;
+}
+
+bool receives_all(const Problem& problem, const Seat& seat) {
+  return seat.stage.value > 0 && travels_all(problem, seat, StageId{seat.stage.value - 1});
+}
+
+bool sends_all(const Problem& problem, const Seat& seat) {
+  return seat.stage < problem.last_stage() && travels_all(problem, seat, StageId{seat.stage.value + 1});
 }
 
 }  // namespace
 
-Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat, MicroBatch micro_batch) {
+Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat) {
+  const StageCosts& c = problem.least_costs(seat.stage);
+  Bytes kept = c.kept_for_input;
+  // What is handed over on the rank may be counted for the stage before already.
+  if (seat.stage.value == 0 || receives_all(problem, seat)) kept += c.input;
+  if (seat.stage == problem.last_stage()) return kept + c.targets;
+  return c.output_kept ? kept + c.output : kept;
+}
+
+Bytes spare_slots(const Problem& problem, const Seat& seat, Bytes room) {
+  constexpr int extra = LoweringOptions{}.extra_slots;
   const StageCosts& c = problem.costs(seat.stage);
-  const Bytes kept = kept_in_any_case(problem, seat);
-  const bool last = seat.stage == problem.last_stage();
-  if (problem.recomputed(seat.stage, micro_batch)) return last ? kept + c.targets : kept;
-  return kept + c.kept_for_input + (last ? c.targets : c.output_kept ? c.output : Bytes{});
+  Bytes spare;
+  if (sends_all(problem, seat)) spare += c.output * std::min(1 + extra, seat.count);
+  // With all micro-batches held at once there is no slot more than they take.
+  const bool all_at_once = kept_a_micro_batch(problem, seat) * seat.count <= room;
+  if (receives_all(problem, seat) && !all_at_once) spare += c.input;
+  return spare;
 }
 
 Bytes kept_for_weight_part(const Problem& problem, const Seat& seat) {
-  const StageCosts& c = problem.costs(seat.stage);
-  // The gradient received, as large as the output, is there as long.
-  const bool gradient = c.output_kept && seat.stage < problem.last_stage();
-  return kept_in_any_case(problem, seat) + c.kept_for_weight + (gradient ? c.output : Bytes{});
+  const StageCosts& c = problem.least_costs(seat.stage);
+  const Bytes targets = seat.stage == problem.last_stage() ? c.targets : Bytes{};
+  return kept_a_micro_batch(problem, seat) - c.kept_for_input - targets + c.kept_for_weight;
 }
 
 }  // namespace stagecraft::synthesis

@@ -18,14 +18,19 @@ namespace stagecraft::synthesis {
 [[nodiscard]] bool fits(const Problem& problem, const Orders& orders,
                         int extra_slots = LoweringOptions{}.extra_slots);
 
-/// What `rank` holds whatever its order: weights, optimizer state, gradients and the batches read ahead.
+/// What `rank` holds whatever its order: weights, optimizer state, gradients, the batches read ahead
+/// and, where they are printed, slots for losses.
 [[nodiscard]] Bytes standing_memory(const Problem& problem, Rank rank);
 
 /// What a seat holds at least of a micro-batch whose forward is done and whose input part is not, slot
 /// included; of one that is recomputed, until then.
-[[nodiscard]] Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat, MicroBatch micro_batch);
+[[nodiscard]] Bytes kept_a_micro_batch(const Problem& problem, const Seat& seat);
 
 /// And from the end of the input part to the end of the weight part.
 [[nodiscard]] Bytes kept_for_weight_part(const Problem& problem, const Seat& seat);
+
+/// Receive slots of a seat's channels beyond those of the micro-batches just counted, in every order of a
+/// rank that has `room` for those.
+[[nodiscard]] Bytes spare_slots(const Problem& problem, const Seat& seat, Bytes room);
 
 }  // namespace stagecraft::synthesis

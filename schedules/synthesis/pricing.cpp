@@ -14,6 +14,7 @@ constexpr double kUnknown = -1;
 
 Pricing::Pricing(const Problem& problem)
     : problem_(problem),
+      surplus_(problem),
       micro_batches_(static_cast<std::size_t>(problem.micro_batches())),
       travels_(2 * static_cast<std::size_t>(problem.stages()) * micro_batches_, 0),
       seconds_(travels_.size(), 0),
@@ -55,7 +56,7 @@ Pricing::Pricing(const Problem& problem)
 
 const Price& Pricing::run(const Orders& orders) {
   static_assert(LoweringOptions{}.sends_in_flight == std::tuple_size_v<decltype(Window::sends)>);
-  constexpr int usual = LoweringOptions{}.extra_slots;
+  const int usual = surplus_.of(orders);
   ++runs_;
   extra_slots_ = usual;
   count_held(orders);

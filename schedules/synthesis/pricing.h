@@ -8,6 +8,7 @@
 // priced and proved as a program.
 
 #include "schedules/synthesis/problem.h"
+#include "schedules/synthesis/slot_surplus.h"
 
 #include <array>
 #include <cstddef>
@@ -41,9 +42,8 @@ class Pricing {
   /// counts as done right before the rest.
   [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return begins_[rank.index()]; }
   [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return ends_[rank.index()]; }
-  /// Slots beyond those read at once that the last run's orders need under the rendezvous rule. Lowering may
-  /// give more for speed (LoweringOptions::slots_for_speed); then the program is as fast as priced or faster
-  /// and takes that much more memory, and the proof of it has the last word.
+  /// Slots beyond those read at once that lowering gives the last run's orders: the usual one, or more where
+  /// they would wait for slots (slot_surplus.h) or the rendezvous rule needs them.
   [[nodiscard]] int extra_slots() const { return extra_slots_; }
   /// Computations priced so far: what a search is budgeted by.
   [[nodiscard]] std::int64_t work() const { return work_; }
@@ -81,6 +81,7 @@ class Pricing {
   }
 
   const Problem& problem_;
+  SlotSurplus surplus_;
   std::size_t micro_batches_;
   // Per transfer.
   std::vector<char> travels_;  // not handed over on a rank, and there is one at all

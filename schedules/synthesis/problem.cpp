@@ -4,6 +4,18 @@
 #include <utility>
 
 namespace stagecraft::synthesis {
+namespace {
+
+StageCosts kept_least(StageCosts costs, Recompute setting) {
+  if (setting == Recompute::none) return costs;
+  costs.forward_peak = std::min(costs.forward_peak, costs.unkept_peak());
+  costs.kept_for_input = Bytes{};
+  costs.output_kept = false;
+  return costs;
+}
+
+}  // namespace
+
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
                  std::optional<Bytes> capacity, RecomputeSettings recompute)
     : placement_(placement),
@@ -18,6 +30,7 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
   for (int s = 0; s < stages(); ++s) {
     const StageId stage{s};
     const StageCosts& c = costs_.stages[stage.index()];
+    least_costs_.push_back(kept_least(c, setting_of(recompute_, stage)));
     first_seat_.push_back(seats_.size());
     const int width = placement_.width(stage);
     for (int replica = 0; replica < width; ++replica) {

@@ -39,6 +39,9 @@ class Problem {
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const CostTable& costs() const { return costs_; }
   [[nodiscard]] const StageCosts& costs(StageId stage) const { return costs_.stages[stage.index()]; }
+  /// With the bytes that are there of every micro-batch: of a stage that repeats forwards, nothing between
+  /// forward and backward but what arrived. For bounds.
+  [[nodiscard]] const StageCosts& least_costs(StageId stage) const { return least_costs_[stage.index()]; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] bool clip() const { return clip_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
@@ -83,6 +86,7 @@ class Problem {
  private:
   Placement placement_;
   CostTable costs_;
+  std::vector<StageCosts> least_costs_;  // per stage
   std::optional<Bytes> capacity_;
   RecomputeSettings recompute_;
   bool clip_;

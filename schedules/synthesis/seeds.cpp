@@ -1,5 +1,6 @@
 #include "schedules/synthesis/seeds.h"
 
+#include "schedules/lowering.h"
 #include "schedules/synthesis/memory.h"
 
 #include <algorithm>
@@ -50,6 +51,42 @@ Priorities priorities_of(const Workload& workload, const Orders& orders) {
   return priorities;
 }
 
+/// Which kind of computation goes before which, lower first; within a kind the oldest micro-batch, then the
+/// later stage.
+struct Rule {
+  int input;
+  int forward;
+  int weight;
+};
+
+constexpr Rule kRules[] = {{0, 1, 2}, {0, 0, 1}, {0, 2, 1}};
+
+Priorities by_rule(const Workload& workload, const Rule& rule) {
+  const Ticks stages = workload.placement.stages();
+  const Ticks all = stages * workload.micro_batches;
+  Priorities priorities;
+  for (Ticks s = 0; s < stages; ++s) {
+    for (Ticks mb = 0; mb < workload.micro_batches; ++mb) {
+      const Ticks age = mb * stages + stages - 1 - s;
+      priorities.input.push_back(rule.input * all + age);
+      priorities.forward.push_back(rule.forward * all + age);
+      priorities.weight.push_back(rule.weight * all + age);
+    }
+  }
+  return priorities;
+}
+
+/// Of each stage: how many stages its first replica's rank has before it.
+std::vector<int> chunks_of(const Placement& placement) {
+  std::vector<int> held(static_cast<std::size_t>(placement.world()), 0);
+  std::vector<int> chunks;
+  for (const std::vector<Rank>& replicas : placement.ranks) {
+    chunks.push_back(held[replicas.front().index()]);
+    for (const Rank rank : replicas) ++held[rank.index()];
+  }
+  return chunks;
+}
+
 }  // namespace
 
 Seeds::Seeds(const Problem& problem, Pricing& pricing)
@@ -71,13 +108,68 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
   }
 }
 
+void Seeds::add_one_at_a_time() {
+  Orders orders(static_cast<std::size_t>(problem_.ranks()));
+  for (int i = 0; i < problem_.micro_batches(); ++i) {
+    const auto append = [&](Op op, int stage) {
+      const MicroBatch mb{i};
+      orders[problem_.seat(StageId{stage}, mb).rank.index()].push_back({op, StageId{stage}, mb});
+    };
+    for (int s = 0; s < problem_.stages(); ++s) append(Op::forward, s);
+    for (int s = problem_.stages() - 1; s >= 0; --s) append(Op::backward, s);
+  }
+  add_schedule("one micro-batch at a time", orders);
+}
+
 void Seeds::add_lists() {
   add_within("list schedule", [&](const MemoryLimit& limit) { return best_orders(workload_, limit); });
 }
 
-/// The limit counts roughly what the proof counts exactly: where it let too much through, it gets less.
+void Seeds::add_shared(const std::function<bool()>& go_on) {
+  constexpr int kMost = 4;
+  const std::vector<int> chunks = chunks_of(problem_.placement());
+  const int last = *std::max_element(chunks.begin(), chunks.end());
+  for (int first_share = 1; first_share <= kMost; ++first_share) {
+    for (int last_share = 1; last_share <= (last == 0 ? 1 : kMost); ++last_share) {
+      std::vector<int> share;
+      for (const int chunk : chunks)
+        share.push_back(last == 0 ? first_share : first_share + (last_share - first_share) * chunk / last);
+      for (const Rule& rule : kRules) {
+        if (!go_on()) return;
+        const Priorities priorities = by_rule(workload_, rule);
+        add_within("list schedule by shares", [&](const MemoryLimit& limit) {
+          return list_schedule(workload_, limit, {.priorities = priorities, .share = share});
+        });
+      }
+    }
+  }
+}
+
+void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
+  for (const Seed& seed : best(most)) {
+    double makespan = seed.found.price.makespan;
+    Orders orders = split(seed.found.orders);
+    for (bool better = true; better && go_on();) {
+      better = false;
+      Priorities latest;
+      if (!replay(workload_, orders, &latest)) break;
+      for (const int patience : {0, 50, 100}) {
+        const std::size_t before = seeds_.size();
+        add_within(seed.name, [&](const MemoryLimit& limit) {
+          return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
+        });
+        if (seeds_.size() == before || seeds_.back().found.price.makespan >= makespan) continue;
+        makespan = seeds_.back().found.price.makespan;
+        orders = seeds_.back().found.orders;
+        better = true;
+      }
+    }
+  }
+}
+
+/// The limit counts roughly what the proof counts exactly: from more than there is down to what fits.
 void Seeds::add_within(const std::string& name, const std::function<Orders(const MemoryLimit&)>& make) {
-  for (const double share : {1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2}) {
+  for (const double share : {1.3, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2}) {
     if (add(name, make(limit_of(share))) || !problem_.capacity()) return;
   }
 }
@@ -104,31 +196,37 @@ std::vector<Seed> Seeds::best(std::size_t most) const {
   return best;
 }
 
-/// `share` of the room a rank has beside what stands and what the longest of its actions needs for itself.
+/// `share` of the room a rank has beside what stands, its channels' spare slots, what is under way and what
+/// the longest of its actions needs for itself.
 MemoryLimit Seeds::limit_of(double share) const {
+  constexpr LoweringOptions usual;
   MemoryLimit limit;
   limit.capacity.assign(static_cast<std::size_t>(problem_.ranks()), 0);
-  std::vector<std::int64_t> transient(limit.capacity.size(), 0);
+  std::vector<Bytes> fixed(limit.capacity.size());
+  std::vector<Bytes> transient(limit.capacity.size());
   std::vector<std::int64_t> least(limit.capacity.size(), 0);
   std::vector<std::int64_t> most(limit.capacity.size(), 0);
   for (int s = 0; s < problem_.stages(); ++s) {
     const StageCosts& c = problem_.costs(StageId{s});
     const bool last = StageId{s} == problem_.last_stage();
     const Bytes output = c.output_kept && !last ? c.output : Bytes{};
-    const Bytes received = c.input + (last ? c.targets : c.output);
-    const Bytes weight = c.kept_for_weight + received + output;
-    const Bytes activations = c.kept_for_input + output;
-    // Recomputed: there for the time of a recompute and a backward only, and of one micro-batch more where
-    // the last is not.
+    // Recomputed: activations are there for the time of a recompute and a backward only, and of one
+    // micro-batch more where the last is not.
     const Recompute setting = setting_of(problem_.recompute(), StageId{s});
-    const Bytes kept = setting == Recompute::none ? activations + received : received;
-    const Bytes passing =
-        setting == Recompute::none ? Bytes{} : activations * (setting == Recompute::all ? 1 : 2);
-    limit.forward.push_back(std::max<std::int64_t>(1, std::max(kept, weight).value));
+    const bool again = setting != Recompute::none;
+    const Bytes activations = c.kept_for_input + output;
+    const Bytes passing = again ? activations * (setting == Recompute::all ? 1 : 2) : Bytes{};
+    const Bytes weight = c.kept_for_weight + c.input + c.output;
+    const Bytes forward = (again ? Bytes{} : activations) + c.input + (last ? c.targets : Bytes{});
+    const bool keeps = c.output_kept && !again;
+    limit.forward.push_back(std::max<std::int64_t>(1, std::max(forward, weight).value));
     limit.weight.push_back(std::max<std::int64_t>(1, weight.value));
     for (const Rank rank : problem_.placement().ranks[static_cast<std::size_t>(s)]) {
       const std::size_t r = rank.index();
-      transient[r] = std::max(transient[r], std::max(c.forward_peak, passing + c.backward_peak).value);
+      if (s > 0) fixed[r] += c.input * (usual.extra_slots + usual.sends_in_flight);
+      if (!last) fixed[r] += c.output * (usual.extra_slots + (keeps ? 0 : usual.sends_in_flight));
+      transient[r] =
+          std::max({transient[r], passing + c.forward_peak - activations, passing + c.backward_peak});
       least[r] += limit.forward.back();
       most[r] += limit.forward.back() * problem_.micro_batches();
     }
@@ -136,10 +234,9 @@ MemoryLimit Seeds::limit_of(double share) const {
   for (std::size_t r = 0; r < limit.capacity.size(); ++r) {
     limit.capacity[r] = most[r];
     if (!problem_.capacity()) continue;
-    const std::int64_t room =
-        (*problem_.capacity() - standing_memory(problem_, Rank{r})).value - transient[r];
+    const Bytes room = *problem_.capacity() - standing_memory(problem_, Rank{r}) - fixed[r] - transient[r];
     limit.capacity[r] =
-        std::clamp(static_cast<std::int64_t>(static_cast<double>(room) * share), least[r], most[r]);
+        std::clamp(static_cast<std::int64_t>(static_cast<double>(room.value) * share), least[r], most[r]);
   }
   return limit;
 }

@@ -4,6 +4,7 @@
 
 #include "schedules/synthesis/local_search.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,16 @@ class Seeds {
   void add_schedule(const std::string& name, const Orders& orders);
   /// List schedules with the orders' own order as priorities: "NAME squeezed".
   void add_squeezed(const std::string& name, const Orders& orders);
+  /// Every micro-batch when the one before is over: slow, but hardly an order needs less memory.
+  void add_one_at_a_time();
   /// List schedules by general rules: "list schedule".
   void add_lists();
+
+  /// List schedules in which a stage may hold so many micro-batches and no more: a rank's first stages some,
+  /// its later ones others. While `go_on`.
+  void add_shared(const std::function<bool()>& go_on);
+  /// From the cheapest seeds: list schedules by the latest starts in them, as long as that helps.
+  void follow(std::size_t most, const std::function<bool()>& go_on);
 
   /// The cheapest ones, no two of one price.
   [[nodiscard]] std::vector<Seed> best(std::size_t most) const;

@@ -3,6 +3,7 @@
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "schedules/simulator.h"
+#include "schedules/synthesis/least_memory.h"
 #include "schedules/synthesis/seeds.h"
 
 #include <fmt/format.h>
@@ -49,9 +50,12 @@ class Synthesizer {
 
   Synthesis run() {
     result_.bound = synthesis::lower_bound(problem_);
+    find_impossible();
     judge_library();
-    collect_seeds();
-    search();
+    if (!result_.impossible) {
+      collect_seeds();
+      search();
+    }
     if (!best_) throw RefusedError(fmt::format("no program can be proved: {}", refusal(why_not_)));
     result_.program = std::move(best_->program);
     result_.program.schedule = "auto";
@@ -63,6 +67,14 @@ class Synthesizer {
   }
 
  private:
+  void find_impossible() {
+    for (int r = 0; problem_.capacity() && r < problem_.ranks(); ++r) {
+      const Bytes needs = synthesis::least_memory(problem_, Rank{r});
+      const bool most = !result_.impossible || needs > result_.impossible->needs;
+      if (needs > *problem_.capacity() && most) result_.impossible = Impossible{Rank{r}, needs};
+    }
+  }
+
   void judge_library() {
     for (const Schedule& schedule : schedules()) {
       if (!schedule.synchronous || schedule.searched) continue;
@@ -91,11 +103,15 @@ class Synthesizer {
 
   void collect_seeds() {
     for (const auto& [name, orders] : library_) seeds_.add_schedule(name, orders);
+    seeds_.add_one_at_a_time();
     seeds_.add_lists();
     for (const auto& [name, orders] : library_) {
       if (spent()) return;
       seeds_.add_squeezed(name, orders);
     }
+    const auto go_on = [&] { return go_on_ && pricing_.work() < request_.budget.work / 3; };
+    if (problem_.capacity()) seeds_.add_shared(go_on);
+    seeds_.follow(2 * kStarts, go_on);
   }
 
   void search() {

@@ -60,12 +60,19 @@ struct LibraryResult {
   bool fits = true;  ///< proved within the capacity
 };
 
+/// No order whatever fits (synthesis/least_memory.h).
+struct Impossible {
+  Rank rank;    ///< that misses most
+  Bytes needs;  ///< at least
+};
+
 struct Synthesis {
   ScheduleProgram program;  ///< its schedule is named "auto"
   Seconds makespan;         ///< as simulated
   /// Proved within the capacity. False: nothing found fits, and this needs the least memory on its worst
   /// rank.
   bool fits = true;
+  std::optional<Impossible> impossible{};  ///< then nothing is searched for
   synthesis::LowerBound bound;
   std::string from;         ///< the seed: "zb_h1", "zb_h1 squeezed", "list schedule"
   std::int64_t orders = 0;  ///< orders priced

@@ -1,0 +1,234 @@
+#include "schedules/synthesis/heads_and_tails.h"
+
+#include <algorithm>
+
+namespace stagecraft::synthesis {
+namespace {
+
+/// Micro-batches of a part that are looked at before or behind a computation: those next to it say most.
+constexpr int kWindow = 48;
+
+int done(const SeatCounts& counts, HeadsAndTails::Part part) {
+  return part == HeadsAndTails::Part::forward ? counts.forwards
+         : part == HeadsAndTails::Part::input ? counts.inputs
+                                              : counts.weights;
+}
+
+}  // namespace
+
+HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
+    : problem_(problem),
+      micro_batches_(static_cast<std::size_t>(problem.micro_batches())),
+      index_(problem.seats().size()),
+      aligned_(static_cast<std::size_t>(problem.ranks())),
+      flush_(static_cast<std::size_t>(problem.ranks()), 0) {
+  for (auto& jobs : jobs_) jobs.resize(static_cast<std::size_t>(problem.stages()) * micro_batches_);
+  for (const Seat& seat : problem.seats()) {
+    flush_[seat.rank.index()] += seat.step;
+    for (int k = 0; k < seat.count; ++k) {
+      at(Part::forward, seat, k).seconds = seat.forward;
+      at(Part::input, seat, k).seconds = seat.input_part;
+      at(Part::weight, seat, k).seconds = seat.weight_part;
+    }
+  }
+  if (problem.clip())
+    std::fill(flush_.begin(), flush_.end(), *std::max_element(flush_.begin(), flush_.end()));
+  find_needs(memory);
+  find_heads();
+  find_tails();
+}
+
+std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
+  std::vector<Job> jobs;
+  for (const std::size_t i : problem_.seats_of(rank)) {
+    const Seat& seat = problem_.seats()[i];
+    const auto width = static_cast<std::size_t>(problem_.placement().width(seat.stage));
+    for (auto mb = static_cast<std::size_t>(seat.replica); mb < micro_batches_; mb += width) {
+      for (const Part part : kParts) jobs.push_back(job(part, seat.stage, mb));
+      const double again = problem_.recompute_seconds(seat.stage, MicroBatch{mb});
+      if (again == 0) continue;
+      jobs.push_back({.head = job(Part::forward, seat.stage, mb).end(),
+                      .seconds = again,
+                      .tail = job(Part::input, seat.stage, mb).whole()});
+    }
+  }
+  return jobs;
+}
+
+Job& HeadsAndTails::at(Part part, const Seat& seat, int number) {
+  const int mb = seat.replica + number * problem_.placement().width(seat.stage);
+  return jobs_[static_cast<std::size_t>(part)]
+              [seat.stage.index() * micro_batches_ + static_cast<std::size_t>(mb)];
+}
+
+void HeadsAndTails::find_needs(Memory memory) {
+  needs_.resize(problem_.seats().size());
+  for (std::size_t r = 0; r < aligned_.size(); ++r) {
+    aligned_[r] = RankState(problem_, Rank{r}).aligned();
+    const auto& seats = problem_.seats_of(Rank{r});
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+      index_[seats[i]] = i;
+      if (memory == Memory::counted) {
+        needs_[seats[i]] = memory_needs(problem_, Rank{r}, i);
+      } else {
+        const std::vector<int> none(static_cast<std::size_t>(problem_.seats()[seats[i]].count), 0);
+        needs_[seats[i]] = {none, none, none};
+      }
+    }
+  }
+}
+
+void HeadsAndTails::find_heads() {
+  const int last = problem_.stages() - 1;
+  for (std::size_t i = 0; i < micro_batches_; ++i) {
+    const MicroBatch mb{i};
+    const auto place = [&](int stage) {
+      const std::size_t seat = problem_.seat_of(StageId{stage}, mb);
+      return Place{seat, mb.value / problem_.placement().width(StageId{stage})};
+    };
+    const auto job_at = [&](Part part, int stage) -> Job& {
+      const Place here = place(stage);
+      return at(part, problem_.seats()[here.seat], here.number);
+    };
+    const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
+    for (int s = 0; s <= last; ++s) {
+      if (s > 0) {
+        job_at(Part::forward, s).head =
+            job_at(Part::forward, s - 1).end() + problem_.activation_seconds(StageId{s}, mb);
+      }
+      raise_head(Part::forward, place(s));
+    }
+    for (int s = last; s >= 0; --s) {
+      if (s < last) {
+        job_at(Part::input, s).head =
+            job_at(Part::input, s + 1).end() + problem_.gradient_seconds(StageId{s}, mb);
+      }
+      Job& input = job_at(Part::input, s);
+      input.head = std::max(input.head, job_at(Part::forward, s).end() + again(s));
+      raise_head(Part::input, place(s));
+      raise_head(Part::weight, place(s));
+    }
+  }
+}
+
+void HeadsAndTails::find_tails() {
+  const int last = problem_.stages() - 1;
+  for (std::size_t i = micro_batches_; i-- > 0;) {
+    const MicroBatch mb{i};
+    const auto place = [&](int stage) {
+      const std::size_t seat = problem_.seat_of(StageId{stage}, mb);
+      return Place{seat, mb.value / problem_.placement().width(StageId{stage})};
+    };
+    const auto job_at = [&](Part part, int stage) -> Job& {
+      const Place here = place(stage);
+      return at(part, problem_.seats()[here.seat], here.number);
+    };
+    const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
+    for (int s = 0; s <= last; ++s) {
+      const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
+      job_at(Part::weight, s).tail = flush;
+      raise_tail(Part::weight, place(s));
+      job_at(Part::input, s).tail = s == 0 ? flush
+                                           : std::max(flush, problem_.gradient_seconds(StageId{s - 1}, mb) +
+                                                                 job_at(Part::input, s - 1).whole());
+      raise_tail(Part::input, place(s));
+    }
+    for (int s = last; s >= 0; --s) {
+      const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
+      job_at(Part::forward, s).tail = s == last
+                                          ? flush
+                                          : std::max(flush, problem_.activation_seconds(StageId{s + 1}, mb) +
+                                                                job_at(Part::forward, s + 1).whole());
+      Job& forward = job_at(Part::forward, s);
+      forward.tail = std::max(forward.tail, again(s) + job_at(Part::input, s).whole());
+      raise_tail(Part::forward, place(s));
+    }
+  }
+}
+
+/// What must be over on the rank before a computation there.
+RankCounts HeadsAndTails::before(Part part, const Place& place) const {
+  const Seat& seat = problem_.seats()[place.seat];
+  const auto& seats = problem_.seats_of(seat.rank);
+  const std::size_t own = index_[place.seat];
+  const MemoryNeeds& needs = needs_[place.seat];
+  const int n = place.number;
+  const auto i = static_cast<std::size_t>(n);
+  RankCounts counts(seats.size());
+  counts[own] = {n, needs.inputs_before_forward[i], needs.weights_before_forward[i]};
+  if (part != Part::forward) {
+    counts[own] = {n + 1, n, std::max(counts[own].weights, needs.weights_before_input[i])};
+  }
+  if (part == Part::weight) counts[own] = {n + 1, n + 1, n};
+  if (!aligned_[seat.rank.index()]) return counts;
+  for (std::size_t q = 0; q < seats.size(); ++q) {
+    if (q == own) continue;
+    // Forwards come down through the earlier stages, input parts through the later ones.
+    const int inputs = q > own ? counts[own].inputs : 0;
+    const int forwards = q > own ? inputs : part == Part::forward ? n + 1 : counts[own].forwards;
+    counts[q] = {forwards, inputs, 0};
+    if (forwards > 0) {
+      const MemoryNeeds& others = needs_[seats[q]];
+      const auto latest = static_cast<std::size_t>(forwards - 1);
+      counts[q].inputs = std::max(inputs, others.inputs_before_forward[latest]);
+      counts[q].weights = others.weights_before_forward[latest];
+      if (inputs > 0) {
+        counts[q].weights =
+            std::max(counts[q].weights, others.weights_before_input[static_cast<std::size_t>(inputs - 1)]);
+      }
+    }
+  }
+  // The micro-batch's own input part has come through the later stages as well.
+  for (std::size_t q = own + 1; q < seats.size() && part == Part::input; ++q) {
+    counts[q].forwards = std::max(counts[q].forwards, n + 1);
+    counts[q].inputs = std::max(counts[q].inputs, n + 1);
+  }
+  return counts;
+}
+
+bool HeadsAndTails::needed(Part part, const Place& place, Part by, const Place& user) const {
+  return done(before(by, user)[index_[place.seat]], part) > place.number;
+}
+
+void HeadsAndTails::raise_head(Part part, const Place& place) {
+  const Seat& seat = problem_.seats()[place.seat];
+  const RankCounts over = before(part, place);
+  const auto& seats = problem_.seats_of(seat.rank);
+  std::vector<Job> jobs;
+  for (std::size_t q = 0; q < seats.size(); ++q) {
+    for (const Part of : kParts) {
+      const int end = done(over[q], of);
+      for (int k = std::max(0, end - kWindow); k < end; ++k)
+        jobs.push_back(at(of, problem_.seats()[seats[q]], k));
+    }
+  }
+  double& head = at(part, seat, place.number).head;
+  head = std::max(head, earliest_end(std::move(jobs)));
+}
+
+void HeadsAndTails::raise_tail(Part part, const Place& place) {
+  const Seat& seat = problem_.seats()[place.seat];
+  std::vector<Job> jobs;
+  for (const std::size_t q : problem_.seats_of(seat.rank)) {
+    if (q != place.seat && !aligned_[seat.rank.index()]) continue;
+    const Seat& other = problem_.seats()[q];
+    for (const Part of : kParts) {
+      // The first that needs it; all behind that do as well.
+      int low = 0;
+      int high = other.count;
+      while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (needed(part, place, of, {q, middle})) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      for (int k = low; k < std::min(other.count, low + kWindow); ++k) jobs.push_back(at(of, other, k));
+    }
+  }
+  double& tail = at(part, seat, place.number).tail;
+  tail = std::max(tail, least_tail(std::move(jobs)));
+}
+
+}  // namespace stagecraft::synthesis

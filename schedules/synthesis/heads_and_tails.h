@@ -1,0 +1,68 @@
+#pragma once
+
+// How early each computation can begin and how much must follow it, whatever the order.
+//
+// Computations need each other: the forward of a micro-batch that of the stage before and the transfer
+// between, the input part that of the stage behind, likewise, the weight part the input part, and each part
+// of a stage that of the micro-batch before. Where memory is counted, what memory_needs.h says is needed,
+// too. A head is the longest path of such needs up to a computation; a tail the longest on from it, with the
+// steps.
+//
+// A rank does one thing at a time: of all that must be over on a rank before a computation there, its head is
+// no earlier than the end when done as soon as it can be (earliest_end), and the other way round for tails.
+// So a path goes through a rank's work as well as through its needs.
+
+#include "schedules/synthesis/memory_needs.h"
+#include "schedules/synthesis/one_machine.h"
+#include "schedules/synthesis/rank_state.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft::synthesis {
+
+class HeadsAndTails {
+ public:
+  enum class Part : std::uint8_t { forward, input, weight };
+  enum class Memory : bool { unlimited, counted };
+
+  /// Keeps a reference to `problem`.
+  HeadsAndTails(const Problem& problem, Memory memory);
+
+  /// Of a stage on the rank that has the micro-batch.
+  [[nodiscard]] const Job& job(Part part, StageId stage, std::size_t micro_batch) const {
+    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch];
+  }
+  /// All of a rank's.
+  [[nodiscard]] std::vector<Job> jobs_of(Rank rank) const;
+
+ private:
+  /// A seat's number k is micro-batch replica + k width.
+  struct Place {
+    std::size_t seat;
+    int number;
+  };
+
+  void find_needs(Memory memory);
+  void find_heads();
+  void find_tails();
+  [[nodiscard]] Job& at(Part part, const Seat& seat, int number);
+  [[nodiscard]] RankCounts before(Part part, const Place& place) const;
+  [[nodiscard]] bool needed(Part part, const Place& place, Part by, const Place& user) const;
+  void raise_head(Part part, const Place& place);
+  void raise_tail(Part part, const Place& place);
+
+  static constexpr std::array kParts{Part::forward, Part::input, Part::weight};
+
+  const Problem& problem_;
+  std::size_t micro_batches_;
+  std::array<std::vector<Job>, 3> jobs_;  // per part: by stage and micro-batch
+  std::vector<MemoryNeeds> needs_;        // per seat
+  std::vector<std::size_t> index_;        // per seat: among its rank's
+  std::vector<bool> aligned_;             // per rank
+  std::vector<double> flush_;             // per rank
+};
+
+}  // namespace stagecraft::synthesis

@@ -1,0 +1,152 @@
+#include "schedules/lowering.h"
+#include "schedules/simulator.h"
+#include "schedules/synthesis/least_memory.h"
+#include "schedules/synthesis/lower_bound.h"
+#include "schedules/synthesis/rank_state.h"
+#include "test/schedules/synthesis_cases.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+namespace {
+
+using synthesis::Pricing;
+using synthesis::Problem;
+using Case = test::SynthesisCase;
+using test::most;
+
+/// Orders made by drawing, again and again, one of the computations that could come next. `eager`: how much
+/// rather a backward, which frees memory, than a forward.
+Orders random_orders(const Problem& problem, test::RandomCosts& random, int eager) {
+  Orders orders(static_cast<std::size_t>(problem.ranks()));
+  std::vector<synthesis::SeatCounts> done(problem.seats().size());
+  // Whether a stage is through with a part of a micro-batch.
+  const auto over = [&](int stage, MicroBatch mb, int synthesis::SeatCounts::*part) {
+    if (stage < 0 || stage >= problem.stages()) return true;
+    const std::size_t seat = problem.seat_of(StageId{stage}, mb);
+    return done[seat].*part > mb.value / problem.placement().width(StageId{stage});
+  };
+  struct Choice {
+    std::size_t seat;
+    Compute compute;
+  };
+  for (;;) {
+    std::vector<Choice> choices;
+    for (std::size_t i = 0; i < problem.seats().size(); ++i) {
+      const synthesis::Seat& seat = problem.seats()[i];
+      const auto mb = [&](int number) {
+        return MicroBatch{seat.replica + number * problem.placement().width(seat.stage)};
+      };
+      const auto& [forwards, inputs, weights] = done[i];
+      const int stage = seat.stage.value;
+      if (forwards < seat.count && over(stage - 1, mb(forwards), &synthesis::SeatCounts::forwards))
+        choices.push_back({i, {Op::forward, seat.stage, mb(forwards)}});
+      if (inputs < forwards && over(stage + 1, mb(inputs), &synthesis::SeatCounts::inputs)) {
+        choices.insert(choices.end(), static_cast<std::size_t>(eager),
+                       {i, {Op::backward_input, seat.stage, mb(inputs)}});
+        if (inputs == weights) choices.push_back({i, {Op::backward, seat.stage, mb(inputs)}});
+      }
+      if (weights < inputs) {
+        choices.insert(choices.end(), static_cast<std::size_t>(eager),
+                       {i, {Op::backward_weight, seat.stage, mb(weights)}});
+      }
+    }
+    if (choices.empty()) return orders;
+    const auto& [seat, compute] =
+        choices[static_cast<std::size_t>(random.between(0, static_cast<int>(choices.size()) - 1))];
+    done[seat] = synthesis::RankState::after({done[seat]}, 0, compute.op).front();
+    orders[problem.seats()[seat].rank.index()].push_back(compute);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("no schedule is faster than the lower bound, with its own peak as the cap or none", "[synthesis]") {
+  int compared = 0;
+  int tight = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Case c(seed, seed % 3 != 0);
+    c.clip = seed % 5 == 0;
+    for (const ScheduleProgram& program : c.library()) {
+      const LoweredProgram lowered = lower(program);
+      const double makespan = simulate(lowered, c.costs).makespan.value;
+      const Bytes peak = most(prove(lowered, &c.costs));
+      for (const std::optional<Bytes>& capacity : {std::optional<Bytes>{}, std::optional<Bytes>{peak}}) {
+        const synthesis::LowerBound bound = lower_bound(c.problem(capacity));
+        INFO(fmt::format("seed {}, {}, {}", seed, program.schedule, capacity ? "capped" : "free"));
+        CHECK(bound.seconds <= makespan * (1 + 1e-9));
+        ++compared;
+        tight += synthesis::meets(makespan, bound.seconds);
+      }
+    }
+  }
+  CHECK(compared > 700);
+  CHECK(tight > 15);  // a bound of nothing would be valid, too
+}
+
+TEST_CASE("the bound of memory has a say", "[synthesis]") {
+  // Four even stages with room for one micro-batch each: they take turns.
+  CostTable costs = test::RandomCosts(1).table(4, 4, false);
+  for (StageCosts& stage : costs.stages) {
+    stage = {};
+    stage.forward = stage.backward_input = stage.backward_weight = Seconds{1};
+    stage.kept_for_input = stage.forward_peak = Bytes{100};
+  }
+  const auto bound = lower_bound(Problem(Placement::straight(4), 6, false, costs, Bytes{150}));
+  CHECK(bound.kind == synthesis::LowerBound::Kind::memory);
+  CHECK(bound.rank == Rank{0});
+  CHECK(bound.seconds == 6 * 8 + 1);
+  CHECK(lower_bound(Problem(Placement::straight(4), 6, false, costs, {})).seconds == 3 + 18);
+}
+
+TEST_CASE("no random order is faster than the bound under its own peak, or needs less than the least memory",
+          "[synthesis]") {
+  int tight = 0;
+  int least = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    const Case c(seed, seed % 3 != 0);
+    const Problem free = c.problem();
+    test::RandomCosts random(seed);
+    const Orders orders = random_orders(free, random, 1 << random.between(0, 6));
+    REQUIRE(well_formed(free, orders));
+    Pricing pricing(free);
+    const double makespan = pricing.run(orders).makespan;
+    if (makespan == synthesis::kNever) continue;
+    Bytes peak;
+    for (std::size_t r = 0; r < orders.size(); ++r) {
+      const Bytes of_rank = peak_memory(free, Rank{r}, orders[r], pricing.extra_slots());
+      INFO(fmt::format("seed {}, rank {}", seed, r));
+      CHECK(least_memory(free, Rank{r}) <= of_rank);
+      least += least_memory(free, Rank{r}) == of_rank;
+      peak = std::max(peak, of_rank);
+    }
+    const auto bound = lower_bound(c.problem(peak));
+    INFO(fmt::format("seed {}: {} micro-batches, {} stages", seed, c.micro_batches, c.placement.stages()));
+    CHECK(bound.seconds <= makespan * (1 + 1e-9));
+    tight += bound.kind == synthesis::LowerBound::Kind::memory;
+  }
+  CHECK(tight > 40);
+  CHECK(least > 40);
+}
+
+TEST_CASE("the least memory is that of the best of all orders", "[synthesis]") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const bool v = seed % 3 == 2;
+    const Placement placement =
+        v ? Placement::zigzag(2, 2) : Placement::straight(2 + static_cast<int>(seed % 3));
+    const int micro_batches = v ? 2 : 3;
+    const CostTable costs = test::RandomCosts(seed).table(placement.stages(), placement.world(), true);
+    const Problem problem(placement, micro_batches, false, costs, {});
+    for (int r = 0; r < problem.ranks(); ++r) {
+      INFO(fmt::format("seed {}, rank {}", seed, r));
+      CHECK(test::least_peak(problem, Rank{r}).value == least_memory(problem, Rank{r}).value);
+    }
+  }
+}
+
+}  // namespace stagecraft
