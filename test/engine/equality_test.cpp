@@ -52,21 +52,20 @@ TEST_CASE("recomputation changes no bit, under every schedule", "[equality_fast]
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) {
     for (const Recompute recompute : {Recompute::all, Recompute::all_but_last}) {
-      // Dropout masks are drawn again, and batch norm's running statistics must not be counted twice.
-      for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-        PipelineCase next{.schedule = schedule.name,
-                          .stages = 2 * schedule.virtual_stages,
-                          .ranks = 2,
-                          .placement = schedule.placement,
-                          .recompute = recompute,
-                          .model = model,
-                          .shape = cases.size() % 2 == 0 ? BatchShape::short_ends : BatchShape::many,
-                          .dropout = true,
-                          .delay_seed = cases.size()};
-        if (!served(next)) next.shape = BatchShape::many;  // too few micro-batches for it
-        REQUIRE(served(next));
-        cases.push_back(next);
-      }
+      // In turn: dropout masks are drawn again, and batch norm's running statistics must not be counted
+      // twice.
+      PipelineCase next{.schedule = schedule.name,
+                        .stages = 2 * schedule.virtual_stages,
+                        .ranks = 2,
+                        .placement = schedule.placement,
+                        .recompute = recompute,
+                        .model = static_cast<ModelKind>(cases.size() % 3),
+                        .shape = cases.size() % 4 < 2 ? BatchShape::short_ends : BatchShape::many,
+                        .dropout = true,
+                        .delay_seed = cases.size()};
+      if (!served(next)) next.shape = BatchShape::many;  // too few micro-batches for it
+      REQUIRE(served(next));
+      cases.push_back(next);
     }
   }
   run_all(cases);
