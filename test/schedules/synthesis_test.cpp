@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -188,9 +189,11 @@ TEST_CASE("of two stages and few micro-batches the best order is found, or one n
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     const CostTable costs = test::RandomCosts(seed).table(2, 2, true);
     const Placement placement = Placement::straight(2);
-    const int micro_batches = 2 + static_cast<int>(seed % 2);
+    const int micro_batches = 2 + static_cast<int>(seed / 4 % 2);
     std::optional<Bytes> capacity;
-    if (seed % 4 > 1) capacity = test::peak_of_1f1b(placement, micro_batches, costs);
+    const std::int64_t percent = std::array{0, 100, 75, 50}[seed % 4];
+    if (percent > 0)
+      capacity = Bytes{test::peak_of_1f1b(placement, micro_batches, costs).value * percent / 100};
     const double least = brute_force(Problem(placement, micro_batches, false, costs, capacity));
     SynthesisRequest request{.placement = placement, .micro_batches = micro_batches, .costs = &costs};
     request.capacity = capacity;
@@ -205,7 +208,7 @@ TEST_CASE("of two stages and few micro-batches the best order is found, or one n
     best += found.makespan.value <= least * (1 + 1e-9);
   }
   INFO(fmt::format("{} of {}", best, cases));
-  CHECK(cases >= 30);
+  CHECK(cases >= 25);
   CHECK(best == cases);
 }
 
