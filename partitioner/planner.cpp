@@ -357,7 +357,8 @@ void Planner::search_by_step(const std::vector<Layout>& plain) {
       const CutSearchResult found =
           search_cuts(task.layout, schedule_, best(),
                       budget_.share(tasks.size() - i, [this] { tell_progress(); }), task.seeds, true);
-      budget_.take(found.work);
+      budget_.take(found.work + static_cast<std::int64_t>(request_.micro_batches) * task.layout.stages() *
+                                    kActions * kNanoseconds);
       proof.simulated += found.simulated;
       proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
       if (found.cuts) keep(maker_.priced(task.layout, maker_.plan_of(task.layout, *found.cuts)));
