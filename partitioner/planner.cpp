@@ -31,7 +31,10 @@ constexpr int kMostSearchedStages = 4;
 constexpr std::int64_t kLayoutShare = 8;
 /// Of a stage and micro-batch, and nanoseconds to make and prove one.
 constexpr std::int64_t kActions = 10;
-constexpr std::int64_t kNanoseconds = 300;
+constexpr std::int64_t kNanoseconds = 100;
+
+/// When there is no time to search more layouts than this, there is none to look at their bounds either.
+constexpr std::size_t kMostBounds = 1000;
 
 /// How much may still be searched.
 class Budget {
@@ -339,12 +342,16 @@ void Planner::search_by_step(const std::vector<Layout>& plain) {
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     Task& task = tasks[i];
     if (!(task.bound < best() * (1 - 1e-12))) break;
-    if (budget_.over() && !candidates_.empty()) {
+    if (budget_.over() && !candidates_.empty() && tasks.size() > kMostBounds) {
       proof.bound = std::min(proof.bound, Seconds{task.bound});
       break;  // the others' bounds are no lower
     }
     task.bound = std::max(task.bound, first_bound(task.layout));
     if (!(task.bound < best() * (1 - 1e-12))) continue;
+    if (budget_.over() && !candidates_.empty()) {  // the others' bounds are still of use
+      proof.bound = std::min(proof.bound, Seconds{task.bound});
+      continue;
+    }
     try {
       if (chosen) {
         PlanMaker::Balanced balanced = maker_.balanced(task.layout);
@@ -358,7 +365,8 @@ void Planner::search_by_step(const std::vector<Layout>& plain) {
       const CutSearchResult found =
           search_cuts(task.layout, schedule_, best(),
                       budget_.share(tasks.size() - i, [this] { tell_progress(); }), task.seeds, true);
-      budget_.take(found.work);
+      budget_.take(found.work + static_cast<std::int64_t>(request_.micro_batches) * task.layout.stages() *
+                                    kActions * kNanoseconds);
       proof.simulated += found.simulated;
       proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
       if (found.cuts) keep(maker_.priced(task.layout, maker_.plan_of(task.layout, *found.cuts)));

@@ -33,7 +33,7 @@ struct SearchBudget {
   /// For schedules that are searched for (Schedule::searched): computations priced a placement.
   std::int64_t work = 2'000'000;
   /// For cuts, over all layouts: about nanoseconds.
-  std::int64_t cut_work = 2'000'000'000;
+  std::int64_t cut_work = 4'000'000'000;
   std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
 };

@@ -40,7 +40,7 @@ struct LayoutLimits {
   int most_stages = 1;
   std::optional<int> stages{};  ///< exactly so many
   std::vector<int> widths{};    ///< not empty: exactly these
-  int most_layouts = 70'000;
+  int most_layouts = 20'000;
 };
 
 struct Layouts {
