@@ -12,6 +12,11 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
                                       settings.size(), stages));
 }
 
+bool any_recompute(const RecomputeSettings& settings) {
+  return std::any_of(settings.begin(), settings.end(),
+                     [](Recompute setting) { return setting != Recompute::none; });
+}
+
 Recompute setting_of(const RecomputeSettings& settings, StageId stage) {
   return settings.empty() ? Recompute::none : settings[stage.index()];
 }

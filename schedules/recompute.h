@@ -45,6 +45,9 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 
 [[nodiscard]] Recompute setting_of(const RecomputeSettings& settings, StageId stage);
 
+/// Whether any stage repeats forwards.
+[[nodiscard]] bool any_recompute(const RecomputeSettings& settings);
+
 /// Whether the forward of a micro-batch is repeated, on a stage with so many replicas. `group_end` is one
 /// past the last micro-batch of its group.
 [[nodiscard]] constexpr bool recomputes(Recompute setting, MicroBatch micro_batch, int width, int group_end) {

@@ -246,6 +246,13 @@ Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const P
 
 std::optional<ListSchedule> list_schedule_within(const Workload& workload, const MemoryLimit& limit,
                                                  const Policy& policy, Ticks latest_end) {
+  if (!workload.recompute.empty()) {
+    // A rank learns of a gradient when it is sent, and in a replay has begun to recompute by then.
+    ListSchedule schedule = *Machine(workload, limit, policy, kNever).run();
+    schedule.value = *replay(workload, schedule.orders);
+    if (schedule.value.makespan > latest_end) return std::nullopt;
+    return schedule;
+  }
   return Machine(workload, limit, policy, latest_end).run();
 }
 

@@ -266,7 +266,7 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
 }
 
 Orders best_orders(const ScheduleRequest& request, const MemoryLimit& limit, std::vector<Orders> seeds) {
-  if (!request.recompute.empty()) {
+  if (any_recompute(request.recompute)) {
     ScheduleRequest plain = request;
     plain.recompute.clear();
     seeds.push_back(best_orders(plain, limit, seeds));

@@ -71,7 +71,7 @@ const Workload::Hop& Workload::backward_hop(StageId from, MicroBatch micro_batch
 Workload workload_of(const ScheduleRequest& request) {
   Workload work;
   work.placement = request.placement;
-  work.recompute = request.recompute;
+  if (any_recompute(request.recompute)) work.recompute = request.recompute;
   for (const int size : request.group_sizes) work.micro_batches += size;
   const TimesInSeconds seconds(request.placement, request.costs);
 

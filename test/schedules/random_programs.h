@@ -83,6 +83,12 @@ struct RandomProgram {
   return request;
 }
 
+/// Of the schedules that take one stage a rank.
+[[nodiscard]] inline rc::Gen<Schedule> one_stage_a_rank() {
+  return rc::gen::suchThat(rc::gen::elementOf(schedules()),
+                           [](const Schedule& schedule) { return schedule.placement != PlacementKind::v; });
+}
+
 /// Any schedule, over any placement it takes.
 [[nodiscard]] inline RandomProgram random_program() {
   RandomProgram random;
