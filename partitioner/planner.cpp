@@ -284,7 +284,8 @@ Planner::Task Planner::task_of(const Layout& layout) const {
   if (!cluster_.speed.empty()) fastest = *std::max_element(cluster_.speed.begin(), cluster_.speed.end());
   double shares = 0;
   for (const int width : layout.widths) {
-    shares += fastest / ((request_.micro_batches + width - 1) / width);
+    const int busiest = (request_.micro_batches + width - 1) / width;
+    shares += fastest / busiest;
   }
   return {layout, chain_.compute(0, chain_.layers()) / shares};
 }

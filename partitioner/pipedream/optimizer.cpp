@@ -80,7 +80,7 @@ class Optimizer {
 
   /// The bottleneck alone, kImpossible where there is no plan.
   double bottleneck() {
-    take_known(options_.straight ? kImpossible : result_.data_parallel);
+    if (!options_.straight) take_known(result_.data_parallel);
     solve();
     return solvers_.back().solve({0}, known_).at(0, last_state_, options_.levels.back().machines);
   }
