@@ -61,6 +61,14 @@ Job& HeadsAndTails::at(Part part, const Seat& seat, int number) {
               [seat.stage.index() * micro_batches_ + static_cast<std::size_t>(mb)];
 }
 
+Job& HeadsAndTails::at(Part part, const Place& place) {
+  return at(part, problem_.seats()[place.seat], place.number);
+}
+
+HeadsAndTails::Place HeadsAndTails::place_of(int stage, MicroBatch mb) const {
+  return {problem_.seat_of(StageId{stage}, mb), mb.value / problem_.placement().width(StageId{stage})};
+}
+
 void HeadsAndTails::find_needs(Memory memory) {
   needs_.resize(problem_.seats().size());
   for (std::size_t r = 0; r < aligned_.size(); ++r) {
@@ -82,14 +90,8 @@ void HeadsAndTails::find_heads() {
   const int last = problem_.stages() - 1;
   for (std::size_t i = 0; i < micro_batches_; ++i) {
     const MicroBatch mb{i};
-    const auto place = [&](int stage) {
-      const std::size_t seat = problem_.seat_of(StageId{stage}, mb);
-      return Place{seat, mb.value / problem_.placement().width(StageId{stage})};
-    };
-    const auto job_at = [&](Part part, int stage) -> Job& {
-      const Place here = place(stage);
-      return at(part, problem_.seats()[here.seat], here.number);
-    };
+    const auto place = [&](int stage) { return place_of(stage, mb); };
+    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, place(stage)); };
     const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
     for (int s = 0; s <= last; ++s) {
       if (s > 0) {
@@ -115,14 +117,8 @@ void HeadsAndTails::find_tails() {
   const int last = problem_.stages() - 1;
   for (std::size_t i = micro_batches_; i-- > 0;) {
     const MicroBatch mb{i};
-    const auto place = [&](int stage) {
-      const std::size_t seat = problem_.seat_of(StageId{stage}, mb);
-      return Place{seat, mb.value / problem_.placement().width(StageId{stage})};
-    };
-    const auto job_at = [&](Part part, int stage) -> Job& {
-      const Place here = place(stage);
-      return at(part, problem_.seats()[here.seat], here.number);
-    };
+    const auto place = [&](int stage) { return place_of(stage, mb); };
+    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, place(stage)); };
     const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
     for (int s = 0; s <= last; ++s) {
       const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];

@@ -49,6 +49,8 @@ class HeadsAndTails {
   void find_heads();
   void find_tails();
   [[nodiscard]] Job& at(Part part, const Seat& seat, int number);
+  [[nodiscard]] Job& at(Part part, const Place& place);
+  [[nodiscard]] Place place_of(int stage, MicroBatch mb) const;
   [[nodiscard]] RankCounts before(Part part, const Place& place) const;
   [[nodiscard]] bool needed(Part part, const Place& place, Part by, const Place& user) const;
   void raise_head(Part part, const Place& place);
