@@ -5,6 +5,7 @@
 #include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/plan_graph.h"
 #include "cli/plan_pipedream.h"
 #include "cli/plan_profile.h"
 #include "cli/replan.h"
@@ -20,20 +21,28 @@
 
 namespace stagecraft::cli {
 
-Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
-               const PlanOutput& output) {
-  PlanResult result = make_plan(profile, cluster, request);
+void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
   if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
   if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
+}
+
+std::string where_written(const PlanOutput& output) {
+  return output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
+                             : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
+                                           output.path, output.path);
+}
+
+Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+               const PlanOutput& output) {
+  PlanResult result = make_plan(profile, cluster, request);
+  finish_plan(result, output);
   if (output.as_json) {
     print_json(plan_json(result));
     return result.best.plan;
   }
   print(plan_text(result, profile, cluster));
-  print(output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
-                            : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
-                                          output.path, output.path));
+  print(where_written(output));
   return result.best.plan;
 }
 
@@ -209,6 +218,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   // Nobody says that our engine will run it, and it alone needs one device a stage.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, false, line);
+  if (is_graph(arguments.profile)) return plan_graph_from(arguments.profile, cluster, own, arguments.output);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
 
