@@ -22,6 +22,10 @@ NestedCuts cuts_to(int all, int stages, const std::function<int(int downset, int
   return cuts;
 }
 
+bool may_cut(const Downsets& downsets, const CutWindows& windows, std::size_t stage, int downset) {
+  return windows.empty() || windows[stage - 1].holds(downsets.sums(downset).compute());
+}
+
 /// Whether there are stages of which none takes more than `most`.
 class BottleneckTest {
  public:
@@ -99,6 +103,7 @@ class BottleneckTest {
   /// Whether the stage can end behind the downset.
   [[nodiscard]] bool ends(int downset, std::size_t stage) {
     if (from_[place(downset, stage)] < 0) return false;
+    if (!may_cut(downsets_, problem_.windows, stage + 1, downset)) return false;
     if (!problem_.boundary) return true;
     return allows(problem_.boundary(static_cast<int>(stage) + 1, downsets_.crossing(downset)));
   }
@@ -202,7 +207,8 @@ BottleneckResult least_bottleneck(const Downsets& downsets, const BottleneckProb
   return result;
 }
 
-CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines) {
+CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines,
+                        const CutWindows& windows) {
   const std::size_t stages = lines.size();
   STAGECRAFT_CHECK(stages <= downsets.blocks(), "a block for every stage");
   const std::size_t blocks = downsets.blocks();
@@ -220,7 +226,8 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
       double least = values[here + s];
       int begun = from[here + s];
       const bool first = s == 0 && downset == 0;
-      const double before = s == 0 ? kInfinite : values[here + s - 1];
+      const bool opens = s > 0 && may_cut(downsets, windows, s, downset);
+      const double before = opens ? values[here + s - 1] : kInfinite;
       const double opened =
           first ? lines[0].constant
                 : before + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
@@ -239,6 +246,7 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
     }
   }
   const std::size_t end = static_cast<std::size_t>(downsets.all()) * stages + stages - 1;
+  if (values[end] == kInfinite) return {{}, kInfinite};
   return {cuts_to(downsets.all(), static_cast<int>(stages),
                   [&](int downset, int stage) {
                     return from[static_cast<std::size_t>(downset) * stages + static_cast<std::size_t>(stage)];

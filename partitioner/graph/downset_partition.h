@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -32,6 +33,16 @@ struct StageLine {
 /// Of stages 1, 2, ...: the downset before each, nested, every stage with a block at least.
 using NestedCuts = std::vector<int>;
 
+/// Between which sums of compute a cut may lie, both included.
+struct CutWindow {
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();
+
+  [[nodiscard]] bool holds(double compute) const { return low <= compute && compute <= high; }
+};
+/// Of stages 1, 2, ...; empty: anywhere.
+using CutWindows = std::vector<CutWindow>;
+
 [[nodiscard]] double value_of(const Downsets& downsets, const StageLine& line, int first, int last);
 
 /// What is to be made small: the largest line of any stage and the largest boundary.
@@ -41,6 +52,7 @@ struct BottleneckProblem {
   std::vector<std::vector<StageLine>> lines;
   /// Seconds of the boundary into a stage that so many bytes cross; never falls with the bytes. Empty: none.
   std::function<double(int stage, double bytes)> boundary{};
+  CutWindows windows{};
 
   [[nodiscard]] int stages() const { return static_cast<int>(lines.size()); }
 };
@@ -60,10 +72,11 @@ struct BottleneckResult {
 
 struct CheapestResult {
   NestedCuts cuts;
-  double seconds = 0;
+  double seconds = 0;  ///< infinite where the windows leave no cuts
 };
 
 /// The cuts with the least sum of one line a stage; what is `before` a stage is not looked at.
-[[nodiscard]] CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines);
+[[nodiscard]] CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines,
+                                      const CutWindows& windows = {});
 
 }  // namespace stagecraft

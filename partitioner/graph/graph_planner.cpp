@@ -21,8 +21,9 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kSearchWork = 1'500'000'000;
 /// Rows that are planned, best candidates first.
 constexpr std::size_t kMostRows = 4;
-/// Of the work, or the time, for cuts: what the first row gets, and the best one.
-constexpr int kRowShare = 4;
+/// Of the work, or the time, for cuts: what the first row gets and the best one, and other rows.
+constexpr int kRowShare = 2;
+constexpr int kCandidateShare = 16;
 
 /// One row of the graph.
 struct Row {
@@ -81,14 +82,20 @@ class GraphPlanner {
     for (std::size_t n = 0; n < std::min(kMostRows, found.found.size()); ++n) {
       const GraphCandidate& candidate = found.found[n];
       if (!seen.insert(candidate.cuts).second) continue;
-      PlanRequest only = shared(kRowShare * static_cast<int>(kMostRows));
+      PlanRequest only = shared(kCandidateShare);
       only.stages = candidate.layout.stages();
       if (candidate.layout.replicated()) {
         only.widths = candidate.layout.widths;
       } else {
         only.replicate = false;
       }
-      plan_row(row_of(stages_of(coarsened.downsets, candidate.cuts)), only);
+      const std::vector<int> stage = stages_of(coarsened.downsets, candidate.cuts);
+      Row row = row_of(stage);
+      // The stages that were found, then whatever the row has that is better.
+      PlanRequest exactly = only;
+      exactly.cuts = cuts_of(row, stage);
+      if (!exactly.cuts.empty()) plan_row(row, exactly);
+      plan_row(std::move(row), only);
     }
     if (!best_) throw RefusedError(refused_);
     if (best_row_ > 0) add_runners_up();
@@ -143,6 +150,18 @@ class GraphPlanner {
       }
     }
     return stage;
+  }
+
+  /// The first layers of stages 1, 2, ...
+  [[nodiscard]] static std::vector<int> cuts_of(const Row& row, const std::vector<int>& stage) {
+    const auto at = [&](std::size_t layer) {
+      return stage[static_cast<std::size_t>(row.layers[layer].front())];
+    };
+    std::vector<int> cuts;
+    for (std::size_t layer = 1; layer < row.layers.size(); ++layer) {
+      if (at(layer) != at(layer - 1)) cuts.push_back(static_cast<int>(layer));
+    }
+    return cuts;
   }
 
   /// Keeps the plan if it is better than the best so far.

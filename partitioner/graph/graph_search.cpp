@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -30,10 +31,12 @@ constexpr double kTolerance = 5e-3;
 /// An asynchronous layout's bottleneck is the answer.
 constexpr double kFineTolerance = 1e-9;
 /// Rounds of weighing; of the game that finds the weights; and how many before nothing new means the end.
-constexpr int kRounds = 60;
-constexpr int kGameRounds = 2'000;
+constexpr int kRounds = 30;
+constexpr int kGameRounds = 1'000;
 constexpr int kLeastRounds = 5;
 constexpr std::size_t kMostRows = 64;
+/// As many layouts share the work that is left, where more wait.
+constexpr std::size_t kSharing = 8;
 /// Downsets times stages of which a pass may keep values: some 20 bytes each.
 constexpr std::int64_t kMostStates = 16'000'000;
 
@@ -97,18 +100,30 @@ class StepSearch {
     std::int64_t work = 0;
   };
   /// Throws InputError where the schedule does not take the layout.
-  [[nodiscard]] Found run(double at_least, double to_beat, std::int64_t work) {
+  /// `parts`: into how many the cuts are told apart at most; 0: no bounds are weighed.
+  [[nodiscard]] Found run(double at_least, double to_beat, std::int64_t work, int parts) {
     found_ = {};
     to_beat_ = to_beat;
-    const std::int64_t pass = static_cast<std::int64_t>(downsets_.steps()) * problem_.stages();
-    const BottleneckResult own = least_bottleneck(downsets_, problem_, at_least, to_beat, kTolerance);
-    constexpr std::int64_t kPasses = 8;
-    found_.work += pass * kPasses;
-    found_.bound = std::min(own.bound, to_beat);
-    if (!own.cuts) return found_;
-    look_at(*own.cuts);
-    weigh(pass, work);
-    found_.bound = std::min(found_.bound, to_beat_);
+    most_work_ = work;
+    if (parts == 0) {
+      found_.bound = std::min(own_bound(at_least, {}), to_beat_);
+      return found_;
+    }
+    std::multimap<double, CutWindows> open{{at_least, {}}};
+    while (!open.empty() && open.begin()->first < to_beat_ * (1 - kRounding) && found_.work < most_work_ &&
+           parts-- > 0) {
+      const auto node = open.extract(open.begin());
+      const double bound = bound_within(node.key(), node.mapped());
+      if (!(bound < to_beat_ * (1 - kRounding))) continue;
+      const auto [low, high] = halves(node.mapped());
+      if (low.empty()) {  // nothing to tell the cuts apart by
+        open.emplace(bound, node.mapped());
+        break;
+      }
+      open.emplace(bound, low);
+      open.emplace(bound, high);
+    }
+    found_.bound = open.empty() ? to_beat_ : std::min(to_beat_, open.begin()->first);
     return found_;
   }
 
@@ -213,9 +228,12 @@ class StepSearch {
         [&placed](int first, int last) { return placed.chain().stage(first, last); },
         [](StageId, int, int) {});
   }
-  /// Simulates, unless that was done; the critical path becomes a bound. Whether it was not done before.
+  /// Simulates, unless that was done; the critical path becomes a bound. Whether the
+  /// cuts are new within the windows looked at.
   bool look_at(const NestedCuts& cuts) {
-    if (!seen_.insert(cuts).second) return false;
+    const bool came_up = std::find(came_up_.begin(), came_up_.end(), cuts) != came_up_.end();
+    if (!came_up) came_up_.push_back(cuts);
+    if (!seen_.insert(cuts).second) return !came_up;
     asked_.push_back(cuts);
     const ChainCosts chain(condensed(cuts));
     const PlacedCosts placed(chain, network_, placement_, speed_);
@@ -244,22 +262,79 @@ class StepSearch {
     rows_[own_rows_ + next_replaced_++ % (kMostRows - own_rows_)] = std::move(row);
   }
 
+  /// Of all cuts in the windows, by stages' own work; the cuts of the least are simulated.
+  [[nodiscard]] double own_bound(double at_least, const CutWindows& windows) {
+    problem_.windows = windows;
+    const BottleneckResult own = least_bottleneck(downsets_, problem_, at_least, to_beat_, kTolerance);
+    constexpr std::int64_t kPasses = 6;
+    found_.work += (own.cuts ? kPasses : 1) * pass();
+    came_up_.clear();
+    if (!own.cuts) return to_beat_;
+    for (const NestedCuts& cuts : asked_) {
+      if (within(cuts, windows)) came_up_.push_back(cuts);
+    }
+    look_at(*own.cuts);
+    return std::max(at_least, own.bound);
+  }
+  [[nodiscard]] double bound_within(double at_least, const CutWindows& windows) {
+    const double own = own_bound(at_least, windows);
+    return own < to_beat_ ? weigh(own, windows) : to_beat_;
+  }
+  /// The work of going over all steps once.
+  [[nodiscard]] std::int64_t pass() const {
+    return static_cast<std::int64_t>(downsets_.steps()) * problem_.stages();
+  }
+
   /// The bounds and the cuts that came up so far are a game: the mean of the bounds under the weights is to
   /// be high whatever the cuts. Its weights are good ones to ask all nested downsets with, which either are
   /// no better than that or bring up cuts that are new (Kelley, "The cutting-plane method", J. SIAM 8, 1960).
-  void weigh(std::int64_t pass, std::int64_t most_work) {
-    for (int round = 0; round < kRounds && found_.work < most_work; ++round) {
-      const std::vector<double> weights = weights_against(asked_);
+  [[nodiscard]] double weigh(double bound, const CutWindows& windows) {
+    for (int round = 0; round < kRounds && found_.work < most_work_; ++round) {
+      const std::vector<double> weights = weights_against(came_up_);
+      found_.work += static_cast<std::int64_t>(kGameRounds * rows_.size() * came_up_.size());
       StepBound mean;
       for (std::size_t k = 0; k < rows_.size(); ++k) mean.add(rows_[k], weights[k]);
-      const CheapestResult least = cheapest(downsets_, lines_of(mean));
-      found_.work += pass;
-      found_.bound = std::max(found_.bound, least.seconds * (1 - kRounding));
-      if (found_.bound >= to_beat_ * (1 - kRounding)) return;
+      const CheapestResult least = cheapest(downsets_, lines_of(mean), windows);
+      found_.work += pass();
+      if (least.seconds == kInfinite) return to_beat_;
+      bound = std::max(bound, least.seconds * (1 - kRounding));
+      if (bound >= to_beat_ * (1 - kRounding)) return bound;
       const std::size_t known = rows_.size();
-      const bool fresh = look_at(least.cuts);
-      if (!fresh && rows_.size() == known && round > kLeastRounds) return;
+      if (!look_at(least.cuts) && rows_.size() == known && round >= kLeastRounds) return bound;
     }
+    return bound;
+  }
+
+  [[nodiscard]] bool within(const NestedCuts& cuts, const CutWindows& windows) const {
+    for (std::size_t s = 0; s < windows.size(); ++s) {
+      if (!windows[s].holds(downsets_.sums(cuts[s]).compute())) return false;
+    }
+    return true;
+  }
+
+  /// The windows in two, where the cuts that came up in them lie furthest apart; empty where they do not, or
+  /// where no simulation would make the bounds of a half any better.
+  [[nodiscard]] std::pair<CutWindows, CutWindows> halves(const CutWindows& windows) const {
+    std::size_t widest = 0;
+    CutWindow between{0, 0};
+    for (std::size_t s = 0; s + 1 < placement_.ranks.size(); ++s) {
+      CutWindow spread{kInfinite, 0};
+      for (const NestedCuts& cuts : came_up_) {
+        const double compute = downsets_.sums(cuts[s]).compute();
+        spread = {std::min(spread.low, compute), std::max(spread.high, compute)};
+      }
+      if (!(spread.high - spread.low > between.high - between.low)) continue;
+      widest = s;
+      between = spread;
+    }
+    const double middle = between.low + (between.high - between.low) / 2;
+    if (schedule_.orders_by_time || !(between.low < middle && middle < between.high)) return {};
+    std::pair<CutWindows, CutWindows> halves{windows, windows};
+    halves.first.resize(placement_.ranks.size() - 1);
+    halves.second.resize(placement_.ranks.size() - 1);
+    halves.first[widest].high = std::min(halves.first[widest].high, middle);
+    halves.second[widest].low = std::max(halves.second[widest].low, std::nextafter(middle, kInfinite));
+    return halves;
   }
 
   /// Of the rows against those cuts, by multiplicative weights (Freund & Schapire, GEB 29, 1999).
@@ -313,7 +388,9 @@ class StepSearch {
   std::size_t own_rows_ = 0;
   std::size_t next_replaced_ = 0;
   std::set<NestedCuts> seen_;
-  std::vector<NestedCuts> asked_;  // the same in order
+  std::vector<NestedCuts> asked_;    // the same in order
+  std::vector<NestedCuts> came_up_;  // of them, those within the windows looked at
+  std::int64_t most_work_ = 0;
   Found found_;
   double to_beat_ = 0;
 };
@@ -422,59 +499,66 @@ GraphSearch::GraphSearch(const Downsets& downsets, const Cluster& cluster, const
 GraphSearchResult GraphSearch::run(double to_beat, std::int64_t work) const {
   const Layouts family = layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks()));
   const double compute = downsets_.sums(downsets_.all()).compute();
-  struct Task {
-    const Layout* layout;
-    double bound;
-  };
   std::vector<Task> tasks;
   for (const Layout& layout : family.list) {
     tasks.push_back({&layout, share_bound(schedule_, request_, cluster_, layout, compute)});
   }
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.bound < b.bound; });
   GraphSearchResult result;
   result.whole_family = family.all;
-  result.bound = kInfinite;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    result.bound = std::min(result.bound, to_beat);
-    if (!(task.bound < to_beat * (1 - kRounding))) break;
-    const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
-    if (work <= 0 || states > kMostStates) {
-      result.bound = std::min(result.bound, task.bound);
-      continue;
+  // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
+  // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const Task& a, const Task& b) { return a.layout->stages() < b.layout->stages(); });
+  for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
+    std::size_t waiting = tasks.size();
+    for (Task& task : tasks) {
+      const auto sharing = static_cast<std::int64_t>(std::min(waiting--, kSharing));
+      const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
+      if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
+      const Effort effort{parts, parts == 0 ? work : work / sharing};
+      std::optional<GraphCandidate> best = schedule_.synchronous
+                                               ? by_step(task, to_beat, effort, work, result)
+                                               : by_bottleneck(task, to_beat, work);
+      if (!best) continue;
+      best->layout = *task.layout;
+      to_beat = std::min(to_beat, best->seconds);
+      result.found.insert(result.found.begin(), std::move(*best));
     }
-    std::optional<GraphCandidate> best;
-    if (schedule_.synchronous) {
-      try {
-        StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
-        // Others wait: no layout gets more than half of what is left, unless it is the last.
-        StepSearch::Found found = search.run(task.bound, to_beat, i + 1 == tasks.size() ? work : work / 2);
-        work -= found.work;
-        result.simulated += found.simulated;
-        result.bound = std::min(result.bound, std::max(found.bound, task.bound));
-        best = std::move(found.best);
-      } catch (const InputError&) {  // not such a layout, says the schedule
-        continue;
-      }
-    } else {
-      const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
-                                                          request_.micro_batches, task.layout->placement());
-      const BottleneckResult found =
-          least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
-      constexpr std::int64_t kPasses = 20;
-      work -=
-          static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
-      result.bound = std::min(result.bound, found.bound);
-      if (found.cuts) best = GraphCandidate{{}, *found.cuts, found.seconds};
-    }
-    if (!best) continue;
-    best->layout = *task.layout;
-    to_beat = std::min(to_beat, best->seconds);
-    result.found.insert(result.found.begin(), std::move(*best));
+    if (!schedule_.synchronous) break;
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const Task& a, const Task& b) { return a.bound < b.bound; });
   }
-  result.bound = std::min(result.bound, to_beat);
+  result.bound = to_beat;
+  for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
   return result;
+}
+
+/// The task's bound is raised, its work taken off.
+std::optional<GraphCandidate> GraphSearch::by_step(Task& task, double to_beat, const Effort& effort,
+                                                   std::int64_t& work, GraphSearchResult& result) const {
+  try {
+    StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
+    StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
+    work -= found.work;
+    result.simulated += found.simulated;
+    task.bound = std::max(task.bound, found.bound);
+    return std::move(found.best);
+  } catch (const InputError&) {  // not such a layout, says the schedule
+    task.bound = kInfinite;
+    return std::nullopt;
+  }
+}
+
+std::optional<GraphCandidate> GraphSearch::by_bottleneck(Task& task, double to_beat,
+                                                         std::int64_t& work) const {
+  const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
+                                                      request_.micro_batches, task.layout->placement());
+  const BottleneckResult found = least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
+  constexpr std::int64_t kPasses = 20;
+  work -= static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
+  task.bound = std::max(task.bound, found.bound);
+  if (!found.cuts) return std::nullopt;
+  return GraphCandidate{{}, *found.cuts, found.seconds};
 }
 
 }  // namespace stagecraft

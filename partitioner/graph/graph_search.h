@@ -6,8 +6,10 @@
 // the least it can be over all nested downsets comes out of one pass (downset_partition.h). Two kinds of
 // passes are made: the largest of the stages' own work, with the pipeline's filling before it and its
 // draining behind, is made as small as it can be; and weighted means of bounds, each the critical path of a
-// program simulated before, as cut_search.h does it on a chain. The cuts that come up are simulated.
-// Asynchronous ones: the steady-state bottleneck (planning/occupancy.h), which is exact here.
+// program simulated before, as cut_search.h does it on a chain. The cuts that come up are simulated. Where
+// bound and step do not meet, cuts are told apart by how much compute lies before them, and each half is
+// looked at again. Asynchronous ones: the steady-state bottleneck (planning/occupancy.h), which is exact
+// here.
 //
 // Memory is not looked at: bounds hold with and without a cap, but cuts found may not fit. What comes out is
 // for the planner of chains: a row in which those downsets are prefixes.
@@ -17,6 +19,7 @@
 #include "partitioner/planning/layout.h"
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
@@ -52,6 +55,18 @@ class GraphSearch {
   [[nodiscard]] GraphSearchResult run(double to_beat, std::int64_t work) const;
 
  private:
+  struct Task {
+    const planning::Layout* layout;
+    double bound;  ///< of all its cuts
+  };
+  struct Effort {
+    int parts;  ///< into which a layout's cuts may be told apart
+    std::int64_t work;
+  };
+  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort, std::int64_t& work,
+                                        GraphSearchResult& result) const;
+  std::optional<GraphCandidate> by_bottleneck(Task& task, double to_beat, std::int64_t& work) const;
+
   const Downsets& downsets_;
   const Cluster& cluster_;
   const PlanRequest& request_;

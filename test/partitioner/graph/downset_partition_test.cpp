@@ -101,6 +101,39 @@ TEST_CASE("with several lines the bound is none the less one", "[downset_partiti
   }));
 }
 
+TEST_CASE("within windows the best of the cuts there are is found", "[downset_partition]") {
+  REQUIRE(rc::check("random graphs, stages and windows", [] {
+    const Case c;
+    BottleneckProblem problem = random_problem(c.stages, 1);
+    for (int s = 1; s < c.stages; ++s) {
+      const double low = test::random_below(60);
+      problem.windows.push_back({low, low + test::random_below(80)});
+    }
+    std::vector<StageLine> lines;
+    for (const auto& of_stage : problem.lines) lines.push_back(of_stage.front());
+    for (StageLine& line : lines) line.before = {};
+    double least = kInfinite;
+    double least_sum = kInfinite;
+    test::every_nested_cuts(c.downsets, c.stages, [&](const NestedCuts& cuts) {
+      double sum = 0;
+      for (std::size_t s = 0; s < lines.size(); ++s) {
+        if (s > 0 && !problem.windows[s - 1].holds(c.downsets.sums(cuts[s - 1]).compute())) return;
+        sum += value_of(c.downsets, lines[s], s == 0 ? 0 : cuts[s - 1],
+                        s == cuts.size() ? c.downsets.all() : cuts[s]);
+      }
+      least = std::min(least, bottleneck(c.downsets, problem, cuts));
+      least_sum = std::min(least_sum, sum);
+    });
+    const BottleneckResult found = least_bottleneck(c.downsets, problem, 0, kInfinite, 0);
+    const CheapestResult cheap = cheapest(c.downsets, lines, problem.windows);
+    RC_ASSERT(found.cuts.has_value() == (least < kInfinite));
+    RC_ASSERT((cheap.seconds < kInfinite) == (least < kInfinite));
+    if (least == kInfinite) return;
+    RC_ASSERT(found.seconds == Approx(least).epsilon(1e-9));
+    RC_ASSERT(cheap.seconds == Approx(least_sum).epsilon(1e-9));
+  }));
+}
+
 TEST_CASE("the cheapest sum is that of all nested downsets", "[downset_partition]") {
   REQUIRE(rc::check("random graphs and stages", [] {
     const Case c;

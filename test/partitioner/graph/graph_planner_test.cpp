@@ -160,7 +160,7 @@ TEST_CASE("every downset of Inception is a place to cut", "[graph_planner]") {
   CHECK(found.proof.downsets == 221'565);
   CHECK(!found.proof.coarser());
   CHECK(found.proof.value <= found.proof.row);
-  CHECK(found.proof.gap() < 0.2);
+  CHECK(found.proof.gap() < 0.05);
 }
 
 TEST_CASE("the user's own cuts count along the first row", "[graph_planner]") {
