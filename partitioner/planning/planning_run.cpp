@@ -1,0 +1,53 @@
+#include "partitioner/planning/planning_run.h"
+
+#include "partitioner/planning/program_pricer.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace stagecraft::planning {
+
+PlanningRun::PlanningRun(const Profile& profile, const Cluster& on, const PlanRequest& asked)
+    : cluster(on),
+      request(asked),
+      maker(profile, on, asked),
+      schedule(maker.schedule()),
+      chain(maker.measurement()),
+      network(on.network()),
+      budget(asked.search) {}
+
+void PlanningRun::keep(PlanCandidate candidate) {
+  progress.best = std::min(progress.best, candidate.plan.predicted->step);
+  candidates.push_back(std::move(candidate));
+}
+
+void PlanningRun::tell_progress() const {
+  if (request.search.progress) request.search.progress(progress);
+}
+
+CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& for_schedule, double to_beat,
+                                         const CutSearchBudget& share,
+                                         const std::vector<std::vector<int>>& seeds, bool capped) const {
+  const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
+  std::set<std::tuple<int, int, int>> refused;
+  const PlanMaker::Fits possible = capped ? maker.possible(layout, for_schedule) : PlanMaker::Fits{};
+  const CutSearch::Fits fits = [&](StageId stage, int first, int last) {
+    if (first == maker.cuttable()) return false;
+    return !possible || (possible(stage, first, last) && !refused.contains({stage.value, first, last}));
+  };
+  ProgramPricer pricer(
+      for_schedule, maker.schedule_request(layout, {request.micro_batches}), placed,
+      maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
+      [this](int first, int last) { return maker.costs_of(first, last); },
+      [&](StageId stage, int first, int last) {
+        refused.insert({stage.value, first, last});
+      });
+  CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
+                   fits);
+  return search.run(pricer, to_beat, share, seeds);
+}
+
+}  // namespace stagecraft::planning
