@@ -39,7 +39,7 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
 
 namespace {
 
-/// "--micro-batches auto"
+/// "--micro-batches auto", "--recompute auto"
 constexpr const char* kAuto = "auto";
 
 struct PlanArguments {
@@ -122,6 +122,12 @@ int micro_batches_of(const std::string& text) {
                      fmt::format("\"{}\": expected 1 to {}, or \"{}\"", text, kMostMicroBatches, kAuto));
   }
   return *number;
+}
+
+/// Absent: chosen for each stage.
+std::optional<Recompute> recompute_of(const std::string& name) {
+  if (name == kAuto) return std::nullopt;
+  return json::read<Recompute>(Json(name), {"--recompute", ""});
 }
 
 /// Whether there is something to choose, rather than one schedule to plan.
@@ -257,12 +263,11 @@ void add_plan(CLI::App& app) {
   command
       ->add_option_function<std::string>(
           "--recompute",
-          [arguments](const std::string& name) {
-            arguments->request.recompute = json::read<Recompute>(Json(name), {"--recompute", ""});
-          },
+          [arguments](const std::string& name) { arguments->request.recompute = recompute_of(name); },
           "forwards repeated before their backward, so that only inputs are kept: none, all, or all_but_last "
-          "micro-batch of a step")
-      ->type_name("WHICH");
+          "micro-batch of a step; auto: for each stage the least that fits, with its cuts (default: none)")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({"none", "all", "all_but_last", kAuto}));
   command
       ->add_option("--micro-batches", arguments->micro_batches,
                    "of one optimizer step; auto: of every size in the profile, so that --batch is filled")

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -32,21 +30,15 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                                          const CutSearchBudget& share,
                                          const std::vector<std::vector<int>>& seeds, bool capped) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
-  std::set<std::tuple<int, int, int>> refused;
-  const PlanMaker::Fits possible = capped ? maker.possible(layout, for_schedule) : PlanMaker::Fits{};
-  const CutSearch::Fits fits = [&](StageId stage, int first, int last) {
-    if (first == maker.cuttable()) return false;
-    return !possible || (possible(stage, first, last) && !refused.contains({stage.value, first, last}));
-  };
+  StageSettings settings = maker.settings(layout, for_schedule, capped, !for_schedule.orders_by_time);
   ProgramPricer pricer(
-      for_schedule, maker.schedule_request(layout, {request.micro_batches}), placed,
-      maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
-      [this](int first, int last) { return maker.costs_of(first, last); },
-      [&](StageId stage, int first, int last) {
-        refused.insert({stage.value, first, last});
-      });
+      for_schedule,
+      maker.schedule_request(layout, {request.micro_batches},
+                             RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
+      placed, maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
+      [this](int first, int last) { return maker.costs_of(first, last); });
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
-                   fits);
+                   settings);
   return search.run(pricer, to_beat, share, seeds);
 }
 
