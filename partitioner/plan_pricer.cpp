@@ -36,7 +36,7 @@ void add_computing(const CriticalPath::Computing& c, const CostTable& costs, Par
   const StageCosts& stage = costs.stages[c.stage.index()];
   const double speed = costs.speed_of(c.rank);
   parts.add(ChainPart::Kind::compute, c.stage, {},
-            (stage.forward * c.forwards + stage.backward_input * (c.backwards + c.input_parts) +
+            (stage.forward * c.all_forwards() + stage.backward_input * (c.backwards + c.input_parts) +
              stage.backward_weight * (c.backwards + c.weight_parts)) /
                 speed);
   parts.add(ChainPart::Kind::optimizer, c.stage, {}, stage.step * c.steps / speed);

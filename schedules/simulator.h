@@ -72,6 +72,7 @@ struct CriticalPath {
     int last_recomputes = 0;  ///< of those that only Recompute::all repeats
     int backwards = 0, input_parts = 0, weight_parts = 0, steps = 0;
     bool operator==(const Computing&) const = default;
+    [[nodiscard]] int all_forwards() const { return forwards + recomputes + last_recomputes; }
   };
   struct Moving {
     Payload payload = Payload::activation;
