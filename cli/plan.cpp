@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/explain_text.h"
 #include "cli/output.h"
+#include "cli/plan_graph.h"
 #include "cli/plan_pipedream.h"
 #include "cli/plan_profile.h"
 #include "cli/replan.h"
@@ -21,12 +22,22 @@
 
 namespace stagecraft::cli {
 
-Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
-               const PlanOutput& output) {
-  PlanResult result = make_plan(profile, cluster, request);
+void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
   if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
   if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
+}
+
+std::string where_written(const PlanOutput& output) {
+  return output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
+                             : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
+                                           output.path, output.path);
+}
+
+Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+               const PlanOutput& output) {
+  PlanResult result = make_plan(profile, cluster, request);
+  finish_plan(result, output);
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});
   if (output.as_json) {
@@ -39,9 +50,7 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   if (explained) {
     print(explain_text(*explained, result.best.plan, profile.at(result.best.plan.micro_batch_size), cluster));
   }
-  print(output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
-                            : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
-                                          output.path, output.path));
+  print(where_written(output));
   return result.best.plan;
 }
 
@@ -231,6 +240,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   // Nobody says that our engine will run it, and it alone needs one device a stage.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, false, line);
+  if (is_graph(arguments.profile)) return plan_graph_from(arguments.profile, cluster, own, arguments.output);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
 

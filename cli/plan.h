@@ -38,6 +38,11 @@ struct PlanInputs {
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output);
 
+/// What is done to a plan before it is printed, if it is asked for: jitter, and writing it.
+void finish_plan(PlanResult& result, const PlanOutput& output);
+/// The last lines of what is printed.
+[[nodiscard]] std::string where_written(const PlanOutput& output);
+
 /// The tables: stages with their costs, the prediction, and the best of every other stage count.
 [[nodiscard]] std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster);
 [[nodiscard]] Json plan_json(const PlanResult& result);
