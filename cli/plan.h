@@ -5,6 +5,8 @@
 
 #include "partitioner/planner.h"
 
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace stagecraft::cli {
@@ -14,6 +16,9 @@ struct PlanOutput {
   bool as_json = false;            ///< one JSON document to stdout instead of tables
   std::optional<Jitter> jitter{};  ///< also price the best plans with times that vary
   ChooseBy choose_by = ChooseBy::step;
+  bool explain = false;  ///< why the plan is as it is, and what else would bring
+  /// Which what-if of the explanation is being planned; may be empty.
+  std::function<void(const std::string& what, int tried, int all)> progress{};
 };
 
 /// What a plan is made from.

@@ -75,6 +75,8 @@ class StepSearch {
     program_request_.group_sizes = {request.micro_batches};
     program_request_.clip = request.schedule.agree_norm;
     program_request_.warmup_extra = request.schedule.warmup_extra;
+    // Where it is left to the planner: no step is shorter for repeating something.
+    program_request_.recompute.assign(placement_.ranks.size(), request.recompute.value_or(Recompute::none));
     const double parameters = downsets.sums(downsets.all()).parameters;
     for (const auto& ranks : placement_.ranks) reductions_.emplace_back(network, ranks, parameters);
     // What holds for any order does not depend on the layers.
@@ -200,7 +202,7 @@ class StepSearch {
 
   [[nodiscard]] StageLine own_part(const StepBound::Stage& stage, std::size_t s) const {
     StageLine line;
-    line.own = {stage.forward, stage.backward_input, stage.backward_weight,
+    line.own = {stage.forwards(program_request_.recompute[s]), stage.backward_input, stage.backward_weight,
                 stage.reductions * reductions_[s].seconds_a_byte};
     line.constant = stage.latency + stage.reductions * reductions_[s].constant;
     line.seconds_a_byte = stage.seconds_a_byte;
@@ -225,8 +227,7 @@ class StepSearch {
   [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(const PlacedCosts& placed) const {
     return std::make_unique<ProgramPricer>(
         schedule_, program_request_, placed, speeds(), std::nullopt,
-        [&placed](int first, int last) { return placed.chain().stage(first, last); },
-        [](StageId, int, int) {});
+        [&placed](int first, int last) { return placed.chain().stage(first, last); });
   }
   /// Simulates, unless that was done; the critical path becomes a bound. Whether the
   /// cuts are new within the windows looked at.
@@ -240,7 +241,7 @@ class StepSearch {
     const std::unique_ptr<ProgramPricer> pricer = this->pricer(placed);
     std::vector<int> stages(cuts.size());
     std::iota(stages.begin(), stages.end(), 1);
-    const double seconds = pricer->seconds(stages);
+    const double seconds = pricer->seconds(stages, program_request_.recompute);
     ++found_.simulated;
     found_.work += pricer->work();
     if (auto path = pricer->critical_path()) add_row(std::move(*path));

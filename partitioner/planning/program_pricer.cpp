@@ -9,9 +9,14 @@
 namespace stagecraft::planning {
 namespace {
 
-// Nanoseconds an action, about: simulated, and generated, lowered and made ready for it.
+// Nanoseconds an action, about: simulated, proved, and generated, lowered and made ready to be simulated.
 constexpr std::int64_t kSimulated = 3;
+constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;
+/// Of any call.
+constexpr std::int64_t kAtLeast = 1000;
+/// Programs kept, of those that differ in what is repeated.
+constexpr std::size_t kMostMade = 16;
 
 bool splits_backwards(const LoweredProgram& program) {
   return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
@@ -22,28 +27,59 @@ bool splits_backwards(const LoweredProgram& program) {
 
 }  // namespace
 
+struct ProgramPricer::Made {
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  Made(LoweredProgram lowered, RecomputeSettings of)
+      : settings(std::move(of)), program(std::move(lowered)), simulator(program) {}
+
+  [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
+
+  RecomputeSettings settings;
+  LoweredProgram program;
+  Simulator simulator;
+};
+
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                             std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                             Refused refused)
+                             std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
-      full_costs_(std::move(full_costs)),
-      refused_(std::move(refused)) {
+      full_costs_(std::move(full_costs)) {
   costs_.network = costs.network();
   costs_.speed = std::move(speed);
   costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
   if (schedule_.orders_by_time) return;
-  make_program();
-  split_ = splits_backwards(program_);
+  request_.recompute.resize(costs_.stages.size(), Recompute::none);
+  select(RecomputeSettings(request_.recompute));
+  split_ = splits_backwards(made_.back()->program);
 }
 
-void ProgramPricer::make_program() {
+ProgramPricer::~ProgramPricer() = default;
+
+std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings& settings) {
   request_.costs = schedule_.orders_by_time ? &costs_ : nullptr;
-  simulator_.reset();
-  program_ = lower(schedule_.generate(request_));
-  simulator_.emplace(program_);
+  request_.recompute = settings;
+  auto made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
+  work_ += made->actions() * kMade;
+  return made;
+}
+
+void ProgramPricer::select(const RecomputeSettings& settings) {
+  if (schedule_.orders_by_time) {  // another program for all cuts
+    made_.clear();
+    made_.push_back(make(settings));
+    return;
+  }
+  const auto known =
+      std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made->settings == settings; });
+  if (known != made_.end()) {
+    std::rotate(known, known + 1, made_.end());
+    return;
+  }
+  if (made_.size() == kMostMade) made_.erase(made_.begin());
+  made_.push_back(make(settings));
 }
 
 void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
@@ -54,37 +90,32 @@ void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
   }
 }
 
-double ProgramPricer::seconds(const std::vector<int>& cuts) {
+double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) {
   take(cuts, schedule_.orders_by_time);
-  if (schedule_.orders_by_time) make_program();
-  return simulator_->run(costs_).makespan.value;
+  select(settings);
+  Made& made = *made_.back();
+  work_ += made.actions() * kSimulated + kAtLeast;
+  return made.simulator.run(costs_).makespan.value;
 }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
-  return bound_of(simulator_->critical_path(costs_), placed_, costs_.loss);
+  Made& made = *made_.back();
+  work_ += made.actions() * kSimulated + kAtLeast;
+  return bound_of(made.simulator.critical_path(costs_), placed_, costs_.loss);
 }
 
-bool ProgramPricer::fits(const std::vector<int>& cuts) {
-  if (!capacity_) return true;
+std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings) {
+  std::vector<Rank> over;
+  if (!capacity_) return over;
   take(cuts, true);
-  bool within = true;
-  for (const MemoryProof& rank : check(program_, &costs_).memory) {
-    if (rank.peak <= *capacity_) continue;
-    within = false;
-    const std::vector<StageId> held = placed_.placement().stages_of(rank.rank);
-    // A stage's memory depends on no other stage's layers; that of one ordered by time does.
-    if (held.size() > 1 || schedule_.orders_by_time) continue;
-    const std::size_t s = held.front().index();
-    refused_(held.front(), s == 0 ? 0 : cuts[s - 1],
-             s + 1 == costs_.stages.size() ? placed_.chain().layers() : cuts[s]);
+  if (made_.empty() || made_.back()->settings != settings) select(settings);
+  const Made& made = *made_.back();
+  work_ += made.actions() * kProved;
+  for (const MemoryProof& rank : check(made.program, &costs_).memory) {
+    if (rank.peak > *capacity_) over.push_back(rank.rank);
   }
-  return within;
-}
-
-std::int64_t ProgramPricer::work() const {
-  const auto actions = simulator_ ? static_cast<std::int64_t>(simulator_->actions()) : 0;
-  return actions * (schedule_.orders_by_time ? kMade : kSimulated) + 1000;
+  return over;
 }
 
 }  // namespace stagecraft::planning

@@ -33,7 +33,9 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
     const StageCosts& stage = costs.stages[seat.stage.index()];
     const double speed = costs.speed_of(seat.rank);
     double* parts = &compute[i * part_count];
-    parts[forward_part] = stage.forward.value / speed;
+    for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
+      parts[part] = stage.forward.value / speed;
+    }
     parts[backward_part] = (stage.backward_input + stage.backward_weight).value / speed;
     parts[input_part] = stage.backward_input.value / speed;
     parts[weight_part] = stage.backward_weight.value / speed;

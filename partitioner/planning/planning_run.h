@@ -1,0 +1,43 @@
+#pragma once
+
+// What the searches of one planning run share: the problem, how much may still be searched, what was found.
+
+#include "partitioner/planner.h"
+#include "partitioner/planning/chain_costs.h"
+#include "partitioner/planning/cut_search.h"
+#include "partitioner/planning/plan_maker.h"
+#include "partitioner/planning/work_budget.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace stagecraft::planning {
+
+struct PlanningRun {
+  /// Keeps references to all of them.
+  PlanningRun(const Profile& profile, const Cluster& on, const PlanRequest& asked);
+
+  const Cluster& cluster;
+  const PlanRequest& request;
+  PlanMaker maker;
+  const Schedule& schedule;
+  ChainCosts chain;
+  Network network;
+  WorkBudget budget;
+
+  std::vector<PlanCandidate> candidates;
+  std::vector<std::string> infeasible;
+  SearchProgress progress{.best = Seconds{std::numeric_limits<double>::infinity()}};
+
+  void keep(PlanCandidate candidate);
+  [[nodiscard]] double best() const { return progress.best.value; }
+  void tell_progress() const;
+
+  /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit.
+  [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& for_schedule,
+                                            double to_beat, const CutSearchBudget& share,
+                                            const std::vector<std::vector<int>>& seeds, bool capped) const;
+};
+
+}  // namespace stagecraft::planning

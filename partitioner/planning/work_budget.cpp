@@ -1,0 +1,49 @@
+#include "partitioner/planning/work_budget.h"
+
+namespace stagecraft::planning {
+namespace {
+
+/// Of the work that is left, what one layout may have at least while others wait.
+constexpr std::int64_t kLayoutShare = 8;
+/// Of a stage and micro-batch, and nanoseconds to make and prove one.
+constexpr std::int64_t kActions = 10;
+constexpr std::int64_t kNanoseconds = 100;
+
+}  // namespace
+
+Seconds WorkBudget::spent() const {
+  return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
+}
+
+CutSearchBudget WorkBudget::share(std::size_t layouts, const std::function<void()>& tell) const {
+  const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
+  CutSearchBudget budget;
+  if (!asked_.time_limit) {
+    budget.work = std::max(left_ / waiting, left_ / kLayoutShare);
+    budget.go_on = [tell] {
+      tell();
+      return true;
+    };
+    return budget;
+  }
+  const double left = std::max(0.0, (*asked_.time_limit - spent()).value);
+  const double share = left / static_cast<double>(std::min(waiting, kLayoutShare));
+  const Seconds until = spent() + Seconds{share};
+  budget.go_on = [this, tell, until] {
+    tell();
+    return spent() < until;
+  };
+  return budget;
+}
+
+void WorkBudget::take_program(int micro_batches, int stages) {
+  take(static_cast<std::int64_t>(micro_batches) * stages * kActions * kNanoseconds);
+}
+
+bool WorkBudget::half_spent() const {
+  return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
+}
+
+bool WorkBudget::over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
+
+}  // namespace stagecraft::planning

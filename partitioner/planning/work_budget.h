@@ -1,0 +1,38 @@
+#pragma once
+
+// How much of a request's search is left, in counted work or in time.
+
+#include "partitioner/planner.h"
+#include "partitioner/planning/cut_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace stagecraft::planning {
+
+/// Begins to count where it is made.
+class WorkBudget {
+ public:
+  /// Keeps a reference to `asked`.
+  explicit WorkBudget(const SearchBudget& asked) : asked_(asked), left_(asked.cut_work) {}
+
+  [[nodiscard]] Seconds spent() const;
+  /// What one of so many layouts gets; `tell` is called now and then.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const;
+  void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
+  /// Of generating, lowering and proving a program.
+  void take_program(int micro_batches, int stages);
+  [[nodiscard]] bool half_spent() const;
+  [[nodiscard]] bool over() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const SearchBudget& asked_;
+  std::int64_t left_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace stagecraft::planning
