@@ -203,6 +203,8 @@ std::string what_text(const WhatIf& answer, const Cluster& cluster) {
       return fmt::format("{} a device", format_bytes(*answer.memory));
     case WhatIf::Kind::no_recompute:
       return fmt::format("{} a device, nothing recomputed", format_bytes(*answer.memory));
+    case WhatIf::Kind::chosen_recompute:
+      return "--recompute auto";
     case WhatIf::Kind::faster_links: {
       const Link& link = cluster.levels[static_cast<std::size_t>(*answer.level)].link;
       return fmt::format("links {} twice as fast ({})", level_text(counts, *answer.level),

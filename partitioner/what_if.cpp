@@ -109,6 +109,11 @@ class Questions {
   }
 
   void memory(const Plan& present) {
+    if (request_.recompute) {
+      PlanRequest chosen = request_;
+      chosen.recompute = std::nullopt;
+      ask(WhatIf::Kind::chosen_recompute, {}, cluster_, chosen, true);
+    }
     Cluster larger = cluster_;
     larger.memory = *cluster_.memory * 2;
     ask(WhatIf::Kind::more_memory, {}, larger, request_, true);

@@ -24,7 +24,8 @@ struct WhatIf {
     fewer_devices,  ///< one child less of the outermost level with several: the slowest, of equals the last
     more_memory,    ///< twice as much a device; asked where memory binds
     no_recompute,   ///< twice as much, and nothing is recomputed
-    faster_links,   ///< of one level: half the latency, twice the bandwidth
+    chosen_recompute,     ///< each stage recomputes what it needs to fit; asked where memory binds
+    faster_links,         ///< of one level: half the latency, twice the bandwidth
     more_micro_batches,   ///< twice as many of half the size
     fewer_micro_batches,  ///< half as many of twice the size
   };
@@ -50,6 +51,7 @@ struct EnumNames<WhatIf::Kind> {
                                      std::pair{WhatIf::Kind::fewer_devices, "fewer_devices"},
                                      std::pair{WhatIf::Kind::more_memory, "more_memory"},
                                      std::pair{WhatIf::Kind::no_recompute, "no_recompute"},
+                                     std::pair{WhatIf::Kind::chosen_recompute, "chosen_recompute"},
                                      std::pair{WhatIf::Kind::faster_links, "faster_links"},
                                      std::pair{WhatIf::Kind::more_micro_batches, "more_micro_batches"},
                                      std::pair{WhatIf::Kind::fewer_micro_batches, "fewer_micro_batches"}};

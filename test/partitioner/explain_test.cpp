@@ -256,6 +256,12 @@ TEST_CASE("memory is asked for where it binds", "[explain]") {
   CHECK(more->change < 0);
   CHECK_FALSE(more->plan.empty());
   CHECK(find(told, WhatIf::Kind::no_recompute) == nullptr);
+  const WhatIf* chosen = find(told, WhatIf::Kind::chosen_recompute);
+  REQUIRE(chosen != nullptr);
+  PlanRequest choosing = request;
+  choosing.recompute = std::nullopt;
+  const Plan best = make_plan(example(), machine(2, most - Bytes{1}), choosing).best.plan;
+  CHECK(near(*chosen->step, std::min(told.step, best.predicted->step)));
 
   PlanRequest repeated = request;
   repeated.recompute = Recompute::all;
