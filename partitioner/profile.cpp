@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace stagecraft {
@@ -19,6 +21,39 @@ const Measurement& Profile::at(std::int64_t micro_batch) const {
       model.empty() ? "" : " of " + model, micro_batch, fmt::join(sizes, ", "), micro_batch));
 }
 
+namespace {
+
+/// Any stage of these layers is one that plans can be made of: nothing overflows, whatever is summed.
+void validate_totals(const Measurement& measurement, double optimizer_factor, const InputPlace& layers) {
+  double forward = 0, backward_input = 0, backward_weight = 0, step = 0;
+  double weights = 0, activations = 0;
+  const auto bytes = [](Bytes value) { return std::abs(static_cast<double>(value.value)); };
+  const auto transient = [&](std::optional<Bytes> value) { return value ? bytes(*value) : 0; };
+  for (const LayerProfile& layer : measurement.layers) {
+    forward += layer.forward.median.value;
+    backward_input += layer.backward_input.median.value;
+    backward_weight += layer.backward_weight.median.value;
+    step += layer.step.median.value;
+    weights += bytes(layer.parameters) * std::max(1.0, optimizer_factor) + bytes(layer.buffers);
+    activations += 2 * bytes(layer.output) + bytes(layer.kept_for_input) + bytes(layer.kept_for_weight) +
+                   bytes(layer.forward_transient) + bytes(layer.backward_transient) +
+                   transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);
+  }
+  activations += 2 * bytes(measurement.input) + bytes(measurement.targets);
+  const auto refuse_above = [&](double most, double found, const char* what) {
+    if (found <= most) return;
+    throw InputError(
+        layers, fmt::format("expected at most {:.15g} {} of all layers, found {:.3g}", most, what, found));
+  };
+  const double milliseconds = std::max({forward, backward_input, backward_weight, step}) * 1e3;
+  refuse_above(kMostMilliseconds, milliseconds, "ms");
+  refuse_above(static_cast<double>(kMostWeightBytes.value), weights, "bytes of weights and optimizer state");
+  // A peak may count a tensor twice.
+  refuse_above(static_cast<double>(kMostActivationBytes.value) / 2, activations, "bytes of activations");
+}
+
+}  // namespace
+
 void validate(const Profile& profile, const std::string& file) {
   std::set<std::int64_t> sizes;
   const std::vector<LayerProfile>& reference = profile.measurements.front().layers;
@@ -33,6 +68,7 @@ void validate(const Profile& profile, const std::string& file) {
       throw InputError({file, here + "/layers"}, fmt::format("{} layers, but {} in the first measurement",
                                                              measurement.layers.size(), reference.size()));
     }
+    validate_totals(measurement, profile.optimizer_bytes_per_parameter_byte, {file, here + "/layers"});
     std::set<std::string> names;
     for (std::size_t i = 0; i < reference.size(); ++i) {
       const LayerProfile& layer = measurement.layers[i];

@@ -148,7 +148,8 @@ void describe(V& v, Profile& p) {
   v.optional("link", p.link, "measured transport");
 }
 
-/// Layer names unique and the same at every micro-batch size, sizes distinct. Throws InputError with `file`
+/// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers
+/// together within the bounds of a stage (costs.h). Throws InputError with `file`
 /// and the pointer.
 void validate(const Profile& profile, const std::string& file);
 [[nodiscard]] Profile read_profile(const std::string& path);  ///< parse, read, validate

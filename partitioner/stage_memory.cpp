@@ -6,6 +6,18 @@
 
 namespace stagecraft {
 
+namespace {
+
+/// No more than a sum can take, and more than any device has: a million in flight of the most that a profile
+/// may have do not fit 64 bits.
+Bytes times(Bytes bytes, std::int64_t count) {
+  constexpr auto kMost = static_cast<double>(std::int64_t{1} << 61U);
+  const double product = static_cast<double>(bytes.value) * static_cast<double>(count);
+  return product < kMost ? bytes * count : Bytes{static_cast<std::int64_t>(kMost)};
+}
+
+}  // namespace
+
 StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
     : fixed(costs.parameters + costs.optimizer_state + costs.buffers),
       version(costs.parameters),
@@ -21,13 +33,13 @@ Bytes StageMemory::peak(const Residency& residency) const {
   // When most are in flight, by the latest forward and until the backward that follows: that one has its
   // activations, and its input is among those in flight.
   const Bytes most_in_flight =
-      input * residency.in_flight + std::max(unkept_peak - input, activations + backward_peak);
+      times(input, residency.in_flight) + std::max(unkept_peak - input, activations + backward_peak);
   // When most have their activations, likewise.
   const Bytes each = input + activations;
   const Bytes most_kept =
-      std::max(each * (residency.kept - 1) + forward_peak, each * residency.kept + backward_peak);
-  return fixed + version * residency.versions +
-         std::max({most_in_flight, most_kept, unweighted * residency.unweighted});
+      std::max(times(each, residency.kept - 1) + forward_peak, times(each, residency.kept) + backward_peak);
+  return fixed + times(version, residency.versions) +
+         std::max({most_in_flight, most_kept, times(unweighted, residency.unweighted)});
 }
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,

@@ -19,6 +19,10 @@ namespace stagecraft {
 /// within them becomes infinite.
 inline constexpr double kMostMilliseconds = 1e12;
 inline constexpr double kLeastSpeed = 1e-6;
+/// Of one stage, in programs that are not absurdly long (there the checker takes less): their sums fit 64
+/// bits.
+inline constexpr Bytes kMostActivationBytes{std::int64_t{1} << 45U};
+inline constexpr Bytes kMostWeightBytes{std::int64_t{1} << 46U};
 
 /// How much a stage's times vary: interquartile ranges, as a profile has them.
 struct StageSpread {

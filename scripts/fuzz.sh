@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules and profiles against whatever libFuzzer makes up.
-#   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets
-# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 at the first crash, hang (over 10 s) or
+# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules, graphs, profiles, clusters and plans against whatever
+# libFuzzer makes up.
+#   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets; up to three a core at once
+# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 where one finds a crash, a hang (over 30 s) or
 # input that takes more than 2 GB, and says which file holds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +11,7 @@ seconds=${1:-60}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: expected a number of seconds, found $seconds" >&2; exit 2; }
 shift $(($# > 0 ? 1 : 0))
 targets=("$@")
-[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv graph_text)
+[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request)
 
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "fuzz.sh: no clang++; install clang-14 and libclang-rt-14-dev" >&2
@@ -30,17 +31,37 @@ seeds() {
     program_json) echo test/fuzz/seeds ;;
     pytorch_csv) echo test/data/pytorch ;;
     graph_text) echo test/fuzz/graphs ;;
+    profile_json) echo test/fuzz/profiles ;;
+    cluster_json) echo test/fuzz/clusters ;;
+    plan_json) echo test/fuzz/plans ;;
+    plan_request) echo test/fuzz/requests ;;
   esac
 }
 
-for target in "${targets[@]}"; do
+fuzz() {
+  local target=$1 log=$build/$1.log
   mkdir -p "$build/corpus/$target" "$build/found"
-  log=$build/$target.log
-  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \
     -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "$(seeds "$target")" > "$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "fuzz.sh: $target failed; the input is in $build/found, the whole log is $log" >&2
-    exit 1
+    return 1
   fi
   echo "fuzz: $target: $(grep -o 'Done .*' "$log"), $(grep -o 'cov: [0-9]*' "$log" | tail -n 1) edges"
+}
+
+failed=0
+running=0
+for target in "${targets[@]}"; do
+  if [ $running -eq $((3 * $(nproc))) ]; then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  fuzz "$target" &
+  running=$((running + 1))
 done
+while [ $running -gt 0 ]; do
+  wait -n || failed=1
+  running=$((running - 1))
+done
+exit $failed

@@ -45,6 +45,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 
 namespace stagecraft::checker {
 namespace {
@@ -245,9 +246,6 @@ class RankMemory {
   std::vector<Change> changes_;
 };
 
-/// Sums of a million tensors of this size still fit 64 bits.
-constexpr Bytes kMostBytes{std::int64_t{1} << 42U};
-
 bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings& findings) {
   constexpr auto kind = Finding::Kind::memory;
   if (costs.stages.size() != static_cast<std::size_t>(subject.stages())) {
@@ -255,15 +253,27 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
                                    costs.stages.size()));
     return false;
   }
-  const auto possible = [](Bytes bytes) { return bytes >= Bytes{0} && bytes <= kMostBytes; };
+  // What one rank may hold of either at once, a few tensors a time, still fits 64 bits.
+  constexpr Bytes kMostHeld{std::int64_t{1} << 59U};
+  const auto most_of = [&](Bytes most, int times) {
+    return std::min(most, Bytes{kMostHeld.value / times / subject.stages()});
+  };
+  const Bytes most_activation = most_of(kMostActivationBytes, subject.micro_batches());
+  const Bytes most_weight = most_of(kMostWeightBytes, subject.groups());
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
-    for (const Bytes bytes : {c.parameters, c.buffers, c.optimizer_state, c.input, c.output, c.targets,
-                              c.kept_for_input, c.kept_for_weight, c.forward_peak, c.unkept_peak(),
-                              c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss}) {
-      if (possible(bytes)) continue;
+    const auto possible = [&](std::initializer_list<Bytes> all, Bytes most) {
+      const auto found =
+          std::find_if(all.begin(), all.end(), [&](Bytes bytes) { return bytes < Bytes{0} || bytes > most; });
+      if (found == all.end()) return true;
       findings.add(kind, fmt::format("the cost table has {} bytes for stage {}; expected 0 to {}",
-                                     bytes.value, s, kMostBytes.value));
+                                     found->value, s, most.value));
+      return false;
+    };
+    if (!possible({c.parameters, c.buffers, c.optimizer_state}, most_weight) ||
+        !possible({c.input, c.output, c.targets, c.kept_for_input, c.kept_for_weight, c.forward_peak,
+                   c.unkept_peak(), c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss},
+                  most_activation)) {
       return false;
     }
   }

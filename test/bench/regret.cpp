@@ -6,12 +6,12 @@
 #include "partitioner/planning/layout.h"
 #include "partitioner/planning/min_max.h"
 #include "partitioner/planning/program_pricer.h"
+#include "test/partitioner/every_cuts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <limits>
 #include <random>
 
@@ -39,19 +39,6 @@ Measurement random_model(std::uint64_t seed) {
     layer.output = Bytes{static_cast<std::int64_t>(1e6 * uneven(random))};
   }
   return model;
-}
-
-void every_cuts(int stages, const std::function<void(const std::vector<int>&)>& visit) {
-  std::vector<int> cuts;
-  const std::function<void()> extend = [&] {
-    if (static_cast<int>(cuts.size()) == stages - 1) return visit(cuts);
-    for (int cut = cuts.empty() ? 1 : cuts.back() + 1; cut < kLayers; ++cut) {
-      cuts.push_back(cut);
-      extend();
-      cuts.pop_back();
-    }
-  };
-  extend();
 }
 
 struct Regret {
@@ -92,7 +79,7 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
     double least_formula = best;
     std::vector<int> by_formula;
     all = 0;
-    every_cuts(layout.stages(), [&](const std::vector<int>& cuts) {
+    test::every_cuts(kLayers, layout.stages(), [&](const std::vector<int>& cuts) {
       ++all;
       best = std::min(best, pricer.seconds(cuts, nothing));
       // sum + (m - 1) max over stages and transfers; a device's several stages take turns.

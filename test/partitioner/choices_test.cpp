@@ -1,5 +1,6 @@
 #include "partitioner/choices.h"
 
+#include "test/partitioner/example.h"
 #include "test/support/catch.h"
 
 #include <algorithm>
@@ -7,13 +8,8 @@
 namespace stagecraft {
 namespace {
 
-Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
-
-Cluster machine(int devices, std::optional<Bytes> memory = std::nullopt) {
-  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
-  cluster.memory = memory;
-  return cluster;
-}
+using test::example;
+using test::machine;
 
 ChoiceRequest request_of(std::vector<std::string> names, std::vector<Batching> batchings = {{8, 8}}) {
   ChoiceRequest request{.schedules = std::move(names), .batchings = std::move(batchings), .base = {}};

@@ -5,6 +5,7 @@
 #include "partitioner/planning/program_pricer.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
+#include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 

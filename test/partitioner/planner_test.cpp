@@ -1,5 +1,7 @@
 #include "partitioner/planner.h"
 
+#include "test/partitioner/every_cuts.h"
+#include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
@@ -13,13 +15,8 @@
 namespace stagecraft {
 namespace {
 
-Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
-
-Cluster machine(int devices, std::optional<Bytes> memory = std::nullopt) {
-  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
-  cluster.memory = memory;
-  return cluster;
-}
+using test::example;
+using test::machine;
 
 PlanRequest request_of(int micro_batches = 8) {
   PlanRequest request;
@@ -368,6 +365,21 @@ TEST_CASE("a search with recomputation brings an order that the plan's stages co
                                         [](const Action& action) { return action.op == Op::recompute; });
   CHECK(recomputes == request.micro_batches - 1);
   CHECK(predict(plan).step == plan.predicted->step);
+}
+
+TEST_CASE("a model of a trillion parameters is planned like any other", "[planner]") {
+  Profile profile;
+  profile.optimizer_bytes_per_parameter_byte = 2;
+  Measurement& measurement = profile.measurements.emplace_back();
+  measurement.micro_batch = 8;
+  for (int i = 0; i < 8; ++i) {
+    measurement.layers.push_back(test::plain_layer(i, 3e-3, 1'000'000));
+    measurement.layers.back().parameters = Bytes{500'000'000'000};
+  }
+  validate(profile, "profile.json");
+  CHECK(make_plan(profile, machine(4), request_of()).best.plan.stages.size() == 4);
+  const std::string why = refused<RefusedError>(profile, machine(4, Bytes{80'000'000'000}), request_of());
+  CHECK(contains(why, "than the 74.5 GiB a device has to give"));
 }
 
 }  // namespace stagecraft

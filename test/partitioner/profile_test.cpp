@@ -51,6 +51,26 @@ TEST_CASE("times beyond all bounds are refused", "[profile]") {
         0);
 }
 
+TEST_CASE("layers that together are beyond all bounds are refused", "[profile]") {
+  const auto refused = [](const std::function<void(LayerProfile&)>& change) {
+    Profile profile = small_profile();
+    profile.optimizer_bytes_per_parameter_byte = 8;
+    for (Measurement& m : profile.measurements) {
+      for (LayerProfile& layer : m.layers) change(layer);
+    }
+    return message_of([&] { validate(profile, "p.json"); });
+  };
+  CHECK(refused([](LayerProfile&) {}) == "");
+  CHECK(refused([](LayerProfile& l) { l.step.median = Seconds{0.6e9}; }) ==
+        "p.json: /measurements/0/layers: expected at most 1000000000000 ms of all layers, found 1.2e+12");
+  CHECK(refused([](LayerProfile& l) {
+          l.parameters = Bytes{std::int64_t{5} << 40U};
+        }).find("bytes of weights and optimizer state of all layers, found 8.8e+13") != std::string::npos);
+  CHECK(refused([](LayerProfile& l) {
+          l.backward_transient = Bytes{-(std::int64_t{1} << 62U)};
+        }).find("bytes of activations of all layers, found 9.22e+18") != std::string::npos);
+}
+
 TEST_CASE("the example profile reads", "[profile]") {
   const Profile profile = read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json");
   CHECK(profile.at(8).layers.size() == 11);

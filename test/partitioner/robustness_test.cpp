@@ -1,6 +1,7 @@
 #include "partitioner/robustness.h"
 
 #include "partitioner/planner.h"
+#include "test/partitioner/example.h"
 #include "test/support/catch.h"
 
 #include <algorithm>
@@ -13,8 +14,7 @@ PlanResult planned(const std::string& schedule = "1f1b") {
   request.micro_batch_size = 8;
   request.micro_batches = 8;
   request.schedule.name = schedule;
-  return make_plan(read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"),
-                   flat_cluster("machine", 3, Link{Seconds{1e-5}, 4e9}), request);
+  return make_plan(test::example(), test::machine(3), request);
 }
 
 /// Every time's interquartile range is such a share of its median.

@@ -3,6 +3,7 @@
 #include "partitioner/planning/width_partition.h"
 
 #include "schedules/collectives.h"
+#include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 

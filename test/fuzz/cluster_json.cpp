@@ -1,0 +1,39 @@
+// cluster.json: what is read is written and read back the same, and any two devices can talk to each other,
+// and all together.
+
+#include "schedules/base/error.h"
+#include "schedules/collectives.h"
+#include "test/fuzz/judge_files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace stagecraft;
+  Cluster cluster;
+  try {
+    cluster = json::read<Cluster>(json::parse_text(std::string(data, data + size), "x"), {"x", ""});
+    validate(cluster, "x");
+  } catch (const InputError&) {
+    return 0;
+  }
+  fuzz::require_reads_back(cluster);
+  fuzz::require(!cluster.usable_memory() || *cluster.usable_memory() > Bytes{}, "there is memory");
+  const Network network = cluster.network();
+  const int devices = cluster.devices();
+  const Rank last{devices - 1};
+  for (int d = 0; d + 1 < std::min(devices, 8); ++d) {
+    fuzz::require(std::isfinite(network.between(Rank{d}, last).time(kMostActivationBytes).value),
+                  "a transfer takes a time");
+    (void)network.path(last, Rank{d});
+  }
+  std::vector<Rank> members;
+  for (int d = 0; d < std::min(devices, 16); ++d) members.emplace_back(d);
+  fuzz::require(std::isfinite(all_reduce(network, members, kMostWeightBytes).time().value),
+                "an all-reduce takes a time");
+  return 0;
+}

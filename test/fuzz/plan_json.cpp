@@ -1,0 +1,54 @@
+// plan.json: what is read is written and read back the same, and survives what `check` and `simulate` do with
+// it, also with another number of micro-batches and another schedule.
+
+#include "schedules/base/error.h"
+#include "schedules/schedule.h"
+#include "test/fuzz/judge_files.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace stagecraft::fuzz {
+namespace {
+
+/// A number of the input's own, to choose with: the same input is always treated alike.
+std::size_t hash(const std::uint8_t* data, std::size_t size) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 1099511628211U;
+  return hash ^ (hash >> 32U);
+}
+
+/// What `simulate --micro-batches` and `--compare` change.
+void judge_otherwise(Plan plan, std::size_t choice) {
+  plan.program.reset();
+  plan.micro_batches = 1 + static_cast<int>(choice / schedules().size() % 5);
+  plan.schedule.name = schedules()[choice % schedules().size()].name;
+  try {
+    validate(plan, "x");
+  } catch (const InputError&) {  // not such stages, says the schedule
+    return;
+  }
+  judge(plan);
+}
+
+}  // namespace
+}  // namespace stagecraft::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace stagecraft;
+  Plan plan;
+  try {
+    plan = json::read<Plan>(json::parse_text(std::string(data, data + size), "x"), {"x", ""});
+    validate(plan, "x");
+  } catch (const InputError&) {
+    return 0;
+  }
+  fuzz::require_reads_back(plan);
+  // Far slower than reading, so only for some.
+  constexpr std::size_t kOneOf = 16;
+  const std::size_t choice = fuzz::hash(data, size);
+  if (choice % kOneOf == 0) fuzz::judge(plan);
+  if (choice % kOneOf == 1) fuzz::judge_otherwise(plan, choice / kOneOf);
+  return 0;
+}

@@ -1,0 +1,33 @@
+// profile.json: what is read is written and read back the same, and every stage that can be cut from it is
+// one that plan.json can carry.
+
+#include "schedules/base/error.h"
+#include "test/fuzz/judge_files.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace stagecraft;
+  Profile profile;
+  try {
+    profile = json::read<Profile>(json::parse_text(std::string(data, data + size), "x"), {"x", ""});
+    validate(profile, "x");
+  } catch (const InputError&) {
+    return 0;
+  }
+  fuzz::require_reads_back(profile);
+  constexpr int kMostLayers = 8;  // more are only slow
+  for (const Measurement& measurement : profile.measurements) {
+    const int layers = std::min(kMostLayers, static_cast<int>(measurement.layers.size()));
+    for (int first = 0; first < layers; ++first) {
+      for (int last = first + 1; last <= layers; ++last) {
+        fuzz::require_stage(
+            stage_costs(measurement, first, last, profile.optimizer_bytes_per_parameter_byte));
+      }
+    }
+  }
+  return 0;
+}
