@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 namespace stagecraft::cli {
 namespace {
@@ -133,25 +134,26 @@ void plan_graph_from(const std::string& path, const Cluster& cluster, const Plan
   const LayerGraph graph = read_graph(path);
   GraphPlan planned = plan_graph(graph, std::filesystem::path(path).filename().string(), cluster, request);
   finish_plan(planned.result, output);
-  // Of the row that was found: its cuts move along it.
   std::optional<Explanation> explained;
   if (output.explain) {
     explained = explain(planned.profile, cluster, planned.result, {request, output.progress});
   }
   if (output.as_json) {
     Json json = plan_json(planned.result);
-    json["graph"] = graph_json(planned, graph);
     if (explained) json["explanation"] = json::write(*explained);
+    json["graph"] = graph_json(planned, graph);
     return print_json(json);
   }
+  // The proof of the row says nothing of other cuts; that of the graph does.
+  if (planned.proof.nodes > 0) planned.result.proof.reset();
   std::string text = plan_text(planned.result, planned.profile, cluster);
   text += "\n" + nodes_table(planned, graph) + "\n";
   if (planned.proof.nodes > 0) text += proof_text(planned.proof);
+  print(text);
   if (explained) {
     const Plan& plan = planned.result.best.plan;
-    text += explain_text(*explained, plan, planned.profile.at(plan.micro_batch_size), cluster);
+    print(explain_text(*explained, plan, planned.profile.at(plan.micro_batch_size), cluster));
   }
-  print(text);
   print(where_written(output));
 }
 

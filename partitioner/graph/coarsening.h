@@ -12,7 +12,7 @@
 namespace stagecraft {
 
 /// More are neither counted as downsets nor planned as a row, which takes the square of their number.
-inline constexpr std::size_t kMostBlocks = 1'000;
+inline constexpr std::size_t kMostBlocks = 600;
 
 struct Coarsened {
   Blocks blocks;  ///< along the edges

@@ -21,9 +21,11 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kSearchWork = 1'500'000'000;
 /// Rows that are planned, best candidates first.
 constexpr std::size_t kMostRows = 4;
-/// Of the work, or the time, for cuts: what the first row gets and the best one, and other rows.
+/// Of the work, or the time, for cuts: what the first row gets, and what others do.
 constexpr int kRowShare = 2;
 constexpr int kCandidateShare = 16;
+/// A plan so near the bound, as a share, needs no other row.
+constexpr double kClosed = 1e-3;
 
 /// One row of the graph.
 struct Row {
@@ -75,9 +77,9 @@ class GraphPlanner {
     proof_.blocks = coarsened.blocks.size();
     proof_.downsets = coarsened.downsets.size();
     proof_.step = schedule_.synchronous;
-    plan_row(row_of({}), shared(kRowShare));
-    proof_.row = Seconds{best_ ? value_of(best_->best.plan) : 0};
     const GraphSearchResult found = search(coarsened.downsets);
+    double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
+    if (!coarsened.coarser) bound = std::max(bound, found.bound);
     std::set<NestedCuts> seen;
     for (std::size_t n = 0; n < std::min(kMostRows, found.found.size()); ++n) {
       const GraphCandidate& candidate = found.found[n];
@@ -97,16 +99,19 @@ class GraphPlanner {
       if (!exactly.cuts.empty()) plan_row(row, exactly);
       plan_row(std::move(row), only);
     }
+    if (!best_ || !(value_of(best_->best.plan) <= bound * (1 + kClosed))) {
+      if (const std::optional<double> value = plan_row(row_of({}), shared(kRowShare))) {
+        proof_.row = Seconds{*value};
+      }
+    }
     if (!best_) throw RefusedError(refused_);
-    if (best_row_ > 0) add_runners_up();
+    if (!best_has_runners_up_) add_runners_up();
     proof_.value = Seconds{value_of(best_->best.plan)};
-    double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
-    if (!coarsened.coarser) bound = std::max(bound, found.bound);
     // A chain has no other cuts than those of its row, where memory counts as well.
     if (proof_.is_chain() && best_->proof) bound = std::max(bound, best_->proof->bound.value);
     proof_.bound = std::min(proof_.value, Seconds{bound});
     proof_.whole_family = found.whole_family;
-    return finished(std::move(rows_[best_row_]), std::move(best_));
+    return finished(std::move(best_row_), std::move(best_));
   }
 
  private:
@@ -164,24 +169,27 @@ class GraphPlanner {
     return cuts;
   }
 
-  /// Keeps the plan if it is better than the best so far.
-  void plan_row(Row row, const PlanRequest& request) {
+  /// Keeps the plan if it is better than the best so far; its value, if there is one.
+  std::optional<double> plan_row(Row row, const PlanRequest& request) {
     try {
       PlanResult result = make_plan(row.profile, cluster_, request);
-      rows_.push_back(std::move(row));
       const Plan& plan = result.best.plan;
-      if (best_ && !(plan.predicted->step < best_->best.plan.predicted->step)) return;
-      best_ = std::move(result);
-      best_row_ = rows_.size() - 1;
+      const double value = value_of(plan);
+      if (!best_ || plan.predicted->step < best_->best.plan.predicted->step) {
+        best_ = std::move(result);
+        best_row_ = std::move(row);
+        best_has_runners_up_ = request.stages == request_.stages && request.cuts == request_.cuts;
+      }
+      return value;
     } catch (const RefusedError& error) {
-      if (refused_.empty()) refused_ = error.what();
-      rows_.push_back(std::move(row));
+      refused_ = error.what();  // the last is that of all layouts
+      return std::nullopt;
     }
   }
 
   /// What else the best row has to offer, and the plan again if that is better still.
   void add_runners_up() {
-    PlanResult all = make_plan(rows_[best_row_].profile, cluster_, shared(kRowShare));
+    PlanResult all = make_plan(best_row_.profile, cluster_, shared(kCandidateShare));
     if (!(best_->best.plan.predicted->step < all.best.plan.predicted->step)) {
       best_ = std::move(all);
       return;
@@ -200,10 +208,7 @@ class GraphPlanner {
       request.replicate = false;
       request.virtual_stages.reset();
     }
-    const double to_beat = best_ && schedule_.synchronous && !schedule_.searched
-                               ? best_->best.plan.predicted->step.value
-                               : kInfinite;
-    GraphSearchResult found = GraphSearch(downsets, cluster_, request).run(to_beat, kSearchWork);
+    GraphSearchResult found = GraphSearch(downsets, cluster_, request).run(kInfinite, kSearchWork);
     if (schedule_.searched) found.bound = 0;
     return found;
   }
@@ -222,10 +227,10 @@ class GraphPlanner {
   const PlanRequest& request_;
   const Schedule& schedule_;
   const Blocks* blocks_ = nullptr;
-  std::vector<Row> rows_;  // that were planned
   std::optional<PlanResult> best_;
-  std::size_t best_row_ = 0;
-  std::string refused_;  // why the first row has no plan
+  Row best_row_;
+  bool best_has_runners_up_ = false;  // all layouts were planned
+  std::string refused_;               // why a row has no plan
   GraphProof proof_;
 };
 

@@ -2,10 +2,10 @@
 
 // Our own planner on graphs with branches: every downset of the graph is a place to cut.
 //
-// The graph is put in a row and planned as a chain (chain.h). Then all nested downsets are searched
-// (graph_search.h); those that are better make rows of their own, in which their stages are runs, and the
-// planner of chains plans these, so that schedules, replicas, links and memory are priced as they always are.
-// The best plan is handed back with the row it is of, and with a bound that holds for all cuts of the graph.
+// All nested downsets are searched (graph_search.h). The best make rows, in which their stages are runs, and
+// the planner of chains plans these, so that schedules, replicas, links and memory are priced as they always
+// are; unless their plan is at the bound, so is the row that is narrow everywhere (chain.h). The best plan is
+// handed back with the row it is of, and with a bound that holds for all cuts of the graph.
 //
 // A graph with more downsets than can be gone over is coarsened (coarsening.h). The bound is then the one
 // that needs no cuts, and holds for the graph as it is.
@@ -28,8 +28,9 @@ struct GraphProof {
   Seconds value;             ///< the plan's
   Seconds bound;             ///< no plan of the layouts, with any cuts of the graph, is below
   bool whole_family = true;  ///< of all layouts; otherwise of equally wide stages only
-  Seconds
-      row;  ///< the value of the plan of the first row, with nothing but its prefixes to cut at; 0: none fits
+  /// Of the plan of the row that is narrow everywhere, with nothing but its prefixes to cut at; 0: nothing
+  /// fits there, or a plan was at the bound before.
+  Seconds row;
 
   /// Every downset is a prefix of one row.
   [[nodiscard]] bool is_chain() const { return static_cast<std::size_t>(downsets) == nodes + 1; }

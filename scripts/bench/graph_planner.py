@@ -58,8 +58,9 @@ def main():
                 begin = processor_seconds()
                 graph = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["graph"]
                 seconds = processor_seconds() - begin
+                row = f"{graph['row_ms']:.2f}" if "row_ms" in graph else "-"
                 print(f"| {profile} | {graph['nodes']} | {graph['downsets']:,} | {cluster} | {stages} | {schedule} | "
-                      f"{graph['row_ms']:.2f} | {graph['value_ms']:.2f} | {graph['gap'] * 100:.1f} % | {seconds:.2f} s |", flush=True)
+                      f"{row} | {graph['value_ms']:.2f} | {graph['gap'] * 100:.1f} % | {seconds:.2f} s |", flush=True)
 
 
 if __name__ == "__main__":

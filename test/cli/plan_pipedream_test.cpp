@@ -82,7 +82,7 @@ TEST_CASE("a graph.txt is planned over all its cuts, and every node is in a stag
   CHECK(graph["downsets"] == 562);
   CHECK(graph["coarser"] == false);
   CHECK(graph["bound_ms"].get<double>() <= graph["value_ms"].get<double>());
-  CHECK(graph["value_ms"].get<double>() <= graph["row_ms"].get<double>());
+  CHECK((!graph.contains("row_ms") || graph["value_ms"] <= graph["row_ms"]));
   REQUIRE(graph["stages"].size() == 3);
   std::size_t nodes = 0;
   for (const Json& stage : graph["stages"]) nodes += stage.size();
