@@ -6,8 +6,10 @@
 #include "schedules/pictures/front.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 namespace stagecraft::cli {
@@ -31,23 +33,36 @@ double samples_per_second(const Plan& plan) {
   return plan.predicted->step > Seconds{} ? samples / plan.predicted->step.value : 0;
 }
 
+/// "none", "all", or of every stage where they differ.
+std::string recompute_of(const Plan& plan) {
+  const RecomputeSettings settings = plan.recompute();
+  if (std::adjacent_find(settings.begin(), settings.end(), std::not_equal_to<>()) == settings.end()) {
+    return enum_name(settings.front());
+  }
+  std::vector<std::string> names;
+  for (const Recompute setting : settings) names.push_back(enum_name(setting));
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
 std::string table_of(const Shown& shown, const Choice& best) {
-  Table table({"<", "<schedule", "stages", "ranks", "micro-batches", "step ms", "samples/s", "bubble",
-               "most memory", "<bound by"});
+  Table table({"<", "<schedule", "stages", "ranks", "micro-batches", "<recompute", "step ms", "samples/s",
+               "bubble", "most memory", "<bound by"});
   for (const Choice* choice : shown) {
     const Plan& plan = choice->candidate.plan;
     table.row({choice == &best ? "*" : "", plan.schedule.name, fmt::format("{}", plan.stages.size()),
                fmt::format("{}", plan.placement().world()),
-               fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size), format_ms(choice->step()),
-               format_count(samples_per_second(plan)), format_percent(plan.predicted->bubble),
-               format_bytes(choice->memory), choice->candidate.bound_by});
+               fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size), recompute_of(plan),
+               format_ms(choice->step()), format_count(samples_per_second(plan)),
+               format_percent(plan.predicted->bubble), format_bytes(choice->memory),
+               choice->candidate.bound_by});
   }
   return table.text();
 }
 
 std::string label_of(const Plan& plan) {
-  return fmt::format("{}, {} stages, {} x {}", plan.schedule.name, plan.stages.size(), plan.micro_batches,
-                     plan.micro_batch_size);
+  return fmt::format("{}, {} stages, {} x {}{}", plan.schedule.name, plan.stages.size(), plan.micro_batches,
+                     plan.micro_batch_size,
+                     any_recompute(plan.recompute()) ? ", recompute " + recompute_of(plan) : "");
 }
 
 std::string picture(const Choices& choices, const std::string& title) {
@@ -62,8 +77,9 @@ std::string picture(const Choices& choices, const std::string& title) {
   return front_svg(title, points, choices.all.front().candidate.plan.capacity);
 }
 
-Json json_of(const Choices& choices, const Shown& shown) {
-  Json json{{"plan", json::write(choices.all.front().candidate.plan)}, {"refused", choices.refused}};
+Json json_of(const Choices& choices, const Choice& best, const Shown& shown) {
+  Json json{{"plan", json::write(best.candidate.plan)}, {"refused", choices.refused}};
+  if (choices.cap_step > 0) json["cap_step"] = choices.cap_step;
   for (const Choice* choice : shown) {
     const Plan& plan = choice->candidate.plan;
     json["choices"].push_back({{"schedule", plan.schedule.name},
@@ -71,6 +87,7 @@ Json json_of(const Choices& choices, const Shown& shown) {
                                {"ranks", plan.placement().world()},
                                {"micro_batches", plan.micro_batches},
                                {"micro_batch_size", plan.micro_batch_size},
+                               {"recompute", recompute_of(plan)},
                                {"step_ms", choice->step().value * 1e3},
                                {"samples_per_second", samples_per_second(plan)},
                                {"bubble", plan.predicted->bubble},
@@ -86,8 +103,8 @@ Json json_of(const Choices& choices, const Shown& shown) {
 void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request,
                  const ChooseOptions& options) {
   const Choices choices = choose(profile, cluster, request);
-  const Choice& best = choices.all.front();
   const Shown shown = options.pareto ? choices.front() : best_of_each(choices);
+  const Choice& best = *shown.front();
   const std::string title = fmt::format(
       "{} on {}: {} plans", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? fmt::format("{} devices", cluster.devices()) : cluster.name, choices.all.size());
@@ -96,11 +113,17 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
   }
   if (!options.svg.empty())
     write_file_atomically(options.svg, picture(choices, title + ", step time against memory"));
-  if (options.output.as_json) return print_json(json_of(choices, shown));
+  if (options.output.as_json) return print_json(json_of(choices, best, shown));
   print(fmt::format("{}{}\n\n", title,
                     options.pareto ? ", of which no other is both faster and smaller than these:"
                                    : ", the fastest of each schedule:"));
   print(table_of(shown, best));
+  if (choices.cap_step > 0) {
+    print(
+        fmt::format("  planned under falling memory caps: none is missed that needs {} less than one here at "
+                    "the same step\n",
+                    format_percent(choices.cap_step)));
+  }
   for (const std::string& reason : choices.refused) print(fmt::format("  left out: {}\n", reason));
   if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
   print(options.output.path.empty()

@@ -156,7 +156,9 @@ bool chooses(const PlanArguments& arguments) {
 }
 
 void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& base,
-            const PlanArguments& arguments, bool own_schedule, SearchLine& line) {
+            const PlanArguments& arguments, const CLI::App& command, SearchLine& line) {
+  const bool own_schedule =
+      !arguments.config.empty() && command.count("--schedule") == 0 && !arguments.choose.pareto;
   ChoiceRequest request{.schedules = own_schedule ? std::vector{base.schedule.name}
                                                   : schedule_names(arguments.schedules, {"--schedule", ""}),
                         .batchings = {{base.micro_batch_size, base.micro_batches}},
@@ -167,6 +169,11 @@ void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& b
   if (arguments.micro_batches == kAuto) {
     request.batchings =
         batchings_of(profile, arguments.batch.value_or(base.micro_batch_size * base.micro_batches));
+  }
+  request.falling_caps = arguments.choose.pareto;
+  // A run's config says what is recomputed, and train holds the plan to it.
+  if (arguments.choose.pareto && arguments.config.empty() && command.count("--recompute") == 0) {
+    request.recompute = recompute_candidates();
   }
   ChooseOptions options = arguments.choose;
   options.output = arguments.output;
@@ -224,8 +231,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.config.empty()) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
     const PlanRequest request = merged(inputs.request, arguments, command);
-    const bool own_schedule = command.count("--schedule") == 0 && !arguments.choose.pareto;
-    if (several) return choose(inputs.profile, inputs.cluster, request, arguments, own_schedule, line);
+    if (several) return choose(inputs.profile, inputs.cluster, request, arguments, command, line);
     plan_from(inputs.profile, inputs.cluster, request, arguments.output);
     return;
   }
@@ -239,7 +245,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
                              : size_to_plan(profile, arguments.profile, arguments.micro_batch_size);
   // Nobody says that our engine will run it, and it alone needs one device a stage.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
-  if (several) return choose(profile, cluster, own, arguments, false, line);
+  if (several) return choose(profile, cluster, own, arguments, command, line);
   if (is_graph(arguments.profile)) return plan_graph_from(arguments.profile, cluster, own, arguments.output);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }

@@ -9,68 +9,187 @@
 namespace stagecraft {
 namespace {
 
-PlanRequest request_for(PlanRequest request, const Schedule& schedule, const Batching& batching) {
+/// What is planned by itself.
+struct Combination {
+  const Schedule& schedule;
+  Batching batching;
+  Recompute recompute;
+};
+
+/// All that is looked at beside what was asked for shares the budget of one plan, if each combination takes
+/// so many caps.
+constexpr std::int64_t kUsualCaps = 8;
+
+PlanRequest request_for(PlanRequest request, const Combination& combination) {
+  const Schedule& schedule = combination.schedule;
   request.schedule.name = schedule.name;
-  request.micro_batch_size = batching.micro_batch_size;
-  request.micro_batches = batching.micro_batches;
+  request.micro_batch_size = combination.batching.micro_batch_size;
+  request.micro_batches = combination.batching.micro_batches;
+  request.recompute = combination.recompute;
   if (!schedule.takes_vertical_sync) request.schedule.vertical_sync = false;
   if (!schedule.takes_warmup_extra) request.schedule.warmup_extra = 0;
   if (!schedule.clips) request.schedule.agree_norm = false;
   return request;
 }
 
-void take(PlanCandidate candidate, std::vector<Choice>& all) {
+void share_budget(SearchBudget& search, std::size_t combinations) {
+  const std::int64_t parts = static_cast<std::int64_t>(combinations) * kUsualCaps;
+  search.work /= parts;
+  search.cut_work /= parts;
+  if (search.time_limit) search.time_limit = *search.time_limit / static_cast<double>(parts);
+}
+
+class Chooser {
+ public:
+  Chooser(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request)
+      : profile_(profile), cluster_(cluster), request_(request) {
+    for (const std::string& name : request.schedules) {
+      for (const Batching& batching : request.batchings) {
+        for (const Recompute recompute :
+             request.recompute.empty() ? std::vector{request.base.recompute} : request.recompute) {
+          const Schedule& schedule = find_schedule(name);
+          // A search takes too long to be done beside what was asked for.
+          if (schedule.searched && request.falling_caps && recompute != request.base.recompute) continue;
+          combinations_.push_back({schedule, batching, recompute});
+        }
+      }
+    }
+  }
+
+  Choices run();
+
+ private:
+  /// The best plan of a combination: what it needs, and what no plan of it is faster than.
+  struct Found {
+    Bytes memory;
+    Seconds bound;
+  };
+
+  void tell(const Combination& combination, std::size_t done) const {
+    const std::size_t rounds = request_.falling_caps ? 2 : 1;
+    if (!request_.progress) return;
+    request_.progress(combination.schedule.name, static_cast<int>(done),
+                      static_cast<int>(rounds * combinations_.size()));
+  }
+  Found plan(const PlanRequest& request, const Cluster& cluster);
+  void take(PlanCandidate candidate);
+  void fall(const Combination& combination, Found last);
+  [[nodiscard]] Bytes next_cap(const Found& last, double step) const;
+
+  const Profile& profile_;
+  const Cluster& cluster_;
+  const ChoiceRequest& request_;
+  std::vector<Combination> combinations_;
+  Choices choices_;
+};
+
+void Chooser::take(PlanCandidate candidate) {
   const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
   const Bytes most = *std::max_element(memory.begin(), memory.end());
-  all.push_back({std::move(candidate), most});
+  candidate.plan.capacity = cluster_.usable_memory();  // not a cap that was tried
+  choices_.all.push_back({std::move(candidate), most});
+}
+
+Chooser::Found Chooser::plan(const PlanRequest& request, const Cluster& cluster) {
+  PlanResult result = make_plan(profile_, cluster, request);
+  take(std::move(result.best));
+  const Found found{choices_.all.back().memory, result.proof ? result.proof->bound : Seconds{}};
+  for (PlanCandidate& other : result.others) take(std::move(other));
+  return found;
+}
+
+/// Below what the last plan needs, and below what any plan needs that this combination cannot beat.
+Bytes Chooser::next_cap(const Found& last, double step) const {
+  const auto fallen = static_cast<std::int64_t>(static_cast<double>(last.memory.value) * (1 - step));
+  Bytes cap{std::min(last.memory.value - 1, fallen)};
+  for (const Choice& choice : choices_.all) {
+    if (choice.step() <= last.bound) cap = std::min(cap, choice.memory - Bytes{1});
+  }
+  return cap;
+}
+
+void Chooser::fall(const Combination& combination, Found last) {
+  PlanRequest request = request_for(request_.base, combination);
+  share_budget(request.search, combinations_.size());
+  Cluster cluster = cluster_;
+  double step = kCapStep;
+  for (int caps = 1;; ++caps) {
+    const Bytes cap = next_cap(last, step);
+    if (cap <= Bytes{}) return;
+    choices_.cap_step = std::max(choices_.cap_step, step);
+    cluster.memory = cap + cluster.memory_reserve;
+    try {
+      last = plan(request, cluster);
+    } catch (const RefusedError&) {
+      return;
+    }
+    if (caps % kCapsAStep == 0) step = std::min(2 * step, 0.5);
+  }
+}
+
+Choices Chooser::run() {
+  std::vector<std::pair<const Combination*, Found>> fitting;
+  bool fits_not = false;
+  std::size_t done = 0;
+  for (const Combination& combination : combinations_) {
+    tell(combination, done++);
+    const auto refused = [&](const std::string& why) {
+      choices_.refused.push_back(fmt::format("{}{}, {} micro-batches of {}: {}", combination.schedule.name,
+                                             recompute_words({combination.recompute}),
+                                             combination.batching.micro_batches,
+                                             combination.batching.micro_batch_size, why));
+    };
+    try {
+      fitting.emplace_back(&combination, plan(request_for(request_.base, combination), cluster_));
+    } catch (const InputError& error) {
+      refused(error.what());
+    } catch (const RefusedError& error) {
+      fits_not = true;
+      refused(error.what());
+    }
+  }
+  for (const auto& [combination, found] : fitting) {
+    if (!request_.falling_caps) break;
+    tell(*combination, done++);
+    if (combination->schedule.searched) continue;
+    fall(*combination, found);
+  }
+  if (choices_.all.empty()) {
+    const std::string text =
+        fmt::format("nothing to choose from:\n  {}", fmt::join(choices_.refused, "\n  "));
+    if (fits_not) throw RefusedError(text);
+    throw InputError(text);
+  }
+  std::stable_sort(choices_.all.begin(), choices_.all.end(), [](const Choice& a, const Choice& b) {
+    return a.step() != b.step() ? a.step() < b.step() : a.memory < b.memory;
+  });
+  return std::move(choices_);
 }
 
 }  // namespace
 
+std::vector<Recompute> recompute_candidates() {
+  return {Recompute::none, Recompute::all_but_last, Recompute::all};
+}
+
 std::vector<const Choice*> Choices::front() const {
   std::vector<const Choice*> front;
+  Seconds fastest;                    // of those that count as one with the last
   for (const Choice& choice : all) {  // by step: what comes later has to need less memory
-    if (front.empty() || choice.memory < front.back()->memory) front.push_back(&choice);
+    if (!front.empty() && choice.memory >= front.back()->memory) continue;
+    if (!front.empty() && choice.step() <= fastest * (1 + kSameStep)) {
+      front.back() = &choice;
+    } else {
+      front.push_back(&choice);
+      fastest = choice.step();
+    }
   }
   return front;
 }
 
 Choices choose(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request) {
   STAGECRAFT_CHECK(!request.schedules.empty() && !request.batchings.empty(), "there is something to choose");
-  Choices choices;
-  bool fits_not = false;
-  const int count = static_cast<int>(request.schedules.size() * request.batchings.size());
-  int tried = 0;
-  for (const std::string& name : request.schedules) {
-    for (const Batching& batching : request.batchings) {
-      if (request.progress) request.progress(name, tried, count);
-      ++tried;
-      const auto refused = [&](const std::string& why) {
-        choices.refused.push_back(fmt::format("{}, {} micro-batches of {}: {}", name, batching.micro_batches,
-                                              batching.micro_batch_size, why));
-      };
-      try {
-        PlanResult result =
-            make_plan(profile, cluster, request_for(request.base, find_schedule(name), batching));
-        take(std::move(result.best), choices.all);
-        for (PlanCandidate& other : result.others) take(std::move(other), choices.all);
-      } catch (const InputError& error) {
-        refused(error.what());
-      } catch (const RefusedError& error) {
-        fits_not = true;
-        refused(error.what());
-      }
-    }
-  }
-  if (choices.all.empty()) {
-    const std::string text = fmt::format("nothing to choose from:\n  {}", fmt::join(choices.refused, "\n  "));
-    if (fits_not) throw RefusedError(text);
-    throw InputError(text);
-  }
-  std::stable_sort(choices.all.begin(), choices.all.end(), [](const Choice& a, const Choice& b) {
-    return a.step() != b.step() ? a.step() < b.step() : a.memory < b.memory;
-  });
-  return choices;
+  return Chooser(profile, cluster, request).run();
 }
 
 std::vector<std::string> schedule_names(const std::string& list, const InputPlace& place) {

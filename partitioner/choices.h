@@ -1,7 +1,15 @@
 #pragma once
 
-// Choosing among schedules and micro-batch sizes: each pair is planned by itself, and what is left is the
-// question of time against memory.
+// Choosing among schedules, micro-batch sizes and recomputation: each combination is planned by itself, and
+// what is left is the question of time against memory.
+//
+// For that question each combination is planned again under falling caps: below what the last plan needs, by
+// a hundredth at least, until nothing fits. Let a plan need m bytes, and c be the last cap that allowed it.
+// The plan that was found for c is no slower, and needs at most a hundredth more than m, for otherwise the
+// next cap would have allowed it too. So every plan there is, is matched by one that was found within that
+// step. After every `kCapsAStep` caps the step is doubled, so that there is an end. Caps are passed over at
+// which all plans of the combination are, by the proof of its last one, no faster than one that is known and
+// needs no more.
 
 #include "partitioner/planner.h"
 
@@ -18,9 +26,20 @@ struct Batching {
   int micro_batches = 1;
 };
 
+/// What a plan may recompute. All stages alike, as a request has it.
+[[nodiscard]] std::vector<Recompute> recompute_candidates();
+
+/// The caps of a combination fall by this share at least, and by twice as much after so many.
+inline constexpr double kCapStep = 0.01;
+inline constexpr int kCapsAStep = 16;
+/// Steps that differ by less than this share are one on the front.
+inline constexpr double kSameStep = 1e-4;
+
 struct ChoiceRequest {
   std::vector<std::string> schedules;
   std::vector<Batching> batchings;
+  std::vector<Recompute> recompute{};  ///< to try; empty: that of `base`
+  bool falling_caps = false;           ///< whether plans that are slower and need less are looked for
   /// All else. An option that a schedule does not take (warmup_extra, vertical_sync) is left out for it.
   PlanRequest base;
   std::function<void(const std::string& schedule, int tried, int all)> progress{};  ///< may be empty
@@ -36,8 +55,10 @@ struct Choice {
 struct Choices {
   std::vector<Choice> all;           ///< by step, then memory; never empty
   std::vector<std::string> refused;  ///< "zb_v, micro-batches of 4: why": where nothing could be planned
+  double cap_step = 0;               ///< the largest share by which caps fell; 0: they did not
 
-  /// Those of `all` that no other beats in both step and memory: the fastest first, the smallest last.
+  /// Those of `all` that no other beats in both step and memory: the fastest first, the smallest last. Of
+  /// steps within kSameStep of each other the one that needs least memory.
   [[nodiscard]] std::vector<const Choice*> front() const;
 };
 

@@ -3,6 +3,7 @@
 #include "test/support/command.h"
 
 #include <cmath>
+#include <set>
 
 using stagecraft::Json;
 using stagecraft::test::CommandResult;
@@ -75,8 +76,8 @@ TEST_CASE("plan over several schedules takes the fastest, --pareto shows time ag
   CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
 
   const std::string svg = folder.path("front.svg");
-  const CommandResult front =
-      plan({"--pareto", "--micro-batches", "auto", "--batch", "64", "--svg", svg, "--json"});
+  const CommandResult front = plan({"--pareto", "--schedule", "1f1b,fill_drain", "--micro-batches", "auto",
+                                    "--batch", "64", "--svg", svg, "--json"});
   INFO(front.err);
   REQUIRE(front.code == 0);
   const Json choices = Json::parse(front.out)["choices"];
@@ -87,6 +88,15 @@ TEST_CASE("plan over several schedules takes the fastest, --pareto shows time ag
     CHECK(choices[i]["micro_batches"].get<int>() * choices[i]["micro_batch_size"].get<int>() == 64);
   }
   CHECK(says(stagecraft::test::read_text_file(svg), "</svg>"));
+  CHECK(Json::parse(front.out)["cap_step"] == 0.01);
+  std::set<std::string> recomputed;
+  for (const Json& choice : choices) recomputed.insert(choice["recompute"].get<std::string>());
+  CHECK(recomputed.contains("none"));
+  CHECK(recomputed.contains("all"));
+  const CommandResult kept =
+      plan({"--pareto", "--schedule", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
+  REQUIRE(kept.code == 0);
+  for (const Json& choice : Json::parse(kept.out)["choices"]) CHECK(choice["recompute"] == "none");
 
   const auto refused = [](const std::vector<std::string>& more, const std::string& what) {
     const CommandResult result = plan(more);
