@@ -104,6 +104,7 @@ class CutSearch {
   void look_at(const std::vector<int>& cuts);
   void descend(int stage, int first);
   [[nodiscard]] bool out_of_budget();
+  [[nodiscard]] bool asks();
 
   const PlacedCosts& costs_;
   int layers_;
@@ -122,6 +123,7 @@ class CutSearch {
   double open_ = 0;  // least bound of what was left out for want of budget
   bool stopped_ = false;
   std::int64_t asked_ = 0;
+  std::int64_t asked_at_ = 0;        // with so much work done
   std::set<std::vector<int>> seen_;  // while weighing
   std::vector<int> cuts_;
   std::vector<std::vector<double>> partial_;  // per depth and row

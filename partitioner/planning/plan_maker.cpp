@@ -50,6 +50,16 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
   if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
 }
 
+bool PlanMaker::splits_backwards() const {
+  if (schedule_.orders_by_time || schedule_.searched) return true;
+  const ScheduleProgram program = schedule_.generate(
+      schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}));
+  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Action& action) { return action.op == Op::backward_input; });
+  });
+}
+
 std::vector<double> PlanMaker::speeds(int devices) const {
   if (cluster_.speed.empty()) return {};
   return {cluster_.speed.begin(), cluster_.speed.begin() + devices};

@@ -30,6 +30,9 @@ class PlanMaker {
   [[nodiscard]] int layers() const { return layers_; }
   /// The loss is no layer of the model: it stays with the layer before it. Cuts lie before.
   [[nodiscard]] int cuttable() const { return cuttable_; }
+  [[nodiscard]] double optimizer_factor() const { return profile_.optimizer_bytes_per_parameter_byte; }
+  /// Whether a backward of the schedule's programs may be in two parts.
+  [[nodiscard]] bool splits_backwards() const;
   [[nodiscard]] StageCosts costs_of(int first, int last) const {
     return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
   }

@@ -28,9 +28,22 @@ void PlanningRun::tell_progress() const {
   if (request.search.progress) request.search.progress(progress);
 }
 
+std::optional<double> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
+                                         double to_beat) const {
+  const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
+  ProgramPricer pricer(
+      schedule, maker.schedule_request(layout, {request.micro_batches}), placed,
+      maker.speeds(layout.devices()), maker.capacity(),
+      [this](int first, int last) { return maker.costs_of(first, last); }, [](StageId, int, int) {}, true);
+  const double seconds = pricer.seconds(cuts);
+  if (!(seconds < to_beat) || !pricer.fits(cuts)) return std::nullopt;
+  return seconds;
+}
+
 CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& for_schedule, double to_beat,
                                          const CutSearchBudget& share,
-                                         const std::vector<std::vector<int>>& seeds, bool capped) const {
+                                         const std::vector<std::vector<int>>& seeds, bool capped,
+                                         bool by_replica) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
   std::set<std::tuple<int, int, int>> refused;
   const PlanMaker::Fits possible = capped ? maker.possible(layout, for_schedule) : PlanMaker::Fits{};
@@ -44,7 +57,8 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       [this](int first, int last) { return maker.costs_of(first, last); },
       [&](StageId stage, int first, int last) {
         refused.insert({stage.value, first, last});
-      });
+      },
+      by_replica);
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
                    fits);
   return search.run(pricer, to_beat, share, seeds);

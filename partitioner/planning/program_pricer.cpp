@@ -1,5 +1,6 @@
 #include "partitioner/planning/program_pricer.h"
 
+#include "partitioner/planning/replica_part.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 
@@ -24,13 +25,14 @@ bool splits_backwards(const LoweredProgram& program) {
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                              std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                             Refused refused)
+                             Refused refused, bool by_replica)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
       full_costs_(std::move(full_costs)),
-      refused_(std::move(refused)) {
+      refused_(std::move(refused)),
+      by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
   costs_.network = costs.network();
   costs_.speed = std::move(speed);
   costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
@@ -42,6 +44,13 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
 void ProgramPricer::make_program() {
   request_.costs = schedule_.orders_by_time ? &costs_ : nullptr;
   simulator_.reset();
+  if (by_replica_) {
+    ReplicaPart made = replica_part(schedule_, request_, costs_.network, costs_.speed);
+    part_ = std::move(made.part);
+    program_ = lower(made.program);
+    simulator_.emplace(program_, *part_);
+    return;
+  }
   program_ = lower(schedule_.generate(request_));
   simulator_.emplace(program_);
 }
@@ -62,17 +71,19 @@ double ProgramPricer::seconds(const std::vector<int>& cuts) {
 
 std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
-  return bound_of(simulator_->critical_path(costs_), placed_, costs_.loss);
+  CriticalPath path = simulator_->critical_path(costs_);
+  if (part_) as_whole(path, *part_);
+  return bound_of(path, placed_, costs_.loss);
 }
 
 bool ProgramPricer::fits(const std::vector<int>& cuts) {
   if (!capacity_) return true;
   take(cuts, true);
   bool within = true;
-  for (const MemoryProof& rank : check(program_, &costs_).memory) {
+  for (const MemoryProof& rank : check(part_ ? without_reductions(program_) : program_, &costs_).memory) {
     if (rank.peak <= *capacity_) continue;
     within = false;
-    const std::vector<StageId> held = placed_.placement().stages_of(rank.rank);
+    const std::vector<StageId> held = program_.placement.stages_of(rank.rank);
     // A stage's memory depends on no other stage's layers; that of one ordered by time does.
     if (held.size() > 1 || schedule_.orders_by_time) continue;
     const std::size_t s = held.front().index();

@@ -21,10 +21,11 @@ class ProgramPricer : public StepPricer {
   using Refused = std::function<void(StageId stage, int first, int last)>;
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
-  /// `costs`.
+  /// `costs`. `by_replica`: where stages are equally wide, one pipeline stands for all (replica_part.h) if
+  /// the order does not follow costs.
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                Refused refused);
+                Refused refused, bool by_replica = false);
 
   [[nodiscard]] double seconds(const std::vector<int>& cuts) override;
   [[nodiscard]] std::optional<StepBound> critical_path() override;
@@ -46,6 +47,8 @@ class ProgramPricer : public StepPricer {
   Refused refused_;
   CostTable costs_;
   bool split_ = true;
+  bool by_replica_;
+  std::optional<PartOf> part_;
   LoweredProgram program_;
   std::optional<Simulator> simulator_;
 };
