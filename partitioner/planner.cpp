@@ -1,5 +1,6 @@
 #include "partitioner/planner.h"
 
+#include "partitioner/planning/class_search.h"
 #include "partitioner/planning/layout_search.h"
 #include "partitioner/planning/planning_run.h"
 #include "partitioner/planning/request_checks.h"
@@ -44,6 +45,9 @@ class Planner {
   /// What there is to try with one device a stage. Throws InputError where there is nothing at all.
   [[nodiscard]] std::vector<Layout> plain_layouts() const;
   [[nodiscard]] Layouts replicated() const;
+  [[nodiscard]] LayoutLimits limits() const;
+  /// Whether layouts are searched by classes, for there are too many to look at each.
+  [[nodiscard]] bool by_classes() const;
   void take_plain(const std::vector<Layout>& layouts);
   void take_widest();
   [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
@@ -98,22 +102,36 @@ std::vector<Layout> Planner::plain_layouts() const {
   return layouts;
 }
 
-/// Searched schedules get one device a stage.
-Layouts Planner::replicated() const {
-  if ((!run_.request.replicate && run_.request.widths.empty()) || run_.schedule.searched) return {};
-  const Shape shape = shapes().front();
+LayoutLimits Planner::limits() const {
   LayoutLimits limits{.devices = run_.cluster.devices(), .most_stages = run_.maker.cuttable()};
   limits.stages = run_.request.stages;
   if (!run_.request.cuts.empty()) limits.stages = static_cast<int>(run_.request.cuts.size()) + 1;
   limits.widths = run_.request.widths;
-  return replicated_layouts(shape.kind, shape.stages_a_rank, limits);
+  return limits;
+}
+
+bool Planner::by_classes() const {
+  const Shape shape = shapes().front();
+  return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
+         run_.schedule.synchronous && !run_.schedule.searched && shape.kind == PlacementKind::straight &&
+         shape.stages_a_rank == 1 && !few_widths(shape.stages_a_rank, limits());
+}
+
+/// Searched schedules get one device a stage.
+Layouts Planner::replicated() const {
+  if ((!run_.request.replicate && run_.request.widths.empty()) || run_.schedule.searched) return {};
+  const Shape shape = shapes().front();
+  return replicated_layouts(shape.kind, shape.stages_a_rank, limits());
 }
 
 PlanResult Planner::run() {
   const std::vector<Layout> plain = plain_layouts();
   run_.progress.placements = plain.size();
-  take_plain(plain);
-  if (run_.schedule.synchronous && !run_.schedule.searched) {
+  if (by_classes()) proof_ = ClassSearch(run_).search();
+  if (run_.candidates.empty()) take_plain(plain);
+  if (proof_) {
+    // By classes; what is plain is one of them.
+  } else if (run_.schedule.synchronous && !run_.schedule.searched) {
     proof_ = LayoutSearch(run_).search(plain, replicated());
   } else {
     take_widest();

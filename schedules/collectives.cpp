@@ -71,6 +71,33 @@ AllReduce all_reduce(const Network& network, const std::vector<Rank>& members, B
   return {ring_time(network, members, bytes), time_by_level(network, members, bytes)};
 }
 
+AllReduceTimes::AllReduceTimes(const Network& network, const std::vector<Rank>& members) {
+  const std::size_t width = members.size();
+  if (width < 2) return;
+  const double rounds = 2.0 * static_cast<double>(width - 1);
+  for (std::size_t i = 0; i < width; ++i) {
+    const Link link = network.between(members[i], members[(i + 1) % width]);
+    const Line line{link.latency.value * rounds, rounds / static_cast<double>(width) / link.bytes_per_second};
+    const bool known = std::any_of(ring_.begin(), ring_.end(), [&](const Line& other) {
+      return other.latency >= line.latency && other.seconds_a_byte >= line.seconds_a_byte;
+    });
+    if (!known) ring_.push_back(line);
+  }
+  // A straight line through two points of it.
+  constexpr Bytes many{std::int64_t{1} << 40U};
+  const auto none = time_by_level(network, members, Bytes{0});
+  if (!none) return;
+  const Seconds all = *time_by_level(network, members, many);
+  by_level_ = Line{none->value, (all - *none).value / static_cast<double>(many.value)};
+}
+
+double AllReduceTimes::seconds(Bytes bytes) const {
+  const auto size = static_cast<double>(bytes.value);
+  double ring = 0;
+  for (const Line& line : ring_) ring = std::max(ring, line.at(size));
+  return by_level_ ? std::min(ring, by_level_->at(size)) : ring;
+}
+
 Seconds agreement_time(const Network& network, const std::vector<Rank>& members) {
   Seconds latency;
   for (const Rank member : members) {

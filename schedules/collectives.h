@@ -28,6 +28,22 @@ struct AllReduce {
 /// that leave the child at the same time divide its bandwidth.
 [[nodiscard]] AllReduce all_reduce(const Network& network, const std::vector<Rank>& members, Bytes bytes);
 
+/// all_reduce(...).time() of the same members for any number of bytes, to rounding: made once, each is then
+/// independent of how many members there are.
+class AllReduceTimes {
+ public:
+  AllReduceTimes(const Network& network, const std::vector<Rank>& members);
+  [[nodiscard]] double seconds(Bytes bytes) const;
+
+ private:
+  struct Line {
+    double latency, seconds_a_byte;
+    [[nodiscard]] double at(double bytes) const { return latency + seconds_a_byte * bytes; }
+  };
+  std::vector<Line> ring_;  // one a kind of link; the slowest counts
+  std::optional<Line> by_level_;
+};
+
 /// An agreement on a few numbers: up a binary tree and down again, 2 ceil(log2 w) latencies of the slowest
 /// link between members.
 [[nodiscard]] Seconds agreement_time(const Network& network, const std::vector<Rank>& members);

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 
 namespace stagecraft {
 
@@ -97,8 +98,11 @@ class TimelineHooks : public Hooks {
 
 class Simulator::Impl {
  public:
-  explicit Impl(const LoweredProgram& program)
-      : program_(program), code_(simulator::flatten(program)), state_(code_, program.ranks.size()) {
+  explicit Impl(const LoweredProgram& program, std::optional<PartOf> part = {})
+      : program_(program),
+        part_(std::move(part)),
+        code_(simulator::flatten(program)),
+        state_(code_, program.ranks.size()) {
     result_.ranks.resize(program.ranks.size());
     for (const auto& actions : program.ranks) actions_ += actions.size();
   }
@@ -159,7 +163,7 @@ class Simulator::Impl {
  private:
   void price(const CostTable& costs, Links links) {
     prices_.set(code_, costs, links, static_cast<std::size_t>(program_.placement.stages()),
-                program_.ranks.size());
+                program_.ranks.size(), part_ ? &*part_ : nullptr);
   }
 
   template <class H>
@@ -224,6 +228,7 @@ class Simulator::Impl {
   }
 
   const LoweredProgram& program_;
+  const std::optional<PartOf> part_;
   const Instructions code_;
   std::size_t actions_ = 0;
   Prices prices_;
@@ -233,6 +238,8 @@ class Simulator::Impl {
 };
 
 Simulator::Simulator(const LoweredProgram& program) : impl_(std::make_unique<Impl>(program)) {}
+Simulator::Simulator(const LoweredProgram& program, PartOf part)
+    : impl_(std::make_unique<Impl>(program, std::move(part))) {}
 Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;
 Simulator& Simulator::operator=(Simulator&&) noexcept = default;

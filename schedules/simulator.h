@@ -98,6 +98,14 @@ struct Jitter {
   double link_spread = 0;   ///< likewise, of transfers
 };
 
+/// A program that stands for one of the equal pipelines that a larger one consists of (partitioner/planning/
+/// replica_pricer.h): its ranks are priced as ranks of that one, its reductions and agreements among all of
+/// that one's.
+struct PartOf {
+  Placement whole;
+  std::vector<Rank> ranks;  ///< of the whole, per rank of the part
+};
+
 /// One program, priced as often as one likes: construction orders the actions and resolves every transfer, a
 /// run is one pass over arrays sized before, without allocation. Not safe for use by two threads at once.
 class Simulator {
@@ -105,6 +113,8 @@ class Simulator {
   /// `program` must be accepted by the checker and outlive the simulator; one that deadlocks throws
   /// RefusedError.
   explicit Simulator(const LoweredProgram& program);
+  /// Costs are then those of the whole. A loss goes to where the whole's goes.
+  Simulator(const LoweredProgram& program, PartOf part);
   ~Simulator();
   Simulator(Simulator&&) noexcept;
   Simulator& operator=(Simulator&&) noexcept;

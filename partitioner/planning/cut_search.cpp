@@ -14,6 +14,8 @@ constexpr std::size_t kMostRows = 64;
 constexpr int kRounds = 80;
 /// How fast weights follow: a bound that is a tenth below the highest loses a tenth of its weight a round.
 constexpr double kRate = 1.0;
+/// Work between two questions whether to go on, at most.
+constexpr std::int64_t kAskEvery = 2'000'000;
 
 /// Less by more than rounding.
 bool less(double a, double b) { return a < b * (1 - 1e-12); }
@@ -272,9 +274,16 @@ void CutSearch::weigh(int rounds) {
   if (most > 0) add(std::move(best), kept_rows_ < kMostRows / 2);
 }
 
+/// Whether it is time to ask: not all the time, but soon where steps are long.
+bool CutSearch::asks() {
+  if (result_.work < asked_at_ + kAskEvery && ++asked_ % 64 != 0) return false;
+  asked_at_ = result_.work;
+  return true;
+}
+
 bool CutSearch::out_of_budget() {
   if (stopped_) return true;
-  stopped_ = result_.work >= budget_.work || (budget_.go_on && ++asked_ % 64 == 0 && !budget_.go_on());
+  stopped_ = result_.work >= budget_.work || (budget_.go_on && asks() && !budget_.go_on());
   return stopped_;
 }
 

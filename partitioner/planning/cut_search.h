@@ -112,6 +112,7 @@ class CutSearch {
   [[nodiscard]] bool needs_more(const std::vector<int>& cuts, RecomputeSettings& settings);
   void descend(int stage, int first);
   [[nodiscard]] bool out_of_budget();
+  [[nodiscard]] bool asks();
 
   const PlacedCosts& costs_;
   int layers_;
@@ -131,6 +132,7 @@ class CutSearch {
   double open_ = 0;  // least bound of what was left out for want of budget
   bool stopped_ = false;
   std::int64_t asked_ = 0;
+  std::int64_t asked_at_ = 0;        // with so much work done
   std::set<std::vector<int>> seen_;  // while weighing
   std::vector<int> cuts_;
   RecomputeSettings chosen_;                  // of the stages before

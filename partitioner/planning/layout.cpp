@@ -90,6 +90,11 @@ Layout straight_layout(PlacementKind kind, int stages_a_rank, int positions) {
   return {kind, stages_a_rank, std::vector<int>(static_cast<std::size_t>(positions), 1), 1};
 }
 
+bool few_widths(int stages_a_rank, const LayoutLimits& limits) {
+  const int most_positions = std::min(limits.devices, limits.most_stages / stages_a_rank);
+  return compositions(limits.devices, most_positions, limits.most_layouts) <= limits.most_layouts;
+}
+
 Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLimits& limits) {
   Layouts layouts;
   Layout layout{kind, stages_a_rank, limits.widths, 1};
@@ -105,7 +110,7 @@ Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLi
     return layouts;
   }
   const int most_positions = std::min(limits.devices, limits.most_stages / stages_a_rank);
-  layouts.all = compositions(limits.devices, most_positions, limits.most_layouts) <= limits.most_layouts;
+  layouts.all = few_widths(stages_a_rank, limits);
   if (stages_a_rank > 1 || !layouts.all) {
     for (int positions = 1; positions <= most_positions; ++positions) {
       if (!wanted(positions)) continue;

@@ -48,6 +48,9 @@ struct Layouts {
   bool all = true;  ///< the whole family; otherwise equally wide ones only, for there are too many
 };
 
+/// Whether there are no more than `most_layouts` ways to give positions their widths.
+[[nodiscard]] bool few_widths(int stages_a_rank, const LayoutLimits& limits);
+
 /// All layouts of that kind in which some stage has several replicas.
 [[nodiscard]] Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLimits& limits);
 

@@ -3,6 +3,7 @@
 #include "partitioner/chain_partition.h"
 #include "partitioner/planning/min_max.h"
 #include "partitioner/planning/occupancy.h"
+#include "partitioner/planning/replica_part.h"
 #include "schedules/base/table.h"
 #include "schedules/collectives.h"
 
@@ -53,6 +54,16 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
   if (capacity_) memory_.emplace(measurement_, profile.optimizer_bytes_per_parameter_byte);
 }
 
+bool PlanMaker::splits_backwards() const {
+  if (schedule_.orders_by_time || schedule_.searched) return true;
+  const ScheduleProgram program = schedule_.generate(
+      schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}, {}));
+  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Action& action) { return action.op == Op::backward_input; });
+  });
+}
+
 std::vector<double> PlanMaker::speeds(int devices) const {
   if (cluster_.speed.empty()) return {};
   return {cluster_.speed.begin(), cluster_.speed.begin() + devices};
@@ -74,9 +85,14 @@ std::vector<Residency> PlanMaker::least_residencies(const Layout& layout, const 
                                                     Recompute setting) const {
   const auto stages = static_cast<std::size_t>(layout.stages());
   if (schedule.orders_by_time) return std::vector<Residency>(stages);
+  const RecomputeSettings settings(stages, setting);
+  if (schedule.synchronous && has_equal_pipelines(layout.placement())) {  // one of them is enough
+    const int count = (request_.micro_batches + layout.widths.front() - 1) / layout.widths.front();
+    const Layout one = straight_layout(layout.kind, layout.stages_a_rank, layout.positions());
+    return residencies(schedule.generate(schedule_request(one, {count}, settings)));
+  }
   return residencies(schedule.generate(
-      schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches),
-                       RecomputeSettings(stages, setting))));
+      schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches), settings)));
 }
 
 StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule, bool capped,
@@ -216,7 +232,7 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
 
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string PlanMaker::least_memory(const Layout& layout) const {
-  const Recompute least_kept = allowed_.back();
+  const Recompute least_kept = least_memory_setting();
   const std::vector<Residency> residency = least_residencies(layout, schedule_, least_kept);
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
   const MemoryCosts costs{*memory_, residency, cuttable_};

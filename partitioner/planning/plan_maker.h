@@ -22,10 +22,15 @@ class PlanMaker {
   /// With the forwards that every stage repeats at least counted as part of the backward.
   [[nodiscard]] const Measurement& repeated() const { return repeated_; }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+  /// Of the settings that stages may have the one that needs least.
+  [[nodiscard]] Recompute least_memory_setting() const { return allowed_.back(); }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] int layers() const { return layers_; }
   /// The loss is no layer of the model: it stays with the layer before it. Cuts lie before.
   [[nodiscard]] int cuttable() const { return cuttable_; }
+  [[nodiscard]] double optimizer_factor() const { return profile_.optimizer_bytes_per_parameter_byte; }
+  /// Whether a backward of the schedule's programs may be in two parts.
+  [[nodiscard]] bool splits_backwards() const;
   [[nodiscard]] StageCosts costs_of(int first, int last) const {
     return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
   }

@@ -26,9 +26,30 @@ void PlanningRun::tell_progress() const {
   if (request.search.progress) request.search.progress(progress);
 }
 
+std::optional<PlanningRun::Priced> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
+                                                      double to_beat) const {
+  const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
+  StageSettings settings = maker.settings(layout, schedule, true, !schedule.orders_by_time);
+  auto tried = settings.least(cuts);
+  if (!tried) return std::nullopt;
+  ProgramPricer pricer(
+      schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed,
+      maker.speeds(layout.devices()), maker.capacity(),
+      [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true);
+  while (tried) {
+    const double seconds = pricer.seconds(cuts, *tried);
+    if (!(seconds < to_beat)) return std::nullopt;
+    const std::vector<Rank> over = pricer.over_cap(cuts, *tried);
+    if (over.empty()) return Priced{seconds, *tried};
+    tried = settings.after_refusal(cuts, *tried, over);
+  }
+  return std::nullopt;
+}
+
 CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& for_schedule, double to_beat,
                                          const CutSearchBudget& share,
-                                         const std::vector<std::vector<int>>& seeds, bool capped) const {
+                                         const std::vector<std::vector<int>>& seeds, bool capped,
+                                         bool by_replica) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
   StageSettings settings = maker.settings(layout, for_schedule, capped, !for_schedule.orders_by_time);
   ProgramPricer pricer(
@@ -36,7 +57,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       maker.schedule_request(layout, {request.micro_batches},
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
       placed, maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
-      [this](int first, int last) { return maker.costs_of(first, last); });
+      [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
                    settings);
   return search.run(pricer, to_beat, share, seeds);

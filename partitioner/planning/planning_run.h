@@ -9,6 +9,7 @@
 #include "partitioner/planning/work_budget.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,19 @@ struct PlanningRun {
   [[nodiscard]] double best() const { return progress.best.value; }
   void tell_progress() const;
 
-  /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit.
+  struct Priced {
+    double seconds;
+    RecomputeSettings settings;
+  };
+  /// What cuts take, as far as one pipeline can tell; none if they do not fit or not below `to_beat`.
+  [[nodiscard]] std::optional<Priced> price(const Layout& layout, const std::vector<int>& cuts,
+                                            double to_beat) const;
+  /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit;
+  /// `by_replica`: as far as one pipeline can tell (program_pricer.h).
   [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& for_schedule,
                                             double to_beat, const CutSearchBudget& share,
-                                            const std::vector<std::vector<int>>& seeds, bool capped) const;
+                                            const std::vector<std::vector<int>>& seeds, bool capped,
+                                            bool by_replica = false) const;
 };
 
 }  // namespace stagecraft::planning

@@ -1,5 +1,6 @@
 #include "partitioner/planning/program_pricer.h"
 
+#include "partitioner/planning/replica_part.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 
@@ -32,21 +33,29 @@ struct ProgramPricer::Made {
   Made& operator=(const Made&) = delete;
   Made(LoweredProgram lowered, RecomputeSettings of)
       : settings(std::move(of)), program(std::move(lowered)), simulator(program) {}
+  Made(LoweredProgram lowered, RecomputeSettings of, PartOf whole)
+      : settings(std::move(of)),
+        part(std::move(whole)),
+        program(std::move(lowered)),
+        simulator(program, *part) {}
 
   [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
 
   RecomputeSettings settings;
+  std::optional<PartOf> part{};  // one pipeline that stands for all
   LoweredProgram program;
   Simulator simulator;
 };
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                             std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs)
+                             std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
+                             bool by_replica)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
-      full_costs_(std::move(full_costs)) {
+      full_costs_(std::move(full_costs)),
+      by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
   costs_.network = costs.network();
   costs_.speed = std::move(speed);
   costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
@@ -61,7 +70,13 @@ ProgramPricer::~ProgramPricer() = default;
 std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings& settings) {
   request_.costs = schedule_.orders_by_time ? &costs_ : nullptr;
   request_.recompute = settings;
-  auto made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
+  std::unique_ptr<Made> made;
+  if (by_replica_) {
+    ReplicaPart part = replica_part(schedule_, request_, costs_.network, costs_.speed);
+    made = std::make_unique<Made>(lower(part.program), settings, std::move(part.part));
+  } else {
+    made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
+  }
   work_ += made->actions() * kMade;
   return made;
 }
@@ -102,7 +117,9 @@ std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
   Made& made = *made_.back();
   work_ += made.actions() * kSimulated + kAtLeast;
-  return bound_of(made.simulator.critical_path(costs_), placed_, costs_.loss);
+  CriticalPath path = made.simulator.critical_path(costs_);
+  if (made.part) as_whole(path, *made.part);
+  return bound_of(path, placed_, costs_.loss);
 }
 
 std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings) {
@@ -112,8 +129,9 @@ std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const Re
   if (made_.empty() || made_.back()->settings != settings) select(settings);
   const Made& made = *made_.back();
   work_ += made.actions() * kProved;
-  for (const MemoryProof& rank : check(made.program, &costs_).memory) {
-    if (rank.peak > *capacity_) over.push_back(rank.rank);
+  const LoweredProgram alone = made.part ? without_reductions(made.program) : LoweredProgram{};
+  for (const MemoryProof& rank : check(made.part ? alone : made.program, &costs_).memory) {
+    if (rank.peak > *capacity_) over.push_back(made.part ? made.part->ranks[rank.rank.index()] : rank.rank);
   }
   return over;
 }

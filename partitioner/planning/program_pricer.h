@@ -20,9 +20,11 @@ class ProgramPricer : public StepPricer {
   using FullCosts = std::function<StageCosts(int first, int last)>;
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
-  /// `costs`, its settings the ones to begin with.
+  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide, one pipeline
+  /// stands for all (replica_part.h) if the order does not follow costs.
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs);
+                std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
+                bool by_replica = false);
   ProgramPricer(const ProgramPricer&) = delete;
   ProgramPricer& operator=(const ProgramPricer&) = delete;
   ~ProgramPricer() override;
@@ -51,6 +53,7 @@ class ProgramPricer : public StepPricer {
   FullCosts full_costs_;
   CostTable costs_;
   bool split_ = true;
+  bool by_replica_;
   std::vector<std::unique_ptr<Made>> made_;  // the current one last, before it the ones used lately
   std::int64_t work_ = 0;
 };

@@ -96,24 +96,12 @@ void StepBound::add(const StepBound& other, double weight) {
 
 PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placement placement,
                          const std::vector<double>& speed)
-    : chain_(chain),
-      network_(network),
-      placement_(std::move(placement)),
-      speed_(speed),
-      members_(placement_.ranks),
-      reductions_(placement_.ranks.size()) {
-  for (auto& members : members_) std::sort(members.begin(), members.end());
-}
-
-double PlacedCosts::reduction(int stage, int first, int last) const {
-  const auto& members = members_[static_cast<std::size_t>(stage)];
-  if (members.size() < 2) return 0;
-  std::vector<double>& known = reductions_[static_cast<std::size_t>(stage)];
-  const auto layers = static_cast<std::size_t>(chain_.layers()) + 1;
-  if (known.empty()) known.assign(layers * layers, -1);
-  double& seconds = known[static_cast<std::size_t>(first) * layers + static_cast<std::size_t>(last)];
-  if (seconds < 0) seconds = all_reduce(network_, members, chain_.parameters(first, last)).time().value;
-  return seconds;
+    : chain_(chain), network_(network), placement_(std::move(placement)), speed_(speed) {
+  reductions_.reserve(placement_.ranks.size());
+  for (std::vector<Rank> members : placement_.ranks) {
+    std::sort(members.begin(), members.end());
+    reductions_.emplace_back(network, members);
+  }
 }
 
 double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts,

@@ -19,6 +19,7 @@
 //   - one micro-batch forward through all stages and back, stage 0's reduction and step.
 
 #include "partitioner/planning/chain_costs.h"
+#include "schedules/collectives.h"
 #include "schedules/program.h"
 #include "schedules/recompute.h"
 #include "schedules/simulator.h"
@@ -65,7 +66,9 @@ class PlacedCosts {
   [[nodiscard]] int stages() const { return placement_.stages(); }
   [[nodiscard]] double speed_of(Rank rank) const { return speed_.empty() ? 1 : speed_[rank.index()]; }
   /// All-reduce of the parameters of layers [first, last) over the replicas of `stage`.
-  [[nodiscard]] double reduction(int stage, int first, int last) const;
+  [[nodiscard]] double reduction(int stage, int first, int last) const {
+    return reductions_[static_cast<std::size_t>(stage)].seconds(chain_.parameters(first, last));
+  }
   /// The part of `bound` that is of that stage and of the boundary into it.
   [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last, Recompute setting) const {
     const StepBound::Stage& s = bound.stages[static_cast<std::size_t>(stage)];
@@ -85,9 +88,7 @@ class PlacedCosts {
   const Network& network_;
   Placement placement_;
   std::vector<double> speed_;
-  std::vector<std::vector<Rank>> members_;  // per stage, in ascending order
-  mutable std::vector<std::vector<double>>
-      reductions_;  // per stage, of [first, last); negative: not asked for
+  std::vector<AllReduceTimes> reductions_;  // per stage
 };
 
 /// A critical path as a bound. `loss` is the payload of a loss report.

@@ -8,6 +8,8 @@ constexpr std::int64_t kLayoutShare = 8;
 /// Of a stage and micro-batch, and nanoseconds to make and prove one.
 constexpr std::int64_t kActions = 10;
 constexpr std::int64_t kNanoseconds = 100;
+/// Seconds of a stage and micro-batch to make, prove and simulate its part of a program.
+constexpr double kProgram = 5e-6;
 
 }  // namespace
 
@@ -38,6 +40,15 @@ CutSearchBudget WorkBudget::share(std::size_t layouts, const std::function<void(
 
 void WorkBudget::take_program(int micro_batches, int stages) {
   take(static_cast<std::int64_t>(micro_batches) * stages * kActions * kNanoseconds);
+}
+
+bool WorkBudget::allows(double nanoseconds) const {
+  if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
+  return static_cast<double>(left_) > nanoseconds;
+}
+
+Seconds WorkBudget::program_time(int micro_batches, int stages) {
+  return Seconds{kProgram * micro_batches * stages};
 }
 
 bool WorkBudget::half_spent() const {

@@ -25,6 +25,12 @@ class WorkBudget {
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages);
+  /// Whether so many nanoseconds of work, about, are left.
+  [[nodiscard]] bool allows(double nanoseconds) const;
+  /// Of a time limit.
+  [[nodiscard]] Seconds left() const { return *asked_.time_limit - spent(); }
+  /// What generating, lowering, proving and simulating a program takes, about.
+  [[nodiscard]] static Seconds program_time(int micro_batches, int stages);
   [[nodiscard]] bool half_spent() const;
   [[nodiscard]] bool over() const;
 

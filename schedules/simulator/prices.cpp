@@ -7,20 +7,41 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft::simulator {
 namespace {
 
-double collective_seconds(const CostTable& costs, const Collective& collective) {
-  if (collective.op == Op::agree_norm) return agreement_time(costs.network, collective.members).value;
+double collective_seconds(const CostTable& costs, const Collective& collective,
+                          const std::vector<Rank>& members) {
+  if (collective.op == Op::agree_norm) return agreement_time(costs.network, members).value;
   const Bytes parameters = costs.stages[collective.stage.index()].parameters;
-  return all_reduce(costs.network, collective.members, parameters).time().value;
+  return all_reduce(costs.network, members, parameters).time().value;
+}
+
+std::vector<Rank> members_of(const Collective& collective, const Placement& whole) {
+  std::vector<Rank> members;
+  if (collective.op == Op::agree_norm) {
+    for (int r = 0; r < whole.world(); ++r) members.emplace_back(r);
+  } else {
+    members = whole.ranks[collective.stage.index()];
+    std::sort(members.begin(), members.end());
+  }
+  return members;
+}
+
+/// The ranks that a route is between, of the program or of what it is a part of.
+std::pair<Rank, Rank> ends_of(const Route& route, const PartOf* part) {
+  if (part == nullptr) return {route.sender, route.receiver};
+  const Rank receiver = route.payload == Payload::loss ? part->whole.ranks.front().front()
+                                                       : part->ranks[route.receiver.index()];
+  return {part->ranks[route.sender.index()], receiver};
 }
 
 }  // namespace
 
 void Prices::set(const Instructions& code, const CostTable& costs, Links links, std::size_t stages,
-                 std::size_t ranks) {
+                 std::size_t ranks, const PartOf* part) {
   STAGECRAFT_CHECK(costs.stages.size() == stages,
                    fmt::format("a cost table of {} stages for a program of {}", costs.stages.size(), stages));
   STAGECRAFT_CHECK(costs.speed.empty() || costs.speed.size() >= ranks,
@@ -31,7 +52,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   for (std::size_t i = 0; i < code.seats.size(); ++i) {
     const Seat& seat = code.seats[i];
     const StageCosts& stage = costs.stages[seat.stage.index()];
-    const double speed = costs.speed_of(seat.rank);
+    const double speed = costs.speed_of(part == nullptr ? seat.rank : part->ranks[seat.rank.index()]);
     double* parts = &compute[i * part_count];
     for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
       parts[part] = stage.forward.value / speed;
@@ -49,15 +70,22 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
     const Route& r = code.routes[i];
-    route[i] = costs.network.between(r.sender, r.receiver).time(payload_bytes(costs, r.payload, r.to)).value;
+    const auto [sender, receiver] = ends_of(r, part);
+    route[i] =
+        sender == receiver
+            ? 0  // a loss that is already where it goes
+            : costs.network.between(sender, receiver).time(payload_bytes(costs, r.payload, r.to)).value;
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
-    collective[i] = collective_seconds(costs, code.collectives[i]);
+    const Collective& c = code.collectives[i];
+    collective[i] = collective_seconds(costs, c, part == nullptr ? c.members : members_of(c, part->whole));
   }
-  share_cards(code, costs.network, ranks);
+  share_cards(code, costs.network, part == nullptr ? ranks : static_cast<std::size_t>(part->whole.world()),
+              part);
 }
 
-void Prices::share_cards(const Instructions& code, const Network& network, std::size_t ranks) {
+void Prices::share_cards(const Instructions& code, const Network& network, std::size_t ranks,
+                         const PartOf* part) {
   card_count = 0;
   const bool any = std::any_of(network.levels.begin(), network.levels.end(),
                                [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
@@ -68,7 +96,12 @@ void Prices::share_cards(const Instructions& code, const Network& network, std::
     return static_cast<std::int32_t>((level * ranks + static_cast<std::size_t>(child)) * 2 + direction);
   };
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
-    const Network::Path path = network.path(code.routes[i].sender, code.routes[i].receiver);
+    const auto [sender, receiver] = ends_of(code.routes[i], part);
+    if (sender == receiver) {
+      cards[i] = Cards{};
+      continue;
+    }
+    const Network::Path path = network.path(sender, receiver);
     cards[i] = path.shared ? Cards{card(path.level, path.from, 0), card(path.level, path.to, 1)} : Cards{};
     if (path.shared) card_count = network.levels.size() * ranks * 2;
   }

@@ -4,6 +4,7 @@
 // here, once a run.
 
 #include "schedules/costs.h"
+#include "schedules/simulator.h"
 #include "schedules/simulator/instructions.h"
 
 #include <cstddef>
@@ -26,13 +27,13 @@ struct Prices {
   std::vector<Cards> cards;        ///< per route; empty when nothing is shared
   std::size_t card_count = 0;
 
-  /// Prices `code`, which belongs to a program of `stages` stages and `ranks` ranks. A second call for the
-  /// same code and network allocates nothing.
+  /// Prices `code`, which belongs to a program of `stages` stages and `ranks` ranks, or to a part of one. A
+  /// second call for the same code and network allocates nothing.
   void set(const Instructions& code, const CostTable& costs, Links links, std::size_t stages,
-           std::size_t ranks);
+           std::size_t ranks, const PartOf* part = nullptr);
 
  private:
-  void share_cards(const Instructions& code, const Network& network, std::size_t ranks);
+  void share_cards(const Instructions& code, const Network& network, std::size_t ranks, const PartOf* part);
 };
 
 }  // namespace stagecraft::simulator

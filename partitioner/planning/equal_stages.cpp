@@ -1,0 +1,155 @@
+#include "partitioner/planning/equal_stages.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+namespace stagecraft::planning {
+namespace {
+
+/// Bisection ends where it no longer matters.
+constexpr double kClose = 5e-4;
+
+}  // namespace
+
+std::vector<StageOrder> stage_orders(const ScheduleProgram& program) {
+  std::vector<StageOrder> orders;
+  for (const auto& replicas : program.placement.ranks) {
+    StageOrder& order = orders.emplace_back();
+    int backwards = 0;
+    for (const Action& action : program.ranks[replicas.front().index()]) {
+      if (action.op == Op::backward || action.op == Op::backward_input) ++backwards;
+      if (action.op != Op::forward) continue;
+      if (backwards > 0) ++order.forwards_behind;
+      order.backwards_before = backwards;
+    }
+  }
+  return orders;
+}
+
+EqualStages::EqualStages(const EqualStagesProblem& problem)
+    : problem_(problem), layers_(problem.chain.layers()), reductions_(problem.network, problem.devices) {
+  const ChainCosts& chain = problem_.chain;
+  whole_ = chain.forward(0, layers_) + chain.backward_input(0, layers_);
+  if (!problem_.split) whole_ += chain.backward_weight(0, layers_);
+  whole_ /= problem_.speed;
+  Link fastest{Seconds{std::numeric_limits<double>::infinity()}, 0};
+  for (const NetworkLevel& level : problem_.network.levels) {
+    fastest.latency = std::min(fastest.latency, level.link.latency);
+    fastest.bytes_per_second = std::max(fastest.bytes_per_second, level.link.bytes_per_second);
+  }
+  if (problem_.network.levels.empty() || problem_.cuttable < 2) return;
+  Bytes smallest = chain.boundary(1);
+  for (int i = 2; i < problem_.cuttable; ++i) smallest = std::min(smallest, chain.boundary(i));
+  link_ = 2 * fastest.time(smallest).value;
+}
+
+double EqualStages::end(const Shape& shape, int last) const {
+  const ChainCosts& chain = problem_.chain;
+  double seconds = chain.step(0, last);
+  if (problem_.split) seconds += chain.backward_weight(0, last);
+  seconds /= problem_.speed;
+  return seconds + reduction(shape, 0, 0, last);
+}
+
+double EqualStages::bound(const Shape& shape, int stage, int first, int last, double end) const {
+  const int count = (problem_.micro_batches + shape.width - 1) / shape.width;
+  const ChainCosts& chain = problem_.chain;
+  const double speed = problem_.speed;
+  const double forward = chain.forward(first, last) / speed;
+  const double weight = chain.backward_weight(first, last) / speed;
+  double backward = chain.backward_input(first, last) / speed;
+  const double own = forward + backward + weight;
+  double back = chain.backward_input(0, first) / speed;
+  if (!problem_.split) {
+    backward += weight;
+    back += chain.backward_weight(0, first) / speed;
+  }
+  const double head = chain.forward(0, first) / speed + stage * link_ / 2;
+  const double tail = stage > 0 ? back + stage * link_ / 2 + end : 0;
+  const double way = whole_ + (shape.stages - 1) * link_;
+  const double after = chain.step(first, last) / speed + reduction(shape, stage, first, last);
+  // What a rank does before the first backward has come, or after the last forward has left.
+  double more = (count - 1) * std::max(forward, backward);
+  if (shape.orders != nullptr) {
+    const StageOrder& order = (*shape.orders)[static_cast<std::size_t>(stage)];
+    more = std::max({more, (count - 1) * backward + order.forwards_behind * forward,
+                     (count - 1) * forward + order.backwards_before * backward});
+  }
+  const double way_and_more = way + more;
+  return std::max({head + count * (forward + backward) + tail, head + count * own + after, way_and_more + end,
+                   way_and_more - back - stage * link_ / 2 + after});
+}
+
+int EqualStages::furthest(const Shape& shape, int stage, int first, double seconds, double end) const {
+  if (stage + 1 == shape.stages) {
+    const bool fits = shape.fits == nullptr || (*shape.fits)(stage, first, layers_);
+    return fits && bound(shape, stage, first, layers_, end) <= seconds ? layers_ : 0;
+  }
+  int furthest = 0;
+  for (int last = first + 1; last <= problem_.cuttable - (shape.stages - 1 - stage); ++last) {
+    if (bound(shape, stage, first, last, end) > seconds) break;
+    if (shape.fits == nullptr || (*shape.fits)(stage, first, last)) furthest = last;
+  }
+  return furthest;
+}
+
+std::optional<std::vector<int>> EqualStages::behind(const Shape& shape, int last, double seconds,
+                                                    double end) const {
+  std::vector<int> cuts{last};
+  for (int stage = 1; stage < shape.stages; ++stage) {
+    cuts.push_back(furthest(shape, stage, cuts.back(), seconds, end));
+    if (cuts.back() == 0) return std::nullopt;
+  }
+  cuts.pop_back();  // the end of the last stage
+  return cuts;
+}
+
+/// The more layers the first stage has the longer a step's end, and the fewer are left: of a range of first
+/// stages none is better than the longest with the end of the shortest.
+std::optional<std::vector<int>> EqualStages::among(const Shape& shape, int low, int high,
+                                                   double seconds) const {
+  auto cuts = behind(shape, high, seconds, end(shape, low));
+  if (!cuts || low == high) return cuts;
+  const int middle = (low + high) / 2;
+  if (auto found = among(shape, middle + 1, high, seconds)) return found;
+  return among(shape, low, middle, seconds);
+}
+
+std::optional<std::vector<int>> EqualStages::within(const Shape& shape, double seconds) const {
+  if (shape.stages == 1) {
+    if (furthest(shape, 0, 0, seconds, end(shape, layers_)) == 0) return std::nullopt;
+    return std::vector<int>{};
+  }
+  const int most = furthest(shape, 0, 0, seconds, end(shape, 1));
+  if (most == 0) return std::nullopt;
+  return among(shape, 1, most, seconds);
+}
+
+EqualStages::Least EqualStages::least(const Shape& shape) const {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  if (!within(shape, infinite)) return {infinite, {}};
+  double high = std::max(whole_, 1e-9);
+  while (!within(shape, high)) high *= 2;
+  return least(shape, std::min(high, std::numeric_limits<double>::max()));
+}
+
+EqualStages::Least EqualStages::least(const Shape& shape, double to_beat) const {
+  Least least;
+  double high = to_beat;
+  least.cuts = within(shape, high);
+  if (!least.cuts) return {to_beat, {}};
+  least.bound = whole_ + (shape.stages - 1) * link_;
+  while (high > least.bound * (1 + kClose)) {
+    const double middle = (high + least.bound) / 2;
+    if (auto cuts = within(shape, middle)) {
+      high = middle;
+      least.cuts = std::move(cuts);
+    } else {
+      least.bound = middle;
+    }
+  }
+  return least;
+}
+
+}  // namespace stagecraft::planning
