@@ -227,7 +227,8 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
       int begun = from[here + s];
       const bool first = s == 0 && downset == 0;
       const bool opens = s > 0 && may_cut(downsets, windows, s, downset);
-      const double before = opens ? values[here + s - 1] : kInfinite;
+      double before = kInfinite;
+      if (opens) before = values[here + s - 1];
       const double opened =
           first ? lines[0].constant
                 : before + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);

@@ -450,7 +450,8 @@ double fastest_of(const Cluster& cluster) {
 double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int width) {
   const double fastest = fastest_of(cluster);
   if (!schedule.synchronous) return 1 / (width * fastest);
-  return (request.micro_batches + width - 1) / width / fastest;
+  const int busiest = (request.micro_batches + width - 1) / width;
+  return busiest / fastest;
 }
 
 /// Some stage's busiest device has at least its share of all compute.

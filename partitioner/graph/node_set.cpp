@@ -14,13 +14,6 @@ NodeSet& NodeSet::operator-=(const NodeSet& other) {
   return *this;
 }
 
-bool NodeSet::includes(const NodeSet& other) const {
-  for (std::size_t w = 0; w < words_.size(); ++w) {
-    if ((other.words_[w] & ~words_[w]) != 0) return false;
-  }
-  return true;
-}
-
 int NodeSet::count() const {
   int sum = 0;
   for (const std::uint64_t word : words_) sum += std::popcount(word);

@@ -19,7 +19,13 @@ class NodeSet {
   [[nodiscard]] bool contains(int node) const { return (words_[word(node)] & bit(node)) != 0; }
   NodeSet& operator|=(const NodeSet& other);
   NodeSet& operator-=(const NodeSet& other);
-  [[nodiscard]] bool includes(const NodeSet& other) const;  ///< all of the other, or more
+  /// All of the other, or more.
+  [[nodiscard]] bool includes(const NodeSet& other) const {
+    for (std::size_t w = 0; w < words_.size(); ++w) {
+      if ((other.words_[w] & ~words_[w]) != 0) return false;
+    }
+    return true;
+  }
   [[nodiscard]] int count() const;
   [[nodiscard]] std::vector<int> nodes() const;  ///< ascending
   [[nodiscard]] std::size_t hash() const;

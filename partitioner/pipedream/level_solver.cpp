@@ -109,7 +109,9 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
   const double limit = known.seconds * copies_;
   Bottlenecks solved(std::move(begins), states_.states.size(), machines);
   std::vector<char> possible(states_.states.size());  // from any of the beginnings
-  double earliest = kImpossible;                      // compute before the beginnings
+  // What the rest before a cut may run on: the least from its latest beginning, the most from its earliest.
+  std::vector<std::pair<int, int>> rest_machines(states_.states.size());
+  double earliest = kImpossible;  // compute before the beginnings
   double latest = 0;
   for (const Begin begin : solved.begins()) {
     const double before = begin == 0 ? 0 : state_of(states_, begin - 1).compute;
@@ -124,14 +126,16 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
       for (int m = 1; m <= machines; ++m) solved.row(state, m)[b] = first_stage(begin, state, m);
     }
     if (possible[static_cast<std::size_t>(state)] == 0) continue;
+    const double until = state_of(states_, state).compute;
+    rest_machines[static_cast<std::size_t>(state)] = {
+        useful_machines(std::max(0.0, until - latest), machines, known).first,
+        useful_machines(until - earliest, machines, known).second};
     for (const int cut : states_.contained[static_cast<std::size_t>(state)]) {
       if (possible[static_cast<std::size_t>(cut)] == 0) continue;
-      const double compute = state_of(states_, state).compute - state_of(states_, cut).compute;
-      // What the rest may run on: the least from its latest beginning, the most from its earliest.
-      const double until = state_of(states_, cut).compute;
-      const int least_rest = useful_machines(std::max(0.0, until - latest), machines, known).first;
-      const int most_rest = useful_machines(until - earliest, machines, known).second;
+      const double compute = until - state_of(states_, cut).compute;
       const auto [fewest, most] = useful_machines(compute, std::min(most_replicas_, machines - 1), known);
+      if (fewest > most) continue;
+      const auto [least_rest, most_rest] = rest_machines[static_cast<std::size_t>(cut)];
       for (int replicas = fewest; replicas <= most; ++replicas) {
         if (!known.allows(compute, replicas * devices_within_)) continue;
         const double time = later_stage(cut, state, replicas);

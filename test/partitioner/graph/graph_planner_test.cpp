@@ -3,6 +3,7 @@
 #include "partitioner/graph/graph_planner.h"
 
 #include "partitioner/graph/chain.h"
+#include "partitioner/graph/graph_search.h"
 #include "partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
@@ -126,6 +127,17 @@ TEST_CASE("no row of a graph has a shorter step than its bound, and seldom than 
   }));
   INFO(missed << " of " << all);
   CHECK(missed * 20 <= all);
+}
+
+TEST_CASE("however little is searched, the bound is one", "[graph_planner]") {
+  REQUIRE(rc::check("random graphs, clusters and work", [] {
+    const Case c;
+    if (c.planned.graph.nodes.empty()) return;
+    const auto downsets = Downsets::of(c.planned.graph, single_nodes(c.planned.graph));
+    const auto work = *rc::gen::element<std::int64_t>(1, 300, 3'000, 30'000, 300'000);
+    const GraphSearchResult found = GraphSearch(*downsets, c.cluster, c.request).run(kInfinite, work);
+    RC_ASSERT(found.bound <= c.least(step_of) * (1 + 1e-9));
+  }));
 }
 
 TEST_CASE("without a flush the bottleneck is that of the best row", "[graph_planner]") {
