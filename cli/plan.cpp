@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/plan_pipedream.h"
 #include "cli/plan_profile.h"
+#include "cli/remedies_text.h"
 #include "cli/replan.h"
 #include "cli/search_line.h"
 #include "schedules/base/files.h"
@@ -21,9 +22,22 @@
 
 namespace stagecraft::cli {
 
+namespace {
+
+/// A plan, or a refusal that says what would fit.
+PlanResult plan_or_advise(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
+  try {
+    return make_plan(profile, cluster, request);
+  } catch (const RefusedError& error) {
+    throw RefusedError(error.what() + remedies_text(remedies(profile, cluster, request)));
+  }
+}
+
+}  // namespace
+
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output) {
-  PlanResult result = make_plan(profile, cluster, request);
+  PlanResult result = plan_or_advise(profile, cluster, request);
   constexpr std::size_t kJittered = 5;
   if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
   if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
