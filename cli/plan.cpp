@@ -9,6 +9,7 @@
 #include "cli/plan_graph.h"
 #include "cli/plan_pipedream.h"
 #include "cli/plan_profile.h"
+#include "cli/remedies_text.h"
 #include "cli/replan.h"
 #include "cli/search_line.h"
 #include "schedules/base/files.h"
@@ -21,6 +22,19 @@
 #include <memory>
 
 namespace stagecraft::cli {
+
+namespace {
+
+/// A plan, or a refusal that says what would fit.
+PlanResult plan_or_advise(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
+  try {
+    return make_plan(profile, cluster, request);
+  } catch (const RefusedError& error) {
+    throw RefusedError(error.what() + remedies_text(remedies(profile, cluster, request)));
+  }
+}
+
+}  // namespace
 
 void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
@@ -36,7 +50,7 @@ std::string where_written(const PlanOutput& output) {
 
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output) {
-  PlanResult result = make_plan(profile, cluster, request);
+  PlanResult result = plan_or_advise(profile, cluster, request);
   finish_plan(result, output);
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});

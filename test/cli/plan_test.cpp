@@ -242,6 +242,8 @@ TEST_CASE("where nothing fits, plan says what misses and by how much, with exit 
   CHECK(result.code == 3);
   CHECK(says(result.err, "no plan fits"));
   CHECK(says(result.err, "more than the 20.0 MiB a device has to give"));
+  CHECK(says(result.err, "What would fit, each alone:"));
+  CHECK(says(result.err, "\"memory_bytes\": "));
 }
 
 TEST_CASE("replicas are planned where nobody says that the engine will run it", "[plan]") {

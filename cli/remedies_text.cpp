@@ -1,0 +1,47 @@
+#include "cli/remedies_text.h"
+
+#include "schedules/base/table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace stagecraft::cli {
+namespace {
+
+std::string what_text(const Remedy& remedy) {
+  const PlanRequest& request = remedy.request;
+  switch (remedy.kind) {
+    case Remedy::Kind::recompute:
+      return "--recompute " + enum_name(request.recompute);
+    case Remedy::Kind::smaller_batches:
+      return fmt::format("--micro-batch-size {} --micro-batches {}", request.micro_batch_size,
+                         request.micro_batches);
+    case Remedy::Kind::more_devices: {
+      std::vector<int> counts;
+      for (const NetworkLevel& level : remedy.cluster.levels) counts.push_back(level.count);
+      std::reverse(counts.begin(), counts.end());
+      return fmt::format("{} devices{}", remedy.cluster.devices(),
+                         counts.size() == 1 ? "" : fmt::format(" ({})", fmt::join(counts, " x ")));
+    }
+    case Remedy::Kind::more_memory:
+      return fmt::format("\"memory_bytes\": {} ({})", remedy.cluster.memory->value,
+                         format_bytes(*remedy.cluster.memory));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string remedies_text(const std::vector<Remedy>& remedies) {
+  if (remedies.empty()) return "";
+  std::string text = "\nWhat would fit, each alone:";
+  for (const Remedy& remedy : remedies) {
+    text += fmt::format("\n  {}: {} of {} a device", what_text(remedy), format_bytes(remedy.needs),
+                        format_bytes(*remedy.cluster.usable_memory()));
+  }
+  return text;
+}
+
+}  // namespace stagecraft::cli

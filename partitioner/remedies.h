@@ -1,0 +1,36 @@
+#pragma once
+
+// Where no plan fits a cluster's memory: what would. Each kind of change is tried by itself, the others as
+// the request has them, and the first of each kind that fits is told. What is told is planned and proved.
+// That less would not do is as certain as the planner's search for any plan that fits: exact where its
+// stages' memory does not follow the costs (Schedule::orders_by_time), for replicas as far as a small budget
+// finds them.
+
+#include "partitioner/cluster.h"
+#include "partitioner/planner.h"
+#include "partitioner/profile.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft {
+
+struct Remedy {
+  enum class Kind : std::uint8_t {
+    recompute,        ///< all_but_last, or all
+    smaller_batches,  ///< the largest smaller micro-batch size that was measured, as many as fill the step
+    more_devices,     ///< the fewest children of the outermost level that has several
+    more_memory,      ///< the least a device, to a thousandth
+  };
+  Kind kind = Kind::recompute;
+  PlanRequest request{};  ///< with the change
+  Cluster cluster{};      ///< with the change
+  Bytes needs;            ///< of the rank that needs most, in the plan that was found
+};
+
+/// In the order above, at most one of each kind; none for schedules that are searched for. `request` has been
+/// refused on `cluster` for its memory.
+[[nodiscard]] std::vector<Remedy> remedies(const Profile& profile, const Cluster& cluster,
+                                           const PlanRequest& request);
+
+}  // namespace stagecraft
