@@ -187,7 +187,7 @@ void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& b
   request.falling_caps = arguments.choose.pareto;
   // A run's config says what is recomputed, and train holds the plan to it.
   if (arguments.choose.pareto && arguments.config.empty() && command.count("--recompute") == 0) {
-    request.recompute = recompute_candidates();
+    request.base.recompute = std::nullopt;
   }
   ChooseOptions options = arguments.choose;
   options.output = arguments.output;

@@ -14,7 +14,7 @@ std::string what_text(const Remedy& remedy) {
   const PlanRequest& request = remedy.request;
   switch (remedy.kind) {
     case Remedy::Kind::recompute:
-      return "--recompute " + enum_name(request.recompute);
+      return "--recompute auto";
     case Remedy::Kind::smaller_batches:
       return fmt::format("--micro-batch-size {} --micro-batches {}", request.micro_batch_size,
                          request.micro_batches);

@@ -13,7 +13,6 @@ namespace {
 struct Combination {
   const Schedule& schedule;
   Batching batching;
-  Recompute recompute;
 };
 
 /// All that is looked at beside what was asked for shares the budget of one plan, if each combination takes
@@ -25,7 +24,6 @@ PlanRequest request_for(PlanRequest request, const Combination& combination) {
   request.schedule.name = schedule.name;
   request.micro_batch_size = combination.batching.micro_batch_size;
   request.micro_batches = combination.batching.micro_batches;
-  request.recompute = combination.recompute;
   if (!schedule.takes_vertical_sync) request.schedule.vertical_sync = false;
   if (!schedule.takes_warmup_extra) request.schedule.warmup_extra = 0;
   if (!schedule.clips) request.schedule.agree_norm = false;
@@ -45,13 +43,7 @@ class Chooser {
       : profile_(profile), cluster_(cluster), request_(request) {
     for (const std::string& name : request.schedules) {
       for (const Batching& batching : request.batchings) {
-        for (const Recompute recompute :
-             request.recompute.empty() ? std::vector{request.base.recompute} : request.recompute) {
-          const Schedule& schedule = find_schedule(name);
-          // A search takes too long to be done beside what was asked for.
-          if (schedule.searched && request.falling_caps && recompute != request.base.recompute) continue;
-          combinations_.push_back({schedule, batching, recompute});
-        }
+        combinations_.push_back({find_schedule(name), batching});
       }
     }
   }
@@ -134,8 +126,7 @@ Choices Chooser::run() {
   for (const Combination& combination : combinations_) {
     tell(combination, done++);
     const auto refused = [&](const std::string& why) {
-      choices_.refused.push_back(fmt::format("{}{}, {} micro-batches of {}: {}", combination.schedule.name,
-                                             recompute_words({combination.recompute}),
+      choices_.refused.push_back(fmt::format("{}, {} micro-batches of {}: {}", combination.schedule.name,
                                              combination.batching.micro_batches,
                                              combination.batching.micro_batch_size, why));
     };
@@ -167,10 +158,6 @@ Choices Chooser::run() {
 }
 
 }  // namespace
-
-std::vector<Recompute> recompute_candidates() {
-  return {Recompute::none, Recompute::all_but_last, Recompute::all};
-}
 
 std::vector<const Choice*> Choices::front() const {
   std::vector<const Choice*> front;

@@ -26,9 +26,6 @@ struct Batching {
   int micro_batches = 1;
 };
 
-/// What a plan may recompute. All stages alike, as a request has it.
-[[nodiscard]] std::vector<Recompute> recompute_candidates();
-
 /// The caps of a combination fall by this share at least, and by twice as much after so many.
 inline constexpr double kCapStep = 0.01;
 inline constexpr int kCapsAStep = 16;
@@ -38,8 +35,7 @@ inline constexpr double kSameStep = 1e-4;
 struct ChoiceRequest {
   std::vector<std::string> schedules;
   std::vector<Batching> batchings;
-  std::vector<Recompute> recompute{};  ///< to try; empty: that of `base`
-  bool falling_caps = false;           ///< whether plans that are slower and need less are looked for
+  bool falling_caps = false;  ///< whether plans that are slower and need less are looked for
   /// All else. An option that a schedule does not take (warmup_extra, vertical_sync) is left out for it.
   PlanRequest base;
   std::function<void(const std::string& schedule, int tried, int all)> progress{};  ///< may be empty

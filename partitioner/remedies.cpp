@@ -55,12 +55,10 @@ class Remedies {
   }
 
   void recompute() {
+    if (!request_.recompute || request_.recompute == Recompute::all) return;
     PlanRequest request = request_;
-    for (const Recompute more : {Recompute::all_but_last, Recompute::all}) {
-      if (request_.recompute == Recompute::all || request_.recompute == more) continue;
-      request.recompute = more;
-      if (take(Remedy::Kind::recompute, cluster_, request)) return;
-    }
+    request.recompute = std::nullopt;
+    take(Remedy::Kind::recompute, cluster_, request);
   }
 
   void smaller_batches() {

@@ -17,7 +17,7 @@ namespace stagecraft {
 
 struct Remedy {
   enum class Kind : std::uint8_t {
-    recompute,        ///< all_but_last, or all
+    recompute,        ///< of each stage what it needs
     smaller_batches,  ///< the largest smaller micro-batch size that was measured, as many as fill the step
     more_devices,     ///< the fewest children of the outermost level that has several
     more_memory,      ///< the least a device, to a thousandth
