@@ -4,7 +4,9 @@
 
 #include "cli/choose.h"
 #include "cli/commands.h"
+#include "cli/explain_text.h"
 #include "cli/output.h"
+#include "cli/plan_graph.h"
 #include "cli/plan_pipedream.h"
 #include "cli/plan_profile.h"
 #include "cli/replan.h"
@@ -20,26 +22,41 @@
 
 namespace stagecraft::cli {
 
-Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
-               const PlanOutput& output) {
-  PlanResult result = make_plan(profile, cluster, request);
+void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
   if (output.jitter) add_jitter(result, *output.jitter, kJittered, output.choose_by);
   if (!output.path.empty()) write_json_file(output.path, json::write(result.best.plan));
+}
+
+std::string where_written(const PlanOutput& output) {
+  return output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
+                             : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
+                                           output.path, output.path);
+}
+
+Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+               const PlanOutput& output) {
+  PlanResult result = make_plan(profile, cluster, request);
+  finish_plan(result, output);
+  std::optional<Explanation> explained;
+  if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});
   if (output.as_json) {
-    print_json(plan_json(result));
+    Json json = plan_json(result);
+    if (explained) json["explanation"] = json::write(*explained);
+    print_json(json);
     return result.best.plan;
   }
   print(plan_text(result, profile, cluster));
-  print(output.path.empty() ? "\nnot written anywhere: give -o plan.json\n"
-                            : fmt::format("\nwritten to {}; prove it with `stagecraft check {}`\n",
-                                          output.path, output.path));
+  if (explained) {
+    print(explain_text(*explained, result.best.plan, profile.at(result.best.plan.micro_batch_size), cluster));
+  }
+  print(where_written(output));
   return result.best.plan;
 }
 
 namespace {
 
-/// "--micro-batches auto"
+/// "--micro-batches auto", "--recompute auto"
 constexpr const char* kAuto = "auto";
 
 struct PlanArguments {
@@ -87,6 +104,7 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
 Json schema_of(const std::string& file) {
   if (file == "profile") return json::schema_of<Profile>();
   if (file == "cluster") return json::schema_of<Cluster>();
+  if (file == "explanation") return json::schema_of<Explanation>();
   return json::schema_of<Plan>();
 }
 
@@ -100,8 +118,9 @@ std::string schedules_text() {
 
 /// What a run was planned with is in its plan: only inputs and outputs are to say.
 ReplanOptions replan_options(const PlanArguments& arguments, const CLI::App& command) {
-  for (const char* option : {"config", "--schedule", "--micro-batches", "--micro-batch-size", "--stages",
-                             "--cuts", "--virtual-stages", "--warmup-extra", "--vertical-sync"}) {
+  for (const char* option :
+       {"config", "--schedule", "--micro-batches", "--micro-batch-size", "--stages", "--cuts",
+        "--virtual-stages", "--warmup-extra", "--vertical-sync", "--explain"}) {
     if (command.count(option) > 0) {
       throw InputError(fmt::format("plan --replan keeps what the run's plan says: {} is not for it", option));
     }
@@ -122,6 +141,12 @@ int micro_batches_of(const std::string& text) {
                      fmt::format("\"{}\": expected 1 to {}, or \"{}\"", text, kMostMicroBatches, kAuto));
   }
   return *number;
+}
+
+/// Absent: chosen for each stage.
+std::optional<Recompute> recompute_of(const std::string& name) {
+  if (name == kAuto) return std::nullopt;
+  return json::read<Recompute>(Json(name), {"--recompute", ""});
 }
 
 /// Whether there is something to choose, rather than one schedule to plan.
@@ -153,6 +178,9 @@ void check_arguments(const PlanArguments& arguments) {
   const bool several = chooses(arguments);
   if (several && arguments.output.jitter) {
     throw InputError({"--jitter", ""}, "is for one schedule: plan the one that was chosen");
+  }
+  if (several && arguments.output.explain) {
+    throw InputError({"--explain", ""}, "is for one schedule: plan the one that was chosen");
   }
   if (!several && !arguments.choose.svg.empty()) {
     throw InputError({"--svg", ""}, "draws what there is to choose from: for --pareto, or several schedules");
@@ -190,6 +218,9 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   if (arguments.time_limit) own.search.time_limit = Seconds{*arguments.time_limit};
   SearchLine line;
   arguments.request.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
+  arguments.output.progress = [&line](const std::string& what, int tried, int all) {
+    line.show(what, tried, all);
+  };
   if (!arguments.config.empty()) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
     const PlanRequest request = merged(inputs.request, arguments, command);
@@ -209,6 +240,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   // Nobody says that our engine will run it, and it alone needs one device a stage.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, false, line);
+  if (is_graph(arguments.profile)) return plan_graph_from(arguments.profile, cluster, own, arguments.output);
   plan_from(profile, cluster, arguments.request, arguments.output);
 }
 
@@ -257,12 +289,11 @@ void add_plan(CLI::App& app) {
   command
       ->add_option_function<std::string>(
           "--recompute",
-          [arguments](const std::string& name) {
-            arguments->request.recompute = json::read<Recompute>(Json(name), {"--recompute", ""});
-          },
+          [arguments](const std::string& name) { arguments->request.recompute = recompute_of(name); },
           "forwards repeated before their backward, so that only inputs are kept: none, all, or all_but_last "
-          "micro-batch of a step")
-      ->type_name("WHICH");
+          "micro-batch of a step; auto: for each stage the least that fits, with its cuts (default: none)")
+      ->type_name("WHICH")
+      ->check(CLI::IsMember({"none", "all", "all_but_last", kAuto}));
   command
       ->add_option("--micro-batches", arguments->micro_batches,
                    "of one optimizer step; auto: of every size in the profile, so that --batch is filled")
@@ -288,6 +319,9 @@ void add_plan(CLI::App& app) {
       ->add_option("--cuts", arguments->request.cuts, "your own cuts: the first layers of stages 1, 2, ...")
       ->delimiter(',')
       ->type_name("I,J,...");
+  command->add_flag("--explain", arguments->output.explain,
+                    "why each cut is where it is, what the step is made of, and what other devices, memory, "
+                    "links and micro-batches would bring");
   CLI::Option* jitter = command->add_option_function<int>(
       "--jitter", [arguments](int samples) { arguments->output.jitter = Jitter{.samples = samples}; },
       "simulate the five best plans as often with times that vary as the profile's did, and say what the "
@@ -337,7 +371,7 @@ void add_plan(CLI::App& app) {
                     "one JSON document: plan, others, what does not fit");
   command->add_option("--schema", arguments->schema, "print the JSON Schema of a kind of file, and stop")
       ->type_name("KIND")
-      ->check(CLI::IsMember({"profile", "cluster", "plan"}));
+      ->check(CLI::IsMember({"profile", "cluster", "plan", "explanation"}));
   add_pipedream_options(*command, arguments->pipedream);
   command->footer(schedules_text());
   command->callback([arguments, command] { plan(*arguments, *command); });

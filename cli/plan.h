@@ -5,6 +5,8 @@
 
 #include "partitioner/planner.h"
 
+#include <functional>
+#include <optional>
 #include <string>
 
 namespace stagecraft::cli {
@@ -14,6 +16,9 @@ struct PlanOutput {
   bool as_json = false;            ///< one JSON document to stdout instead of tables
   std::optional<Jitter> jitter{};  ///< also price the best plans with times that vary
   ChooseBy choose_by = ChooseBy::step;
+  bool explain = false;  ///< why the plan is as it is, and what else would bring
+  /// Which what-if of the explanation is being planned; may be empty.
+  std::function<void(const std::string& what, int tried, int all)> progress{};
 };
 
 /// What a plan is made from.
@@ -32,6 +37,11 @@ struct PlanInputs {
 /// Plans, writes the plan and prints it with the runners-up. Throws what make_plan throws.
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output);
+
+/// What is done to a plan before it is printed, if it is asked for: jitter, and writing it.
+void finish_plan(PlanResult& result, const PlanOutput& output);
+/// The last lines of what is printed.
+[[nodiscard]] std::string where_written(const PlanOutput& output);
 
 /// The tables: stages with their costs, the prediction, and the best of every other stage count.
 [[nodiscard]] std::string plan_text(const PlanResult& result, const Profile& profile, const Cluster& cluster);

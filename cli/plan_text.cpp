@@ -46,8 +46,11 @@ std::string replicas_text(const Plan& plan) {
 }
 
 std::string stage_table(const Plan& plan, const Measurement& measurement) {
-  Table table(
-      {"stage", "rank", "<layers", "<", "F ms", "B ms", "of busiest", "parameters", "kept / mb", "memory"});
+  const bool repeats = any_recompute(plan.recompute());
+  std::vector<std::string> columns{"stage", "rank",       "<layers",    "<",         "F ms",
+                                   "B ms",  "of busiest", "parameters", "kept / mb", "memory"};
+  if (repeats) columns.emplace_back("<repeats");
+  Table table(columns);
   const auto name = [&](int layer) { return measurement.layers[static_cast<std::size_t>(layer)].name; };
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StagePlan& stage = plan.stages[s];
@@ -61,15 +64,21 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
     const Seconds compute = plan.compute_time(StageId{s}) / speed;
     const bool several = stage.last_layer - stage.first_layer > 1;
     const Bytes kept = costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{});
-    table.row(
-        {fmt::format("{}", s), ranks_text(stage.ranks),
-         several ? fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1)
-                 : fmt::format("{}", stage.first_layer),
-         several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
-         format_ms(costs.forward / speed), format_ms(backward),
-         format_percent(plan.predicted->bottleneck > Seconds{} ? compute / width / plan.predicted->bottleneck
-                                                               : 0),
-         format_bytes(costs.parameters), format_bytes(kept), format_bytes(memory)});
+    std::vector<std::string> cells{
+        fmt::format("{}", s),
+        ranks_text(stage.ranks),
+        several ? fmt::format("{}-{}", stage.first_layer, stage.last_layer - 1)
+                : fmt::format("{}", stage.first_layer),
+        several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
+        format_ms(costs.forward / speed),
+        format_ms(backward),
+        format_percent(plan.predicted->bottleneck > Seconds{} ? compute / width / plan.predicted->bottleneck
+                                                              : 0),
+        format_bytes(costs.parameters),
+        format_bytes(kept),
+        format_bytes(memory)};
+    if (repeats) cells.push_back(enum_name(stage.recompute));
+    table.row(cells);
   }
   return table.text();
 }

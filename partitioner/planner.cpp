@@ -51,7 +51,12 @@ class Planner {
   void take_plain(const std::vector<Layout>& layouts);
   void take_widest();
   [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
-  [[nodiscard]] std::vector<int> cuts_of_the_others(const Layout& layout, const std::vector<int>& even);
+  /// Cuts, and what their stages repeat.
+  struct Stages {
+    std::vector<int> cuts;
+    std::optional<RecomputeSettings> settings;
+  };
+  [[nodiscard]] Stages stages_of_the_others(const Layout& layout, const std::vector<int>& even);
   SearchResult search(Plan& plan);
 
   PlanningRun run_;
@@ -214,41 +219,49 @@ void Planner::take_widest() {
 /// For a searched schedule: cuts first, then the order.
 PlanMaker::Balanced Planner::searched(const Layout& layout) {
   const bool chosen = !run_.request.cuts.empty();
-  std::vector<int> cuts = run_.request.cuts;
+  StageSettings settings = run_.maker.settings(layout, run_.schedule, true);
+  Stages stages{run_.request.cuts, settings.least(run_.request.cuts)};
   if (!chosen) {
     const auto even = run_.maker.even_cuts(layout);
     if (!even) return {{}, run_.maker.least_memory(layout)};
-    cuts = cuts_of_the_others(layout, *even);
+    stages = stages_of_the_others(layout, *even);
+    if (!stages.settings) stages.settings = settings.least(stages.cuts);
   }
-  Plan plan = run_.maker.plan_of(layout, cuts);
-  const SearchResult found = search(plan);
-  PlanCandidate candidate = run_.maker.priced(layout, std::move(plan));
-  candidate.search = found;
-  if (run_.maker.within_cap(candidate.plan)) return {std::move(candidate), {}};
+  if (!stages.settings) return {{}, run_.maker.least_memory(layout)};
+  PlanCandidate candidate;
+  for (auto setting = stages.settings; setting;) {
+    Plan plan = run_.maker.plan_of(layout, stages.cuts, *setting);
+    const SearchResult found = search(plan);
+    candidate = run_.maker.priced(layout, std::move(plan));
+    candidate.search = found;
+    const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
+    if (over.empty()) return {std::move(candidate), {}};
+    setting = settings.after_refusal(stages.cuts, *setting, over);
+  }
   const char* which = chosen ? "with the cuts asked for" : "cut evenly";
   return {{}, run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which))};
 }
 
 /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
-/// for begins no worse than there; the even ones if none fits.
-std::vector<int> Planner::cuts_of_the_others(const Layout& layout, const std::vector<int>& even) {
+/// for begins no worse than there; the even ones, without settings, if none fits.
+Planner::Stages Planner::stages_of_the_others(const Layout& layout, const std::vector<int>& even) {
   double least = kInfinite;
-  std::vector<int> cuts = even;
+  Stages stages{even, {}};
   for (const Schedule& schedule : schedules()) {
     if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
     try {
       const std::size_t searches = (run_.progress.placements - run_.progress.tried) * schedules().size();
-      const CutSearchResult found =
+      CutSearchResult found =
           run_.search_cuts(layout, schedule, least,
                            run_.budget.share(searches, [this] { run_.tell_progress(); }), {even}, true);
       run_.budget.take(found.work);
       if (!found.cuts) continue;
       least = found.seconds;
-      cuts = *found.cuts;
+      stages = {std::move(*found.cuts), std::move(found.settings)};
     } catch (const InputError&) {  // not for this placement
     }
   }
-  return cuts;
+  return stages;
 }
 
 /// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.

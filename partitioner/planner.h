@@ -47,7 +47,8 @@ struct PlanRequest {
   bool replicate = false;             ///< whether stages may have several replicas; the engine runs one
   std::vector<int> widths{};          ///< replicas of each stage; not empty: the user's own
   ScheduleChoice schedule;
-  Recompute recompute = Recompute::none;  ///< of every stage
+  /// Of every stage; absent: chosen for each, with the cuts, so that it fits.
+  std::optional<Recompute> recompute = Recompute::none;
   SearchBudget search{};
 };
 
@@ -94,14 +95,5 @@ struct PlanResult {
 /// requests (more stages than layers or devices, cuts out of order).
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);
-
-/// The cuts of the exact optimum for the placement's stages: smallest bottleneck, of any stage's compute (of
-/// one with replicas over their number, its all-reduce shared by the step's `micro_batches`) and of any
-/// transfer between ranks, as planning/occupancy.h has them; among equals the smallest sum of squares of
-/// stage times (the most even), then the earliest cuts. Empty when no partition satisfies `fits`.
-[[nodiscard]] std::optional<std::vector<int>> min_max_cuts(
-    const Measurement& measurement, const Network& network, const Placement& placement,
-    const std::vector<double>& speed, const std::function<bool(StageId, int first, int last)>& fits,
-    int micro_batches = 1);
 
 }  // namespace stagecraft

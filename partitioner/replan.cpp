@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <functional>
+#include <optional>
 
 namespace stagecraft {
 namespace {
@@ -57,8 +58,16 @@ void check_inputs(const Plan& running, const std::vector<MeasuredStage>& measure
   }
 }
 
+/// The setting of all stages; absent where they differ.
+std::optional<Recompute> common_setting(const RecomputeSettings& settings) {
+  const bool differ =
+      std::adjacent_find(settings.begin(), settings.end(), std::not_equal_to<>()) != settings.end();
+  return differ ? std::nullopt : std::optional(settings.front());
+}
+
 PlanRequest request_of(const Plan& running, const SearchBudget& search) {
   PlanRequest request;
+  request.recompute = common_setting(running.recompute());
   request.micro_batch_size = running.micro_batch_size;
   request.micro_batches = running.micro_batches;
   request.schedule = running.schedule;

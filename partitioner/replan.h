@@ -44,9 +44,10 @@ struct Replanned {
   [[nodiscard]] std::optional<double> break_even(Seconds cost) const;
 };
 
-/// One answer for each Blame. The new plans have the running one's schedule, micro-batches and stages a rank;
-/// how many ranks is open. Throws InputError for a plan without costs or with replicas, a profile of another
-/// model, a cluster of too few devices; RefusedError when nothing fits the cluster's memory.
+/// One answer for each Blame. The new plans have the running one's schedule, micro-batches, stages a rank and
+/// recomputation (chosen anew for every stage where its stages differ); how many ranks is open. Throws
+/// InputError for a plan without costs or with replicas, a profile of another model, a cluster of too few
+/// devices; RefusedError when nothing fits the cluster's memory.
 [[nodiscard]] std::vector<Replanned> replan(const Plan& running, const std::vector<MeasuredStage>& measured,
                                             const Profile& profile, const Cluster& cluster,
                                             const SearchBudget& search = {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace stagecraft {
 
@@ -19,6 +20,12 @@ bool any_recompute(const RecomputeSettings& settings) {
 
 Recompute setting_of(const RecomputeSettings& settings, StageId stage) {
   return settings.empty() ? Recompute::none : settings[stage.index()];
+}
+
+std::vector<int> group_ends(const std::vector<int>& group_sizes) {
+  std::vector<int> ends(group_sizes.size());
+  std::partial_sum(group_sizes.begin(), group_sizes.end(), ends.begin());
+  return ends;
 }
 
 double recomputed_share(Recompute setting, int width, int micro_batches) {
@@ -43,10 +50,7 @@ void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settin
   if (program.kind == SegmentKind::validate) {
     throw InputError("recompute: a validation pass keeps nothing, so there is nothing to recompute");
   }
-  std::vector<int> group_ends;
-  for (const int size : program.group_sizes) {
-    group_ends.push_back(size + (group_ends.empty() ? 0 : group_ends.back()));
-  }
+  const std::vector<int> ends = group_ends(program.group_sizes);
   for (auto& list : program.ranks) {
     std::vector<Action> with;
     with.reserve(list.size() + list.size() / 2);
@@ -56,7 +60,7 @@ void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settin
         again.op = Op::recompute;
         const bool there = !with.empty() && with.back() == again;
         if (!there && recomputes(settings[action.stage.index()], action.micro_batch,
-                                 program.placement.width(action.stage), group_ends[action.group.index()])) {
+                                 program.placement.width(action.stage), ends[action.group.index()])) {
           with.push_back(again);
         }
       }

@@ -48,8 +48,11 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 /// Whether any stage repeats forwards.
 [[nodiscard]] bool any_recompute(const RecomputeSettings& settings);
 
-/// Whether the forward of a micro-batch is repeated, on a stage with so many replicas. `group_end` is one
-/// past the last micro-batch of its group.
+/// One past the last micro-batch of each group.
+[[nodiscard]] std::vector<int> group_ends(const std::vector<int>& group_sizes);
+
+/// Whether the forward of a micro-batch is repeated, on a stage with so many replicas. `group_end` is that
+/// of its group.
 [[nodiscard]] constexpr bool recomputes(Recompute setting, MicroBatch micro_batch, int width, int group_end) {
   const bool last = micro_batch.value + width >= group_end;
   return setting == Recompute::all || (setting == Recompute::all_but_last && !last);

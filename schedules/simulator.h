@@ -67,8 +67,12 @@ struct CriticalPath {
   struct Computing {
     StageId stage;
     Rank rank;
-    int forwards = 0;  ///< recomputed ones too
+    int forwards = 0;
+    int recomputes = 0;       ///< of micro-batches that Recompute::all_but_last repeats as well
+    int last_recomputes = 0;  ///< of those that only Recompute::all repeats
     int backwards = 0, input_parts = 0, weight_parts = 0, steps = 0;
+    bool operator==(const Computing&) const = default;
+    [[nodiscard]] int all_forwards() const { return forwards + recomputes + last_recomputes; }
   };
   struct Moving {
     Payload payload = Payload::activation;

@@ -5,7 +5,10 @@
 namespace stagecraft {
 namespace {
 
-std::uint32_t ticks_of(Op op) { return !is_compute(op) ? 0 : op == Op::backward ? 2 : 1; }
+std::uint32_t ticks_of(Op op) {
+  if (!is_compute(op) || op == Op::recompute) return 0;
+  return op == Op::backward ? 2 : 1;
+}
 
 /// Appends to a lane. Computations that nothing stands between are one.
 class LaneWriter {

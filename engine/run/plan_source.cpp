@@ -54,7 +54,8 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
     refuse_key(file, "warmup_extra", fmt::format("{}", *asked.warmup_extra),
                fmt::format("{}", plan.schedule.warmup_extra), plan_file);
   }
-  const std::optional<Recompute> recompute = config.activation_checkpointing.recompute;
+  const std::optional<Recompute> recompute =
+      one_setting(config.activation_checkpointing.recompute.value_or(RecomputeAsked::automatic));
   for (int s = 0; recompute && s < stages; ++s) {
     const Recompute planned = plan.stages[static_cast<std::size_t>(s)].recompute;
     if (planned == *recompute) continue;
@@ -132,7 +133,7 @@ PlanRequest plan_request(const RunConfig& config, const std::optional<World>& wo
                       .vertical_sync = asked.vertical_sync.value_or(false),
                       .agree_norm = agrees_on_norm(config, schedule),
                       .warmup_extra = asked.warmup_extra.value_or(0)};
-  request.recompute = config.activation_checkpointing.recompute.value_or(Recompute::none);
+  request.recompute = one_setting(config.activation_checkpointing.recompute.value_or(RecomputeAsked::none));
   request.cuts = asked.cuts;
   request.stages = asked.stages;
   request.virtual_stages = asked.virtual_stages;

@@ -31,8 +31,9 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
   for (std::size_t s = 1; s < plan.stages.size(); ++s) pipeline.cuts.push_back(plan.stages[s].first_layer);
   // Stages that differ are in the plan of the run directory alone.
   const Recompute recompute = plan.stages.front().recompute;
-  if (plan.recompute() == RecomputeSettings(plan.stages.size(), recompute))
-    config.activation_checkpointing.recompute = recompute;
+  if (plan.recompute() == RecomputeSettings(plan.stages.size(), recompute)) {
+    config.activation_checkpointing.recompute = asked_as(recompute);
+  }
   pipeline.update_interval = config.micro_batches();
   pipeline.plan.reset();  // its stages are above, and the run directory has it
   if (config.profiler.micro_batch_sizes.empty())

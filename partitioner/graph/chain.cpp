@@ -1,94 +1,151 @@
 #include "partitioner/graph/chain.h"
 
-#include "partitioner/graph/dropped.h"
-
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
 
 namespace stagecraft {
 namespace {
 
-/// Puts nodes in a row and knows what crosses the cut behind the last.
+/// Puts nodes in a row and knows what crosses the cut behind the last. What a ready node would add changes
+/// only when it becomes the last reader of something, so the ready ones stay sorted: O((nodes + edges) log).
 class Row {
  public:
-  explicit Row(const LayerGraph& graph)
-      : graph_(graph), successors_(graph.successors()), predecessors_(graph.predecessors()) {
+  /// `group`, if it is not empty: of every node; never less than that of a node it reads.
+  explicit Row(const LayerGraph& graph, std::vector<int> group = {})
+      : graph_(graph),
+        group_(std::move(group)),
+        successors_(graph.successors()),
+        predecessors_(graph.predecessors()),
+        taken_(graph.nodes.size(), false),
+        turn_(graph.nodes.size(), kWaits) {
+    group_.resize(graph.nodes.size(), 0);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
       waits_for_.push_back(static_cast<int>(predecessors_[n].size()));
       readers_left_.push_back(static_cast<int>(successors_[n].size()));
+      grows_by_.push_back(successors_[n].empty() ? Bytes{} : graph.nodes[n].activation);
+    }
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+      if (readers_left_[n] == 1) becomes_last_reader(successors_[n].front(), graph.nodes[n].activation);
     }
     for (int n = static_cast<int>(graph.nodes.size()) - 1; n >= 0; --n) {  // the first becomes ready last
-      if (waits_for_[static_cast<std::size_t>(n)] == 0) ready_.push_back(n);
+      if (waits_for_[static_cast<std::size_t>(n)] == 0) becomes_ready(n);
     }
   }
 
   [[nodiscard]] bool done() const { return ready_.empty(); }
   [[nodiscard]] Bytes crossing() const { return crossing_; }
 
-  int take_narrowest() {
-    std::size_t best = ready_.size() - 1;
-    Bytes least = grows_by(ready_[best]);
-    for (std::size_t n = best; n-- > 0;) {
-      const Bytes change = grows_by(ready_[n]);
-      if (change >= least) continue;
-      least = change;
-      best = n;
+  int take_narrowest() { return take(ready_.begin()->node); }
+
+  /// Requires that all it reads are taken.
+  int take(int node) {
+    const auto at = static_cast<std::size_t>(node);
+    ready_.erase(entry(node));
+    taken_[at] = true;
+    crossing_ += grows_by_[at];
+    for (const int read : predecessors_[at]) {
+      if (--readers_left_[static_cast<std::size_t>(read)] != 1) continue;
+      for (const int reader : successors_[static_cast<std::size_t>(read)]) {
+        if (taken_[static_cast<std::size_t>(reader)]) continue;
+        becomes_last_reader(reader, graph_.nodes[static_cast<std::size_t>(read)].activation);
+      }
     }
-    const int node = ready_[best];
-    ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(best));
-    crossing_ += least;
-    for (const int read : predecessors_[static_cast<std::size_t>(node)]) {
-      --readers_left_[static_cast<std::size_t>(read)];
-    }
-    const std::vector<int>& next = successors_[static_cast<std::size_t>(node)];
+    const std::vector<int>& next = successors_[at];
     for (auto reader = next.rbegin(); reader != next.rend(); ++reader) {
-      if (--waits_for_[static_cast<std::size_t>(*reader)] == 0) ready_.push_back(*reader);
+      if (--waits_for_[static_cast<std::size_t>(*reader)] == 0) becomes_ready(*reader);
     }
     return node;
   }
 
  private:
-  /// Its own output, if somebody reads it, less those that it is the last to read.
-  [[nodiscard]] Bytes grows_by(int node) const {
-    Bytes change = successors_[static_cast<std::size_t>(node)].empty()
-                       ? Bytes{}
-                       : graph_.nodes[static_cast<std::size_t>(node)].activation;
-    for (const int read : predecessors_[static_cast<std::size_t>(node)]) {
-      if (readers_left_[static_cast<std::size_t>(read)] == 1) {
-        change -= graph_.nodes[static_cast<std::size_t>(read)].activation;
-      }
+  /// Sorted by group, then by what it adds to the bytes that cross, then by when it became ready, the latest
+  /// first.
+  struct Ready {
+    int group;
+    Bytes grows_by;
+    int turn;
+    int node;
+    bool operator<(const Ready& other) const {
+      return std::tie(group, grows_by, other.turn) < std::tie(other.group, other.grows_by, turn);
     }
-    return change;
+  };
+  static constexpr int kWaits = -1;
+
+  [[nodiscard]] Ready entry(int node) const {
+    const auto at = static_cast<std::size_t>(node);
+    return {group_[at], grows_by_[at], turn_[at], node};
+  }
+  void becomes_ready(int node) {
+    turn_[static_cast<std::size_t>(node)] = next_turn_++;
+    ready_.insert(entry(node));
+  }
+  void becomes_last_reader(int node, Bytes read) {
+    const bool is_ready = turn_[static_cast<std::size_t>(node)] != kWaits;
+    if (is_ready) ready_.erase(entry(node));
+    grows_by_[static_cast<std::size_t>(node)] -= read;
+    if (is_ready) ready_.insert(entry(node));
   }
 
   const LayerGraph& graph_;
+  std::vector<int> group_;
   std::vector<std::vector<int>> successors_, predecessors_;
   std::vector<int> waits_for_, readers_left_;
-  std::vector<int> ready_;  // in the order in which they became so
+  std::vector<Bytes>
+      grows_by_;  // its own output, if somebody reads it, less those that it is the last to read
+  std::vector<bool> taken_;
+  std::vector<int> turn_;  // when it became ready
+  int next_turn_ = 0;
+  std::set<Ready> ready_;
   Bytes crossing_;
 };
 
-LayerProfile layer_of(const LayerNode& node, Bytes boundary) {
-  LayerProfile layer;
-  layer.name = fmt::format("{} {}", node.id, node.kind());
-  layer.forward.median = node.forward;
-  const bool has_weights = node.parameters > Bytes{};
-  layer.backward_weight.median = has_weights ? node.backward / 2 : Seconds{};
-  layer.backward_input.median = node.backward - layer.backward_weight.median;
-  layer.parameters = node.parameters;
-  layer.output = boundary;
-  layer.kept_for_input = node.activation;
-  layer.kept_for_weight = has_weights ? node.activation : Bytes{};
-  return layer;
+std::string name_of(const LayerGraph& graph, const std::vector<int>& nodes) {
+  const auto name = [&](int n) {
+    const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
+    return fmt::format("{} {}", node.id, node.kind());
+  };
+  if (nodes.size() == 1) return name(nodes.front());
+  return fmt::format("{} .. {}", name(nodes.front()), name(nodes.back()));
 }
 
 }  // namespace
 
-std::vector<int> narrow_order(const LayerGraph& graph) {
+Seconds backward_weight(const LayerNode& node) {
+  return node.parameters > Bytes{} ? node.backward / 2 : Seconds{};
+}
+
+std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group) {
   std::vector<int> order;
-  for (Row row(graph); !row.done();) order.push_back(row.take_narrowest());
+  for (Row row(graph, group); !row.done();) order.push_back(row.take_narrowest());
   return order;
+}
+
+Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>>& layers,
+                      std::int64_t samples) {
+  Profile profile;
+  Measurement& measurement = profile.measurements.emplace_back();
+  measurement.micro_batch = samples;
+  measurement.input = planned.loaded;
+  Row row(planned.graph);
+  for (const std::vector<int>& nodes : layers) {
+    LayerProfile& layer = measurement.layers.emplace_back();
+    layer.name = name_of(planned.graph, nodes);
+    for (const int n : nodes) {
+      const LayerNode& node = planned.graph.nodes[static_cast<std::size_t>(n)];
+      layer.forward.median += node.forward;
+      layer.backward_weight.median += backward_weight(node);
+      layer.backward_input.median += node.backward - backward_weight(node);
+      layer.parameters += node.parameters;
+      layer.kept_for_input += node.activation;
+      if (node.parameters > Bytes{}) layer.kept_for_weight += node.activation;
+      row.take(n);
+    }
+    layer.output = row.crossing();
+  }
+  return profile;
 }
 
 Profile chain_profile(const LayerGraph& graph, std::int64_t samples) {
@@ -96,16 +153,9 @@ Profile chain_profile(const LayerGraph& graph, std::int64_t samples) {
   if (planned.graph.nodes.empty()) {
     throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
   }
-  Profile profile;
-  Measurement& measurement = profile.measurements.emplace_back();
-  measurement.micro_batch = samples;
-  measurement.input = planned.loaded;
-  for (Row row(planned.graph); !row.done();) {
-    const int node = row.take_narrowest();
-    measurement.layers.push_back(
-        layer_of(planned.graph.nodes[static_cast<std::size_t>(node)], row.crossing()));
-  }
-  return profile;
+  std::vector<std::vector<int>> layers;
+  for (const int node : narrow_order(planned.graph)) layers.push_back({node});
+  return chain_profile(planned, layers, samples);
 }
 
 LayerGraph layer_graph(const Measurement& measurement) {

@@ -42,7 +42,9 @@ ClassSearch::ClassSearch(PlanningRun& run)
                .devices = run.cluster.devices(),
                .cuttable = run.maker.cuttable(),
                .micro_batches = run.request.micro_batches,
-               .split = run.maker.splits_backwards()}) {
+               .split = run.maker.splits_backwards(),
+               .repeated = allowed_settings(run.request.recompute).front()}),
+      least_memory_(allowed_settings(run.request.recompute).back()) {
   double fixed = 0;
   double kept = 0;
   for (const LayerProfile& layer : run.maker.measurement().layers) {
@@ -131,7 +133,8 @@ void ClassSearch::raise_by_order(Open open) {
   if (open.effort == kByOrder && !run_.schedule.orders_by_time) {
     const Layout one = straight_layout(PlacementKind::straight, 1, open.stages);
     const int count = (run_.request.micro_batches + open.width - 1) / open.width;
-    const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(one, {count}));
+    const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
+        one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
     open.order = std::make_shared<Order>(Order{stage_orders(program), residencies(program)});
     run_.budget.take_program(count, open.stages);
   }
@@ -172,17 +175,16 @@ void ClassSearch::open_layouts(const Open& open) {
 void ClassSearch::raise_layout(Open open) {
   const Layout& layout = *open.layout;
   const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
-  const EqualStages::Fits possible =
-      run_.maker.capacity()
-          ? [this, fits = run_.maker.possible(layout, run_.schedule)](
-                int stage, int first, int last) { return fits(StageId{stage}, first, last); }
-          : EqualStages::Fits{};
+  const StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/true);
+  const EqualStages::Fits possible = [&](int stage, int first, int last) {
+    return settings.least(StageId{stage}, first, last).has_value();
+  };
   EqualStages::Shape shape{.stages = open.stages,
                            .width = open.width,
                            .orders = open.order ? &open.order->stages : nullptr,
                            .placed = &placed};
   run_.budget.take(kBound * run_.chain.layers() + run_.cluster.devices());
-  if (possible) {
+  if (run_.maker.capacity()) {
     // What does not fit here is no bound's business, but nothing to begin with either.
     shape.fits = &possible;
     const EqualStages::Least begin = stages_.least(shape);
@@ -194,10 +196,12 @@ void ClassSearch::raise_layout(Open open) {
     open.cuts = *least.cuts;
   }
   if (!open.cuts.empty() || open.stages == 1) {
-    const std::optional<double> seconds = run_.price(layout, open.cuts, best());
+    const auto chosen = settings.least(open.cuts);
+    const std::optional<double> seconds =
+        chosen ? run_.price(layout, open.cuts, *chosen, best()) : std::nullopt;
     run_.budget.take_program((run_.request.micro_batches + open.width - 1) / open.width, open.stages);
     ++proof_.simulated;
-    if (seconds) found_.push_back({layout, open.cuts, *seconds});
+    if (seconds) found_.push_back({layout, open.cuts, *chosen, *seconds});
   }
   ++open.effort;
   push(std::move(open));
@@ -218,7 +222,7 @@ void ClassSearch::search_cuts(Open open) {
   proof_.simulated += found.simulated;
   open.bound = std::max(open.bound, found.bound);
   if (found.cuts) {
-    found_.push_back({*open.layout, *found.cuts, found.seconds});
+    found_.push_back({*open.layout, *found.cuts, found.settings, found.seconds});
     open.cuts = *found.cuts;
   }
   if (found.complete) {
@@ -236,9 +240,10 @@ void ClassSearch::keep_best() {
     found_.pop_back();
     proof_.bound = std::min(proof_.bound, Seconds{found.seconds});
     if (!less(found.seconds, run_.best())) break;
-    PlanCandidate candidate = run_.maker.priced(found.layout, run_.maker.plan_of(found.layout, found.cuts));
+    PlanCandidate candidate =
+        run_.maker.priced(found.layout, run_.maker.plan_of(found.layout, found.cuts, found.settings));
     run_.budget.take_program(run_.request.micro_batches, found.layout.stages());
-    if (run_.maker.within_cap(candidate.plan)) run_.keep(std::move(candidate));
+    if (run_.maker.over_cap(candidate.plan).empty()) run_.keep(std::move(candidate));
   }
   proof_.bound = std::min(proof_.bound, run_.progress.best);
   proof_.optimal = proof_.bound.value >= run_.best() * (1 - 1e-9);

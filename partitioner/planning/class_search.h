@@ -47,6 +47,7 @@ class ClassSearch {
   struct Found {
     Layout layout;
     std::vector<int> cuts;
+    RecomputeSettings settings;
     double seconds;
   };
 
@@ -65,6 +66,7 @@ class ClassSearch {
 
   PlanningRun& run_;
   EqualStages stages_;
+  Recompute least_memory_;
   std::vector<double> fixed_, kept_;  // bytes of the layers before, on a device and of each in flight
   std::vector<Open> open_;            // a heap
   std::vector<Found> found_;          // each better than the one before

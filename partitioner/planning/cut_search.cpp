@@ -23,12 +23,13 @@ bool less(double a, double b) { return a < b * (1 - 1e-12); }
 }  // namespace
 
 CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable,
-                     const Fits& possible)
+                     StageSettings& settings)
     : costs_(costs),
       layers_(costs.chain().layers()),
       stages_(costs.stages()),
       cuttable_(cuttable),
-      possible_(possible),
+      settings_(settings),
+      fastest_(settings.fastest()),
       partial_(static_cast<std::size_t>(stages_) + 1),
       children_(static_cast<std::size_t>(stages_)) {
   for (auto& sums : partial_) sums.assign(kMostRows, 0);
@@ -43,6 +44,15 @@ CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, in
       add(work.to_end, true);
     }
   }
+}
+
+double CutSearch::part(const StepBound& bound, int stage, int first, int last, double limit) const {
+  double seconds = costs_.part(bound, stage, first, last, fastest_);
+  if (!(seconds < limit)) return kInfinite;
+  const auto setting = this->setting(stage, first, last);
+  if (!setting) return kInfinite;
+  if (*setting != fastest_) seconds = costs_.part(bound, stage, first, last, *setting);
+  return seconds < limit ? seconds : kInfinite;
 }
 
 /// Two functions of (first, last) a stage, and the min-max partition of the largest of them over the stages
@@ -94,13 +104,13 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
     least_boundary[static_cast<std::size_t>(i)] =
         i == 2 ? bytes : std::min(least_boundary[static_cast<std::size_t>(i - 1)], bytes);
   }
-  const auto value = [&](const Own& o, int first, int last) {
+  const auto value = [&](const Own& o, int first, int last, Recompute setting) {
     double seconds =
         o.before_forward * chain.forward(0, first) + o.before_input * chain.backward_input(0, first) +
         o.before_weight * chain.backward_weight(0, first) + o.latency +
         o.before_a_byte * least_boundary[static_cast<std::size_t>(first)] +
         o.stage.seconds_a_byte * static_cast<double>(chain.boundary(first).value) +
-        o.stage.forward * chain.forward(first, last) +
+        o.stage.forwards(setting) * chain.forward(first, last) +
         o.stage.backward_input * chain.backward_input(first, last) +
         o.stage.backward_weight * chain.backward_weight(first, last) + o.stage.step * chain.step(first, last);
     if (first > 0) seconds += o.first_step * chain.step(0, 1);
@@ -114,9 +124,14 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
       double& least = own_work_[at(s, first)];
       for (int last = s + 1 == stages_ ? layers_ : first + 1;
            last <= (s + 1 == stages_ ? layers_ : latest(s)); ++last) {
-        const double here = std::max(value(to_tail, first, last), value(to_end, first, last));
+        const auto of = [&](Recompute setting) {
+          return std::max(value(to_tail, first, last, setting), value(to_end, first, last, setting));
+        };
+        double here = of(fastest_);
         if (here >= least) break;
-        if (!possible(s, first, last)) continue;
+        const auto setting = this->setting(s, first, last);
+        if (!setting) continue;
+        if (*setting != fastest_) here = of(*setting);
         least = std::min(least, s + 1 == stages_ ? here : std::max(here, own_work_[at(s + 1, last)]));
       }
     }
@@ -136,14 +151,14 @@ void CutSearch::fill_rest(Row& row, std::vector<int>* choice) const {
     for (int first = s; first <= (s == 0 ? 0 : latest(s - 1)); ++first) {
       double& least = row.rest[at(s, first)];
       if (s + 1 == stages_) {
-        if (possible(s, first, layers_)) least = costs_.part(row.bound, s, first, layers_);
+        least = part(row.bound, s, first, layers_, kInfinite);
         continue;
       }
       for (int last = first + 1; last <= latest(s); ++last) {
         const double rest = row.rest[at(s + 1, last)];
         if (!(rest < least)) continue;
-        const double seconds = costs_.part(row.bound, s, first, last) + rest;
-        if (!(seconds < least) || !possible(s, first, last)) continue;
+        const double seconds = part(row.bound, s, first, last, least - rest) + rest;
+        if (!(seconds < least)) continue;
         least = seconds;
         if (choice != nullptr) next[at(s, first)] = last;
       }
@@ -179,7 +194,7 @@ void CutSearch::add(StepBound bound, bool keep) {
     partial_[0][n] = sum;
     int first = 0;
     for (std::size_t depth = 0; depth < cuts_.size(); ++depth) {
-      sum += costs_.part(rows_[n].bound, static_cast<int>(depth), first, cuts_[depth]);
+      sum += costs_.part(rows_[n].bound, static_cast<int>(depth), first, cuts_[depth], chosen_[depth]);
       partial_[depth + 1][n] = sum;
       first = cuts_[depth];
     }
@@ -188,21 +203,34 @@ void CutSearch::add(StepBound bound, bool keep) {
 
 void CutSearch::look_at(const std::vector<int>& cuts) {
   if (seen_.contains(cuts)) return;
-  const double seconds = pricer_->seconds(cuts);
-  ++result_.simulated;
-  result_.work += pricer_->work();
-  double known = 0;
-  for (const Row& row : rows_) known = std::max(known, costs_.value(row.bound, cuts));
-  if (known < seconds * (1 - 1e-9)) {
-    if (auto path = pricer_->critical_path()) {
-      result_.work += pricer_->work();
-      if (costs_.value(*path, cuts) > known) add(std::move(*path), false);
-    }
+  std::optional<RecomputeSettings> settings = settings_.least(cuts);
+  if (!settings) return;
+  const std::int64_t before = pricer_->work();
+  while (needs_more(cuts, *settings)) {
   }
-  if (less(seconds, best_) && pricer_->fits(cuts)) {
+  result_.work += pricer_->work() - before;
+}
+
+bool CutSearch::needs_more(const std::vector<int>& cuts, RecomputeSettings& settings) {
+  const double seconds = pricer_->seconds(cuts, settings);
+  ++result_.simulated;
+  double known = 0;
+  for (const Row& row : rows_) known = std::max(known, costs_.value(row.bound, cuts, settings));
+  if (known < seconds * (1 - 1e-9)) {
+    auto path = pricer_->critical_path();
+    if (path && costs_.value(*path, cuts, settings) > known) add(std::move(*path), false);
+  }
+  if (!less(seconds, best_)) return false;
+  const std::vector<Rank> over = pricer_->over_cap(cuts, settings);
+  if (over.empty()) {
     best_ = result_.seconds = seconds;
     result_.cuts = cuts;
+    result_.settings = settings;
+    return false;
   }
+  auto next = settings_.after_refusal(cuts, settings, over);
+  if (next) settings = std::move(*next);
+  return next.has_value();
 }
 
 void CutSearch::weigh(int rounds) {
@@ -232,7 +260,11 @@ void CutSearch::weigh(int rounds) {
     seen_.insert(cuts);
     weights.resize(rows_.size(), *std::max_element(weights.begin(), weights.end()));
     values.clear();
-    for (const Row& row : rows_) values.push_back(costs_.value(row.bound, cuts));
+    const auto settings = settings_.least(cuts);
+    for (const Row& row : rows_) {
+      values.push_back(
+          costs_.value(row.bound, cuts, settings.value_or(RecomputeSettings(cuts.size() + 1, fastest_))));
+    }
     const double highest = *std::max_element(values.begin(), values.end());
     if (!(highest > 0)) break;
     for (std::size_t k = 0; k < weights.size(); ++k) {
@@ -258,19 +290,27 @@ bool CutSearch::out_of_budget() {
 void CutSearch::descend(int stage, int first) {
   const auto depth = static_cast<std::size_t>(stage);
   if (stage + 1 == stages_) {
-    if (possible(stage, first, layers_)) look_at(cuts_);
+    look_at(cuts_);
     return;
   }
   std::vector<Child>& children = children_[depth];
   children.clear();
   const std::vector<double>& sums = partial_[depth];
   for (int last = first + 1; last <= latest(stage); ++last) {
-    double bound = own_work_[at(stage + 1, last)];
-    for (std::size_t k = 0; k < rows_.size() && bound < best_; ++k) {
-      const double rest = rows_[k].rest[at(stage + 1, last)];
-      bound = std::max(bound, sums[k] + costs_.part(rows_[k].bound, stage, first, last) + rest);
-    }
-    if (less(bound, best_) && possible(stage, first, last)) children.push_back({bound, last});
+    const auto bound_with = [&](Recompute setting) {
+      double bound = own_work_[at(stage + 1, last)];
+      for (std::size_t k = 0; k < rows_.size() && bound < best_; ++k) {
+        const double rest = rows_[k].rest[at(stage + 1, last)];
+        bound = std::max(bound, sums[k] + costs_.part(rows_[k].bound, stage, first, last, setting) + rest);
+      }
+      return bound;
+    };
+    double bound = bound_with(fastest_);
+    if (!less(bound, best_)) continue;
+    const auto setting = this->setting(stage, first, last);
+    if (!setting) continue;
+    if (*setting != fastest_) bound = bound_with(*setting);
+    if (less(bound, best_)) children.push_back({bound, last, *setting});
   }
   result_.work += static_cast<std::int64_t>(rows_.size()) * (latest(stage) - first) * 4;
   std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
@@ -284,11 +324,13 @@ void CutSearch::descend(int stage, int first) {
       return;
     }
     cuts_.push_back(child.last);
+    chosen_.push_back(child.setting);
     for (std::size_t k = 0; k < rows_.size(); ++k) {
-      partial_[depth + 1][k] = sums[k] + costs_.part(rows_[k].bound, stage, first, child.last);
+      partial_[depth + 1][k] = sums[k] + costs_.part(rows_[k].bound, stage, first, child.last, child.setting);
     }
     descend(stage + 1, child.last);
     cuts_.pop_back();
+    chosen_.pop_back();
   }
 }
 

@@ -18,6 +18,7 @@
 // (Freund & Schapire, "Adaptive game playing using multiplicative weights", GEB 29, 1999). The cuts that come
 // up on the way are simulated: most often the best is among them.
 
+#include "partitioner/planning/stage_settings.h"
 #include "partitioner/planning/step_bound.h"
 
 #include <cstdint>
@@ -36,13 +37,15 @@ class StepPricer {
   StepPricer(const StepPricer&) = delete;
   StepPricer& operator=(const StepPricer&) = delete;
   virtual ~StepPricer() = default;
-  /// Simulated seconds of the step with these cuts.
-  [[nodiscard]] virtual double seconds(const std::vector<int>& cuts) = 0;
-  /// A bound that is tight at the cuts priced last; none where the program depends on the cuts.
+  /// Simulated seconds of the step with these cuts and settings.
+  [[nodiscard]] virtual double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) = 0;
+  /// A bound of all cuts and settings, tight at those priced last; none where the program depends on the
+  /// cuts.
   [[nodiscard]] virtual std::optional<StepBound> critical_path() = 0;
-  /// Whether every rank's memory is proved to be within the cap. Asked only of cuts that would be taken.
-  [[nodiscard]] virtual bool fits(const std::vector<int>& cuts) = 0;
-  /// What a call of seconds() costs, in the units of CutSearchBudget.
+  /// Ranks whose memory is proved to be over the cap. Asked only of cuts that would be taken.
+  [[nodiscard]] virtual std::vector<Rank> over_cap(const std::vector<int>& cuts,
+                                                   const RecomputeSettings& settings) = 0;
+  /// Spent so far, in the units of CutSearchBudget.
   [[nodiscard]] virtual std::int64_t work() const = 0;
 };
 
@@ -54,6 +57,7 @@ struct CutSearchBudget {
 
 struct CutSearchResult {
   std::optional<std::vector<int>> cuts;  ///< better than `to_beat`, if there are any
+  RecomputeSettings settings;            ///< theirs
   double seconds = std::numeric_limits<double>::infinity();
   /// No cuts that fit take less than this, or than `to_beat` where that is less.
   double bound = 0;
@@ -64,11 +68,9 @@ struct CutSearchResult {
 
 class CutSearch {
  public:
-  using Fits = std::function<bool(StageId stage, int first, int last)>;
-
-  /// Keeps references to `costs` and `possible`. Cuts lie before layers 1 to `cuttable` - 1. `possible` says
-  /// which stages need not be tried; it may be empty.
-  CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable, const Fits& possible);
+  /// Keeps references to `costs` and `settings`, which learn what is refused. Cuts lie before layers 1 to
+  /// `cuttable` - 1.
+  CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, int cuttable, StageSettings& settings);
 
   /// Below this no step can be, as far as is known before anything is simulated.
   [[nodiscard]] double first_bound() const;
@@ -86,6 +88,7 @@ class CutSearch {
   struct Child {
     double bound;
     int last;
+    Recompute setting;
   };
 
   [[nodiscard]] std::size_t at(int stage, int first) const {
@@ -93,15 +96,20 @@ class CutSearch {
            static_cast<std::size_t>(first);
   }
   [[nodiscard]] int latest(int stage) const { return cuttable_ - (stages_ - 1 - stage); }
-  [[nodiscard]] bool possible(int stage, int first, int last) const {
-    return !possible_ || possible_(StageId{stage}, first, last);
+  [[nodiscard]] std::optional<Recompute> setting(int stage, int first, int last) const {
+    return settings_.least(StageId{stage}, first, last);
   }
+  /// What a stage adds to a bound with the least setting that it may have; infinite where that is not below
+  /// `limit`, or there is none.
+  [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last, double limit) const;
   void find_own_work(const OrderFreeBounds& bounds);
   void fill_rest(Row& row, std::vector<int>* choice) const;
   void add(StepBound bound, bool keep);
   void weigh(int rounds);
-  /// Simulates whole cuts, unless that was done; learns from them.
+  /// Simulates whole cuts with the settings that they need, unless that was done; learns from them.
   void look_at(const std::vector<int>& cuts);
+  /// With these settings. Whether others are to be tried: these are fast enough and need too much memory.
+  [[nodiscard]] bool needs_more(const std::vector<int>& cuts, RecomputeSettings& settings);
   void descend(int stage, int first);
   [[nodiscard]] bool out_of_budget();
   [[nodiscard]] bool asks();
@@ -110,7 +118,8 @@ class CutSearch {
   int layers_;
   int stages_;
   int cuttable_;
-  const Fits& possible_;
+  StageSettings& settings_;
+  Recompute fastest_;             // no stage takes less than with this setting
   std::vector<double> own_work_;  // per (stage, first layer): of the stages from there on, at least
   std::vector<Row> rows_;
   std::size_t next_replaced_ = 0;
@@ -126,6 +135,7 @@ class CutSearch {
   std::int64_t asked_at_ = 0;        // with so much work done
   std::set<std::vector<int>> seen_;  // while weighing
   std::vector<int> cuts_;
+  RecomputeSettings chosen_;                  // of the stages before
   std::vector<std::vector<double>> partial_;  // per depth and row
   std::vector<std::vector<Child>> children_;  // per depth
 };

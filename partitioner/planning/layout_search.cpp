@@ -34,8 +34,8 @@ LayoutSearch::Task LayoutSearch::task_of(const Layout& layout) const {
 double LayoutSearch::first_bound(const Layout& layout) const {
   const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
   const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, true);
-  const CutSearch::Fits fits = [&](StageId, int first, int) { return first != run_.maker.cuttable(); };
-  return CutSearch(placed, bounds, run_.maker.cuttable(), fits).first_bound();
+  StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
+  return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
 }
 
 std::vector<LayoutSearch::Task> LayoutSearch::tasks_of(const std::vector<Layout>& plain,
@@ -92,7 +92,10 @@ std::optional<StepProof> LayoutSearch::search(const std::vector<Layout>& plain, 
       run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
       proof.simulated += found.simulated;
       proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
-      if (found.cuts) run_.keep(run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts)));
+      if (found.cuts) {
+        run_.keep(
+            run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings)));
+      }
     } catch (const InputError& error) {  // not such widths, says the schedule
       if (task.layout.replicated())
         run_.infeasible.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));

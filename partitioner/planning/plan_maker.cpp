@@ -1,6 +1,7 @@
 #include "partitioner/planning/plan_maker.h"
 
 #include "partitioner/chain_partition.h"
+#include "partitioner/planning/min_max.h"
 #include "partitioner/planning/occupancy.h"
 #include "schedules/base/table.h"
 #include "schedules/collectives.h"
@@ -9,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -40,8 +42,9 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       cluster_(cluster),
       request_(request),
       measurement_(profile.at(request.micro_batch_size)),
+      allowed_(allowed_settings(request.recompute)),
       repeated_(with_recomputes(measurement_,
-                                recomputed_share(request.recompute, /*width=*/1, request.micro_batches))),
+                                recomputed_share(allowed_.front(), /*width=*/1, request.micro_batches))),
       schedule_(find_schedule(request.schedule.name)),
       capacity_(cluster.usable_memory()),
       layers_(static_cast<int>(measurement_.layers.size())),
@@ -53,7 +56,7 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
 bool PlanMaker::splits_backwards() const {
   if (schedule_.orders_by_time || schedule_.searched) return true;
   const ScheduleProgram program = schedule_.generate(
-      schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}));
+      schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}, {}));
   return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
     return std::any_of(list.begin(), list.end(),
                        [](const Action& action) { return action.op == Op::backward_input; });
@@ -65,33 +68,50 @@ std::vector<double> PlanMaker::speeds(int devices) const {
   return {cluster_.speed.begin(), cluster_.speed.begin() + devices};
 }
 
-ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups) const {
+ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups,
+                                            RecomputeSettings settings) const {
   ScheduleRequest request;
   request.placement = layout.placement();
   request.group_sizes = std::move(groups);
   request.vertical_sync = request_.schedule.vertical_sync;
   request.clip = request_.schedule.agree_norm;
   request.warmup_extra = request_.schedule.warmup_extra;
-  request.recompute.assign(request.placement.ranks.size(), request_.recompute);
+  request.recompute = std::move(settings);
   return request;
 }
 
-std::vector<Residency> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule) const {
-  if (schedule.orders_by_time) return std::vector<Residency>(static_cast<std::size_t>(layout.stages()));
+std::vector<Residency> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,
+                                                    Recompute setting) const {
+  const auto stages = static_cast<std::size_t>(layout.stages());
+  if (schedule.orders_by_time) return std::vector<Residency>(stages);
   return residencies(schedule.generate(
-      schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches))));
+      schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches),
+                       RecomputeSettings(stages, setting))));
 }
 
-PlanMaker::Fits PlanMaker::possible(const Layout& layout, const Schedule& schedule) const {
-  if (!capacity_) {
-    return [this](StageId, int first, int) { return first != cuttable_; };
+StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule, bool capped,
+                                  bool alone) const {
+  if (!capacity_ || !capped) {
+    return {layout.placement(),
+            layers_,
+            {allowed_.front()},
+            [cuttable = cuttable_](Recompute, StageId, int first, int) { return first != cuttable; },
+            alone};
   }
-  return [this, residency = least_residencies(layout, schedule)](StageId stage, int first, int last) {
-    return first != cuttable_ && memory_->at(first, last).peak(residency[stage.index()]) <= *capacity_;
+  std::map<Recompute, std::vector<Residency>> residency;
+  for (const Recompute setting : allowed_) {
+    residency.emplace(setting, least_residencies(layout, schedule, setting));
+  }
+  const auto possible = [this, residency = std::move(residency)](Recompute setting, StageId stage, int first,
+                                                                 int last) {
+    return first != cuttable_ &&
+           memory_->at(first, last).peak(residency.at(setting)[stage.index()]) <= *capacity_;
   };
+  return {layout.placement(), layers_, allowed_, possible, alone};
 }
 
-Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts) const {
+Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
+                        const RecomputeSettings& settings) const {
   Plan plan;
   plan.model = profile_.model;
   plan.model_fingerprint = profile_.model_fingerprint;
@@ -107,8 +127,8 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts) cons
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
     const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back(
-        {first, last, placement.ranks[static_cast<std::size_t>(stage)], request_.recompute});
+    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)],
+                           settings[static_cast<std::size_t>(stage)]});
     costs.stages.push_back(costs_of(first, last));
   }
   costs.speed = speeds(placement.world());
@@ -123,43 +143,45 @@ PlanCandidate PlanMaker::priced(const Layout& layout, Plan plan) const {
   return candidate;
 }
 
-bool PlanMaker::within_cap(const Plan& plan) const {
+std::vector<Rank> PlanMaker::over_cap(const Plan& plan) const {
+  std::vector<Rank> over;
   const std::vector<Bytes>& memory = plan.predicted->memory;
-  return !capacity_ || *std::max_element(memory.begin(), memory.end()) <= *capacity_;
+  for (std::size_t r = 0; capacity_ && r < memory.size(); ++r) {
+    if (memory[r] > *capacity_) over.emplace_back(r);
+  }
+  return over;
 }
 
 std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
-  return min_max_cuts(repeated_, network_, layout.placement(), cluster_.speed, possible(layout, schedule_),
-                      request_.micro_batches);
+  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
+                      settings(layout, schedule_, true), request_.micro_batches);
 }
 
 PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
-  // Stages that the search's memory bound let through and the proof did not. A stage's memory depends on no
-  // other stage's layers, so what was refused once stays refused; there are finitely many, and as the bound
-  // lacks little but transfers under way, this seldom goes round more than a few times.
-  std::set<std::tuple<int, int, int>> refused;
-  const Fits possible = this->possible(layout, schedule_);
-  const std::function<bool(StageId, int, int)> fits = [&](StageId stage, int first, int last) {
-    return possible(stage, first, last) && !refused.contains({stage.value, first, last});
-  };
+  // Where stages have their ranks to themselves, what was refused once stays refused; there are finitely
+  // many, and as the bound of memory lacks little but transfers under way, this seldom goes round more than a
+  // few times.
+  StageSettings settings = this->settings(layout, schedule_, true);
   const bool chosen = !request_.cuts.empty();
+  std::optional<std::vector<int>> refused;
   for (;;) {
     const auto cuts = chosen ? std::optional(request_.cuts)
-                             : min_max_cuts(repeated_, network_, layout.placement(), cluster_.speed, fits,
-                                            request_.micro_batches);
+                             : min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
+                                            settings, request_.micro_batches);
     if (!cuts) return {{}, least_memory(layout)};
-    PlanCandidate candidate = priced(layout, plan_of(layout, *cuts));
-    if (within_cap(candidate.plan)) return {std::move(candidate), {}};
-    if (chosen || layout.stages_a_rank > 1) {
+    auto setting = settings.least(*cuts);
+    if (!setting) setting = RecomputeSettings(cuts->size() + 1, allowed_.back());  // to say what it misses
+    PlanCandidate candidate;
+    while (setting) {
+      candidate = priced(layout, plan_of(layout, *cuts, *setting));
+      const std::vector<Rank> over = over_cap(candidate.plan);
+      if (over.empty()) return {std::move(candidate), {}};
+      setting = settings.after_refusal(*cuts, *setting, over);
+    }
+    if (chosen || refused == cuts) {
       return {{}, misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly")};
     }
-    for (std::size_t s = 0; s < candidate.plan.stages.size(); ++s) {
-      const StagePlan& stage = candidate.plan.stages[s];
-      for (const Rank rank : stage.ranks) {
-        if (candidate.plan.predicted->memory[rank.index()] <= *capacity_) continue;
-        refused.insert({static_cast<int>(s), stage.first_layer, stage.last_layer});
-      }
-    }
+    refused = cuts;
   }
 }
 
@@ -204,12 +226,14 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
 
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string PlanMaker::least_memory(const Layout& layout) const {
-  const std::vector<Residency> residency = least_residencies(layout, schedule_);
+  const Recompute least_kept = allowed_.back();
+  const std::vector<Residency> residency = least_residencies(layout, schedule_, least_kept);
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
   const MemoryCosts costs{*memory_, residency, cuttable_};
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
-  return misses(priced(layout, plan_of(layout, least->cuts)).plan,
+  const RecomputeSettings settings(static_cast<std::size_t>(layout.stages()), least_kept);
+  return misses(priced(layout, plan_of(layout, least->cuts, settings)).plan,
                 "even with the cuts that need least memory");
 }
 

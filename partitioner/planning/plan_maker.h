@@ -4,26 +4,22 @@
 
 #include "partitioner/planner.h"
 #include "partitioner/planning/layout.h"
+#include "partitioner/planning/stage_settings.h"
 #include "partitioner/stage_memory.h"
 
-#include <functional>
 #include <optional>
-#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace stagecraft::planning {
 
 class PlanMaker {
  public:
-  using Fits = std::function<bool(StageId stage, int first, int last)>;
-
   /// Keeps references to all of them.
   PlanMaker(const Profile& profile, const Cluster& cluster, const PlanRequest& request);
 
   [[nodiscard]] const Measurement& measurement() const { return measurement_; }
-  /// With forwards that are repeated counted as part of the backward.
+  /// With the forwards that every stage repeats at least counted as part of the backward.
   [[nodiscard]] const Measurement& repeated() const { return repeated_; }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
@@ -39,21 +35,22 @@ class PlanMaker {
   /// Speeds of the first so many devices; empty: all 1.
   [[nodiscard]] std::vector<double> speeds(int devices) const;
 
-  /// Of the request's schedule, or of another one.
-  [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups) const;
-  /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
-  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout,
-                                                         const Schedule& schedule) const;
-  /// Which stages need not be tried, by the loss and by memory that no proof can go below.
-  [[nodiscard]] Fits possible(const Layout& layout, const Schedule& schedule) const;
+  [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups,
+                                                 RecomputeSettings settings) const;
+  /// What stages may be, by the loss and by memory that no proof can go below, with the request's schedule or
+  /// another one. `capped`: whether there is a cap at all; `alone`: see StageSettings.
+  [[nodiscard]] StageSettings settings(const Layout& layout, const Schedule& schedule, bool capped,
+                                       bool alone = true) const;
 
-  [[nodiscard]] Plan plan_of(const Layout& layout, const std::vector<int>& cuts) const;
+  [[nodiscard]] Plan plan_of(const Layout& layout, const std::vector<int>& cuts,
+                             const RecomputeSettings& settings) const;
   /// The plan, predicted and explained. Its memory is not compared with the cap.
   [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan) const;
-  [[nodiscard]] bool within_cap(const Plan& plan) const;
 
-  /// The cuts of smallest bottleneck among the stages that need be tried.
+  /// The cuts of smallest bottleneck among the stages that may be.
   [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout) const;
+  /// Ranks that need more than there is.
+  [[nodiscard]] std::vector<Rank> over_cap(const Plan& plan) const;
   /// Why there are none: what the cuts that need least memory miss.
   [[nodiscard]] std::string least_memory(const Layout& layout) const;
 
@@ -68,13 +65,17 @@ class PlanMaker {
   [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
 
  private:
+  /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
+  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout, const Schedule& schedule,
+                                                         Recompute setting) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
 
   const Profile& profile_;
   const Cluster& cluster_;
   const PlanRequest& request_;
   const Measurement& measurement_;
-  Measurement repeated_;  ///< what stages are evenly cut by
+  std::vector<Recompute> allowed_;
+  Measurement repeated_;
   const Schedule& schedule_;
   std::optional<Bytes> capacity_;
   int layers_;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -29,14 +27,14 @@ void PlanningRun::tell_progress() const {
 }
 
 std::optional<double> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
-                                         double to_beat) const {
+                                         const RecomputeSettings& settings, double to_beat) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
   ProgramPricer pricer(
-      schedule, maker.schedule_request(layout, {request.micro_batches}), placed,
+      schedule, maker.schedule_request(layout, {request.micro_batches}, settings), placed,
       maker.speeds(layout.devices()), maker.capacity(),
-      [this](int first, int last) { return maker.costs_of(first, last); }, [](StageId, int, int) {}, true);
-  const double seconds = pricer.seconds(cuts);
-  if (!(seconds < to_beat) || !pricer.fits(cuts)) return std::nullopt;
+      [this](int first, int last) { return maker.costs_of(first, last); }, true);
+  const double seconds = pricer.seconds(cuts, settings);
+  if (!(seconds < to_beat) || !pricer.over_cap(cuts, settings).empty()) return std::nullopt;
   return seconds;
 }
 
@@ -45,22 +43,15 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
                                          const std::vector<std::vector<int>>& seeds, bool capped,
                                          bool by_replica) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
-  std::set<std::tuple<int, int, int>> refused;
-  const PlanMaker::Fits possible = capped ? maker.possible(layout, for_schedule) : PlanMaker::Fits{};
-  const CutSearch::Fits fits = [&](StageId stage, int first, int last) {
-    if (first == maker.cuttable()) return false;
-    return !possible || (possible(stage, first, last) && !refused.contains({stage.value, first, last}));
-  };
+  StageSettings settings = maker.settings(layout, for_schedule, capped, !for_schedule.orders_by_time);
   ProgramPricer pricer(
-      for_schedule, maker.schedule_request(layout, {request.micro_batches}), placed,
-      maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
-      [this](int first, int last) { return maker.costs_of(first, last); },
-      [&](StageId stage, int first, int last) {
-        refused.insert({stage.value, first, last});
-      },
-      by_replica);
+      for_schedule,
+      maker.schedule_request(layout, {request.micro_batches},
+                             RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
+      placed, maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
+      [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
-                   fits);
+                   settings);
   return search.run(pricer, to_beat, share, seeds);
 }
 

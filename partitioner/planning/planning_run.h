@@ -37,7 +37,7 @@ struct PlanningRun {
 
   /// What cuts take, as far as one pipeline can tell; none if they do not fit or not below `to_beat`.
   [[nodiscard]] std::optional<double> price(const Layout& layout, const std::vector<int>& cuts,
-                                            double to_beat) const;
+                                            const RecomputeSettings& settings, double to_beat) const;
   /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit;
   /// `by_replica`: as far as one pipeline can tell (program_pricer.h).
   [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& for_schedule,

@@ -10,9 +10,14 @@
 namespace stagecraft::planning {
 namespace {
 
-// Nanoseconds an action, about: simulated, and generated, lowered and made ready for it.
+// Nanoseconds an action, about: simulated, proved, and generated, lowered and made ready to be simulated.
 constexpr std::int64_t kSimulated = 3;
+constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;
+/// Of any call.
+constexpr std::int64_t kAtLeast = 1000;
+/// Programs kept, of those that differ in what is repeated.
+constexpr std::size_t kMostMade = 16;
 
 bool splits_backwards(const LoweredProgram& program) {
   return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
@@ -23,36 +28,73 @@ bool splits_backwards(const LoweredProgram& program) {
 
 }  // namespace
 
+struct ProgramPricer::Made {
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  Made(LoweredProgram lowered, RecomputeSettings of)
+      : settings(std::move(of)), program(std::move(lowered)), simulator(program) {}
+  Made(LoweredProgram lowered, RecomputeSettings of, PartOf of_whole)
+      : settings(std::move(of)),
+        program(std::move(lowered)),
+        part(std::move(of_whole)),
+        simulator(program, *part) {}
+
+  [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
+
+  RecomputeSettings settings;
+  LoweredProgram program;
+  std::optional<PartOf> part;  // of the whole's, if it stands for that
+  Simulator simulator;
+};
+
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                              std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                             Refused refused, bool by_replica)
+                             bool by_replica)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
       capacity_(capacity),
       full_costs_(std::move(full_costs)),
-      refused_(std::move(refused)),
       by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
   costs_.network = costs.network();
   costs_.speed = std::move(speed);
   costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
   if (schedule_.orders_by_time) return;
-  make_program();
-  split_ = splits_backwards(program_);
+  request_.recompute.resize(costs_.stages.size(), Recompute::none);
+  select(RecomputeSettings(request_.recompute));
+  split_ = splits_backwards(made_.back()->program);
 }
 
-void ProgramPricer::make_program() {
+ProgramPricer::~ProgramPricer() = default;
+
+std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings& settings) {
   request_.costs = schedule_.orders_by_time ? &costs_ : nullptr;
-  simulator_.reset();
+  request_.recompute = settings;
+  std::unique_ptr<Made> made;
   if (by_replica_) {
-    ReplicaPart made = replica_part(schedule_, request_, costs_.network, costs_.speed);
-    part_ = std::move(made.part);
-    program_ = lower(made.program);
-    simulator_.emplace(program_, *part_);
+    ReplicaPart replica = replica_part(schedule_, request_, costs_.network, costs_.speed);
+    made = std::make_unique<Made>(lower(replica.program), settings, std::move(replica.part));
+  } else {
+    made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
+  }
+  work_ += made->actions() * kMade;
+  return made;
+}
+
+void ProgramPricer::select(const RecomputeSettings& settings) {
+  if (schedule_.orders_by_time) {  // another program for all cuts
+    made_.clear();
+    made_.push_back(make(settings));
     return;
   }
-  program_ = lower(schedule_.generate(request_));
-  simulator_.emplace(program_);
+  const auto known =
+      std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made->settings == settings; });
+  if (known != made_.end()) {
+    std::rotate(known, known + 1, made_.end());
+    return;
+  }
+  if (made_.size() == kMostMade) made_.erase(made_.begin());
+  made_.push_back(make(settings));
 }
 
 void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
@@ -63,39 +105,35 @@ void ProgramPricer::take(const std::vector<int>& cuts, bool with_memory) {
   }
 }
 
-double ProgramPricer::seconds(const std::vector<int>& cuts) {
+double ProgramPricer::seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) {
   take(cuts, schedule_.orders_by_time);
-  if (schedule_.orders_by_time) make_program();
-  return simulator_->run(costs_).makespan.value;
+  select(settings);
+  Made& made = *made_.back();
+  work_ += made.actions() * kSimulated + kAtLeast;
+  return made.simulator.run(costs_).makespan.value;
 }
 
 std::optional<StepBound> ProgramPricer::critical_path() {
   if (schedule_.orders_by_time) return std::nullopt;
-  CriticalPath path = simulator_->critical_path(costs_);
-  if (part_) as_whole(path, *part_);
+  Made& made = *made_.back();
+  work_ += made.actions() * kSimulated + kAtLeast;
+  CriticalPath path = made.simulator.critical_path(costs_);
+  if (made.part) as_whole(path, *made.part);
   return bound_of(path, placed_, costs_.loss);
 }
 
-bool ProgramPricer::fits(const std::vector<int>& cuts) {
-  if (!capacity_) return true;
+std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings) {
+  std::vector<Rank> over;
+  if (!capacity_) return over;
   take(cuts, true);
-  bool within = true;
-  for (const MemoryProof& rank : check(part_ ? without_reductions(program_) : program_, &costs_).memory) {
-    if (rank.peak <= *capacity_) continue;
-    within = false;
-    const std::vector<StageId> held = program_.placement.stages_of(rank.rank);
-    // A stage's memory depends on no other stage's layers; that of one ordered by time does.
-    if (held.size() > 1 || schedule_.orders_by_time) continue;
-    const std::size_t s = held.front().index();
-    refused_(held.front(), s == 0 ? 0 : cuts[s - 1],
-             s + 1 == costs_.stages.size() ? placed_.chain().layers() : cuts[s]);
+  if (made_.empty() || made_.back()->settings != settings) select(settings);
+  const Made& made = *made_.back();
+  work_ += made.actions() * kProved;
+  for (const MemoryProof& rank :
+       check(made.part ? without_reductions(made.program) : made.program, &costs_).memory) {
+    if (rank.peak > *capacity_) over.push_back(made.part ? made.part->ranks[rank.rank.index()] : rank.rank);
   }
-  return within;
-}
-
-std::int64_t ProgramPricer::work() const {
-  const auto actions = simulator_ ? static_cast<std::int64_t>(simulator_->actions()) : 0;
-  return actions * (schedule_.orders_by_time ? kMade : kSimulated) + 1000;
+  return over;
 }
 
 }  // namespace stagecraft::planning

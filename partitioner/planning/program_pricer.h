@@ -1,7 +1,8 @@
 #pragma once
 
 // Prices cuts by simulating the program that will run: generated and lowered once where the schedule's order
-// does not depend on costs, for every cut where it does.
+// does not depend on costs, for every cut where it does. Programs that differ in what is repeated are the
+// same otherwise (schedules/unit_time.h), so the critical path of one bounds them all.
 
 #include "partitioner/planning/cut_search.h"
 #include "schedules/schedule.h"
@@ -17,40 +18,44 @@ class ProgramPricer : public StepPricer {
  public:
   /// Whole stages with their memory, made when asked for.
   using FullCosts = std::function<StageCosts(int first, int last)>;
-  /// Told which stage of a proved program is over the cap, where its rank holds no other.
-  using Refused = std::function<void(StageId stage, int first, int last)>;
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
-  /// `costs`. `by_replica`: where stages are equally wide, one pipeline stands for all (replica_part.h) if
-  /// the order does not follow costs.
+  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide and the order
+  /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                Refused refused, bool by_replica = false);
+                bool by_replica = false);
+  ProgramPricer(const ProgramPricer&) = delete;
+  ProgramPricer& operator=(const ProgramPricer&) = delete;
+  ~ProgramPricer() override;
 
-  [[nodiscard]] double seconds(const std::vector<int>& cuts) override;
+  [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) override;
   [[nodiscard]] std::optional<StepBound> critical_path() override;
-  [[nodiscard]] bool fits(const std::vector<int>& cuts) override;
-  [[nodiscard]] std::int64_t work() const override;
+  [[nodiscard]] std::vector<Rank> over_cap(const std::vector<int>& cuts,
+                                           const RecomputeSettings& settings) override;
+  [[nodiscard]] std::int64_t work() const override { return work_; }
 
   /// Whether a backward of the program is in two parts; for one that depends on the cuts: yes.
   [[nodiscard]] bool split() const { return split_; }
 
  private:
+  struct Made;
+
   void take(const std::vector<int>& cuts, bool with_memory);
-  void make_program();
+  /// Makes the program of these settings the current one.
+  void select(const RecomputeSettings& settings);
+  [[nodiscard]] std::unique_ptr<Made> make(const RecomputeSettings& settings);
 
   const Schedule& schedule_;
   ScheduleRequest request_;
   const PlacedCosts& placed_;
   std::optional<Bytes> capacity_;
   FullCosts full_costs_;
-  Refused refused_;
   CostTable costs_;
   bool split_ = true;
   bool by_replica_;
-  std::optional<PartOf> part_;
-  LoweredProgram program_;
-  std::optional<Simulator> simulator_;
+  std::vector<std::unique_ptr<Made>> made_;  // the current one last, before it the ones used lately
+  std::int64_t work_ = 0;
 };
 
 }  // namespace stagecraft::planning

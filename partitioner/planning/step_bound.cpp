@@ -78,6 +78,8 @@ std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int
 
 void StepBound::Stage::add(const Stage& other, double weight) {
   forward += weight * other.forward;
+  again += weight * other.again;
+  last_again += weight * other.last_again;
   backward_input += weight * other.backward_input;
   backward_weight += weight * other.backward_weight;
   step += weight * other.step;
@@ -102,12 +104,13 @@ PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placem
   }
 }
 
-double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts) const {
+double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts,
+                          const RecomputeSettings& settings) const {
   double seconds = bound.constant;
   for (int s = 0; s < stages(); ++s) {
     const int first = s == 0 ? 0 : cuts[static_cast<std::size_t>(s - 1)];
     const int last = s + 1 == stages() ? chain_.layers() : cuts[static_cast<std::size_t>(s)];
-    seconds += part(bound, s, first, last);
+    seconds += part(bound, s, first, last, settings[static_cast<std::size_t>(s)]);
   }
   return seconds;
 }
@@ -119,6 +122,8 @@ StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes los
     StepBound::Stage& stage = bound.stages[c.stage.index()];
     const double speed = costs.speed_of(c.rank);
     stage.forward += c.forwards / speed;
+    stage.again += c.recomputes / speed;
+    stage.last_again += c.last_recomputes / speed;
     stage.backward_input += (c.backwards + c.input_parts) / speed;
     stage.backward_weight += (c.backwards + c.weight_parts) / speed;
     stage.step += c.steps / speed;
@@ -185,6 +190,10 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;
+        if (count > 0) {
+          bound->stages[stage.index()].again += (count - 1) / speed;
+          bound->stages[stage.index()].last_again += 1 / speed;
+        }
         bound->stages[stage.index()].backward_input += count / speed;
         if (!split || bound == &to_end) bound->stages[stage.index()].backward_weight += count / speed;
       }

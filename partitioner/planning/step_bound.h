@@ -21,6 +21,7 @@
 #include "partitioner/planning/chain_costs.h"
 #include "schedules/collectives.h"
 #include "schedules/program.h"
+#include "schedules/recompute.h"
 #include "schedules/simulator.h"
 
 #include <cstddef>
@@ -33,11 +34,18 @@ struct StepBound {
   struct Stage {
     // Times so often, each divided by a speed:
     double forward = 0, backward_input = 0, backward_weight = 0, step = 0;
+    // Forwards again, where the stage repeats them: those that any setting repeats, and those that only
+    // Recompute::all does.
+    double again = 0, last_again = 0;
     double reductions = 0;
     // Of the boundary into the stage, with its transfers in either direction:
     double latency = 0, seconds_a_byte = 0;
 
     void add(const Stage& other, double weight);
+    [[nodiscard]] double forwards(Recompute setting) const {
+      if (setting == Recompute::none) return forward;
+      return forward + again + (setting == Recompute::all ? last_again : 0);
+    }
   };
   double constant = 0;
   std::vector<Stage> stages;
@@ -62,16 +70,18 @@ class PlacedCosts {
     return reductions_[static_cast<std::size_t>(stage)].seconds(chain_.parameters(first, last));
   }
   /// The part of `bound` that is of that stage and of the boundary into it.
-  [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last) const {
+  [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last, Recompute setting) const {
     const StepBound::Stage& s = bound.stages[static_cast<std::size_t>(stage)];
-    double seconds =
-        s.forward * chain_.forward(first, last) + s.backward_input * chain_.backward_input(first, last) +
-        s.backward_weight * chain_.backward_weight(first, last) + s.step * chain_.step(first, last) +
-        s.latency + s.seconds_a_byte * static_cast<double>(chain_.boundary(first).value);
+    double seconds = s.forwards(setting) * chain_.forward(first, last) +
+                     s.backward_input * chain_.backward_input(first, last) +
+                     s.backward_weight * chain_.backward_weight(first, last) +
+                     s.step * chain_.step(first, last) + s.latency +
+                     s.seconds_a_byte * static_cast<double>(chain_.boundary(first).value);
     if (s.reductions > 0) seconds += s.reductions * reduction(stage, first, last);
     return seconds;
   }
-  [[nodiscard]] double value(const StepBound& bound, const std::vector<int>& cuts) const;
+  [[nodiscard]] double value(const StepBound& bound, const std::vector<int>& cuts,
+                             const RecomputeSettings& settings) const;
 
  private:
   const ChainCosts& chain_;

@@ -15,6 +15,12 @@ void count(CriticalPath::Computing& computing, std::size_t part) {
     case forward_part:
       ++computing.forwards;
       break;
+    case recompute_part:
+      ++computing.recomputes;
+      break;
+    case last_recompute_part:
+      ++computing.last_recomputes;
+      break;
     case backward_part:
       ++computing.backwards;
       break;
@@ -110,7 +116,7 @@ CriticalPath PathHooks::longest() const {
   path.length = Seconds{*last};
   for (std::size_t n = 0; n < computing.size(); ++n) {
     CriticalPath::Computing& c = computing[n];
-    if (c.forwards + c.backwards + c.input_parts + c.weight_parts + c.steps == 0) continue;
+    if (c == CriticalPath::Computing{}) continue;
     c.stage = code_.seats[n].stage;
     c.rank = code_.seats[n].rank;
     path.computing.push_back(c);

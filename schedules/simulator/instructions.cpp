@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "schedules/dependencies.h"
+#include "schedules/recompute.h"
 
 #include <fmt/format.h>
 
@@ -27,8 +28,11 @@ Account wait_account(const Action& action) {
   return wait_other;
 }
 
+/// Of a recompute: one that every setting repeats.
 Part part_of(Op op) {
   switch (op) {
+    case Op::recompute:
+      return recompute_part;
     case Op::backward:
       return backward_part;
     case Op::backward_input:
@@ -44,12 +48,13 @@ Part part_of(Op op) {
 
 Account account_of(Op op) {
   if (op == Op::step) return step;
-  return part_of(op) == forward_part ? forward : backward;
+  return op == Op::forward || op == Op::recompute ? forward : backward;
 }
 
 class Flattener {
  public:
-  explicit Flattener(const LoweredProgram& program) : program_(program), graph_(program) {
+  explicit Flattener(const LoweredProgram& program)
+      : program_(program), graph_(program), group_ends_(group_ends(program.group_sizes)) {
     if (!graph_.problems().empty())
       throw RefusedError("the program's transfers and collectives do not meet: " + graph_.problems().front());
     if (!graph_.acyclic()) {
@@ -100,7 +105,7 @@ class Flattener {
       case Op::backward_weight:
       case Op::step:
         return {joins_.contains(node) ? compute_and_join : compute, account_of(action.op),
-                price(rank, action.stage, part_of(action.op))};
+                price(rank, action.stage, part_of(action))};
       case Op::post_receive:
         return {post, wait_other, route(sender_of(node), rank, action.tag)};
       case Op::start_send:
@@ -170,6 +175,15 @@ class Flattener {
 
   void emit(Instruction::Kind kind, Account account, Dependencies::Place at, std::int32_t operand) {
     out_.order.push_back({kind, account, at.rank.value, operand, at.index});
+  }
+
+  [[nodiscard]] Part part_of(const Action& action) const {
+    const bool again = action.op == Op::recompute;
+    if (again && !recomputes(Recompute::all_but_last, action.micro_batch,
+                             program_.placement.width(action.stage), group_ends_[action.group.index()])) {
+      return last_recompute_part;
+    }
+    return simulator::part_of(action.op);
   }
 
   /// The place of a price, with what the rank drafted now has priced before.
@@ -262,6 +276,7 @@ class Flattener {
 
   const LoweredProgram& program_;
   const Dependencies graph_;
+  std::vector<int> group_ends_;
   Instructions out_;
   std::vector<Draft> drafts_;                             // per node
   std::size_t instructions_ = 0;                          // about

@@ -28,7 +28,16 @@ struct Seat {
   Rank rank;
   StageId stage;
 };
-enum Part : std::uint8_t { forward_part, backward_part, input_part, weight_part, step_part, part_count };
+enum Part : std::uint8_t {
+  forward_part,
+  recompute_part,       ///< of a micro-batch that Recompute::all_but_last repeats as well
+  last_recompute_part,  ///< of one that only Recompute::all repeats
+  backward_part,
+  input_part,
+  weight_part,
+  step_part,
+  part_count
+};
 
 /// All transfers of one kind over one boundary between the same two ranks take the same time. Those between
 /// the same two ranks in the same direction share a lane.

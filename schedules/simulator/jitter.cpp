@@ -44,7 +44,9 @@ Sigmas sigmas(const Instructions& code, const CostTable& costs, double stage_spr
       return median > Seconds{} ? log_normal_sigma(range / median) : 0;
     };
     const StageSpread& spread = *stage.spread;
-    parts[forward_part] = sigma(spread.forward, stage.forward);
+    for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
+      parts[part] = sigma(spread.forward, stage.forward);
+    }
     parts[input_part] = sigma(spread.backward_input, stage.backward_input);
     parts[weight_part] = sigma(spread.backward_weight, stage.backward_weight);
     // The halves vary independently.

@@ -4,6 +4,7 @@
 
 #include "partitioner/planner.h"
 #include "partitioner/planning/layout.h"
+#include "partitioner/planning/min_max.h"
 #include "partitioner/planning/program_pricer.h"
 
 #include <fmt/format.h>
@@ -82,9 +83,10 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
     ScheduleRequest request;
     request.placement = layout.placement();
     request.group_sizes = {micro_batches};
-    ProgramPricer pricer(
-        schedule, request, placed, {}, {},
-        [&](int first, int last) { return stage_costs(model, first, last, 0); }, [](StageId, int, int) {});
+    ProgramPricer pricer(schedule, request, placed, {}, {},
+                         [&](int first, int last) { return stage_costs(model, first, last, 0); });
+    StageSettings settings(request.placement, kLayers, {Recompute::none});
+    const RecomputeSettings nothing(request.placement.ranks.size(), Recompute::none);
 
     double best = std::numeric_limits<double>::infinity();
     double least_formula = best;
@@ -92,7 +94,7 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
     all = 0;
     every_cuts(layout.stages(), [&](const std::vector<int>& cuts) {
       ++all;
-      best = std::min(best, pricer.seconds(cuts));
+      best = std::min(best, pricer.seconds(cuts, nothing));
       // sum + (m - 1) max over stages and transfers; a device's several stages take turns.
       double sum = 0;
       std::vector<double> device(kDevices, 0.0);
@@ -114,10 +116,9 @@ void row(const Schedule& schedule, int micro_batches, double link, int seeds) {
       least_formula = formula;
       by_formula = cuts;
     });
-    closed.add(pricer.seconds(by_formula), best);
-    even.add(pricer.seconds(*min_max_cuts(model, network, layout.placement(), {}, {})), best);
-    const CutSearch::Fits fits;
-    CutSearch search(placed, order_free_bounds(placed, micro_batches, pricer.split()), kLayers, fits);
+    closed.add(pricer.seconds(by_formula, nothing), best);
+    even.add(pricer.seconds(*min_max_cuts(model, network, layout.placement(), {}, settings), nothing), best);
+    CutSearch search(placed, order_free_bounds(placed, micro_batches, pricer.split()), kLayers, settings);
     const CutSearchResult found = search.run(pricer, std::numeric_limits<double>::infinity(), {});
     ours.add(found.seconds, best);
     simulated += found.simulated;

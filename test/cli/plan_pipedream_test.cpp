@@ -68,7 +68,28 @@ TEST_CASE("plan --cost pipedream takes profile.json too, and graphs with many br
   CHECK(says(inception.out, "coarsened     326 nodes to 92"));
 }
 
-TEST_CASE("a graph.txt is planned as a chain by the planner of chains", "[plan_pipedream]") {
+TEST_CASE("a graph.txt is planned over all its cuts, and every node is in a stage", "[plan_pipedream]") {
+  const std::string gnmt = STAGECRAFT_TEST_DATA "/pipedream/gnmt.graph.txt";
+  const CommandResult text = plan(gnmt, {"--widths", "1,1,1", "--stages", "3", "--micro-batch-size", "64"});
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(says(text.out, "graph     all 562 places to cut 37 nodes were searched"));
+  CHECK(says(text.out, "node4-node"));
+  const CommandResult result =
+      plan(gnmt, {"--widths", "1,1,1", "--stages", "3", "--micro-batch-size", "64", "--json"});
+  REQUIRE(result.code == 0);
+  const Json graph = Json::parse(result.out)["graph"];
+  CHECK(graph["downsets"] == 562);
+  CHECK(graph["coarser"] == false);
+  CHECK(graph["bound_ms"].get<double>() <= graph["value_ms"].get<double>());
+  CHECK(graph["value_ms"].get<double>() <= graph["row_ms"].get<double>());
+  REQUIRE(graph["stages"].size() == 3);
+  std::size_t nodes = 0;
+  for (const Json& stage : graph["stages"]) nodes += stage.size();
+  CHECK(nodes == 37);
+}
+
+TEST_CASE("a graph.txt is planned for any schedule, and tells what it does not say", "[plan_pipedream]") {
   const CommandResult result =
       plan(kVgg, {"--stages", "2", "--schedule", "1f1b", "--micro-batch-size", "128", "--json"});
   INFO(result.err);

@@ -2,6 +2,8 @@
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
+#include <cmath>
+
 using stagecraft::Json;
 using stagecraft::test::CommandResult;
 using stagecraft::test::ScratchFolder;
@@ -116,6 +118,62 @@ TEST_CASE("plan --jitter says how the best plans take to varying times", "[plan]
   CHECK(plan({"--micro-batch-size", "8", "--choose-by", "p95"}).code == 2);
   CHECK(plan({"--micro-batch-size", "8", "--jitter", "0"}).code == 2);
   CHECK(plan({"--pareto", "--micro-batch-size", "8", "--jitter", "9"}).code == 2);
+}
+
+TEST_CASE("plan --explain says why, and what else would bring", "[plan]") {
+  const CommandResult text = plan({"--micro-batch-size", "8", "--explain"});
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(says(text.out,
+             "cut before layer 3 (block1.attention), where stage 1 begins; 512.0 KiB cross\n"
+             "    a layer earlier  +16.5 %: stage 1 is the busiest then\n"));
+  CHECK(says(text.out, "Where the step goes"));
+  CHECK(says(text.out, "  1 device more "));
+  CHECK(says(text.out, "  1 device fewer "));
+  CHECK(says(text.out, "links between devices twice as fast (50.00 GB/s)"));
+  CHECK(says(text.out, "16 micro-batches of 4"));
+
+  const CommandResult result = plan({"--micro-batch-size", "8", "--explain", "--json"});
+  REQUIRE(result.code == 0);
+  const Json explanation = Json::parse(result.out)["explanation"];
+  CHECK(explanation["cuts"].size() == 3);
+  CHECK(explanation["cuts"][0]["layer"] == 3);
+  CHECK(explanation["cuts"][0]["earlier"]["change"] > 0.1);
+  double chain = 0;
+  for (const Json& part : explanation["chain"]) chain += part["ms"].get<double>();
+  CHECK(std::abs(chain - explanation["step_ms"].get<double>()) < 1e-6);
+  CHECK(explanation["what_if"][0]["change"] == "more_devices");
+  CHECK(explanation["what_if"][0]["counts"] == Json{5});
+  const CommandResult schema = stagecraft::test::stagecraft({"plan", "--schema", "explanation"});
+  REQUIRE(schema.code == 0);
+  for (const Json& key : Json::parse(schema.out)["required"]) {
+    CHECK(explanation.contains(key.get<std::string>()));
+  }
+
+  // Cuts that memory holds where they are.
+  const ScratchFolder folder;
+  const std::string tight =
+      folder.write("tight.json", R"({"levels": [{"count": 4, "link": {"latency_ms": 0.01,
+      "bytes_per_second": 25e9}}], "memory_bytes": 39000000})");
+  const CommandResult held = plan({"--micro-batch-size", "8", "--explain"}, tight);
+  REQUIRE(held.code == 0);
+  CHECK(says(held.out, "does not fit: stage 1 would need 42.2 MiB, 5.0 MiB more than a device has"));
+  CHECK(says(held.out, "74.4 MiB a device"));
+
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--explain", "--pareto"},
+        {"--explain", "--schedule", "all", "--micro-batch-size", "8"},
+        {"--explain", "--schedule", "1f1b,zb_h1", "--micro-batch-size", "8"},
+        {"--explain=yes please", "--micro-batch-size", "8"},
+        {"--explain", "--replan", folder.path("no run")},
+        {"--explain", "--cost", "pipedream"},
+        {"--explian", "--micro-batch-size", "8"}}) {
+    const CommandResult wrong = plan(more);
+    INFO(more.back() << ": " << wrong.err);
+    CHECK(wrong.code == 2);
+    CHECK(wrong.out.empty());
+    CHECK(says(wrong.err, "--explain"));
+  }
 }
 
 TEST_CASE("plan --help names every schedule", "[plan]") {

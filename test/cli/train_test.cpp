@@ -299,6 +299,11 @@ TEST_CASE("activation checkpointing recomputes and changes no loss; beside a pla
   const std::string plan = folder.path("recomputed/plan.json");
   config["run_dir"] = folder.path("again");
   CHECK(train(folder, config, {"--plan", plan, "--dry-run"}).code == 0);
+  config["activation_checkpointing"]["recompute"] = "auto";  // whatever the plan has
+  CHECK(train(folder, config, {"--plan", plan, "--dry-run"}).code == 0);
+  const CommandResult chosen = train(folder, config, {"--dry-run"});
+  CHECK(chosen.code == 0);
+  CHECK(!says(chosen.out, "with recomputation"));  // memory suffices
   config["activation_checkpointing"]["recompute"] = "all_but_last";
   check_refused(train(folder, config, {"--plan", plan, "--dry-run"}), 2,
                 "/activation_checkpointing/recompute: all_but_last, but the plan");

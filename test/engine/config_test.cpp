@@ -107,7 +107,7 @@ TEST_CASE("what is not there yet is said to be so, never ignored", "[config]") {
 
 TEST_CASE("activation checkpointing names which forwards are repeated", "[config]") {
   Json json = minimal();
-  for (const char* which : {"none", "all", "all_but_last"}) {
+  for (const char* which : {"none", "all", "all_but_last", "auto"}) {
     json["activation_checkpointing"] = {{"recompute", which}};
     CHECK(complaint(json).empty());
   }

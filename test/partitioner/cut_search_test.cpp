@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace stagecraft {
@@ -61,17 +62,25 @@ struct Case {
   Case& operator=(const Case&) = delete;
 
   [[nodiscard]] int layers() const { return chain.layers(); }
-  [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(std::optional<Bytes> capacity = {},
-                                                      ProgramPricer::Refused refused = {}) const {
+  [[nodiscard]] RecomputeSettings nothing_repeated() const {
+    return RecomputeSettings(placed.placement().ranks.size(), Recompute::none);
+  }
+  [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(std::optional<Bytes> capacity = {}) const {
     return std::make_unique<ProgramPricer>(
         schedule, request, placed, cluster.speed, capacity,
-        [this](int first, int last) { return stage_costs(measurement, first, last, 2); },
-        refused ? std::move(refused) : [](StageId, int, int) {});
+        [this](int first, int last) { return stage_costs(measurement, first, last, 2); });
+  }
+  [[nodiscard]] StageSettings settings(std::optional<Recompute> asked = Recompute::none) const {
+    return {placed.placement(), layers(), allowed_settings(asked), {}, !schedule.orders_by_time};
+  }
+  [[nodiscard]] OrderFreeBounds bounds(const ProgramPricer& pricer) const {
+    return order_free_bounds(placed, request.group_sizes[0], pricer.split());
   }
 };
 
 /// Priced from nothing, as `simulate` does.
-double simulated(const Case& c, const std::vector<int>& cuts, Bytes* most = nullptr) {
+double simulated(const Case& c, const std::vector<int>& cuts, Bytes* most = nullptr,
+                 const RecomputeSettings& settings = {}) {
   CostTable costs;
   costs.network = c.network;
   costs.speed = c.cluster.speed;
@@ -82,6 +91,7 @@ double simulated(const Case& c, const std::vector<int>& cuts, Bytes* most = null
   }
   ScheduleRequest request = c.request;
   request.costs = &costs;
+  request.recompute = settings;
   const LoweredProgram program = lower(c.schedule.generate(request));
   if (most != nullptr) {
     for (const MemoryProof& rank : prove(program, &costs).memory) *most = std::max(*most, rank.peak);
@@ -97,16 +107,18 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
   REQUIRE(rc::check("bounds", [] {
     const Case c = Case::draw(6);
     const auto pricer = c.pricer();
-    const OrderFreeBounds bounds = order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split());
+    const OrderFreeBounds bounds = c.bounds(*pricer);
     const OrderFreeBounds any = order_free_bounds(c.placed, c.request.group_sizes[0], true);
     std::optional<StepBound> path;
     double closest = 0;
     double least = kInfinite;
     test::every_cuts(c.layers(), c.layout.stages(), [&](const std::vector<int>& cuts) {
-      const double step = simulated(c, cuts);
+      const auto settings = *rc::gen::container<RecomputeSettings>(
+          cuts.size() + 1, rc::gen::element(Recompute::none, Recompute::all, Recompute::all_but_last));
+      const double step = simulated(c, cuts, nullptr, settings);
       least = std::min(least, step);
       const auto holds = [&](const StepBound& bound) {
-        const double value = c.placed.value(bound, cuts);
+        const double value = c.placed.value(bound, cuts, settings);
         closest = std::max(closest, step > 0 ? value / step : 0);
         RC_ASSERT(value <= step * (1 + 1e-9));
       };
@@ -120,12 +132,12 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
         holds(work.to_tail);
         holds(work.to_end);
       }
-      if (path) holds(*path);  // of other cuts
-      RC_ASSERT(near(pricer->seconds(cuts), step));
+      if (path) holds(*path);  // of other cuts and settings
+      RC_ASSERT(near(pricer->seconds(cuts, settings), step));
       path = pricer->critical_path();
     });
-    const CutSearch::Fits all;
-    const CutSearch search(c.placed, bounds, c.layers(), all);
+    StageSettings settings = c.settings();
+    const CutSearch search(c.placed, bounds, c.layers(), settings);
     RC_ASSERT(search.first_bound() <= least * (1 + 1e-9));
     RC_CLASSIFY(closest > 0.95, "close");
   }));
@@ -138,9 +150,8 @@ TEST_CASE("the cuts found are the best of all, and proved to be", "[cut_search]"
     test::every_cuts(c.layers(), c.layout.stages(),
                      [&](const std::vector<int>& cuts) { least = std::min(least, simulated(c, cuts)); });
     const auto pricer = c.pricer();
-    const CutSearch::Fits all;
-    CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), all);
+    StageSettings settings = c.settings();
+    CutSearch search(c.placed, c.bounds(*pricer), c.layers(), settings);
     const CutSearchResult found = search.run(*pricer, kInfinite, {});
     RC_ASSERT(found.complete);
     RC_ASSERT(found.cuts);
@@ -167,15 +178,9 @@ TEST_CASE("with a cap the cuts found are the best of those that the proof accept
     for (const auto& [most, step] : all) {
       if (most <= capacity) least = std::min(least, step);
     }
-    std::vector<std::tuple<int, int, int>> refused;
-    const auto pricer = c.pricer(capacity, [&](StageId stage, int first, int last) {
-      refused.emplace_back(stage.value, first, last);
-    });
-    const CutSearch::Fits possible = [&](StageId stage, int first, int last) {
-      return std::find(refused.begin(), refused.end(), std::tuple(stage.value, first, last)) == refused.end();
-    };
-    CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), possible);
+    const auto pricer = c.pricer(capacity);
+    StageSettings settings = c.settings();
+    CutSearch search(c.placed, c.bounds(*pricer), c.layers(), settings);
     const CutSearchResult found = search.run(*pricer, kInfinite, {});
     RC_ASSERT(found.cuts);
     RC_ASSERT(near(found.seconds, least));
@@ -188,6 +193,72 @@ TEST_CASE("with a cap the cuts found are the best of those that the proof accept
   }));
 }
 
+namespace {
+
+/// All choices for the stages in which those of a rank are alike.
+void every_settings(const Placement& placement, const std::function<void(const RecomputeSettings&)>& visit) {
+  RecomputeSettings settings(placement.ranks.size(), Recompute::none);
+  const std::function<void(std::size_t)> choose = [&](std::size_t stage) {
+    if (stage == settings.size()) return visit(settings);
+    const std::size_t same = [&] {
+      std::size_t s = 0;
+      while (placement.ranks[s] != placement.ranks[stage]) ++s;
+      return s;
+    }();
+    if (same < stage) {
+      settings[stage] = settings[same];
+      return choose(stage + 1);
+    }
+    for (const Recompute setting : allowed_settings(std::nullopt)) {
+      settings[stage] = setting;
+      choose(stage + 1);
+    }
+  };
+  choose(0);
+}
+
+}  // namespace
+
+TEST_CASE("what stages repeat is chosen with the cuts, the best of all choices that fit", "[cut_search]") {
+  REQUIRE(rc::check("against all cuts and settings", [] {
+    const Case c = Case::draw(5);
+    RC_PRE(c.layout.stages() <= 4);
+    std::vector<std::pair<Bytes, double>> all;
+    test::every_cuts(c.layers(), c.layout.stages(), [&](const std::vector<int>& cuts) {
+      every_settings(c.placed.placement(), [&](const RecomputeSettings& settings) {
+        Bytes most;
+        const double step = simulated(c, cuts, &most, settings);
+        all.emplace_back(most, step);
+      });
+    });
+    const Bytes capacity = std::min((*rc::gen::elementOf(all)).first, (*rc::gen::elementOf(all)).first);
+    double least = kInfinite;
+    for (const auto& [most, step] : all) {
+      if (most <= capacity) least = std::min(least, step);
+    }
+    const auto pricer = c.pricer(capacity);
+    StageSettings settings = c.settings(std::nullopt);
+    CutSearch search(c.placed, c.bounds(*pricer), c.layers(), settings);
+    const CutSearchResult found = search.run(*pricer, kInfinite, {});
+    RC_ASSERT(found.complete);
+    if (found.cuts) {
+      Bytes most;
+      RC_ASSERT(near(simulated(c, *found.cuts, &most, found.settings), found.seconds));
+      RC_ASSERT(most <= capacity);
+      RC_ASSERT(found.seconds >= least * (1 - 1e-9));
+    }
+    // An order that follows the costs is another one whenever a stage repeats more, so it may be faster.
+    if (!c.schedule.orders_by_time) {
+      RC_ASSERT(found.cuts);
+      RC_ASSERT(near(found.seconds, least));
+      RC_ASSERT(near(found.bound, least));
+    }
+    RC_CLASSIFY(found.cuts && any_recompute(found.settings), "some stage repeats");
+    RC_CLASSIFY(found.cuts && std::set(found.settings.begin(), found.settings.end()).size() > 1,
+                "stages differ");
+  }));
+}
+
 TEST_CASE("a search that must stop early says how far it may be from the best", "[cut_search]") {
   REQUIRE(rc::check("bounds", [] {
     const Case c = Case::draw(7);
@@ -195,9 +266,8 @@ TEST_CASE("a search that must stop early says how far it may be from the best", 
     test::every_cuts(c.layers(), c.layout.stages(),
                      [&](const std::vector<int>& cuts) { least = std::min(least, simulated(c, cuts)); });
     const auto pricer = c.pricer();
-    const CutSearch::Fits all;
-    CutSearch search(c.placed, order_free_bounds(c.placed, c.request.group_sizes[0], pricer->split()),
-                     c.layers(), all);
+    StageSettings settings = c.settings();
+    CutSearch search(c.placed, c.bounds(*pricer), c.layers(), settings);
     const CutSearchResult found = search.run(*pricer, kInfinite, {.work = *rc::gen::inRange(0, 20'000)});
     RC_ASSERT(found.bound <= least * (1 + 1e-9));
     if (found.complete) RC_ASSERT(near(found.bound, least));

@@ -1,6 +1,7 @@
 // min_max_cuts against all partitions there are.
 
-#include "partitioner/planner.h"
+#include "partitioner/planning/min_max.h"
+
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 
@@ -13,7 +14,14 @@
 namespace stagecraft {
 namespace {
 
-using Fits = std::function<bool(StageId, int, int)>;
+using namespace planning;
+
+using Possible = StageSettings::Possible;
+
+StageSettings settings_of(int stages, int layers, std::optional<Recompute> asked = Recompute::none,
+                          Possible possible = {}) {
+  return {Placement::straight(stages), layers, allowed_settings(asked), std::move(possible)};
+}
 
 Network link_network(int devices, double latency, double bytes_per_second) {
   return Network{{NetworkLevel{devices, Link{Seconds{latency}, bytes_per_second}}}};
@@ -32,15 +40,21 @@ double work(const Measurement& m, int first, int last) {
 using Score = std::tuple<double, double, std::vector<int>>;
 
 std::optional<Score> score(const Measurement& m, const Network& network, const std::vector<double>& speed,
-                           const Fits& fits, const std::vector<int>& cuts) {
+                           const StageSettings& settings, int micro_batches, const std::vector<int>& cuts) {
   double bottleneck = 0;
   double squares = 0;
   const int stages = static_cast<int>(cuts.size()) + 1;
   for (int s = 0; s < stages; ++s) {
     const int first = s == 0 ? 0 : cuts[static_cast<std::size_t>(s - 1)];
     const int last = s + 1 == stages ? static_cast<int>(m.layers.size()) : cuts[static_cast<std::size_t>(s)];
-    if (!fits(StageId{s}, first, last)) return std::nullopt;
-    const double time = work(m, first, last) / (speed.empty() ? 1 : speed[static_cast<std::size_t>(s)]);
+    const auto setting = settings.least(StageId{s}, first, last);
+    if (!setting) return std::nullopt;
+    double time = work(m, first, last);
+    for (int i = first; i < last; ++i) {
+      const double times = recomputed_share(*setting, 1, micro_batches);
+      time += times * m.layers[static_cast<std::size_t>(i)].forward.median.value;
+    }
+    time /= speed.empty() ? 1 : speed[static_cast<std::size_t>(s)];
     bottleneck = std::max(bottleneck, time);
     squares += time * time;
     if (s > 0) {
@@ -77,24 +91,29 @@ TEST_CASE("the partition is the best there is, ties included", "[min_max]") {
     if (*rc::gen::arbitrary<bool>()) {
       for (int s = 0; s < stages; ++s) speed.push_back(*rc::gen::element(0.5, 1.0, 2.0));
     }
-    std::set<std::tuple<int, int, int>> forbidden;
-    for (int n = *rc::gen::inRange(0, 12); n > 0; --n) {
-      forbidden.insert(
-          {*rc::gen::inRange(0, stages), *rc::gen::inRange(0, layers), *rc::gen::inRange(1, layers + 1)});
+    std::set<std::tuple<Recompute, int, int, int>> forbidden;
+    const auto asked = *rc::gen::element<std::optional<Recompute>>(std::nullopt, Recompute::none);
+    for (int n = *rc::gen::inRange(0, 20); n > 0; --n) {
+      forbidden.insert({*rc::gen::elementOf(allowed_settings(asked)), *rc::gen::inRange(0, stages),
+                        *rc::gen::inRange(0, layers), *rc::gen::inRange(1, layers + 1)});
     }
-    const Fits fits = [&](StageId s, int first, int last) {
-      return !forbidden.contains({s.value, first, last});
-    };
+    const StageSettings settings =
+        settings_of(stages, layers, asked, [&](Recompute setting, StageId s, int first, int last) {
+          return !forbidden.contains({setting, s.value, first, last});
+        });
+    constexpr int kMicroBatches = 4;
 
     std::optional<Score> best;
     std::vector<int> cuts;
     every_partition(layers, stages, cuts, [&] {
-      const auto found = score(m, network, speed, fits, cuts);
+      const auto found = score(m, network, speed, settings, kMicroBatches, cuts);
       if (found && (!best || *found < *best)) best = found;
     });
-    const auto planned = min_max_cuts(m, network, Placement::straight(stages), speed, fits);
+    const auto planned =
+        min_max_cuts(m, network, Placement::straight(stages), speed, settings, kMicroBatches);
     RC_CLASSIFY(!best, "nothing fits");
     RC_ASSERT(planned.has_value() == best.has_value());
+    RC_CLASSIFY(!asked.has_value(), "settings chosen");
     if (best) RC_ASSERT(*planned == std::get<2>(*best));
   }));
 }
@@ -102,17 +121,17 @@ TEST_CASE("the partition is the best there is, ties included", "[min_max]") {
 TEST_CASE("an expensive boundary is not cut", "[min_max]") {
   Measurement m;
   for (int i = 0; i < 4; ++i) m.layers.push_back(test::plain_layer(i, 1, i == 1 ? 1000 : 1));
-  const Fits anything;
-  CHECK(min_max_cuts(m, link_network(2, 0, 1e6), Placement::straight(2), {}, anything) ==
+  CHECK(min_max_cuts(m, link_network(2, 0, 1e6), Placement::straight(2), {}, settings_of(2, 4)) ==
         std::vector<int>{2});
-  CHECK(min_max_cuts(m, link_network(2, 0, 100), Placement::straight(2), {}, anything) ==
+  CHECK(min_max_cuts(m, link_network(2, 0, 100), Placement::straight(2), {}, settings_of(2, 4)) ==
         std::vector<int>{1});
 }
 
 TEST_CASE("a faster device gets more layers", "[min_max]") {
   Measurement m;
   for (int i = 0; i < 6; ++i) m.layers.push_back(test::plain_layer(i, 1, 1));
-  CHECK(min_max_cuts(m, link_network(2, 0, 1e9), Placement::straight(2), {2, 1}, {}) == std::vector<int>{4});
+  CHECK(min_max_cuts(m, link_network(2, 0, 1e9), Placement::straight(2), {2, 1}, settings_of(2, 6)) ==
+        std::vector<int>{4});
 }
 
 TEST_CASE("a thousand layers on 64 stages", "[min_max]") {
@@ -120,7 +139,8 @@ TEST_CASE("a thousand layers on 64 stages", "[min_max]") {
   std::uniform_real_distribution<double> some(0.5, 2);
   Measurement m;
   for (int i = 0; i < 1000; ++i) m.layers.push_back(test::plain_layer(i, some(random), 1));
-  const auto cuts = min_max_cuts(m, link_network(64, 0, 1e9), Placement::straight(64), {}, {});
+  const auto cuts =
+      min_max_cuts(m, link_network(64, 0, 1e9), Placement::straight(64), {}, settings_of(64, 1000));
   REQUIRE(cuts->size() == 63);
 }
 

@@ -325,6 +325,33 @@ TEST_CASE("a plan that recomputes takes longer, needs less, and is cut by what i
   CHECK(contains(refused<RefusedError>(example(), tight, request), "no plan fits"));
 }
 
+TEST_CASE("what is repeated may be left to the planner: no more than fits needs", "[planner]") {
+  PlanRequest request = request_of();
+  request.stages = 4;
+  for (const char* name : {"1f1b", "fill_drain", "zb_h1", "pipedream", "auto"}) {
+    request.schedule.name = name;
+    request.virtual_stages = 1;
+    request.search.work = 20'000;
+    request.recompute = Recompute::none;
+    const Plan without = make_plan(example(), machine(4), request).best.plan;
+    request.recompute = Recompute::all;
+    const Plan with = make_plan(example(), machine(4), request).best.plan;
+    request.recompute = std::nullopt;
+    CHECK(make_plan(example(), machine(4), request).best.plan.predicted->step == without.predicted->step);
+    const Cluster tight = machine(4, Bytes{(most_memory(with).value + most_memory(without).value) / 2});
+    const Plan chosen = make_plan(example(), tight, request).best.plan;
+    INFO(name);
+    CHECK(most_memory(chosen) <= *tight.usable_memory());
+    CHECK(chosen.predicted->step <= with.predicted->step);
+    CHECK(chosen.predicted->step >= without.predicted->step);
+    if (!any_recompute(chosen.recompute())) {  // other cuts do
+      request.recompute = Recompute::none;
+      CHECK(make_plan(example(), tight, request).best.plan.predicted->step == chosen.predicted->step);
+    }
+    CHECK_NOTHROW(validate(chosen, "made"));
+  }
+}
+
 TEST_CASE("a search with recomputation brings an order that the plan's stages complete", "[planner]") {
   PlanRequest request = request_of();
   request.stages = 4;

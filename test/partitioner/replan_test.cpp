@@ -136,6 +136,25 @@ TEST_CASE("several stages on a rank are kept, and blamed on the rank together", 
   CHECK(devices.result.best.plan.schedule.name == "interleaved_1f1b");
 }
 
+TEST_CASE("the new plan repeats what the run repeats, so that like is compared with like", "[replan]") {
+  const Profile profile = even_profile();
+  PlanRequest request;
+  request.micro_batches = 8;
+  request.cuts = {4, 8};
+  request.recompute = Recompute::all;
+  Plan plan = make_plan(profile, machine(3), request).best.plan;
+  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, machine(3))) {
+    for (const StagePlan& stage : answer.result.best.plan.stages) CHECK(stage.recompute == Recompute::all);
+    CHECK(answer.gain() == Seconds{});
+  }
+  // Where stages differ it is chosen anew: without a cap nothing need be repeated.
+  plan.stages[1].recompute = Recompute::none;
+  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, machine(3))) {
+    CHECK(!any_recompute(answer.result.best.plan.recompute()));
+    CHECK(answer.gain() > Seconds{});
+  }
+}
+
 TEST_CASE("what does not belong to the run is refused", "[replan]") {
   const Profile profile = even_profile();
   const Plan plan = planned(profile, machine(3), {4, 8});

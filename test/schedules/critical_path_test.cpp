@@ -47,7 +47,7 @@ double sum(const CriticalPath& path, const Placement& placement, const CostTable
   for (const CriticalPath::Computing& c : path.computing) {
     const StageCosts& stage = costs.stages[c.stage.index()];
     const Seconds backward = stage.backward_input + stage.backward_weight;
-    const Seconds work = stage.forward * c.forwards + backward * c.backwards +
+    const Seconds work = stage.forward * c.all_forwards() + backward * c.backwards +
                          stage.backward_input * c.input_parts + stage.backward_weight * c.weight_parts +
                          stage.step * c.steps;
     seconds += (work / costs.speed_of(c.rank)).value;

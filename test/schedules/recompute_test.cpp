@@ -59,6 +59,19 @@ TEST_CASE("a recompute stands directly before the backward, or its input half", 
   CHECK(split == once);  // what stands there is left
 }
 
+TEST_CASE("what is repeated changes nothing else of the lowered program", "[recompute]") {
+  REQUIRE(rc::check("lowered alike", [] {
+    const ScheduleProgram program = random_program().program;
+    ScheduleProgram repeated = program;
+    insert_recomputes(repeated, random_settings(program.placement.stages()));
+    LoweredProgram lowered = lower(repeated);
+    for (auto& list : lowered.ranks) {
+      std::erase_if(list, [](const Action& action) { return action.op == Op::recompute; });
+    }
+    RC_ASSERT(lowered == lower(program));
+  }));
+}
+
 TEST_CASE("a recompute reads the version that its forward read", "[recompute]") {
   ScheduleRequest request{.placement = Placement::straight(2), .group_sizes = {1, 1, 1}};
   request.recompute = {Recompute::all, Recompute::none};

@@ -1,25 +1,21 @@
+#include "partitioner/planning/min_max.h"
+
 #include "partitioner/chain_partition.h"
-#include "partitioner/planner.h"
 #include "partitioner/planning/occupancy.h"
 #include "schedules/collectives.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace stagecraft {
-
+namespace stagecraft::planning {
 namespace {
-
-using planning::BoundaryOccupancy;
-using planning::ChainCosts;
 
 /// What stages and cuts occupy, as planning/occupancy.h has it.
 class TimeCosts {
  public:
   TimeCosts(const Measurement& measurement, const Network& network, const Placement& placement,
-            const std::vector<double>& speed, int micro_batches,
-            const std::function<bool(StageId, int, int)>& fits)
-      : network_(network), fits_(fits), micro_batches_(micro_batches), chain_(measurement) {
+            const std::vector<double>& speed, int micro_batches, const StageSettings& settings)
+      : network_(network), settings_(settings), micro_batches_(micro_batches), chain_(measurement) {
     until_.reserve(measurement.layers.size() + 1);
     until_.push_back(0);
     for (const LayerProfile& layer : measurement.layers) {
@@ -30,7 +26,7 @@ class TimeCosts {
     for (std::size_t stage = 0; stage < placement.ranks.size(); ++stage) {
       members_.push_back(placement.ranks[stage]);
       std::sort(members_.back().begin(), members_.back().end());
-      speed_.push_back(planning::stage_speed(placement.ranks[stage], speed));
+      speed_.push_back(stage_speed(placement.ranks[stage], speed));
       if (stage > 0) boundaries_.emplace_back(network, placement.ranks[stage - 1], placement.ranks[stage]);
     }
   }
@@ -40,9 +36,12 @@ class TimeCosts {
     return work / speed_[static_cast<std::size_t>(stage)];
   }
   [[nodiscard]] double part(int stage, int first, int last) const {
-    if (fits_ && !fits_(StageId{stage}, first, last)) return kForbidden;
+    const auto setting = settings_.least(StageId{stage}, first, last);
+    if (!setting) return kForbidden;
     const auto& members = members_[static_cast<std::size_t>(stage)];
-    double seconds = floor(stage, first, last);
+    const double repeated = recomputed_share(*setting, static_cast<int>(members.size()), micro_batches_);
+    double seconds = floor(stage, first, last) +
+                     repeated * chain_.forward(first, last) / speed_[static_cast<std::size_t>(stage)];
     if (members.size() > 1) {
       seconds += all_reduce(network_, members, chain_.parameters(first, last)).time().value / micro_batches_;
     }
@@ -54,7 +53,7 @@ class TimeCosts {
 
  private:
   const Network& network_;
-  const std::function<bool(StageId, int, int)>& fits_;
+  const StageSettings& settings_;
   int micro_batches_;
   ChainCosts chain_;
   std::vector<double> until_;                  // time of all layers before
@@ -67,17 +66,16 @@ class TimeCosts {
 
 std::optional<std::vector<int>> min_max_cuts(const Measurement& measurement, const Network& network,
                                              const Placement& placement, const std::vector<double>& speed,
-                                             const std::function<bool(StageId, int first, int last)>& fits,
-                                             int micro_batches) {
+                                             const StageSettings& settings, int micro_batches) {
   const int layers = static_cast<int>(measurement.layers.size());
   const int stages = placement.stages();
   STAGECRAFT_CHECK(stages >= 1 && stages <= layers, "as many stages as layers at most");
   STAGECRAFT_CHECK(speed.empty() || static_cast<int>(speed.size()) >= placement.world(),
                    "a speed for every stage's device");
-  const TimeCosts costs(measurement, network, placement, speed, micro_batches, fits);
+  const TimeCosts costs(measurement, network, placement, speed, micro_batches, settings);
   auto best = ChainPartitioner(layers, stages, costs).run();
   if (!best) return std::nullopt;
   return std::move(best->cuts);
 }
 
-}  // namespace stagecraft
+}  // namespace stagecraft::planning

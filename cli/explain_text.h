@@ -1,0 +1,16 @@
+#pragma once
+
+// `plan --explain` in words.
+
+#include "partitioner/explain.h"
+
+#include <string>
+
+namespace stagecraft::cli {
+
+/// Why the cuts are where they are, what the step is made of, and what else would bring: `plan` is the one
+/// explained, planned from `measurement` on `cluster`.
+[[nodiscard]] std::string explain_text(const Explanation& explained, const Plan& plan,
+                                       const Measurement& measurement, const Cluster& cluster);
+
+}  // namespace stagecraft::cli

@@ -1,0 +1,139 @@
+#pragma once
+
+// Why a plan is as it is: what happens to its step when a cut moves by a layer, what the step is made of, and
+// what other devices, memory, links or micro-batches would bring. docs/explaining.md has an example.
+//
+// Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
+// planned again (what_if.h).
+
+#include "partitioner/cluster.h"
+#include "partitioner/plan_pricer.h"
+#include "partitioner/planner.h"
+#include "partitioner/profile.h"
+#include "partitioner/what_if.h"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// What a rank lacks.
+struct MemoryMiss {
+  Rank rank;
+  std::vector<StageId> stages;  ///< that it holds
+  Bytes needs, has;
+};
+
+template <class V>
+void describe(V& v, MemoryMiss& m) {
+  v.required("rank", m.rank, "that lacks most");
+  v.required("stages", m.stages, "on it");
+  v.required("needs_bytes", m.needs, "proven peak");
+  v.required("has_bytes", m.has, "of a device, the reserve taken off");
+}
+
+/// The plan with one cut elsewhere.
+struct MovedCut {
+  int layer = 0;  ///< the cut is before it
+  Bytes crossing;
+  Seconds step;                    ///< simulated
+  double change = 0;               ///< of the step, as a share of the plan's
+  std::optional<ChainPart> grown;  ///< what the longest chain has most more of, and how much
+  bool busiest = false;            ///< the stage of `grown` computes longest a micro-batch then
+  std::optional<MemoryMiss> misses;
+};
+
+template <class V>
+void describe(V& v, MovedCut& m) {
+  v.required("layer", m.layer, "the cut lies before it");
+  v.required("crossing_bytes", m.crossing, "of a micro-batch, each way");
+  v.required("step_ms", m.step, "simulated, all else as it is");
+  v.required("change", m.change, "of the step, as a share of the plan's");
+  v.optional("grown", m.grown, "what the longest chain has most more of, with how much; absent: of nothing");
+  v.optional("busiest", m.busiest, "no stage computes longer a micro-batch then");
+  v.optional("misses", m.misses, "it does not fit");
+}
+
+struct CutExplanation {
+  int layer = 0;  ///< the cut is before it
+  StageId stage;  ///< that begins there
+  Bytes crossing;
+  std::optional<MovedCut> earlier, later;  ///< by a layer; none: a stage would have no layer
+};
+
+template <class V>
+void describe(V& v, CutExplanation& c) {
+  v.required("layer", c.layer, "the cut lies before it");
+  v.required("stage", c.stage, "that begins there");
+  v.required("crossing_bytes", c.crossing, "of a micro-batch, each way");
+  v.optional("earlier", c.earlier, "moved by a layer; absent: a stage would have none");
+  v.optional("later", c.later, "likewise");
+}
+
+/// What the step would be with one thing a tenth faster, the program as it is.
+struct Tenth {
+  std::optional<StageId> stage;  ///< its compute
+  std::optional<int> level;      ///< or the links of one level: latency and bandwidth
+  double change = 0;             ///< of the step, as a share of it: negative where it becomes shorter
+};
+
+template <class V>
+void describe(V& v, Tenth& t) {
+  v.optional("stage", t.stage, "whose compute is a tenth faster");
+  v.optional("level", t.level, "or whose links, of the cluster's levels, innermost 0");
+  v.required("change", t.change, "of the step, as a share of it");
+}
+
+/// Where the mean rank's time goes in a step.
+struct RankTime {
+  Seconds busy;
+  LostTime lost;
+};
+
+template <class V>
+void describe(V& v, RankTime& t) {
+  v.required("busy_ms", t.busy, "computes");
+  v.required("imbalance_ms", t.lost.imbalance, "idle for others' work beyond the order's price");
+  v.required("dependency_ms", t.lost.dependency,
+             "idle for others' work, as with equal ranks: the order's price");
+  v.required("exposed_transfer_ms", t.lost.exposed_transfer, "idle for a transfer to come");
+  v.required("blocked_send_ms", t.lost.blocked_send, "idle for a transfer to be over");
+  v.required("memory_ms", t.lost.memory, "idle for a transfer that lacked a slot");
+  v.required("barrier_ms", t.lost.barrier, "idle in a collective");
+}
+
+struct Explanation {
+  Seconds step;  ///< the plan's, as all changes are shares of
+  std::vector<CutExplanation> cuts;
+  int cuts_left_out = 0;         ///< for want of budget: those beside the stages with least to do
+  std::vector<ChainPart> chain;  ///< largest first
+  std::optional<RankTime> rank;  ///< none for programs that are too long to follow
+  std::vector<Tenth> tenths;     ///< of the stages with most on the chain, and of every level
+  std::vector<WhatIf> what_if;
+};
+
+template <class V>
+void describe(V& v, Explanation& e) {
+  v.required("step_ms", e.step, "of the plan");
+  v.required("cuts", e.cuts, "each with what moving it by a layer does");
+  v.optional("cuts_left_out", e.cuts_left_out, "for want of budget");
+  v.required(
+      "chain", e.chain,
+      "what the step consists of, one thing after the other; asynchronous: the mean step of a segment");
+  v.optional("rank", e.rank, "what the mean rank does meanwhile; absent: too long a program");
+  v.required("tenths", e.tenths, "a tenth faster each, the plan as it is");
+  v.required("what_if", e.what_if, "planned again");
+}
+
+struct ExplainRequest {
+  const PlanRequest& plan;  ///< that `result` is the answer to
+  /// Which what-if is being planned; may be empty.
+  std::function<void(const std::string& what, int tried, int all)> progress{};
+};
+
+/// Takes about as long as planning did: the budget of the request, once more, is shared by all questions.
+[[nodiscard]] Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
+                                  const ExplainRequest& request);
+
+}  // namespace stagecraft

@@ -1,0 +1,81 @@
+#include "partitioner/graph/coarsening.h"
+
+#include "partitioner/graph/branches.h"
+#include "partitioner/graph/chain.h"
+#include "schedules/base/error.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// So much fewer runs each time.
+constexpr double kFewer = 0.8;
+
+Blocks single_row(const std::vector<int>& order) {
+  Blocks row;
+  for (const int node : order) row.push_back({node});
+  return row;
+}
+
+/// Chains behind forks as blocks, in a row.
+Blocks branch_row(const LayerGraph& graph) {
+  CompressedGraph compressed = compress_branches(graph);
+  Blocks row;
+  for (const int block : narrow_order(compressed.graph)) {
+    row.push_back(std::move(compressed.members[static_cast<std::size_t>(block)]));
+  }
+  return row;
+}
+
+}  // namespace
+
+Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count) {
+  double work = 0;
+  for (const LayerNode& node : graph.nodes) work += node.compute().value;
+  const auto size_of = [&](const std::vector<int>& nodes) {  // all together 1
+    double part = 0;
+    for (const int node : nodes) part += graph.nodes[static_cast<std::size_t>(node)].compute().value;
+    const double share = static_cast<double>(nodes.size()) / static_cast<double>(graph.nodes.size());
+    return work > 0 ? (part / work + share) / 2 : share;
+  };
+  // Two neighbouring runs have together more than what one may have.
+  const double most = 2.0 / static_cast<double>(count + 1);
+  Blocks runs;
+  double size = 0;
+  for (const std::vector<int>& nodes : row) {
+    const double own = size_of(nodes);
+    if (runs.empty() || size + own > most) {
+      runs.emplace_back();
+      size = 0;
+    }
+    runs.back().insert(runs.back().end(), nodes.begin(), nodes.end());
+    size += own;
+  }
+  return runs;
+}
+
+Coarsened coarsen(const LayerGraph& graph, const DownsetLimits& limits) {
+  Coarsened coarsened;
+  const auto take = [&](Blocks blocks) {
+    if (blocks.size() > kMostBlocks) return false;
+    std::optional<Downsets> found = Downsets::of(graph, blocks, limits);
+    if (!found) return false;
+    coarsened.coarser = blocks.size() < graph.nodes.size();
+    coarsened.blocks = std::move(blocks);
+    coarsened.downsets = std::move(*found);
+    return true;
+  };
+  if (take(single_row(narrow_order(graph)))) return coarsened;
+  const Blocks row = branch_row(graph);
+  if (row.size() < graph.nodes.size() && take(row)) return coarsened;
+  for (std::size_t count = std::min(row.size(), kMostBlocks);;
+       count = static_cast<std::size_t>(kFewer * static_cast<double>(count))) {
+    // One run is two downsets, and one step between them.
+    if (take(runs_of(graph, row, std::max<std::size_t>(count, 1)))) return coarsened;
+    STAGECRAFT_CHECK(count > 1, "limits allow two downsets");
+  }
+}
+
+}  // namespace stagecraft

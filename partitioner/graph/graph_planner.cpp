@@ -1,0 +1,239 @@
+#include "partitioner/graph/graph_planner.h"
+
+#include "partitioner/graph/chain.h"
+#include "partitioner/graph/coarsening.h"
+#include "partitioner/graph/graph_search.h"
+#include "partitioner/planning/occupancy.h"
+#include "schedules/base/error.h"
+#include "schedules/collectives.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+/// Steps of downsets gone over, times stages: some seconds.
+constexpr std::int64_t kSearchWork = 1'500'000'000;
+/// Rows that are planned, best candidates first.
+constexpr std::size_t kMostRows = 4;
+/// Of the work, or the time, for cuts: what the first row gets and the best one, and other rows.
+constexpr int kRowShare = 2;
+constexpr int kCandidateShare = 16;
+
+/// One row of the graph.
+struct Row {
+  std::vector<std::vector<int>> layers;
+  Profile profile;
+};
+
+/// The steady-state bottleneck of a plan: of any stage, its all-reduce included, and any boundary.
+double bottleneck_of(const Plan& plan) {
+  const CostTable& costs = *plan.costs;
+  const Placement placement = plan.placement();
+  double most = 0;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCosts& stage = costs.stages[s];
+    std::vector<Rank> members = placement.ranks[s];
+    std::sort(members.begin(), members.end());
+    double seconds = (stage.forward + stage.backward_input + stage.backward_weight).value /
+                     planning::stage_speed(members, costs.speed);
+    if (members.size() > 1) {
+      seconds += all_reduce(costs.network, members, stage.parameters).time().value / plan.micro_batches;
+    }
+    most = std::max(most, seconds);
+    if (s == 0) continue;
+    const planning::BoundaryOccupancy boundary(costs.network, placement.ranks[s - 1], placement.ranks[s]);
+    most = std::max(most, boundary.seconds(stage.input));
+  }
+  return most;
+}
+
+class GraphPlanner {
+ public:
+  GraphPlanner(const LayerGraph& graph, const std::string& model, const Cluster& cluster,
+               const PlanRequest& request)
+      : planned_(without_dropped(graph)),
+        model_(model),
+        cluster_(cluster),
+        request_(request),
+        schedule_(find_schedule(request.schedule.name)) {
+    if (planned_.graph.nodes.empty()) {
+      throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
+    }
+  }
+
+  GraphPlan run() {
+    if (!request_.cuts.empty()) return finished(row_of({}), std::nullopt);
+    const Coarsened coarsened = coarsen(planned_.graph);
+    blocks_ = &coarsened.blocks;
+    proof_.nodes = planned_.graph.nodes.size();
+    proof_.blocks = coarsened.blocks.size();
+    proof_.downsets = coarsened.downsets.size();
+    proof_.step = schedule_.synchronous;
+    plan_row(row_of({}), shared(kRowShare));
+    proof_.row = Seconds{best_ ? value_of(best_->best.plan) : 0};
+    const GraphSearchResult found = search(coarsened.downsets);
+    std::set<NestedCuts> seen;
+    for (std::size_t n = 0; n < std::min(kMostRows, found.found.size()); ++n) {
+      const GraphCandidate& candidate = found.found[n];
+      if (!seen.insert(candidate.cuts).second) continue;
+      PlanRequest only = shared(kCandidateShare);
+      only.stages = candidate.layout.stages();
+      if (candidate.layout.replicated()) {
+        only.widths = candidate.layout.widths;
+      } else {
+        only.replicate = false;
+      }
+      const std::vector<int> stage = stages_of(coarsened.downsets, candidate.cuts);
+      Row row = row_of(stage);
+      // The stages that were found, then whatever the row has that is better.
+      PlanRequest exactly = only;
+      exactly.cuts = cuts_of(row, stage);
+      if (!exactly.cuts.empty()) plan_row(row, exactly);
+      plan_row(std::move(row), only);
+    }
+    if (!best_) throw RefusedError(refused_);
+    if (best_row_ > 0) add_runners_up();
+    proof_.value = Seconds{value_of(best_->best.plan)};
+    double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
+    if (!coarsened.coarser) bound = std::max(bound, found.bound);
+    // A chain has no other cuts than those of its row, where memory counts as well.
+    if (proof_.is_chain() && best_->proof) bound = std::max(bound, best_->proof->bound.value);
+    proof_.bound = std::min(proof_.value, Seconds{bound});
+    proof_.whole_family = found.whole_family;
+    return finished(std::move(rows_[best_row_]), std::move(best_));
+  }
+
+ private:
+  [[nodiscard]] double value_of(const Plan& plan) const {
+    return schedule_.synchronous ? plan.predicted->step.value : bottleneck_of(plan);
+  }
+
+  /// The request with a part of its budget.
+  [[nodiscard]] PlanRequest shared(int share) const {
+    PlanRequest request = request_;
+    request.search.cut_work /= share;
+    request.search.work /= share;
+    if (request.search.time_limit) request.search.time_limit = *request.search.time_limit / share;
+    return request;
+  }
+
+  /// A row in which the nodes of one stage come before those of the next. `stage` may be empty.
+  [[nodiscard]] Row row_of(const std::vector<int>& stage) const {
+    Row row;
+    if (planned_.graph.nodes.size() <= kMostBlocks) {
+      for (const int node : narrow_order(planned_.graph, stage)) row.layers.push_back({node});
+    } else {
+      // Blocks are in an order along the edges, and lie in one stage each.
+      row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks;
+      if (!stage.empty()) {
+        std::stable_sort(row.layers.begin(), row.layers.end(), [&](const auto& a, const auto& b) {
+          return stage[static_cast<std::size_t>(a.front())] < stage[static_cast<std::size_t>(b.front())];
+        });
+      }
+    }
+    row.profile = chain_profile(planned_, row.layers, request_.micro_batch_size);
+    row.profile.model = model_;
+    return row;
+  }
+
+  [[nodiscard]] std::vector<int> stages_of(const Downsets& downsets, const NestedCuts& cuts) const {
+    std::vector<int> stage(planned_.graph.nodes.size(), static_cast<int>(cuts.size()));
+    for (std::size_t s = cuts.size(); s-- > 0;) {
+      for (const int node : downsets.nodes(cuts[s])) {
+        stage[static_cast<std::size_t>(node)] = static_cast<int>(s);
+      }
+    }
+    return stage;
+  }
+
+  /// The first layers of stages 1, 2, ...
+  [[nodiscard]] static std::vector<int> cuts_of(const Row& row, const std::vector<int>& stage) {
+    const auto at = [&](std::size_t layer) {
+      return stage[static_cast<std::size_t>(row.layers[layer].front())];
+    };
+    std::vector<int> cuts;
+    for (std::size_t layer = 1; layer < row.layers.size(); ++layer) {
+      if (at(layer) != at(layer - 1)) cuts.push_back(static_cast<int>(layer));
+    }
+    return cuts;
+  }
+
+  /// Keeps the plan if it is better than the best so far.
+  void plan_row(Row row, const PlanRequest& request) {
+    try {
+      PlanResult result = make_plan(row.profile, cluster_, request);
+      rows_.push_back(std::move(row));
+      const Plan& plan = result.best.plan;
+      if (best_ && !(plan.predicted->step < best_->best.plan.predicted->step)) return;
+      best_ = std::move(result);
+      best_row_ = rows_.size() - 1;
+    } catch (const RefusedError& error) {
+      if (refused_.empty()) refused_ = error.what();
+      rows_.push_back(std::move(row));
+    }
+  }
+
+  /// What else the best row has to offer, and the plan again if that is better still.
+  void add_runners_up() {
+    PlanResult all = make_plan(rows_[best_row_].profile, cluster_, shared(kRowShare));
+    if (!(best_->best.plan.predicted->step < all.best.plan.predicted->step)) {
+      best_ = std::move(all);
+      return;
+    }
+    best_->others = std::move(all.others);
+    best_->others.insert(best_->others.begin(), std::move(all.best));
+    best_->infeasible = std::move(all.infeasible);
+    best_->proof.reset();
+  }
+
+  [[nodiscard]] GraphSearchResult search(const Downsets& downsets) const {
+    PlanRequest request = request_;
+    if (schedule_.searched) {
+      // Cuts for it are those of another schedule; what it may take less is in no bound of that one.
+      request.schedule = {};
+      request.replicate = false;
+      request.virtual_stages.reset();
+    }
+    const double to_beat = best_ && schedule_.synchronous && !schedule_.searched
+                               ? best_->best.plan.predicted->step.value
+                               : kInfinite;
+    GraphSearchResult found = GraphSearch(downsets, cluster_, request).run(to_beat, kSearchWork);
+    if (schedule_.searched) found.bound = 0;
+    return found;
+  }
+
+  GraphPlan finished(Row row, std::optional<PlanResult> result) {
+    if (!result) result = make_plan(row.profile, cluster_, request_);
+    for (auto& layer : row.layers) {
+      for (int& node : layer) node = planned_.original[static_cast<std::size_t>(node)];
+    }
+    return {std::move(row.profile), std::move(row.layers), std::move(*result), proof_};
+  }
+
+  const Planned planned_;
+  const std::string& model_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  const Schedule& schedule_;
+  const Blocks* blocks_ = nullptr;
+  std::vector<Row> rows_;  // that were planned
+  std::optional<PlanResult> best_;
+  std::size_t best_row_ = 0;
+  std::string refused_;  // why the first row has no plan
+  GraphProof proof_;
+};
+
+}  // namespace
+
+GraphPlan plan_graph(const LayerGraph& graph, const std::string& model, const Cluster& cluster,
+                     const PlanRequest& request) {
+  return GraphPlanner(graph, model, cluster, request).run();
+}
+
+}  // namespace stagecraft

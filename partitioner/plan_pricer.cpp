@@ -1,0 +1,154 @@
+#include "partitioner/plan_pricer.h"
+
+#include "schedules/checker.h"
+#include "schedules/collectives.h"
+#include "schedules/lowering.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace stagecraft {
+namespace {
+
+/// Adds up what a chain meets more than once.
+class Parts {
+ public:
+  void add(ChainPart::Kind kind, std::optional<StageId> stage, std::optional<int> level, Seconds seconds) {
+    if (seconds > Seconds{}) sums_[{kind, stage, level}] += seconds;
+  }
+  [[nodiscard]] std::vector<ChainPart> largest_first(double share) const {
+    std::vector<ChainPart> parts;
+    for (const auto& [what, seconds] : sums_) {
+      const auto& [kind, stage, level] = what;
+      parts.push_back({kind, stage, level, seconds * share});
+    }
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const ChainPart& a, const ChainPart& b) { return a.seconds > b.seconds; });
+    return parts;
+  }
+
+ private:
+  std::map<std::tuple<ChainPart::Kind, std::optional<StageId>, std::optional<int>>, Seconds> sums_;
+};
+
+void add_computing(const CriticalPath::Computing& c, const CostTable& costs, Parts& parts) {
+  const StageCosts& stage = costs.stages[c.stage.index()];
+  const double speed = costs.speed_of(c.rank);
+  parts.add(ChainPart::Kind::compute, c.stage, {},
+            (stage.forward * c.all_forwards() + stage.backward_input * (c.backwards + c.input_parts) +
+             stage.backward_weight * (c.backwards + c.weight_parts)) /
+                speed);
+  parts.add(ChainPart::Kind::optimizer, c.stage, {}, stage.step * c.steps / speed);
+}
+
+void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& parts) {
+  const StageId later = std::max(m.from, m.to);
+  const Bytes bytes = m.payload == Payload::loss ? costs.loss : costs.stages[later.index()].input;
+  const Network::Path path = costs.network.path(m.sender, m.receiver);
+  parts.add(ChainPart::Kind::link, later, static_cast<int>(path.level), path.link.time(bytes) * m.transfers);
+}
+
+void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const Placement& placement,
+                 Parts& parts) {
+  std::vector<Rank> members;
+  if (m.stage.valid()) {
+    members = placement.ranks[m.stage.index()];
+    std::sort(members.begin(), members.end());
+    const Bytes bytes = costs.stages[m.stage.index()].parameters;
+    parts.add(ChainPart::Kind::reduction, m.stage, {},
+              all_reduce(costs.network, members, bytes).time() * m.times);
+    return;
+  }
+  for (int r = 0; r < placement.world(); ++r) members.emplace_back(r);
+  parts.add(ChainPart::Kind::agreement, {}, {}, agreement_time(costs.network, members) * m.times);
+}
+
+}  // namespace
+
+PlanPricer::PlanPricer(const Plan& plan)
+    : plan_(plan), made_anew_(find_schedule(plan.schedule.name).orders_by_time && !plan.program) {
+  STAGECRAFT_CHECK(plan.costs, "a plan without costs cannot be priced");
+  make();
+}
+
+void PlanPricer::make() {
+  programs_.clear();
+  const Schedule& schedule = find_schedule(plan_.schedule.name);
+  std::vector<int> groups =
+      segment_groups(schedule, static_cast<int>(plan_.stages.size()), plan_.micro_batches);
+  programs_.emplace_back(lower(plan_program(plan_, groups)));
+  if (schedule.synchronous) return;
+  groups.insert(groups.end(), groups.begin(), groups.end());
+  programs_.emplace_back(lower(plan_program(plan_, groups)));
+}
+
+void PlanPricer::take(const CostTable& costs) {
+  if (!made_anew_) return;
+  plan_.costs = costs;
+  make();
+}
+
+Seconds PlanPricer::step(const CostTable& costs) {
+  take(costs);
+  const Seconds whole = programs_.back().simulator.run(costs).makespan;
+  if (programs_.size() == 1) return whole;
+  const Seconds shorter = programs_.front().simulator.run(costs).makespan;
+  return (whole - shorter) / static_cast<double>(programs_.front().program.groups());
+}
+
+std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
+  take(costs);
+  std::vector<Bytes> peaks;
+  for (const MemoryProof& rank : prove(programs_.back().program, &costs).memory) peaks.push_back(rank.peak);
+  return peaks;
+}
+
+std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
+  take(costs);
+  Priced& priced = programs_.back();
+  const CriticalPath path = priced.simulator.critical_path(costs);
+  Parts parts;
+  for (const CriticalPath::Computing& c : path.computing) add_computing(c, costs, parts);
+  for (const CriticalPath::Moving& m : path.moving) add_moving(m, costs, parts);
+  for (const CriticalPath::Meeting& m : path.meeting) {
+    add_meeting(m, costs, priced.program.placement, parts);
+  }
+  // Less than this is rounding.
+  const Seconds makespan = priced.simulator.run(costs).makespan;
+  const Seconds queued = makespan - path.length;
+  if (queued > makespan * 1e-9) parts.add(ChainPart::Kind::cards, {}, {}, queued);
+  return parts.largest_first(1 / groups());
+}
+
+LostTime PlanPricer::lost(const CostTable& costs) {
+  take(costs);
+  const std::vector<LostTime> ranks = programs_.back().simulator.lost_time(costs);
+  LostTime mean;
+  const double share = 1 / groups() / static_cast<double>(ranks.size());
+  for (const LostTime& rank : ranks) {
+    mean.imbalance += rank.imbalance * share;
+    mean.dependency += rank.dependency * share;
+    mean.exposed_transfer += rank.exposed_transfer * share;
+    mean.blocked_send += rank.blocked_send * share;
+    mean.memory += rank.memory * share;
+    mean.barrier += rank.barrier * share;
+  }
+  return mean;
+}
+
+Seconds PlanPricer::busy(const CostTable& costs) {
+  take(costs);
+  const Simulation& simulation = programs_.back().simulator.run(costs);
+  Seconds busy;
+  for (const RankTimes& rank : simulation.ranks) busy += rank.busy();
+  return busy / groups() / static_cast<double>(simulation.ranks.size());
+}
+
+std::size_t PlanPricer::actions() const {
+  std::size_t actions = 0;
+  for (const Priced& priced : programs_) actions += priced.simulator.actions();
+  return actions;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,86 @@
+#pragma once
+
+// A plan's own program, priced again with other costs: what a step would take if stages or links were others
+// while the order stayed. Where the order follows the costs (Schedule::orders_by_time), and the plan carries
+// none of its own, the program is made again each time.
+
+#include "partitioner/plan.h"
+#include "schedules/simulator.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// A part of a program's longest chain, a step.
+struct ChainPart {
+  enum class Kind : std::uint8_t { compute, optimizer, link, reduction, agreement, cards };
+  Kind kind = Kind::compute;
+  std::optional<StageId> stage;  ///< whose it is; of a link the later one; none: an agreement or cards
+  std::optional<int> level;      ///< of a link: in the network, innermost 0
+  Seconds seconds;               ///< on the chain
+
+  [[nodiscard]] bool same_thing(const ChainPart& other) const {
+    return kind == other.kind && stage == other.stage && level == other.level;
+  }
+};
+
+template <>
+struct EnumNames<ChainPart::Kind> {
+  static constexpr std::array values{
+      std::pair{ChainPart::Kind::compute, "compute"},     std::pair{ChainPart::Kind::optimizer, "optimizer"},
+      std::pair{ChainPart::Kind::link, "link"},           std::pair{ChainPart::Kind::reduction, "reduction"},
+      std::pair{ChainPart::Kind::agreement, "agreement"}, std::pair{ChainPart::Kind::cards, "cards"}};
+};
+
+template <class V>
+void describe(V& v, ChainPart& p) {
+  v.required("kind", p.kind,
+             "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
+             "all-reduce of a "
+             "stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
+  v.optional("stage", p.stage, "whose it is");
+  v.optional("level", p.level, "of a link: which of the cluster's levels, innermost 0");
+  v.required("ms", p.seconds, "on the chain, a step");
+}
+
+class PlanPricer {
+ public:
+  /// Requires costs and that the checker accepts the plan, memory apart.
+  explicit PlanPricer(const Plan& plan);
+
+  /// Of one step; asynchronous: of the steady state, as predict() has it.
+  [[nodiscard]] Seconds step(const CostTable& costs);
+  /// The proven peak a rank.
+  [[nodiscard]] std::vector<Bytes> memory(const CostTable& costs);
+  /// What the makespan is made of, largest first; asynchronous: a step's share of a whole segment.
+  [[nodiscard]] std::vector<ChainPart> chain(const CostTable& costs);
+  /// The mean rank's share of a step (asynchronous: of a segment) by what it is idle for.
+  [[nodiscard]] LostTime lost(const CostTable& costs);
+  /// Computing, of the mean rank, likewise.
+  [[nodiscard]] Seconds busy(const CostTable& costs);
+
+  /// Actions that are simulated for a step's price.
+  [[nodiscard]] std::size_t actions() const;
+  /// Whether the program is made again for every price.
+  [[nodiscard]] bool made_anew() const { return made_anew_; }
+
+ private:
+  struct Priced {
+    LoweredProgram program;
+    Simulator simulator;
+    explicit Priced(LoweredProgram lowered) : program(std::move(lowered)), simulator(program) {}
+  };
+  void make();
+  void take(const CostTable& costs);
+  [[nodiscard]] double groups() const { return static_cast<double>(programs_.back().program.groups()); }
+
+  Plan plan_;
+  bool made_anew_;
+  std::list<Priced> programs_;  ///< one; asynchronous: one with twice as many groups behind it
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,233 @@
+#include "partitioner/what_if.h"
+
+#include "partitioner/plan_pricer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// Cuts of a plan in words.
+constexpr std::size_t kMostShown = 15;
+
+/// A change with all that is planned for it.
+struct Question {
+  WhatIf answer;
+  Cluster cluster;
+  PlanRequest request;
+  bool same_plan_runs = false;
+};
+
+class Questions {
+ public:
+  Questions(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
+      : profile_(profile), cluster_(cluster), request_(request) {}
+
+  std::vector<Question> all(const Plan& present, bool memory_binds) {
+    devices();
+    if (memory_binds) memory(present);
+    for (std::size_t level = 0; level < cluster_.levels.size(); ++level) links(level);
+    micro_batches();
+    return std::move(questions_);
+  }
+
+ private:
+  Question& ask(WhatIf::Kind kind, std::optional<std::size_t> level, Cluster cluster, PlanRequest request,
+                bool same_plan_runs) {
+    WhatIf answer;
+    answer.kind = kind;
+    if (level) answer.level = static_cast<int>(*level);
+    return questions_.emplace_back(
+        Question{std::move(answer), std::move(cluster), std::move(request), same_plan_runs});
+  }
+
+  /// Children of the level, and devices in each.
+  [[nodiscard]] std::pair<int, int> size_of(std::size_t level) const {
+    int inside = 1;
+    for (std::size_t l = 0; l < level; ++l) inside *= cluster_.levels[l].count;
+    return {cluster_.levels[level].count, inside};
+  }
+
+  void devices() {
+    // What has one child only is no level to people.
+    std::vector<std::size_t> several;
+    for (std::size_t l = 0; l < cluster_.levels.size(); ++l) {
+      if (cluster_.levels[l].count > 1) several.push_back(l);
+    }
+    const std::size_t outermost = several.empty() ? 0 : several.back();
+    const std::size_t innermost = several.empty() ? 0 : several.front();
+    ask(WhatIf::Kind::more_devices, outermost, with_one_more(outermost), request_, true);
+    if (innermost != outermost) {
+      ask(WhatIf::Kind::more_devices, innermost, with_one_more(innermost), request_, true);
+    }
+    if (!several.empty()) {
+      ask(WhatIf::Kind::fewer_devices, outermost, with_one_less(outermost), request_, false);
+    }
+  }
+
+  [[nodiscard]] Cluster with_one_more(std::size_t level) const {
+    Cluster cluster = cluster_;
+    const auto [count, inside] = size_of(level);
+    ++cluster.levels[level].count;
+    if (cluster_.speed.empty()) return cluster;
+    // Behind the children of every node of the level comes a new one.
+    cluster.speed.clear();
+    const int node = count * inside;
+    for (int d = 0; d < cluster_.devices(); ++d) {
+      cluster.speed.push_back(cluster_.speed[static_cast<std::size_t>(d)]);
+      if ((d + 1) % node == 0)
+        cluster.speed.insert(cluster.speed.end(), static_cast<std::size_t>(inside), 1.0);
+    }
+    return cluster;
+  }
+
+  /// Of the outermost level with several children, so that there is one node of it.
+  [[nodiscard]] Cluster with_one_less(std::size_t level) const {
+    Cluster cluster = cluster_;
+    const auto [count, inside] = size_of(level);
+    --cluster.levels[level].count;
+    if (cluster_.speed.empty()) return cluster;
+    const auto speed_of = [&, inside = inside](int child) {
+      double sum = 0;
+      for (int d = child * inside; d < (child + 1) * inside; ++d) {
+        sum += cluster_.speed[static_cast<std::size_t>(d)];
+      }
+      return sum;
+    };
+    int slowest = 0;
+    for (int child = 1; child < count; ++child) {
+      if (speed_of(child) <= speed_of(slowest)) slowest = child;
+    }
+    const auto first = cluster.speed.begin() + slowest * inside;
+    cluster.speed.erase(first, first + inside);
+    return cluster;
+  }
+
+  void memory(const Plan& present) {
+    if (request_.recompute) {
+      PlanRequest chosen = request_;
+      chosen.recompute = std::nullopt;
+      ask(WhatIf::Kind::chosen_recompute, {}, cluster_, chosen, true);
+    }
+    Cluster larger = cluster_;
+    larger.memory = *cluster_.memory * 2;
+    ask(WhatIf::Kind::more_memory, {}, larger, request_, true);
+    if (!any_recompute(present.recompute())) return;
+    PlanRequest kept = request_;
+    kept.recompute = Recompute::none;
+    ask(WhatIf::Kind::no_recompute, {}, larger, kept, true);
+  }
+
+  void links(std::size_t level) {
+    if (cluster_.levels[level].count < 2) return;
+    Cluster faster = cluster_;
+    Link& link = faster.levels[level].link;
+    link.latency = link.latency / 2;
+    link.bytes_per_second *= 2;
+    ask(WhatIf::Kind::faster_links, level, std::move(faster), request_, true);
+  }
+
+  void micro_batches() {
+    const auto measured = [&](std::int64_t size) {
+      return std::any_of(profile_.measurements.begin(), profile_.measurements.end(),
+                         [&](const Measurement& m) { return m.micro_batch == size; });
+    };
+    const std::int64_t size = request_.micro_batch_size;
+    PlanRequest other = request_;
+    if (size % 2 == 0 && measured(size / 2) && request_.micro_batches <= kMostMicroBatches / 2) {
+      other.micro_batch_size = size / 2;
+      other.micro_batches = request_.micro_batches * 2;
+      ask(WhatIf::Kind::more_micro_batches, {}, cluster_, other, false);
+    }
+    if (request_.micro_batches % 2 == 0 && measured(size * 2)) {
+      other.micro_batch_size = size * 2;
+      other.micro_batches = request_.micro_batches / 2;
+      ask(WhatIf::Kind::fewer_micro_batches, {}, cluster_, other, false);
+    }
+  }
+
+  const Profile& profile_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  std::vector<Question> questions_;
+};
+
+void share_budget(SearchBudget& search, std::size_t questions) {
+  const auto parts = static_cast<std::int64_t>(questions);
+  search.work /= parts;
+  search.cut_work /= parts;
+  if (search.time_limit) search.time_limit = *search.time_limit / static_cast<double>(parts);
+}
+
+/// The present plan on the question's cluster; it leaves devices alone that are not there now.
+Seconds same_plan(PlanPricer& pricer, const Plan& present, const Question& question) {
+  if (question.answer.kind != WhatIf::Kind::faster_links) return present.predicted->step;
+  CostTable costs = *present.costs;
+  costs.network = question.cluster.network();
+  return pricer.step(costs);
+}
+
+/// With the cuts, where they are few enough to read.
+std::string words(const PlanCandidate& candidate, const Plan& present) {
+  const Plan& plan = candidate.plan;
+  std::vector<int> cuts;
+  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
+  const bool same = plan.placement() == present.placement() && plan.recompute() == present.recompute() &&
+                    std::equal(plan.stages.begin(), plan.stages.end(), present.stages.begin(),
+                               [](const StagePlan& a, const StagePlan& b) {
+                                 return a.first_layer == b.first_layer && a.last_layer == b.last_layer;
+                               });
+  if (same) return "";
+  return fmt::format(
+      "{} stage{}, {}{}{}", plan.stages.size(), plan.stages.size() == 1 ? "" : "s", candidate.placement,
+      cuts.empty() || cuts.size() > kMostShown ? "" : fmt::format(", cuts {}", fmt::join(cuts, ",")),
+      recompute_words(plan.recompute()));
+}
+
+}  // namespace
+
+std::vector<WhatIf> what_if(
+    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
+    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress) {
+  std::vector<Question> questions =
+      Questions(profile, cluster, request).all(present, memory_binds && cluster.memory);
+  PlanPricer pricer(present);
+  const Seconds now = present.predicted->step;
+  std::vector<WhatIf> answers;
+  for (Question& question : questions) {
+    WhatIf& answer = question.answer;
+    if (progress) {
+      progress(enum_name(answer.kind), static_cast<int>(answers.size()), static_cast<int>(questions.size()));
+    }
+    for (const NetworkLevel& level : question.cluster.levels) answer.counts.push_back(level.count);
+    answer.memory = question.cluster.memory;
+    answer.micro_batches = question.request.micro_batches;
+    answer.micro_batch_size = question.request.micro_batch_size;
+    if (question.same_plan_runs) answer.as_it_is = same_plan(pricer, present, question);
+    share_budget(question.request.search, questions.size());
+    try {
+      const PlanResult result = make_plan(profile, question.cluster, question.request);
+      answer.step = result.best.plan.predicted->step;
+      answer.plan = words(result.best, present);
+    } catch (const InputError& error) {
+      answer.refused = error.what();
+    } catch (const RefusedError& error) {
+      answer.refused = error.what();
+    }
+    if (answer.as_it_is && (!answer.step || *answer.as_it_is < *answer.step)) {
+      answer.step = answer.as_it_is;
+      answer.plan.clear();
+      answer.refused.clear();
+    }
+    if (answer.step && now > Seconds{}) answer.change = *answer.step / now - 1;
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,81 @@
+#pragma once
+
+// What would another cluster or another split of the batch bring? Each question is planned again.
+
+#include "partitioner/cluster.h"
+#include "partitioner/planner.h"
+#include "partitioner/profile.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// One change, and the best plan with it.
+struct WhatIf {
+  enum class Kind : std::uint8_t {
+    /// One child more of a level. Clusters are rectangular, so of several levels the outermost gets one more
+    /// (a machine of all its devices), and as another question the innermost (a device in every machine).
+    /// New devices have speed 1.
+    more_devices,
+    fewer_devices,  ///< one child less of the outermost level with several: the slowest, of equals the last
+    more_memory,    ///< twice as much a device; asked where memory binds
+    no_recompute,   ///< twice as much, and nothing is recomputed
+    chosen_recompute,     ///< each stage recomputes what it needs to fit; asked where memory binds
+    faster_links,         ///< of one level: half the latency, twice the bandwidth
+    more_micro_batches,   ///< twice as many of half the size
+    fewer_micro_batches,  ///< half as many of twice the size
+  };
+  Kind kind = Kind::more_devices;
+  std::optional<int> level;  ///< of the cluster, innermost 0, where the change is there
+  // With the change:
+  std::vector<int> counts;  ///< of the levels, innermost first
+  std::optional<Bytes> memory;
+  int micro_batches = 1;
+  std::int64_t micro_batch_size = 1;
+
+  /// The present plan's step with the change; it leaves new devices alone. None: it cannot be run then.
+  std::optional<Seconds> as_it_is;
+  std::optional<Seconds> step;  ///< of the best plan; none: there is none
+  double change = 0;            ///< of the step, as a share of the present one
+  std::string plan;             ///< "4 stages, 2-1-1-1, cuts 2,4,6"; empty: the present one stays best
+  std::string refused;          ///< why there is no plan
+};
+
+template <>
+struct EnumNames<WhatIf::Kind> {
+  static constexpr std::array values{std::pair{WhatIf::Kind::more_devices, "more_devices"},
+                                     std::pair{WhatIf::Kind::fewer_devices, "fewer_devices"},
+                                     std::pair{WhatIf::Kind::more_memory, "more_memory"},
+                                     std::pair{WhatIf::Kind::no_recompute, "no_recompute"},
+                                     std::pair{WhatIf::Kind::chosen_recompute, "chosen_recompute"},
+                                     std::pair{WhatIf::Kind::faster_links, "faster_links"},
+                                     std::pair{WhatIf::Kind::more_micro_batches, "more_micro_batches"},
+                                     std::pair{WhatIf::Kind::fewer_micro_batches, "fewer_micro_batches"}};
+};
+
+template <class V>
+void describe(V& v, WhatIf& w) {
+  v.required("change", w.kind, "what is other than now");
+  v.optional("level", w.level, "of the cluster's levels, innermost 0");
+  v.required("counts", w.counts, "of the levels then, innermost first");
+  v.optional("memory_bytes", w.memory, "a device then");
+  v.required("micro_batches", w.micro_batches, "then");
+  v.required("micro_batch_size", w.micro_batch_size, "then");
+  v.optional("as_it_is_ms", w.as_it_is, "the present plan's step then; absent: it cannot be run");
+  v.optional("step_ms", w.step, "the best plan's; absent: there is none");
+  v.required("step_change", w.change, "of the step, as a share of the present one");
+  v.required("plan", w.plan, "in words; empty: the present one");
+  v.optional("refused", w.refused, "why there is no plan");
+}
+
+/// All that apply. Steps are never above those of the present plan as it is. Each gets an equal part of the
+/// request's budget. `memory_binds` says whether more memory is asked for.
+[[nodiscard]] std::vector<WhatIf> what_if(
+    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
+    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress = {});
+
+}  // namespace stagecraft
