@@ -33,9 +33,10 @@ std::vector<Rank> members_of(const Collective& collective, const Placement& whol
 /// The ranks that a route is between, of the program or of what it is a part of.
 std::pair<Rank, Rank> ends_of(const Route& route, const PartOf* part_of) {
   if (part_of == nullptr) return {route.sender, route.receiver};
-  const Rank receiver = route.payload == Payload::loss ? part_of->whole.ranks.front().front()
-                                                       : part_of->ranks[route.receiver.index()];
-  return {part_of->ranks[route.sender.index()], receiver};
+  const Rank sender = part_of->ranks[route.sender.index()];
+  // Another pipeline's loss goes elsewhere, beside its gradients: here it takes no time.
+  if (route.payload == Payload::loss) return {sender, sender};
+  return {sender, part_of->ranks[route.receiver.index()]};
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
     const auto [sender, receiver] = ends_of(r, part_of);
     route[i] =
         sender == receiver
-            ? 0  // a loss that is already where it goes
+            ? 0
             : costs.network.between(sender, receiver).time(payload_bytes(costs, r.payload, r.to)).value;
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
