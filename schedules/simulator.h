@@ -113,7 +113,7 @@ class Simulator {
   /// `program` must be accepted by the checker and outlive the simulator; one that deadlocks throws
   /// RefusedError.
   explicit Simulator(const LoweredProgram& program);
-  /// Costs are then those of the whole. A loss goes to where the whole's goes.
+  /// Costs are then those of the whole. Losses take no time.
   Simulator(const LoweredProgram& program, PartOf part);
   ~Simulator();
   Simulator(Simulator&&) noexcept;

@@ -42,7 +42,9 @@ ClassSearch::ClassSearch(PlanningRun& run)
                .devices = run.cluster.devices(),
                .cuttable = run.maker.cuttable(),
                .micro_batches = run.request.micro_batches,
-               .split = run.maker.splits_backwards()}) {
+               .split = run.maker.splits_backwards(),
+               .repeated = allowed_settings(run.request.recompute).front()}),
+      least_memory_(allowed_settings(run.request.recompute).back()) {
   double fixed = 0;
   double kept = 0;
   for (const LayerProfile& layer : run.maker.measurement().layers) {
@@ -131,13 +133,9 @@ void ClassSearch::raise_by_order(Open open) {
   if (open.effort == kByOrder && !run_.schedule.orders_by_time) {
     const Layout one = straight_layout(PlacementKind::straight, 1, open.stages);
     const int count = (run_.request.micro_batches + open.width - 1) / open.width;
-    const auto program = [&](Recompute setting) {
-      const auto stages = static_cast<std::size_t>(open.stages);
-      return run_.schedule.generate(
-          run_.maker.schedule_request(one, {count}, RecomputeSettings(stages, setting)));
-    };
-    open.order = std::make_shared<Order>(Order{stage_orders(program(Recompute::none)),
-                                               residencies(program(run_.maker.least_memory_setting()))});
+    const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
+        one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
+    open.order = std::make_shared<Order>(Order{stage_orders(program), residencies(program)});
     run_.budget.take_program(count, open.stages);
   }
   const EqualStages::Fits fits =
@@ -177,18 +175,16 @@ void ClassSearch::open_layouts(const Open& open) {
 void ClassSearch::raise_layout(Open open) {
   const Layout& layout = *open.layout;
   const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
-  const EqualStages::Fits possible =
-      run_.maker.capacity()
-          ? [settings = run_.maker.settings(layout, run_.schedule, true)](
-                int stage, int first,
-                int last) { return settings.least(StageId{stage}, first, last).has_value(); }
-          : EqualStages::Fits{};
+  const StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/true);
+  const EqualStages::Fits possible = [&](int stage, int first, int last) {
+    return settings.least(StageId{stage}, first, last).has_value();
+  };
   EqualStages::Shape shape{.stages = open.stages,
                            .width = open.width,
                            .orders = open.order ? &open.order->stages : nullptr,
                            .placed = &placed};
   run_.budget.take(kBound * run_.chain.layers() + run_.cluster.devices());
-  if (possible) {
+  if (run_.maker.capacity()) {
     // What does not fit here is no bound's business, but nothing to begin with either.
     shape.fits = &possible;
     const EqualStages::Least begin = stages_.least(shape);

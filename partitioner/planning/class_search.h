@@ -66,6 +66,7 @@ class ClassSearch {
 
   PlanningRun& run_;
   EqualStages stages_;
+  Recompute least_memory_;
   std::vector<double> fixed_, kept_;  // bytes of the layers before, on a device and of each in flight
   std::vector<Open> open_;            // a heap
   std::vector<Found> found_;          // each better than the one before

@@ -70,15 +70,20 @@ double EqualStages::bound(const Shape& shape, int stage, int first, int last, do
   const double way = whole_ + (shape.stages - 1) * link_;
   const double after = chain.step(first, last) / speed + reduction(shape, stage, first, last);
   // What a rank does before the first backward has come, or after the last forward has left.
-  double more = (count - 1) * std::max(forward, backward);
+  // Forwards again: of all micro-batches, and of those whose backward is not the first.
+  const int last_too = problem_.repeated == Recompute::all ? 1 : 0;
+  const bool repeats = problem_.repeated != Recompute::none;
+  const double again = repeats ? (count - 1 + last_too) * forward : 0;
+  const double later = repeats ? std::max(0, count - 2 + last_too) * forward : 0;
+  double more = std::max((count - 1) * forward, (count - 1) * backward + later);
   if (shape.orders != nullptr) {
     const StageOrder& order = (*shape.orders)[static_cast<std::size_t>(stage)];
-    more = std::max({more, (count - 1) * backward + order.forwards_behind * forward,
+    more = std::max({more, (count - 1) * backward + later + order.forwards_behind * forward,
                      (count - 1) * forward + order.backwards_before * backward});
   }
   const double way_and_more = way + more;
-  return std::max({head + count * (forward + backward) + tail, head + count * own + after, way_and_more + end,
-                   way_and_more - back - stage * link_ / 2 + after});
+  return std::max({head + count * (forward + backward) + again + tail, head + count * own + again + after,
+                   way_and_more + end, way_and_more - back - stage * link_ / 2 + after});
 }
 
 int EqualStages::furthest(const Shape& shape, int stage, int first, double seconds, double end) const {

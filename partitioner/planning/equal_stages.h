@@ -18,6 +18,7 @@
 #include "partitioner/planning/step_bound.h"
 #include "schedules/costs.h"
 #include "schedules/program.h"
+#include "schedules/recompute.h"
 
 #include <functional>
 #include <optional>
@@ -34,6 +35,8 @@ struct EqualStagesProblem {
   int cuttable = 1;  ///< cuts lie before layers 1 to `cuttable` - 1
   int micro_batches = 1;
   bool split = true;  ///< whether a backward may be in two parts
+  /// What every stage repeats at least, each directly before its backward.
+  Recompute repeated = Recompute::none;
 };
 
 /// In what order the busiest replica of a stage computes.

@@ -33,17 +33,17 @@ struct ProgramPricer::Made {
   Made& operator=(const Made&) = delete;
   Made(LoweredProgram lowered, RecomputeSettings of)
       : settings(std::move(of)), program(std::move(lowered)), simulator(program) {}
-  Made(LoweredProgram lowered, RecomputeSettings of, PartOf whole)
+  Made(LoweredProgram lowered, RecomputeSettings of, PartOf of_whole)
       : settings(std::move(of)),
-        part(std::move(whole)),
         program(std::move(lowered)),
+        part(std::move(of_whole)),
         simulator(program, *part) {}
 
   [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
 
   RecomputeSettings settings;
-  std::optional<PartOf> part{};  // one pipeline that stands for all
   LoweredProgram program;
+  std::optional<PartOf> part;  // of the whole's, if it stands for that
   Simulator simulator;
 };
 
@@ -72,8 +72,8 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
   request_.recompute = settings;
   std::unique_ptr<Made> made;
   if (by_replica_) {
-    ReplicaPart part = replica_part(schedule_, request_, costs_.network, costs_.speed);
-    made = std::make_unique<Made>(lower(part.program), settings, std::move(part.part));
+    ReplicaPart replica = replica_part(schedule_, request_, costs_.network, costs_.speed);
+    made = std::make_unique<Made>(lower(replica.program), settings, std::move(replica.part));
   } else {
     made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
   }
@@ -129,8 +129,8 @@ std::vector<Rank> ProgramPricer::over_cap(const std::vector<int>& cuts, const Re
   if (made_.empty() || made_.back()->settings != settings) select(settings);
   const Made& made = *made_.back();
   work_ += made.actions() * kProved;
-  const LoweredProgram alone = made.part ? without_reductions(made.program) : LoweredProgram{};
-  for (const MemoryProof& rank : check(made.part ? alone : made.program, &costs_).memory) {
+  for (const MemoryProof& rank :
+       check(made.part ? without_reductions(made.program) : made.program, &costs_).memory) {
     if (rank.peak > *capacity_) over.push_back(made.part ? made.part->ranks[rank.rank.index()] : rank.rank);
   }
   return over;

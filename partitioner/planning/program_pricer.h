@@ -20,8 +20,8 @@ class ProgramPricer : public StepPricer {
   using FullCosts = std::function<StageCosts(int first, int last)>;
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
-  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide, one pipeline
-  /// stands for all (replica_part.h) if the order does not follow costs.
+  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide and the order
+  /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
                 bool by_replica = false);

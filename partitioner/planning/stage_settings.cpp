@@ -16,7 +16,10 @@ StageSettings::StageSettings(Placement placement, int layers, std::vector<Recomp
                              Possible possible, bool alone)
     : layers_(layers), allowed_(std::move(allowed)), possible_(std::move(possible)), alone_(alone) {
   STAGECRAFT_CHECK(!allowed_.empty(), "some setting is allowed");
-  for (int r = 0; r < placement.world(); ++r) held_.push_back(placement.stages_of(Rank{r}));
+  held_.resize(static_cast<std::size_t>(placement.world()));
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+    for (const Rank rank : placement.ranks[s]) held_[rank.index()].emplace_back(s);
+  }
 }
 
 std::size_t StageSettings::place_of(Recompute setting) const {

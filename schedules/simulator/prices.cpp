@@ -31,17 +31,18 @@ std::vector<Rank> members_of(const Collective& collective, const Placement& whol
 }
 
 /// The ranks that a route is between, of the program or of what it is a part of.
-std::pair<Rank, Rank> ends_of(const Route& route, const PartOf* part) {
-  if (part == nullptr) return {route.sender, route.receiver};
-  const Rank receiver = route.payload == Payload::loss ? part->whole.ranks.front().front()
-                                                       : part->ranks[route.receiver.index()];
-  return {part->ranks[route.sender.index()], receiver};
+std::pair<Rank, Rank> ends_of(const Route& route, const PartOf* part_of) {
+  if (part_of == nullptr) return {route.sender, route.receiver};
+  const Rank sender = part_of->ranks[route.sender.index()];
+  // Another pipeline's loss goes elsewhere, beside its gradients: here it takes no time.
+  if (route.payload == Payload::loss) return {sender, sender};
+  return {sender, part_of->ranks[route.receiver.index()]};
 }
 
 }  // namespace
 
 void Prices::set(const Instructions& code, const CostTable& costs, Links links, std::size_t stages,
-                 std::size_t ranks, const PartOf* part) {
+                 std::size_t ranks, const PartOf* part_of) {
   STAGECRAFT_CHECK(costs.stages.size() == stages,
                    fmt::format("a cost table of {} stages for a program of {}", costs.stages.size(), stages));
   STAGECRAFT_CHECK(costs.speed.empty() || costs.speed.size() >= ranks,
@@ -52,7 +53,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   for (std::size_t i = 0; i < code.seats.size(); ++i) {
     const Seat& seat = code.seats[i];
     const StageCosts& stage = costs.stages[seat.stage.index()];
-    const double speed = costs.speed_of(part == nullptr ? seat.rank : part->ranks[seat.rank.index()]);
+    const double speed = costs.speed_of(part_of == nullptr ? seat.rank : part_of->ranks[seat.rank.index()]);
     double* parts = &compute[i * part_count];
     for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
       parts[part] = stage.forward.value / speed;
@@ -70,22 +71,23 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
     const Route& r = code.routes[i];
-    const auto [sender, receiver] = ends_of(r, part);
+    const auto [sender, receiver] = ends_of(r, part_of);
     route[i] =
         sender == receiver
-            ? 0  // a loss that is already where it goes
+            ? 0
             : costs.network.between(sender, receiver).time(payload_bytes(costs, r.payload, r.to)).value;
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];
-    collective[i] = collective_seconds(costs, c, part == nullptr ? c.members : members_of(c, part->whole));
+    collective[i] =
+        collective_seconds(costs, c, part_of == nullptr ? c.members : members_of(c, part_of->whole));
   }
-  share_cards(code, costs.network, part == nullptr ? ranks : static_cast<std::size_t>(part->whole.world()),
-              part);
+  share_cards(code, costs.network,
+              part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);
 }
 
 void Prices::share_cards(const Instructions& code, const Network& network, std::size_t ranks,
-                         const PartOf* part) {
+                         const PartOf* part_of) {
   card_count = 0;
   const bool any = std::any_of(network.levels.begin(), network.levels.end(),
                                [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
@@ -96,7 +98,7 @@ void Prices::share_cards(const Instructions& code, const Network& network, std::
     return static_cast<std::int32_t>((level * ranks + static_cast<std::size_t>(child)) * 2 + direction);
   };
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
-    const auto [sender, receiver] = ends_of(code.routes[i], part);
+    const auto [sender, receiver] = ends_of(code.routes[i], part_of);
     if (sender == receiver) {
       cards[i] = Cards{};
       continue;

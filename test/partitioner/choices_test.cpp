@@ -1,5 +1,6 @@
 #include "partitioner/choices.h"
 
+#include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"

@@ -8,6 +8,7 @@
 #include "partitioner/planning/step_bound.h"
 #include "schedules/lowering.h"
 #include "schedules/simulator.h"
+#include "test/partitioner/every_cuts.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 
@@ -147,7 +148,8 @@ TEST_CASE("a pipeline takes no longer than the whole, and as long where all are 
     as_whole(path, made.part);
     const StepBound bound = bound_of(path, placed, costs.loss);
     const std::vector<int> others = some_cuts(c);
-    RC_ASSERT(placed.value(bound, others) <= simulate(program, c.costs(others)).makespan.value * (1 + 1e-9));
+    RC_ASSERT(placed.value(bound, others, c.request.recompute) <=
+              simulate(program, c.costs(others)).makespan.value * (1 + 1e-9));
   }));
 }
 
@@ -170,7 +172,8 @@ TEST_CASE("no bound of equally wide stages is above a simulated step", "[equal_s
                               .devices = c.cluster.devices(),
                               .cuttable = c.layers(),
                               .micro_batches = c.micro_batches(),
-                              .split = split});
+                              .split = split,
+                              .repeated = c.request.recompute.front()});
     const PlacedCosts placed(chain, c.network, c.request.placement, c.cluster.speed);
     const std::vector<StageOrder> orders = stage_orders(whole);
     double before = 0;
