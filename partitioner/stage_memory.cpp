@@ -38,8 +38,11 @@ Bytes StageMemory::peak(const Residency& residency) const {
   const Bytes each = input + activations;
   const Bytes most_kept =
       std::max(times(each, residency.kept - 1) + forward_peak, times(each, residency.kept) + backward_peak);
-  return fixed + times(version, residency.versions) +
-         std::max({most_in_flight, most_kept, times(unweighted, residency.unweighted)});
+  return always(residency) + std::max({most_in_flight, most_kept, times(unweighted, residency.unweighted)});
+}
+
+Bytes StageMemory::always(const Residency& residency) const {
+  return fixed + times(version, residency.versions);
 }
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,

@@ -26,6 +26,9 @@ struct StageMemory {
   /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may
   /// be under way at that moment are left to the proof.
   [[nodiscard]] Bytes peak(const Residency& residency) const;
+  /// The part of it that is there all the time: true also where a neighbouring stage is on the same rank, and
+  /// activations and gradients are handed over.
+  [[nodiscard]] Bytes always(const Residency& residency) const;
 };
 
 /// The memory of every possible stage of a chain, made once and looked up by the search.

@@ -52,7 +52,8 @@ double CutSearch::part(const StepBound& bound, int stage, int first, int last, d
   const auto setting = this->setting(stage, first, last);
   if (!setting) return kInfinite;
   if (*setting != fastest_) seconds = costs_.part(bound, stage, first, last, *setting);
-  return seconds < limit ? seconds : kInfinite;
+  if (!(seconds < limit)) return kInfinite;
+  return seconds;
 }
 
 /// Two functions of (first, last) a stage, and the min-max partition of the largest of them over the stages

@@ -30,6 +30,13 @@ struct MemoryCosts {
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
 
+/// Whether the stage before or behind is on the same ranks.
+bool hands_over(const Placement& placement, StageId stage) {
+  const std::size_t s = stage.index();
+  return (s > 0 && placement.ranks[s - 1] == placement.ranks[s]) ||
+         (s + 1 < placement.ranks.size() && placement.ranks[s + 1] == placement.ranks[s]);
+}
+
 /// The times of a stage that repeats forwards: they count again as part of the backward.
 Measurement with_recomputes(Measurement measurement, double share) {
   for (LayerProfile& layer : measurement.layers) layer.backward_input.median += layer.forward.median * share;
@@ -108,10 +115,13 @@ StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule
   for (const Recompute setting : allowed_) {
     residency.emplace(setting, least_residencies(layout, schedule, setting));
   }
-  const auto possible = [this, residency = std::move(residency)](Recompute setting, StageId stage, int first,
-                                                                 int last) {
-    return first != cuttable_ &&
-           memory_->at(first, last).peak(residency.at(setting)[stage.index()]) <= *capacity_;
+  // What a rank's neighbouring stages hand over is in the memory of one of them only.
+  const auto possible = [this, residency = std::move(residency), placement = layout.placement()](
+                            Recompute setting, StageId stage, int first, int last) {
+    if (first == cuttable_) return false;
+    const StageMemory& memory = memory_->at(first, last);
+    const Residency& held = residency.at(setting)[stage.index()];
+    return (hands_over(placement, stage) ? memory.always(held) : memory.peak(held)) <= *capacity_;
   };
   return {layout.placement(), layers_, allowed_, possible, alone};
 }

@@ -75,7 +75,7 @@ TEST_CASE("the front under falling caps is that of all cuts", "[choices]") {
     profile.measurements = {test::random_measurement(layers)};
     Cluster cluster = machine(*rc::gen::inRange(1, 4));
     cluster.levels[0].link = Link{Seconds{*rc::gen::inRange(0, 3) / 4.0}, *rc::gen::element(4.0, 64.0)};
-    ChoiceRequest request{.schedules = {"fill_drain", "1f1b", "zb_h1"},
+    ChoiceRequest request{.schedules = {"fill_drain", "1f1b", "zb_h1", "interleaved_1f1b"},
                           .batchings = {{1, *rc::gen::inRange(1, 6)}},
                           .falling_caps = true,
                           .base = {}};
