@@ -119,10 +119,8 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
                                    : ", the fastest of each schedule:"));
   print(table_of(shown, best));
   if (choices.cap_step > 0) {
-    print(
-        fmt::format("  planned under falling memory caps: none is missed that needs {} less than one here at "
-                    "the same step\n",
-                    format_percent(choices.cap_step)));
+    print(fmt::format("  planned under memory caps that fell by {} at a time at most\n",
+                      format_percent(choices.cap_step)));
   }
   for (const std::string& reason : choices.refused) print(fmt::format("  left out: {}\n", reason));
   if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));

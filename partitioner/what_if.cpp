@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 namespace stagecraft {
@@ -103,7 +104,7 @@ class Questions {
     for (int child = 1; child < count; ++child) {
       if (speed_of(child) <= speed_of(slowest)) slowest = child;
     }
-    const auto first = cluster.speed.begin() + slowest * inside;
+    const auto first = cluster.speed.begin() + static_cast<std::ptrdiff_t>(slowest) * inside;
     cluster.speed.erase(first, first + inside);
     return cluster;
   }
