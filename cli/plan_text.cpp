@@ -160,8 +160,13 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " a device, reserve taken off");
   if (!result.others.empty() || !result.infeasible.empty()) {
     out += fmt::format("\n{}", candidates_table(result));
-    for (const std::string& reason : result.infeasible) {
-      out += fmt::format("  does not fit: {}\n", reason);
+    constexpr std::size_t kReasons = 3;
+    const std::size_t shown = std::min(kReasons, result.infeasible.size());
+    for (std::size_t i = 0; i < shown; ++i) {
+      out += fmt::format("  does not fit: {}\n", result.infeasible[i]);
+    }
+    if (const std::size_t more = result.infeasible.size() - shown; more > 0) {
+      out += fmt::format("  nor do {} more (--json has all)\n", more);
     }
   }
   return out;
