@@ -21,9 +21,10 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kSearchWork = 1'500'000'000;
 /// Rows that are planned, best candidates first.
 constexpr std::size_t kMostRows = 4;
-/// Of the work, or the time, for cuts: what the first row gets, and what others do.
-constexpr int kRowShare = 2;
+/// Of the work, or the time, for cuts: what other rows than the first get. That one has all the work, so that
+/// no graph is planned worse than its row would be, or this share of the time.
 constexpr int kCandidateShare = 16;
+constexpr double kRowTime = 0.5;
 /// A plan so near the bound, as a share, needs no other row.
 constexpr double kClosed = 1e-3;
 
@@ -100,7 +101,9 @@ class GraphPlanner {
       plan_row(std::move(row), only);
     }
     if (!best_ || !(value_of(best_->best.plan) <= bound * (1 + kClosed))) {
-      if (const std::optional<double> value = plan_row(row_of({}), shared(kRowShare))) {
+      PlanRequest whole = request_;
+      if (whole.search.time_limit) whole.search.time_limit = *whole.search.time_limit * kRowTime;
+      if (const std::optional<double> value = plan_row(row_of({}), whole)) {
         proof_.row = Seconds{*value};
       }
     }
