@@ -25,6 +25,8 @@ using namespace planning;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// More stages a rank than this only add transfers.
 constexpr int kMostSearchedStages = 4;
+/// Rounds of widths, each without what the proof refused before.
+constexpr int kMostWidths = 32;
 
 class Planner {
  public:
@@ -50,6 +52,8 @@ class Planner {
   [[nodiscard]] bool by_classes() const;
   void take_plain(const std::vector<Layout>& layouts);
   void take_widest();
+  void take_widths_that_fit();
+  bool take(const Layout& layout);
   [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
   /// Cuts, and what their stages repeat.
   struct Stages {
@@ -185,35 +189,60 @@ void Planner::take_plain(const std::vector<Layout>& layouts) {
 
 /// Without a flush: the widths of smallest bottleneck, or those asked for.
 void Planner::take_widest() {
-  std::vector<Layout> layouts;
   if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
-    layouts = replicated().list;
+    for (const Layout& layout : replicated().list) take(layout);
   } else if (run_.request.replicate && !run_.schedule.searched) {
-    const ChainCosts repeated(run_.maker.repeated());
-    const WidthProblem problem{.chain = repeated,
-                               .network = run_.network,
-                               .speed = run_.cluster.speed,
-                               .devices = run_.cluster.devices(),
-                               .cuttable = run_.maker.cuttable(),
-                               .micro_batches = run_.request.micro_batches,
-                               .stages = run_.request.stages};
+    take_widths_that_fit();
+  }
+}
+
+/// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
+/// know. So stages that the proof refuses are left out, and the next best widths are asked for.
+void Planner::take_widths_that_fit() {
+  std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
+  const ChainCosts repeated(run_.maker.repeated());
+  const WidthProblem problem{
+      .chain = repeated,
+      .network = run_.network,
+      .speed = run_.cluster.speed,
+      .devices = run_.cluster.devices(),
+      .cuttable = run_.maker.cuttable(),
+      .micro_batches = run_.request.micro_batches,
+      .stages = run_.request.stages,
+      .possible = [&](int first, int last, int, int width) {
+        return run_.maker.may_fit(first, last) && !refused.contains({first, last, width});
+      }};
+  for (int round = 0; round < kMostWidths; ++round) {
     const auto widest = width_partition(problem);
     if (!widest) return;
-    layouts.push_back({run_.schedule.placement, 1, widest->widths, 1});
-    if (!layouts.front().replicated()) return;
-  }
-  for (const Layout& layout : layouts) {
-    try {
-      PlanMaker::Balanced balanced = run_.maker.balanced(layout);
-      if (balanced.candidate) {
-        run_.keep(std::move(*balanced.candidate));
-      } else {
-        run_.infeasible.push_back(fmt::format("{}, {}", layout.name(), balanced.reason));
-      }
-    } catch (const InputError& error) {
-      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
+    const Layout layout{run_.schedule.placement, 1, widest->widths, 1};
+    if (!layout.replicated() || take(layout)) return;
+    const RecomputeSettings settings(widest->widths.size(), run_.maker.least_memory_setting());
+    const Plan plan = run_.maker.priced(layout, run_.maker.plan_of(layout, widest->cuts, settings)).plan;
+    const std::vector<Rank> over = run_.maker.over_cap(plan);
+    if (over.empty()) return;
+    const Placement placement = plan.placement();
+    for (const Rank rank : over) {
+      const StageId stage = placement.stages_of(rank).front();
+      const StagePlan& cut = plan.stages[stage.index()];
+      refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
     }
   }
+}
+
+/// With cuts that fit, if there are any.
+bool Planner::take(const Layout& layout) {
+  try {
+    PlanMaker::Balanced balanced = run_.maker.balanced(layout);
+    if (balanced.candidate) {
+      run_.keep(std::move(*balanced.candidate));
+      return true;
+    }
+    run_.infeasible.push_back(fmt::format("{}, {}", layout.name(), balanced.reason));
+  } catch (const InputError& error) {
+    run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
+  }
+  return false;
 }
 
 /// For a searched schedule: cuts first, then the order.

@@ -39,6 +39,10 @@ class PlanMaker {
 
   [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups,
                                                  RecomputeSettings settings) const;
+  /// Whether layers can be a stage of any schedule, as far as one micro-batch needs memory.
+  [[nodiscard]] bool may_fit(int first, int last) const {
+    return !capacity_ || memory_->at(first, last).peak(Residency{}) <= *capacity_;
+  }
   /// What stages may be, by the loss and by memory that no proof can go below, with the request's schedule or
   /// another one. `capped`: whether there is a cap at all; `alone`: see StageSettings.
   [[nodiscard]] StageSettings settings(const Layout& layout, const Schedule& schedule, bool capped,

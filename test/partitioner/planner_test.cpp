@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace stagecraft {
 namespace {
@@ -320,6 +321,42 @@ TEST_CASE("a plan that recomputes takes longer, needs less, and is cut by what i
   CHECK_NOTHROW(make_plan(example(), tight, request));
   request.recompute = Recompute::none;
   CHECK(contains(refused<RefusedError>(example(), tight, request), "no plan fits"));
+}
+
+TEST_CASE("without a flush replicas are planned within memory", "[planner]") {
+  PlanRequest request = request_of();
+  request.schedule.name = "pipedream";
+  request.replicate = true;
+  Profile uneven = example();
+  for (Measurement& measurement : uneven.measurements) {
+    LayerProfile& heavy = measurement.layers[1];
+    heavy.forward.median = heavy.forward.median * 8;
+    heavy.backward_weight.median = heavy.backward_weight.median * 8;
+  }
+  const Plan free = make_plan(uneven, machine(4), request).best.plan;
+  REQUIRE(free.placement().world() > static_cast<int>(free.stages.size()));
+  const auto steady = [&](const Cluster& cluster, bool replicate) {
+    PlanRequest one = request;
+    one.replicate = replicate;
+    try {
+      const Plan plan = make_plan(uneven, cluster, one).best.plan;
+      CHECK(most_memory(plan) <= *cluster.usable_memory());
+      return plan.predicted->step;
+    } catch (const RefusedError&) {
+      return Seconds{std::numeric_limits<double>::infinity()};
+    }
+  };
+  int better = 0;
+  Bytes cap = most_memory(free);
+  for (int n = 0; n < 12; ++n) {
+    cap = Bytes{cap.value * 9 / 10};
+    const Cluster tight = machine(4, cap);
+    const Seconds with = steady(tight, true);
+    const Seconds without = steady(tight, false);
+    CHECK(with <= without);
+    better += with < without ? 1 : 0;
+  }
+  CHECK(better > 0);
 }
 
 TEST_CASE("what is repeated may be left to the planner: no more than fits needs", "[planner]") {
