@@ -27,6 +27,8 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
+/// Layouts with replicas that are all tried under a cap.
+constexpr std::size_t kMostTried = 300;
 
 class Planner {
  public:
@@ -192,12 +194,16 @@ void Planner::take_widest() {
   if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
     for (const Layout& layout : replicated().list) take(layout);
   } else if (run_.request.replicate && !run_.schedule.searched) {
+    const Layouts all = run_.maker.capacity() ? replicated() : Layouts{};
     take_widths_that_fit();
+    if (!all.all || all.list.size() > kMostTried) return;
+    for (const Layout& layout : all.list) take(layout);
   }
 }
 
 /// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
-/// know. So stages that the proof refuses are left out, and the next best widths are asked for.
+/// know. So stages that the proof refuses are left out, and the next best widths are asked for. Where there
+/// are few layouts, all are tried as well.
 void Planner::take_widths_that_fit() {
   std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
   const ChainCosts repeated(run_.maker.repeated());
