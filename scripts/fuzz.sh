@@ -2,6 +2,7 @@
 # Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules, graphs, profiles, clusters and plans against whatever
 # libFuzzer makes up.
 #   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets; up to three a core at once
+# FUZZ_SEED=N makes a run from nothing try the same inputs again, as far as it gets in that time.
 # What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 where one finds a crash, a hang (over 30 s) or
 # input that takes more than 2 GB, and says which file holds it.
 set -euo pipefail
@@ -41,7 +42,7 @@ seeds() {
 fuzz() {
   local target=$1 log=$build/$1.log
   mkdir -p "$build/corpus/$target" "$build/found"
-  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \
+  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \
     -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "$(seeds "$target")" > "$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "fuzz.sh: $target failed; the input is in $build/found, the whole log is $log" >&2
