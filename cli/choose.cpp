@@ -1,6 +1,7 @@
 #include "cli/choose.h"
 
 #include "cli/output.h"
+#include "cli/remedies_text.h"
 #include "schedules/base/files.h"
 #include "schedules/base/table.h"
 #include "schedules/pictures/front.h"
@@ -98,11 +99,20 @@ Json json_of(const Choices& choices, const Choice& best, const Shown& shown) {
   return json;
 }
 
+/// What there is to choose from, or a refusal that says what would fit.
+Choices choices_or_advice(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request) {
+  try {
+    return choose(profile, cluster, request);
+  } catch (const RefusedError& error) {
+    throw RefusedError(error.what() + remedies_text(profile, cluster, requests_of(request)));
+  }
+}
+
 }  // namespace
 
 void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request,
                  const ChooseOptions& options) {
-  const Choices choices = choose(profile, cluster, request);
+  const Choices choices = choices_or_advice(profile, cluster, request);
   const Shown shown = options.pareto ? choices.front() : best_of_each(choices);
   const Choice& best = *shown.front();
   const std::string title = fmt::format(

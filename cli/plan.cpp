@@ -30,7 +30,7 @@ PlanResult plan_or_advise(const Profile& profile, const Cluster& cluster, const 
   try {
     return make_plan(profile, cluster, request);
   } catch (const RefusedError& error) {
-    throw RefusedError(error.what() + remedies_text(remedies(profile, cluster, request)));
+    throw RefusedError(error.what() + remedies_text(profile, cluster, {request}));
   }
 }
 
@@ -70,7 +70,7 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
 
 namespace {
 
-/// "--micro-batches auto", "--recompute auto"
+/// "--micro-batches auto"
 constexpr const char* kAuto = "auto";
 
 struct PlanArguments {
@@ -159,8 +159,7 @@ int micro_batches_of(const std::string& text) {
 
 /// Absent: chosen for each stage.
 std::optional<Recompute> recompute_of(const std::string& name) {
-  if (name == kAuto) return std::nullopt;
-  return json::read<Recompute>(Json(name), {"--recompute", ""});
+  return one_setting(json::read<RecomputeAsked>(Json(name), {"--recompute", ""}));
 }
 
 /// Whether there is something to choose, rather than one schedule to plan.
@@ -312,8 +311,7 @@ void add_plan(CLI::App& app) {
           [arguments](const std::string& name) { arguments->request.recompute = recompute_of(name); },
           "forwards repeated before their backward, so that only inputs are kept: none, all, or all_but_last "
           "micro-batch of a step; auto: for each stage the least that fits, with its cuts (default: none)")
-      ->type_name("WHICH")
-      ->check(CLI::IsMember({"none", "all", "all_but_last", kAuto}));
+      ->type_name("WHICH");
   command
       ->add_option("--micro-batches", arguments->micro_batches,
                    "of one optimizer step; auto: of every size in the profile, so that --batch is filled")

@@ -34,12 +34,17 @@ std::string what_text(const Remedy& remedy) {
 
 }  // namespace
 
-std::string remedies_text(const std::vector<Remedy>& remedies) {
-  if (remedies.empty()) return "";
+std::string remedies_text(const Profile& profile, const Cluster& cluster,
+                          const std::vector<PlanRequest>& requests) {
+  const std::vector<Remedy> found = remedies(profile, cluster, requests);
+  if (found.empty()) return "";
   std::string text = "\nWhat would fit, each alone:";
-  for (const Remedy& remedy : remedies) {
+  for (const Remedy& remedy : found) {
     text += fmt::format("\n  {}: {} of {} a device", what_text(remedy), format_bytes(remedy.needs),
                         format_bytes(*remedy.cluster.usable_memory()));
+    if (requests.size() == 1 && requests.front().schedule.name == remedy.request.schedule.name) continue;
+    text += fmt::format(", with {} and {} micro-batches of {}", remedy.request.schedule.name,
+                        remedy.request.micro_batches, remedy.request.micro_batch_size);
   }
   return text;
 }

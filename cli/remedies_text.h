@@ -9,7 +9,8 @@
 
 namespace stagecraft::cli {
 
-/// Lines to follow a refusal; empty where nothing was found.
-[[nodiscard]] std::string remedies_text(const std::vector<Remedy>& remedies);
+/// Lines to follow a refusal of all `requests`; empty where nothing was found.
+[[nodiscard]] std::string remedies_text(const Profile& profile, const Cluster& cluster,
+                                        const std::vector<PlanRequest>& requests);
 
 }  // namespace stagecraft::cli

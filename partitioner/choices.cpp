@@ -9,21 +9,14 @@
 namespace stagecraft {
 namespace {
 
-/// What is planned by itself.
-struct Combination {
-  const Schedule& schedule;
-  Batching batching;
-};
-
 /// All that is looked at beside what was asked for shares the budget of one plan, if each combination takes
 /// so many caps.
 constexpr std::int64_t kUsualCaps = 8;
 
-PlanRequest request_for(PlanRequest request, const Combination& combination) {
-  const Schedule& schedule = combination.schedule;
+PlanRequest request_for(PlanRequest request, const Schedule& schedule, const Batching& batching) {
   request.schedule.name = schedule.name;
-  request.micro_batch_size = combination.batching.micro_batch_size;
-  request.micro_batches = combination.batching.micro_batches;
+  request.micro_batch_size = batching.micro_batch_size;
+  request.micro_batches = batching.micro_batches;
   if (!schedule.takes_vertical_sync) request.schedule.vertical_sync = false;
   if (!schedule.takes_warmup_extra) request.schedule.warmup_extra = 0;
   if (!schedule.clips) request.schedule.agree_norm = false;
@@ -37,27 +30,27 @@ void share_budget(SearchBudget& search, std::size_t combinations) {
   if (search.time_limit) search.time_limit = *search.time_limit / static_cast<double>(parts);
 }
 
+/// Of why each number of stages does not fit: of the most, which are the smallest.
+std::string last_line(const std::string& why) {
+  const std::size_t end = why.find_last_of('\n');
+  return end == std::string::npos ? why : why.substr(why.find_first_not_of(" \n", end));
+}
+
 class Chooser {
  public:
   Chooser(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request)
-      : profile_(profile), cluster_(cluster), request_(request) {
-    for (const std::string& name : request.schedules) {
-      for (const Batching& batching : request.batchings) {
-        combinations_.push_back({find_schedule(name), batching});
-      }
-    }
-  }
+      : profile_(profile), cluster_(cluster), request_(request), combinations_(requests_of(request)) {}
 
   Choices run();
 
  private:
-  /// The best plan of a combination: what it needs, and what no plan of it is faster than.
+  /// The best plan of a request: what it needs, and what no plan of it is faster than.
   struct Found {
     Bytes memory;
     Seconds bound;
   };
 
-  void tell(const Combination& combination, std::size_t done) const {
+  void tell(const PlanRequest& combination, std::size_t done) const {
     const std::size_t rounds = request_.falling_caps ? 2 : 1;
     if (!request_.progress) return;
     request_.progress(combination.schedule.name, static_cast<int>(done),
@@ -65,13 +58,13 @@ class Chooser {
   }
   Found plan(const PlanRequest& request, const Cluster& cluster);
   void take(PlanCandidate candidate);
-  void fall(const Combination& combination, Found last);
+  void fall(PlanRequest request, Found last);
   [[nodiscard]] Bytes next_cap(const Found& last, double step) const;
 
   const Profile& profile_;
   const Cluster& cluster_;
   const ChoiceRequest& request_;
-  std::vector<Combination> combinations_;
+  std::vector<PlanRequest> combinations_;  ///< each is planned by itself
   Choices choices_;
 };
 
@@ -100,8 +93,7 @@ Bytes Chooser::next_cap(const Found& last, double step) const {
   return cap;
 }
 
-void Chooser::fall(const Combination& combination, Found last) {
-  PlanRequest request = request_for(request_.base, combination);
+void Chooser::fall(PlanRequest request, Found last) {
   share_budget(request.search, combinations_.size());
   Cluster cluster = cluster_;
   double step = kCapStep;
@@ -120,29 +112,28 @@ void Chooser::fall(const Combination& combination, Found last) {
 }
 
 Choices Chooser::run() {
-  std::vector<std::pair<const Combination*, Found>> fitting;
+  std::vector<std::pair<const PlanRequest*, Found>> fitting;
   bool fits_not = false;
   std::size_t done = 0;
-  for (const Combination& combination : combinations_) {
+  for (const PlanRequest& combination : combinations_) {
     tell(combination, done++);
     const auto refused = [&](const std::string& why) {
       choices_.refused.push_back(fmt::format("{}, {} micro-batches of {}: {}", combination.schedule.name,
-                                             combination.batching.micro_batches,
-                                             combination.batching.micro_batch_size, why));
+                                             combination.micro_batches, combination.micro_batch_size, why));
     };
     try {
-      fitting.emplace_back(&combination, plan(request_for(request_.base, combination), cluster_));
+      fitting.emplace_back(&combination, plan(combination, cluster_));
     } catch (const InputError& error) {
       refused(error.what());
     } catch (const RefusedError& error) {
       fits_not = true;
-      refused(error.what());
+      refused("nothing fits; " + last_line(error.what()));
     }
   }
   for (const auto& [combination, found] : fitting) {
     if (!request_.falling_caps) break;
     tell(*combination, done++);
-    if (combination->schedule.searched) continue;
+    if (find_schedule(combination->schedule.name).searched) continue;
     fall(*combination, found);
   }
   if (choices_.all.empty()) {
@@ -172,6 +163,16 @@ std::vector<const Choice*> Choices::front() const {
     }
   }
   return front;
+}
+
+std::vector<PlanRequest> requests_of(const ChoiceRequest& request) {
+  std::vector<PlanRequest> all;
+  for (const std::string& name : request.schedules) {
+    for (const Batching& batching : request.batchings) {
+      all.push_back(request_for(request.base, find_schedule(name), batching));
+    }
+  }
+  return all;
 }
 
 Choices choose(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request) {

@@ -61,6 +61,9 @@ struct Choices {
 /// Throws RefusedError when nothing fits at all, InputError when no schedule can take the request.
 [[nodiscard]] Choices choose(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request);
 
+/// Each schedule with each batching, in that order, as it is planned by itself.
+[[nodiscard]] std::vector<PlanRequest> requests_of(const ChoiceRequest& request);
+
 /// The schedules of a list such as "1f1b,zb_h1"; "all" stands for every one that trains as one device would
 /// (the synchronous ones): those with older weights train differently, and have to be named.
 [[nodiscard]] std::vector<std::string> schedule_names(const std::string& list, const InputPlace& place = {});

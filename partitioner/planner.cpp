@@ -5,6 +5,7 @@
 #include "partitioner/planning/planning_run.h"
 #include "partitioner/planning/request_checks.h"
 #include "partitioner/planning/width_partition.h"
+#include "schedules/base/table.h"
 #include "schedules/synthesis/synthesis.h"
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
-/// Layouts with replicas that are all tried under a cap.
+/// Layouts with replicas that are all tried.
 constexpr std::size_t kMostTried = 300;
 
 class Planner {
@@ -55,6 +56,8 @@ class Planner {
   void take_plain(const std::vector<Layout>& layouts);
   void take_widest();
   void take_widths_that_fit();
+  [[nodiscard]] std::set<std::tuple<int, int, int>> refused_stages(const Layout& layout,
+                                                                   const std::vector<int>& cuts) const;
   bool take(const Layout& layout);
   [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
   /// Cuts, and what their stages repeat.
@@ -189,21 +192,21 @@ void Planner::take_plain(const std::vector<Layout>& layouts) {
   }
 }
 
-/// Without a flush: the widths of smallest bottleneck, or those asked for.
+/// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all
+/// are tried as well: the simulation knows of memory, groups and links what the bottleneck does not.
 void Planner::take_widest() {
   if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
     for (const Layout& layout : replicated().list) take(layout);
   } else if (run_.request.replicate && !run_.schedule.searched) {
-    const Layouts all = run_.maker.capacity() ? replicated() : Layouts{};
     take_widths_that_fit();
+    const Layouts all = replicated();
     if (!all.all || all.list.size() > kMostTried) return;
     for (const Layout& layout : all.list) take(layout);
   }
 }
 
 /// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
-/// know. So stages that the proof refuses are left out, and the next best widths are asked for. Where there
-/// are few layouts, all are tried as well.
+/// know. So stages that the proof refuses are left out, and the next best widths are asked for.
 void Planner::take_widths_that_fit() {
   std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
   const ChainCosts repeated(run_.maker.repeated());
@@ -223,17 +226,30 @@ void Planner::take_widths_that_fit() {
     if (!widest) return;
     const Layout layout{run_.schedule.placement, 1, widest->widths, 1};
     if (!layout.replicated() || take(layout)) return;
-    const RecomputeSettings settings(widest->widths.size(), run_.maker.least_memory_setting());
-    const Plan plan = run_.maker.priced(layout, run_.maker.plan_of(layout, widest->cuts, settings)).plan;
-    const std::vector<Rank> over = run_.maker.over_cap(plan);
-    if (over.empty()) return;
+    const std::size_t known = refused.size();
+    const std::set<std::tuple<int, int, int>> more = refused_stages(layout, widest->cuts);
+    refused.insert(more.begin(), more.end());
+    if (refused.size() == known) return;
+  }
+}
+
+/// First and last layer, and width, of the stages that need more than there is; none if the schedule cannot
+/// run the layout at all.
+std::set<std::tuple<int, int, int>> Planner::refused_stages(const Layout& layout,
+                                                            const std::vector<int>& cuts) const {
+  std::set<std::tuple<int, int, int>> refused;
+  try {
+    const RecomputeSettings settings(layout.widths.size(), run_.maker.least_memory_setting());
+    const Plan plan = run_.maker.priced(layout, run_.maker.plan_of(layout, cuts, settings)).plan;
     const Placement placement = plan.placement();
-    for (const Rank rank : over) {
+    for (const Rank rank : run_.maker.over_cap(plan)) {
       const StageId stage = placement.stages_of(rank).front();
       const StagePlan& cut = plan.stages[stage.index()];
       refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
     }
+  } catch (const InputError&) {  // not with so many micro-batches a group: take() has said so
   }
+  return refused;
 }
 
 /// With cuts that fit, if there are any.
@@ -274,7 +290,11 @@ PlanMaker::Balanced Planner::searched(const Layout& layout) {
     setting = settings.after_refusal(stages.cuts, *setting, over);
   }
   const char* which = chosen ? "with the cuts asked for" : "cut evenly";
-  return {{}, run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which))};
+  std::string reason = run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which));
+  if (const auto needs = candidate.search->impossible_below) {
+    reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));
+  }
+  return {{}, std::move(reason)};
 }
 
 /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
@@ -327,7 +347,10 @@ SearchResult Planner::search(Plan& plan) {
   }
   const Synthesis found = synthesize(request);
   plan.program = planned_orders(found.program);
-  return {.from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
+  SearchResult result{
+      .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
+  if (found.impossible) result.impossible_below = found.impossible->needs;
+  return result;
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ struct SearchResult {
   std::int64_t orders = 0;  ///< priced
   double gap = 0;           ///< of the step to the lower bound, as a share of the bound
   bool optimal = false;     ///< nothing can be faster with these stages on these ranks
+  /// Where no order whatever fits: what the rank that misses most needs at least.
+  std::optional<Bytes> impossible_below{};
 };
 
 struct PlanCandidate {

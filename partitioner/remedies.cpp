@@ -10,43 +10,55 @@ namespace {
 
 // Only whether something fits is asked, and the balanced cuts of all layouts are looked at in any case.
 constexpr std::int64_t kCutWork = 20'000'000;
-constexpr std::int64_t kOrders = 20'000;
 /// A cluster that could hold each layer on a device of its own, or so many devices, whichever is more.
 constexpr int kMostDevices = 4096;
 /// Memory is found to one part in so many.
 constexpr std::int64_t kPrecision = 1024;
 
+/// A request that has a plan.
+struct Fitting {
+  PlanRequest request;
+  Bytes needs;  ///< of the rank that needs most
+};
+
 class Remedies {
  public:
-  Remedies(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : profile_(profile), cluster_(cluster), request_(request) {
-    request_.search.work = kOrders;
-    request_.search.cut_work = kCutWork;
-    request_.search.time_limit.reset();
-  }
+  Remedies(const Profile& profile, const Cluster& cluster) : profile_(profile), cluster_(cluster) {}
 
-  std::vector<Remedy> all() {
-    recompute();
-    smaller_batches();
-    more_devices();
-    more_memory();
+  std::vector<Remedy> all(std::vector<PlanRequest> requests) {
+    for (PlanRequest& request : requests) {
+      if (find_schedule(request.schedule.name).searched) request.schedule.name = "1f1b";
+      request.search.cut_work = kCutWork;
+      request.search.time_limit.reset();
+      request.search.progress = nullptr;
+    }
+    const std::optional<Fitting> least = least_memory(requests);
+    if (!least) return {};
+    const PlanRequest& request = least->request;
+    recompute(request);
+    const bool sizes = std::any_of(requests.begin(), requests.end(), [&](const PlanRequest& other) {
+      return other.micro_batch_size != request.micro_batch_size;
+    });
+    if (!sizes) smaller_batches(request);  // otherwise others have been asked for
+    more_devices(request);
+    Cluster cluster = cluster_;
+    cluster.memory = least->needs + cluster.memory_reserve;
+    found_.push_back({Remedy::Kind::more_memory, request, cluster, least->needs});
     return std::move(found_);
   }
 
  private:
-  /// What the plan needs that fits best; none where nothing fits.
+  /// What the plan needs; none where nothing fits.
   [[nodiscard]] std::optional<Bytes> fits(const Cluster& cluster, const PlanRequest& request) const {
     try {
       const PlanResult result = make_plan(profile_, cluster, request);
-      return most(result.best.plan);
+      const std::vector<Bytes>& memory = result.best.plan.predicted->memory;
+      return *std::max_element(memory.begin(), memory.end());
     } catch (const RefusedError&) {
       return std::nullopt;
     } catch (const InputError&) {  // not for this schedule, not with this option
       return std::nullopt;
     }
-  }
-  [[nodiscard]] static Bytes most(const Plan& plan) {
-    return *std::max_element(plan.predicted->memory.begin(), plan.predicted->memory.end());
   }
   bool take(Remedy::Kind kind, const Cluster& cluster, const PlanRequest& request) {
     const std::optional<Bytes> needs = fits(cluster, request);
@@ -54,24 +66,46 @@ class Remedies {
     return needs.has_value();
   }
 
-  void recompute() {
-    if (!request_.recompute || request_.recompute == Recompute::all) return;
-    PlanRequest request = request_;
+  /// The request that fits where all others do not.
+  [[nodiscard]] std::optional<Fitting> least_memory(const std::vector<PlanRequest>& requests) const {
+    Cluster cluster = cluster_;
+    std::optional<Fitting> least;
+    Bytes refused = *cluster_.usable_memory();
+    const auto one_fits = [&] {
+      for (const PlanRequest& request : requests) {
+        if (const auto needs = fits(cluster, request)) {
+          least = Fitting{request, *needs};
+          return true;
+        }
+      }
+      return false;
+    };
+    cluster.memory.reset();
+    if (!one_fits()) return least;
+    while (least->needs - refused > Bytes{std::max<std::int64_t>(1, least->needs.value / kPrecision)}) {
+      const Bytes cap{refused.value + (least->needs.value - refused.value) / 2};
+      cluster.memory = cap + cluster.memory_reserve;
+      if (!one_fits()) refused = cap;
+    }
+    return least;
+  }
+
+  void recompute(PlanRequest request) {
+    if (!request.recompute || request.recompute == Recompute::all) return;
     request.recompute = std::nullopt;
     take(Remedy::Kind::recompute, cluster_, request);
   }
 
-  void smaller_batches() {
+  void smaller_batches(PlanRequest request) {
     std::vector<std::int64_t> sizes;
     for (const Measurement& measurement : profile_.measurements) {
-      if (measurement.micro_batch < request_.micro_batch_size) sizes.push_back(measurement.micro_batch);
+      if (measurement.micro_batch < request.micro_batch_size) sizes.push_back(measurement.micro_batch);
     }
     std::sort(sizes.begin(), sizes.end(), std::greater<>());
-    const std::int64_t samples = request_.micro_batch_size * request_.micro_batches;
+    const std::int64_t samples = request.micro_batch_size * request.micro_batches;
     for (const std::int64_t size : sizes) {
       const std::int64_t count = (samples + size - 1) / size;
       if (count > kMostMicroBatches) return;
-      PlanRequest request = request_;
       request.micro_batch_size = size;
       request.micro_batches = static_cast<int>(count);
       if (take(Remedy::Kind::smaller_batches, cluster_, request)) return;
@@ -79,7 +113,7 @@ class Remedies {
   }
 
   /// What fits so many devices fits more of them: doubled until something fits, then halved between.
-  void more_devices() {
+  void more_devices(const PlanRequest& request) {
     Cluster cluster = cluster_;
     cluster.speed.clear();  // whatever theirs are: memory does not depend on it
     std::size_t level = 0;
@@ -88,21 +122,20 @@ class Remedies {
     }
     int& count = cluster.levels[level].count;
     const int inside = cluster_.devices() / count;
-    const auto layers = static_cast<int>(profile_.at(request_.micro_batch_size).layers.size());
+    const auto layers = static_cast<int>(profile_.at(request.micro_batch_size).layers.size());
     const int most = (std::max(std::min(kMostDevices, 4 * layers), layers) + inside - 1) / inside;
     int refused = count;
     std::optional<Bytes> needs;
     while (!needs && refused < most) {
       count = std::min(most, 2 * refused);
-      needs = fits(cluster, request_);
+      needs = fits(cluster, request);
       if (!needs) refused = count;
     }
     if (!needs) return;
     int least = count;
     while (least - refused > 1) {
       count = refused + (least - refused) / 2;
-      const std::optional<Bytes> with = fits(cluster, request_);
-      if (with) {
+      if (const auto with = fits(cluster, request)) {
         needs = with;
         least = count;
       } else {
@@ -110,41 +143,20 @@ class Remedies {
       }
     }
     count = least;
-    found_.push_back({Remedy::Kind::more_devices, request_, cluster, *needs});
-  }
-
-  void more_memory() {
-    Cluster cluster = cluster_;
-    cluster.memory.reset();
-    std::optional<Bytes> needs = fits(cluster, request_);
-    if (!needs) return;
-    Bytes refused = *cluster_.usable_memory();
-    while (needs->value - refused.value > std::max<std::int64_t>(1, needs->value / kPrecision)) {
-      const Bytes cap{refused.value + (needs->value - refused.value) / 2};
-      cluster.memory = cap + cluster.memory_reserve;
-      const std::optional<Bytes> with = fits(cluster, request_);
-      if (with) {
-        needs = with;
-      } else {
-        refused = cap;
-      }
-    }
-    cluster.memory = *needs + cluster.memory_reserve;
-    found_.push_back({Remedy::Kind::more_memory, request_, cluster, *needs});
+    found_.push_back({Remedy::Kind::more_devices, request, cluster, *needs});
   }
 
   const Profile& profile_;
   const Cluster& cluster_;
-  PlanRequest request_;
   std::vector<Remedy> found_;
 };
 
 }  // namespace
 
-std::vector<Remedy> remedies(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
-  // A search for an order takes too long for as many questions.
-  if (!cluster.memory || find_schedule(request.schedule.name).searched) return {};
-  return Remedies(profile, cluster, request).all();
+std::vector<Remedy> remedies(const Profile& profile, const Cluster& cluster,
+                             const std::vector<PlanRequest>& requests) {
+  if (!cluster.memory) return {};
+  return Remedies(profile, cluster).all(requests);
 }
 
 }  // namespace stagecraft

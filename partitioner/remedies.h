@@ -28,9 +28,11 @@ struct Remedy {
   Bytes needs;            ///< of the rank that needs most, in the plan that was found
 };
 
-/// In the order above, at most one of each kind; none for schedules that are searched for. `request` has been
-/// refused on `cluster` for its memory.
+/// In the order above, at most one of each kind. Each of `requests` has been refused on `cluster` for its
+/// memory, or for itself; changed is the one that fits the least memory. For a schedule that is searched for
+/// 1f1b is asked, whose order is among those a search begins with: a search for each question would take
+/// long.
 [[nodiscard]] std::vector<Remedy> remedies(const Profile& profile, const Cluster& cluster,
-                                           const PlanRequest& request);
+                                           const std::vector<PlanRequest>& requests);
 
 }  // namespace stagecraft

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,35 @@ struct EnumNames<Recompute> {
   static constexpr std::array values{std::pair{Recompute::none, "none"}, std::pair{Recompute::all, "all"},
                                      std::pair{Recompute::all_but_last, "all_but_last"}};
 };
+
+/// One setting for all stages, or each stage's own, which the planner chooses.
+enum class RecomputeAsked : std::uint8_t { none, all, all_but_last, automatic };
+
+template <>
+struct EnumNames<RecomputeAsked> {
+  static constexpr std::array values{
+      std::pair{RecomputeAsked::none, "none"}, std::pair{RecomputeAsked::all, "all"},
+      std::pair{RecomputeAsked::all_but_last, "all_but_last"}, std::pair{RecomputeAsked::automatic, "auto"}};
+};
+
+[[nodiscard]] constexpr RecomputeAsked asked_as(Recompute setting) {
+  switch (setting) {
+    case Recompute::none:
+      return RecomputeAsked::none;
+    case Recompute::all:
+      return RecomputeAsked::all;
+    case Recompute::all_but_last:
+      break;
+  }
+  return RecomputeAsked::all_but_last;
+}
+/// Absent: each stage has its own.
+[[nodiscard]] constexpr std::optional<Recompute> one_setting(RecomputeAsked asked) {
+  for (const Recompute setting : {Recompute::none, Recompute::all, Recompute::all_but_last}) {
+    if (asked_as(setting) == asked) return setting;
+  }
+  return std::nullopt;
+}
 
 /// [stage]; empty: none anywhere.
 using RecomputeSettings = std::vector<Recompute>;

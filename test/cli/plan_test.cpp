@@ -92,7 +92,7 @@ TEST_CASE("plan over several schedules takes the fastest, --pareto shows time ag
   std::set<std::string> recomputed;
   for (const Json& choice : choices) recomputed.insert(choice["recompute"].get<std::string>());
   CHECK(recomputed.contains("none"));
-  CHECK(recomputed.contains("all"));
+  CHECK(recomputed.size() > 1);
   const CommandResult kept =
       plan({"--pareto", "--schedule", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
   REQUIRE(kept.code == 0);
@@ -244,6 +244,14 @@ TEST_CASE("where nothing fits, plan says what misses and by how much, with exit 
   CHECK(says(result.err, "more than the 20.0 MiB a device has to give"));
   CHECK(says(result.err, "What would fit, each alone:"));
   CHECK(says(result.err, "\"memory_bytes\": "));
+  CHECK_FALSE(says(result.err, ", with 1f1b"));
+  const CommandResult several = plan({"--micro-batch-size", "8", "--schedule", "fill_drain,1f1b"}, tiny);
+  CHECK(several.code == 3);
+  CHECK(says(several.err, "fill_drain, 8 micro-batches of 8: nothing fits; 2 stages: "));
+  CHECK(says(several.err, "of 33.8 MiB a device, with 1f1b and 8 micro-batches of 8"));
+  const CommandResult searched = plan({"--micro-batch-size", "8", "--schedule", "auto"}, tiny);
+  CHECK(searched.code == 3);
+  CHECK(says(searched.err, ", with 1f1b and 8 micro-batches of 8"));
 }
 
 TEST_CASE("replicas are planned where nobody says that the engine will run it", "[plan]") {

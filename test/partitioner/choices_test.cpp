@@ -136,7 +136,7 @@ TEST_CASE("what does not fit is left out with its reason", "[choices]") {
   const Choices tight = choose(example(), machine(2, least("1f1b")), request_of({"fill_drain", "1f1b"}));
   for (const Choice& choice : tight.all) CHECK(choice.candidate.plan.schedule.name == "1f1b");
   REQUIRE(tight.refused.size() == 1);
-  CHECK(tight.refused.front().rfind("fill_drain, 8 micro-batches of 8: no plan fits", 0) == 0);
+  CHECK(tight.refused.front().rfind("fill_drain, 8 micro-batches of 8: nothing fits; ", 0) == 0);
   CHECK_THROWS_AS(choose(example(), machine(2, Bytes{1000}), request_of({"fill_drain", "1f1b"})),
                   RefusedError);
 }

@@ -255,6 +255,39 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
   }));
 }
 
+TEST_CASE("where a group is too short for the widest plan, the best of the others is taken", "[planner]") {
+  REQUIRE(rc::check("against all widths", [] {
+    Profile profile;
+    const int layers = *rc::gen::inRange(2, 7);
+    profile.measurements = {test::random_measurement(layers)};
+    const Cluster cluster = test::random_cluster();
+    PlanRequest request;
+    request.schedule.name = "2bw";
+    request.micro_batches = *rc::gen::inRange(2, 4);
+    request.replicate = true;
+    const Plan best = make_plan(profile, cluster, request).best.plan;
+    bool short_somewhere = false;
+    PlanRequest each = request;
+    for (const planning::Layout& layout :
+         planning::replicated_layouts(PlacementKind::straight, 1,
+                                      {.devices = cluster.devices(), .most_stages = layers})
+             .list) {
+      if (layout.block > 1) continue;
+      each.widths = layout.widths;
+      each.stages = layout.positions();
+      try {
+        const Plan plan = make_plan(profile, cluster, each).best.plan;
+        RC_ASSERT(best.predicted->step.value <= plan.predicted->step.value * (1 + 1e-9));
+      } catch (const InputError&) {
+        short_somewhere = true;
+      } catch (const RefusedError&) {
+        short_somewhere = true;
+      }
+    }
+    RC_CLASSIFY(short_somewhere, "too short for some");
+  }));
+}
+
 TEST_CASE("a search goes over placements and is never behind a schedule of the library", "[planner]") {
   PlanRequest request = request_of();
   request.search.work = 50'000;
@@ -298,7 +331,19 @@ TEST_CASE("a search stays within what is asked for and within its time", "[plann
   request.schedule.name = "auto";
   request.search.time_limit = Seconds{0};
   CHECK(make_plan(example(), machine(2), request).best.plan.program);
-  CHECK(contains(refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request), "no plan fits:"));
+  const std::string nothing = refused<RefusedError>(example(), machine(2, Bytes{10 << 20}), request);
+  CHECK(contains(nothing, "no plan fits:"));
+  // Between what a micro-batch needs and what any order needs the search says what the latter is.
+  request.cuts = {2, 4, 7};
+  request.stages = 4;
+  request.virtual_stages = 2;
+  const Bytes most = most_memory(make_plan(example(), machine(2), request).best.plan);
+  bool told = false;
+  for (Bytes cap = most; !told && cap.value > most.value / 8; cap = Bytes{cap.value * 15 / 16}) {
+    const std::string why = refused<RefusedError>(example(), machine(2, cap), request);
+    told = contains(why, "; no order of these stages needs less than");
+  }
+  CHECK(told);
 }
 
 TEST_CASE("a plan that recomputes takes longer, needs less, and is cut by what it takes", "[planner]") {

@@ -35,7 +35,7 @@ TEST_CASE("what would fit does, and less of it does not", "[remedies]") {
     for (const int devices : {1, 2}) {
       const Cluster cluster = machine(devices, Bytes{mebibytes << 20});
       if (fits(cluster, request)) continue;
-      for (const Remedy& remedy : remedies(example(), cluster, request)) {
+      for (const Remedy& remedy : remedies(example(), cluster, {request})) {
         INFO(mebibytes << " MiB, " << devices << " devices, kind " << static_cast<int>(remedy.kind));
         ++told;
         CHECK(fits(remedy.cluster, remedy.request));
