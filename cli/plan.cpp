@@ -108,7 +108,7 @@ PlanRequest merged(PlanRequest request, const PlanArguments& arguments, const CL
     request.stages = arguments.request.stages;
     request.cuts = arguments.request.cuts;
   }
-  request.widths = arguments.request.widths;
+  if (given("--widths")) request.widths = arguments.request.widths;
   request.replicate = arguments.replicate;
   request.schedule.agree_norm =
       request.schedule.agree_norm && find_schedule(request.schedule.name).synchronous;
@@ -256,7 +256,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   own.micro_batch_size = arguments.micro_batches == kAuto && !arguments.micro_batch_size
                              ? profile.measurements.front().micro_batch
                              : size_to_plan(profile, arguments.profile, arguments.micro_batch_size);
-  // Nobody says that our engine will run it, and it alone needs one device a stage.
+  // Whoever runs it, replicas are worth having; a run's config says itself what it wants.
   own.replicate = arguments.replicate || command.count("--replicate") == 0;
   if (several) return choose(profile, cluster, own, arguments, command, line);
   if (is_graph(arguments.profile)) return plan_graph_from(arguments.profile, cluster, own, arguments.output);
@@ -380,8 +380,8 @@ void add_plan(CLI::App& app) {
       ->check(CLI::IsMember({"devices", "layers"}))
       ->needs(replanned);
   command->add_flag("--replicate,!--no-replicate", arguments->replicate,
-                    "whether stages may have several replicas (default: no for CONFIG, since the engine runs "
-                    "one device a stage; otherwise yes)");
+                    "whether stages may have several replicas (default: no for CONFIG, whose pipeline.widths "
+                    "says what it has; otherwise yes)");
   command->add_option("--widths", arguments->request.widths, "your own numbers of replicas of each stage")
       ->delimiter(',')
       ->type_name("N,M,...");

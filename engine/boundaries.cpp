@@ -21,8 +21,16 @@ Tag gradient_tag(StageId from, MicroBatch micro_batch) {
       .payload = Payload::gradient, .from = from, .to = StageId{from.value - 1}, .micro_batch = micro_batch};
 }
 
-Tag loss_tag(StageId last, Group group) {
-  return {.payload = Payload::loss, .from = last, .to = StageId{0}, .micro_batch = MicroBatch{group.value}};
+Tag loss_tag(StageId last, Group group, int replica) {
+  return {.payload = Payload::loss,
+          .from = last,
+          .to = StageId{0},
+          .micro_batch = MicroBatch{group.value},
+          .index = replica};
+}
+
+Tag reduction_tag(StageId stage, Group group) {
+  return {.payload = Payload::gradient, .from = stage, .to = stage, .micro_batch = MicroBatch{group.value}};
 }
 
 Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,

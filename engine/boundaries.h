@@ -72,6 +72,9 @@ class Boundaries {
 /// Tags of what stage `stage` reads and makes.
 [[nodiscard]] Tag activation_tag(StageId from, MicroBatch micro_batch);
 [[nodiscard]] Tag gradient_tag(StageId from, MicroBatch micro_batch);
-[[nodiscard]] Tag loss_tag(StageId last, Group group);
+/// Of the part that a replica of the last stage has.
+[[nodiscard]] Tag loss_tag(StageId last, Group group, int replica);
+/// Of the sum of a stage's gradients over its replicas.
+[[nodiscard]] Tag reduction_tag(StageId stage, Group group);
 
 }  // namespace stagecraft

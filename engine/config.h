@@ -54,6 +54,7 @@ struct PipelineConfig {
       stages;  ///< absent: the schedule's number a launched rank, or what the planner finds best
   std::optional<int> virtual_stages;  ///< a rank; absent: the schedule's own number
   std::vector<int> cuts;              ///< first layers of stages 1, 2, ...; empty: the planner's
+  std::vector<int> widths;            ///< replicas of each stage (of each round's stages); empty: one each
   std::optional<bool> vertical_sync;
   std::optional<int> warmup_extra;     ///< forwards more before the first backward
   std::optional<int> update_interval;  ///< asynchronous: micro-batches an update; equal to the step's
@@ -69,6 +70,11 @@ void describe(V& v, PipelineConfig& c) {
              "stages of one rank, for schedules that go round the ranks; absent: the schedule's own number",
              json::at_least(1));
   v.optional("cuts", c.cuts, "index of the first layer of stages 1, 2, ...; empty: the planner's");
+  v.optional("widths", c.widths,
+             "ranks of each stage, its replicas, among which micro-batches go round; empty: one each");
+  for (const int width : c.widths) {
+    v.require(width >= 1, "widths", fmt::format("a stage has at least one rank, not {}", width));
+  }
   v.optional("vertical_sync", c.vertical_sync, "pipedream: one weight version a micro-batch on all stages");
   v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
              json::at_least(0));

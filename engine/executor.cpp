@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include "engine/clipping.h"
+#include "engine/replica_sum.h"
 #include "schedules/base/error.h"
 
 #include <ATen/ops/tensor.h>
@@ -210,18 +211,34 @@ void Executor::backward(const Action& action) {
                                 output_gradient(action)));
 }
 
-void Executor::reduce(const Action&) { STAGECRAFT_CHECK(false, "stages with replicas are not executed"); }
+void Executor::reduce(const Action& action) {
+  Stage& reduced = stage(action.stage);
+  const std::vector<Rank>& replicas = program_.placement.ranks[action.stage.index()];
+  Tensors gradients, buffers;
+  for (int layer = reduced.first_layer(); layer < reduced.last_layer(); ++layer) {
+    const Tensors& sums = reduced.gradients(action.group, layer);
+    gradients.insert(gradients.end(), sums.begin(), sums.end());
+    const Tensors& own = reduced.buffers(layer);
+    buffers.insert(buffers.end(), own.begin(), own.end());
+  }
+  const Tag tag = reduction_tag(action.stage, action.group);
+  sum_over_replicas(equipment_.transport, replicas, tag, gradients);
+  // Each replica has seen its own micro-batches: what they have learned of the data is averaged.
+  sum_over_replicas(equipment_.transport, replicas, tag, buffers);
+  for (const at::Tensor& buffer : buffers) buffer.div_(static_cast<double>(replicas.size()));
+}
 
 void Executor::agree_norm(const Action& action) {
   std::vector<double> mine;
   for (Stage& stage : equipment_.stages) {
+    if (program_.placement.ranks[stage.id().index()].front() != me()) continue;  // replicas have the same
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
       for (const at::Tensor& gradient : stage.gradients(action.group, layer)) {
         mine.push_back(sum_of_squares(gradient));
       }
     }
   }
-  // Every rank has its stages in ascending order, each with its own number of parameters in front.
+  // Every rank has the stages it is the first replica of in ascending order.
   const std::vector<std::vector<double>> all = equipment_.transport.all_gather(mine);
   double total = 0;
   std::vector<std::size_t> next(all.size(), 0);
@@ -259,16 +276,23 @@ void Executor::step(const Action& action) {
 void Executor::report_loss(const Action& action) {
   GroupState& group = groups_[action.group.index()];
   const StageId last_stage{program_.placement.stages() - 1};
-  const Tag tag = loss_tag(last_stage, action.group);
-  if (me() != program_.placement.ranks[0].front()) {
-    equipment_.boundaries.put(tag, at::tensor({group.loss.loss, group.loss.correct}, at::kDouble));
-    return;
-  }
-  LossValue loss = group.loss;
-  if (equipment_.boundaries.has(tag)) {
-    const at::Tensor received = equipment_.boundaries.take(tag);
-    const double* values = received.const_data_ptr<double>();
-    loss = {.loss = values[0], .correct = values[1]};
+  const std::vector<Rank>& reporters = program_.placement.ranks[last_stage.index()];
+  const bool gathers = me() == program_.placement.ranks[0].front();
+  LossValue loss;
+  for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
+    const Tag tag = loss_tag(last_stage, action.group, static_cast<int>(replica));
+    const bool mine = reporters[replica] == me();
+    if (mine && !gathers) {
+      return equipment_.boundaries.put(tag, at::tensor({group.loss.loss, group.loss.correct}, at::kDouble));
+    }
+    LossValue part = mine ? group.loss : LossValue{};
+    if (!mine && equipment_.boundaries.has(tag)) {  // it had micro-batches of the group
+      const at::Tensor received = equipment_.boundaries.take(tag);
+      const double* values = received.const_data_ptr<double>();
+      part = {.loss = values[0], .correct = values[1]};
+    }
+    loss.loss += part.loss;
+    loss.correct += part.correct;
   }
   if (!report_) return;
   report_({.step = segment_.first_step + (training() ? action.group.value : 0),

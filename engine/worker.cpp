@@ -35,13 +35,6 @@ class ChargedDataset final : public Dataset {
 
 void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                 const Placement& placement, const Transport& transport) {
-  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-    if (placement.ranks[s].size() != 1) {
-      throw InputError(fmt::format(
-          "stage {} has {} replicas: replicated stages are not executed yet; plan one rank a stage", s,
-          placement.ranks[s].size()));
-    }
-  }
   STAGECRAFT_CHECK(stage_layers.size() == placement.ranks.size(), "one range of layers a stage");
   int next = 0;
   for (const auto& [first, last] : stage_layers) {

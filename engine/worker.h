@@ -74,7 +74,7 @@ class Worker {
   void run(const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
 
-  /// The layers this rank holds (the first replica only is asked to save them).
+  /// The layers this rank holds.
   [[nodiscard]] std::vector<int> layers() const;
   [[nodiscard]] LayerState state(int layer) const;
   /// Throws InputError when shapes differ.

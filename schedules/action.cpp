@@ -47,6 +47,9 @@ std::string describe_tag(const Tag& tag) {
     return fmt::format("loss of group {}{} from stage {} to stage {}", tag.micro_batch.value, index,
                        tag.from.value, tag.to.value);
   }
+  if (tag.from == tag.to) {
+    return fmt::format("gradients of group {} of stage {}", tag.micro_batch.value, tag.from.value);
+  }
   return fmt::format("{} {}{} from stage {} to stage {}", enum_name(tag.payload), tag.micro_batch.value,
                      index, tag.from.value, tag.to.value);
 }

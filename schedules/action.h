@@ -76,7 +76,7 @@ struct Tag {
   Payload payload = Payload::activation;
   StageId from{};
   StageId to{};
-  MicroBatch micro_batch{};  ///< for a loss: the group's number
+  MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
   std::int32_t index = 0;    ///< tensor of the boundary's bundle; for a loss: the last stage's replica
 
   constexpr auto operator<=>(const Tag&) const = default;

@@ -17,6 +17,10 @@ int Placement::world() const {
   return highest + 1;
 }
 
+bool Placement::replicated() const {
+  return std::any_of(ranks.begin(), ranks.end(), [](const auto& replicas) { return replicas.size() > 1; });
+}
+
 Rank Placement::rank_of(StageId stage, MicroBatch micro_batch) const {
   const auto& replicas = ranks[stage.index()];
   // Asked of every action, and most often there is nothing to divide.

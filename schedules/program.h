@@ -22,6 +22,7 @@ struct Placement {
   [[nodiscard]] int stages() const { return static_cast<int>(ranks.size()); }
   [[nodiscard]] int world() const;  ///< number of ranks: the highest one plus one
   [[nodiscard]] int width(StageId stage) const { return static_cast<int>(ranks[stage.index()].size()); }
+  [[nodiscard]] bool replicated() const;  ///< some stage has several ranks
   [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
   /// One rank a stage, in order.

@@ -181,18 +181,23 @@ void Reporter::describe_run() {
 
 void Reporter::place_stages() {
   for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-    StageRow row;
-    row.stage = StageId{s};
-    row.rank = plan_.stages[s].ranks.front();
-    report_.stage_rows.push_back(row);
+    for (const Rank rank : plan_.stages[s].ranks) {
+      StageRow row;
+      row.stage = StageId{s};
+      row.rank = rank;
+      report_.stage_rows.push_back(row);
+    }
   }
 }
 
 StageRow& Reporter::row_of(const Event& event) {
+  std::vector<StageRow>& rows = report_.stage_rows;
   const StageId stage = stage_of(event);
-  if (stage.valid() && stage.index() < report_.stage_rows.size()) return report_.stage_rows[stage.index()];
-  return *std::find_if(report_.stage_rows.begin(), report_.stage_rows.end(),
-                       [&](const StageRow& row) { return row.rank == event.rank; });
+  const auto own = std::find_if(rows.begin(), rows.end(), [&](const StageRow& row) {
+    return row.rank == event.rank && row.stage == stage;
+  });
+  if (own != rows.end()) return *own;
+  return *std::find_if(rows.begin(), rows.end(), [&](const StageRow& row) { return row.rank == event.rank; });
 }
 
 void Reporter::add_up_events() {

@@ -29,7 +29,7 @@ void describe(V& v, Compared& c) {
   v.optional("predicted_ms", c.predicted, "by the plan's costs and the simulator");
 }
 
-/// Where a stage's time went, a step. The parts add up to the step's share of the window.
+/// Where a stage's time went on one of its ranks, a step. The parts add up to the step's share of the window.
 struct StageRow {
   StageId stage;
   Rank rank;
@@ -39,7 +39,7 @@ struct StageRow {
   Compared wait_activation;  ///< for the previous stage
   Compared wait_gradient;    ///< for the next stage
   Seconds wait_loss;         ///< for the loss to arrive at stage 0
-  Seconds collective;        ///< agreeing on the norm, the others' lateness included
+  Seconds collective;        ///< reductions, agreeing on the norm; the others' lateness included
   Seconds other;             ///< loading, reporting
   Compared idle;             ///< nothing at all: after the last action of a step, between steps
 };
@@ -55,12 +55,12 @@ void describe(V& v, StageRow& s) {
   v.required("wait_activation", s.wait_activation, "for the previous stage");
   v.required("wait_gradient", s.wait_gradient, "for the next stage");
   v.required("wait_loss_ms", s.wait_loss, "for the loss");
-  v.required("collective_ms", s.collective, "agreeing on the norm");
+  v.required("collective_ms", s.collective, "reductions over replicas, agreeing on the norm");
   v.required("other_ms", s.other, "loading, reporting");
   v.required("idle", s.idle, "nothing at all");
 }
 
-/// One kind of action of one stage, by its single times.
+/// One kind of action of one stage, all its replicas, by its single times.
 struct ActionRow {
   StageId stage;
   std::string kind;  ///< "forward", "wait activation"

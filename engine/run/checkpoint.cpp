@@ -27,12 +27,16 @@ constexpr std::string_view kPrefix = "step-";
 
 bool has_state(const Layer& layer) { return !layer.parameters().empty() || !layer.buffers().empty(); }
 
-/// Schedule and cuts: what an asynchronous run must go on with, since its delays follow from them.
+/// Schedule, cuts and widths: what an asynchronous run must go on with, since its delays follow from them.
 Json pipeline_of(const Plan& plan) {
   Json json;
   json["schedule"] = json::write(plan.schedule);
   json["first_layers"] = Json::array();
   for (const StagePlan& stage : plan.stages) json["first_layers"].push_back(stage.first_layer);
+  const Placement placement = plan.placement();
+  for (int s = 0; placement.replicated() && s < placement.stages(); ++s) {
+    json["replicas"].push_back(placement.width(StageId{s}));
+  }
   return json;
 }
 
@@ -219,9 +223,13 @@ std::string save_checkpoint(const RunSetup& setup, const std::string& folder, co
   }
   transport.barrier();
   Json mine = Json::array();
-  for (const int layer : worker.layers()) {
-    const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
-    if (has_state(that)) mine.push_back(json::write(write_layer(aside, that, worker.state(layer))));
+  for (const StageId stage : setup.placement().stages_of(transport.rank())) {
+    if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
+    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
+    for (int layer = begin; layer < end; ++layer) {
+      const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
+      if (has_state(that)) mine.push_back(json::write(write_layer(aside, that, worker.state(layer))));
+    }
   }
   const std::vector<std::string> all = transport.all_gather_text(mine.dump());
   if (!first) return final_name;

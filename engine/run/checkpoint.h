@@ -41,7 +41,7 @@ struct Manifest {
   Json training;    ///< training_identity() of the run
   int threads = 1;  ///< of a rank: sums are split over them, so other numbers of threads may round otherwise
   bool synchronous = true;
-  Json pipeline;     ///< schedule and stage boundaries
+  Json pipeline;     ///< schedule, stage boundaries and, where there are several, replicas
   std::string data;  ///< fingerprints
   std::string model;
   std::vector<CheckpointFile> files;
@@ -57,15 +57,16 @@ void describe(V& v, Manifest& m) {
   v.required("threads_per_rank", m.threads, "a run that goes on with others may round otherwise",
              json::at_least(1));
   v.required("synchronous", m.synchronous, "false: goes on with the same pipeline only");
-  v.required("pipeline", m.pipeline, "schedule and first layers of the stages");
+  v.required("pipeline", m.pipeline,
+             "schedule, first layers of the stages, and their replicas where there are several");
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
   v.required("files", m.files, "one a layer with state");
   v.require(m.format == 1, "format", "expected 1; this checkpoint is of another version of Stagecraft");
 }
 
-/// Collective: every rank writes the layers it holds, rank 0 the rest; older ones beyond checkpoint.keep go.
-/// Returns the folder. Throws InputError when something cannot be written; what was there stays.
+/// Collective: a stage's first replica writes its layers, rank 0 the rest; older ones beyond checkpoint.keep
+/// go. Returns the folder. Throws InputError when something cannot be written; what was there stays.
 std::string save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
                             Transport& transport, std::int64_t step, bool validation_owed);
 

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace stagecraft {
 namespace {
@@ -46,9 +47,16 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
     refuse_key(file, "vertical_sync", fmt::format("{}", *asked.vertical_sync),
                fmt::format("{}", plan.schedule.vertical_sync), plan_file);
   }
-  if (asked.virtual_stages && *asked.virtual_stages * plan.placement().world() != stages) {
+  const Placement placement = plan.placement();
+  const auto a_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
+  if (asked.virtual_stages && *asked.virtual_stages != a_rank) {
     refuse_key(file, "virtual_stages", fmt::format("{}", *asked.virtual_stages),
-               fmt::format("{} stages on {} ranks", stages, plan.placement().world()), plan_file);
+               fmt::format("{} a rank", a_rank), plan_file);
+  }
+  std::vector<int> widths;
+  for (int s = 0; s < stages / a_rank; ++s) widths.push_back(placement.width(StageId{s}));
+  if (!asked.widths.empty() && asked.widths != widths) {
+    refuse_key(file, "widths", fmt::format("{}", asked.widths), fmt::format("{}", widths), plan_file);
   }
   if (asked.warmup_extra && *asked.warmup_extra != plan.schedule.warmup_extra) {
     refuse_key(file, "warmup_extra", fmt::format("{}", *asked.warmup_extra),
@@ -99,10 +107,6 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
                "the plan is for micro-batches of {} samples, but {} has train_micro_batch_size_per_gpu {}",
                plan.micro_batch_size, file, config.micro_batch_size));
   }
-  for (const StagePlan& stage : plan.stages) {
-    if (stage.ranks.size() > 1)
-      refuse("/stages", "stages on several ranks are not available yet; give each one");
-  }
   const int ranks = plan.placement().world();
   if (world && world->ranks != ranks) {
     refuse("/stages", fmt::format("the plan needs {} ranks, but {} {} launched", ranks, world->ranks,
@@ -137,14 +141,22 @@ PlanRequest plan_request(const RunConfig& config, const std::optional<World>& wo
   request.cuts = asked.cuts;
   request.stages = asked.stages;
   request.virtual_stages = asked.virtual_stages;
-  if (world && !asked.stages && asked.cuts.empty()) request.stages = world->ranks * stages_a_rank(asked);
+  request.widths = asked.widths;
+  if (!asked.stages && asked.cuts.empty()) {
+    const int positions = static_cast<int>(asked.widths.size());
+    if (positions > 0) request.stages = positions * stages_a_rank(asked);
+    if (world && positions == 0) request.stages = world->ranks * stages_a_rank(asked);
+  }
   return request;
 }
 
 namespace {
 
+int ranks_of(const std::vector<int>& widths) { return std::accumulate(widths.begin(), widths.end(), 0); }
+
 int ranks_without_launcher(const RunConfig& config) {
   const PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.widths.empty()) return ranks_of(pipeline.widths);
   const std::optional<int> stages =
       pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
   return stages ? std::max(1, *stages / stages_a_rank(pipeline)) : cores_here().usable;
@@ -174,6 +186,14 @@ namespace {
 void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, const std::string& file,
                   const std::optional<World>& world) {
   if (!world) return;
+  if (!pipeline.widths.empty()) {
+    const int needed = ranks_of(pipeline.widths);
+    if (needed == world->ranks) return;
+    throw InputError({file, "/pipeline/widths"},
+                     fmt::format("stages of {} replicas need {} ranks, but {} {} launched",
+                                 fmt::join(pipeline.widths, ", "), needed, world->ranks,
+                                 world->ranks == 1 ? "was" : "were"));
+  }
   const int a_rank = stages_a_rank(pipeline);
   const int stages = request.cuts.empty() ? request.stages.value_or(world->ranks * a_rank)
                                           : static_cast<int>(request.cuts.size()) + 1;

@@ -28,7 +28,8 @@
 // during one action, above all that:
 //   transient  `forward_peak` during forward and recompute (`unkept_forward_peak` during a forward that is
 //              recomputed later, which keeps nothing), `backward_peak` during backward, the half's own peak
-//              during each half of a split one
+//              during each half of a split one; during reduce the other replicas' values that are being
+//              added: those of its part of all parameters and buffers at most, and at most kReduceStaging
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
@@ -191,9 +192,18 @@ class RankMemory {
         return cost(action.stage).input_half_peak().value;
       case Op::backward_weight:
         return cost(action.stage).weight_half_peak().value;
+      case Op::reduce:
+        return reduce_staging(action.stage).value;
       default:
         return 0;
     }
+  }
+
+  [[nodiscard]] Bytes reduce_staging(StageId stage) const {
+    constexpr std::int64_t kNumber = 8;  // bytes: parts are rounded up to whole numbers
+    const std::int64_t width = subject_.program().placement.width(stage);
+    const std::int64_t all = (cost(stage).parameters + cost(stage).buffers).value;
+    return std::min(kReduceStaging, Bytes{all - all / width + kNumber * (width - 1)});
   }
 
   /// Calls `visit(index, amounts)` twice an action, with what is held above the fixed parts: while it runs,

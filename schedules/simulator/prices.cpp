@@ -79,8 +79,8 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];
-    collective[i] =
-        collective_seconds(costs, c, part_of == nullptr ? c.members : members_of(c, part_of->whole));
+    collective[i] = part_of == nullptr ? collective_seconds(costs, c, c.members)
+                                       : collective_seconds(costs, c, members_of(c, part_of->whole));
   }
   share_cards(code, costs.network,
               part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);

@@ -112,16 +112,12 @@ bool SlotSurplus::compute(std::size_t rank, const Compute& c) {
   Ticks& now = clock_[rank];
   const std::size_t arriving = into(c.stage.value, c.micro_batch);
   const Transfer& needed = transfers_[is_input_part(c.op) ? arriving + 1 : arriving];
-  // A recompute comes before the wait for the gradient.
-  const Ticks again = is_input_part(c.op) && problem_.recomputed(c.stage, c.micro_batch) ? 1 : 0;
   if (c.op != Op::backward_weight && needed.travels) {
     const Ticks free = posted(needed);
     if (free < 0 || needed.sent < 0) return false;
-    now = std::max(now + again, needed.sent);
+    now = std::max(now, needed.sent);
     held_up_ = held_up_ || free > now;
     now = std::max(now, free);
-  } else {
-    now += again;
   }
   now += c.op == Op::backward ? 2 : 1;
   if (is_weight_part(c.op)) {

@@ -71,6 +71,12 @@ TEST_CASE("recomputation changes no bit, under every schedule", "[equality_fast]
   run_all(cases);
 }
 
+TEST_CASE("replicas of unequal widths, more ranks than any other case", "[equality]") {
+  std::vector<PipelineCase> cases = all_cases(5);
+  std::erase_if(cases, [](const PipelineCase& c) { return c.widths.empty(); });
+  run_all(cases);
+}
+
 TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[equality]") {
   run_all(all_cases(GENERATE(1, 2, 3, 4)));
 }

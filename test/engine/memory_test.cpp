@@ -117,6 +117,15 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   return peaks;
 }
 
+void check_peaks(const Setting& setting, const Measurement& measurement) {
+  const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
+  for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
+    INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value);
+    CHECK(peaks.measured[r] <= peaks.proved[r]);
+    CHECK(static_cast<double>(peaks.measured[r].value) > 0.9 * static_cast<double>(peaks.proved[r].value));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("measured memory is never more than was proved, and close to it, whatever the program",
@@ -142,14 +151,27 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
                                   .clipping = schedule.clips ? 1.0 : 0};
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
-      const Setting setting = roomy(pipeline);
-      const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
-      for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
-        INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value);
-        CHECK(peaks.measured[r] <= peaks.proved[r]);
-        CHECK(static_cast<double>(peaks.measured[r].value) >
-              0.9 * static_cast<double>(peaks.proved[r].value));
-      }
+      check_peaks(roomy(pipeline), measurement);
+    }
+  }
+}
+
+TEST_CASE("measured memory is never more than was proved, and close to it, with replicas",
+          "[engine_memory]") {
+  install_counting_allocator();
+  const ModelKind model = GENERATE(ModelKind::mlp, ModelKind::convnet, ModelKind::gpt);
+  const Measurement measurement = measure(roomy({.stages = 1, .model = model}));
+  for (const char* schedule : {"1f1b", "zb_h1", "pipedream", "2bw"}) {
+    for (const std::vector<int>& widths : {std::vector{2, 1}, {1, 2}, {3}}) {
+      const PipelineCase pipeline{.schedule = schedule,
+                                  .stages = static_cast<int>(widths.size()),
+                                  .widths = widths,
+                                  .model = model,
+                                  .shape = BatchShape::many,
+                                  .optimizer = OptimizerKind::adamw};
+      if (!served(pipeline)) continue;
+      INFO(pipeline.name());
+      check_peaks(roomy(pipeline), measurement);
     }
   }
 }

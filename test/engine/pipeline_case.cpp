@@ -14,6 +14,7 @@
 #include <array>
 #include <chrono>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 namespace stagecraft::test {
@@ -98,7 +99,27 @@ OptimizerConfig optimizer_config(OptimizerKind kind) {
 
 bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
 
+/// Where a stage stands: round after round, in a V every other one backwards.
+std::size_t position_of(const PipelineCase& c, int stage) {
+  const int positions = static_cast<int>(c.widths.size());
+  const bool back = c.placement == PlacementKind::v && stage / positions % 2 == 1;
+  return static_cast<std::size_t>(back ? positions - 1 - stage % positions : stage % positions);
+}
+
+/// Positions are as wide as `widths` says, on consecutive ranks.
+Placement replicated_placement(const PipelineCase& c) {
+  Placement placement;
+  for (int s = 0; s < c.stages; ++s) {
+    const std::size_t position = position_of(c, s);
+    const int first = std::accumulate(c.widths.begin(), c.widths.begin() + static_cast<long>(position), 0);
+    std::vector<Rank>& ranks = placement.ranks.emplace_back();
+    for (int replica = 0; replica < c.widths[position]; ++replica) ranks.emplace_back(first + replica);
+  }
+  return placement;
+}
+
 Placement placement_of(const PipelineCase& c) {
+  if (!c.widths.empty()) return replicated_placement(c);
   const int a_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
   return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / a_rank, a_rank)
                                          : Placement::looped(c.stages / a_rank, a_rank);
@@ -158,9 +179,10 @@ std::string PipelineCase::name() const {
   constexpr const char* kRewrites[] = {"", " split"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
   return fmt::format(
-      "{}{}{} p={}{} {}{}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
+      "{}{}{} p={}{}{} {}{}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
       warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
-      ranks > 0 ? fmt::format(" ranks={}", ranks) : "", enum_name(placement),
+      ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
+      widths.empty() ? "" : fmt::format(" widths={}", fmt::join(widths, "-")), enum_name(placement),
       kRewrites[static_cast<int>(rewrite)],
       recompute == Recompute::none ? "" : " recompute " + enum_name(recompute),
       cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
@@ -244,18 +266,56 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
+/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no width
+/// divides, a rank that is the last stage and the one that prints. Models, optimizers and dropout take turns.
+void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  const std::vector<std::vector<int>> all{{2},    {3},    {4},       {2, 1},    {1, 2}, {3, 1},
+                                          {1, 3}, {2, 2}, {2, 1, 1}, {1, 2, 1}, {2, 3}, {3, 2}};
+  for (PipelineCase next : variants(schedule)) {
+    for (const std::vector<int>& widths : all) {
+      if (std::accumulate(widths.begin(), widths.end(), 0) != ranks) continue;
+      for (const BatchShape shape :
+           {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+        const std::size_t turn = cases.size();
+        next.widths = widths;
+        next.stages = static_cast<int>(widths.size()) * schedule.virtual_stages;
+        next.placement = schedule.placement;
+        next.recompute = turn % 4 == 0 ? Recompute::all_but_last : Recompute::none;
+        next.model = static_cast<ModelKind>(turn % 3);
+        next.shape = shape;
+        next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+        next.dropout = turn % 2 == 0;
+        next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+        next.delay_seed = turn;
+        if (next.stages <= kMostStages && served(next)) cases.push_back(next);
+      }
+    }
+  }
+}
+
+/// By how many micro-batches the newest weights of a stage are behind: 1F1B-RR with NOAM in flight (SOSP'19,
+/// 3.2), where a replica of stage s runs as many of its own ahead as fill the stages behind it.
+int newest_behind(const PipelineCase& c, int stage) {
+  if (c.widths.empty()) return c.stages - 1 - stage;
+  const int width = c.widths[static_cast<std::size_t>(stage)];
+  const int behind = std::accumulate(c.widths.begin() + stage, c.widths.end(), 0);
+  return ((behind + width - 1) / width - 1) * width;
+}
+
 /// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.
 void set_version_rule(OracleRun& oracle, const PipelineCase& c) {
   for (int s = 0; s < c.stages; ++s) {
     if (synchronous(c)) {
       oracle.delay.push_back(0);
     } else if (c.schedule == "pipedream") {  // SOSP'19, 3.3
-      oracle.delay.push_back(c.vertical_sync ? c.stages - 1 : c.stages - 1 - s);
+      oracle.delay.push_back(newest_behind(c, c.vertical_sync ? 0 : s));
     } else if (c.schedule == "2bw") {  // arXiv 2006.09503, 3.1
       oracle.updates_late = 1;
     } else {
       throw std::logic_error("say here which versions " + c.schedule + " reads");
     }
+    oracle.newest.push_back(synchronous(c) ? 0 : newest_behind(c, s));
+    if (!c.widths.empty()) oracle.widths.push_back(c.widths[position_of(c, s)]);
   }
 }
 
@@ -265,6 +325,7 @@ std::vector<PipelineCase> all_cases(int ranks) {
   std::vector<PipelineCase> cases;
   add_matrix(cases, ranks);
   for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
   return cases;
 }
 
@@ -320,6 +381,8 @@ Setting::Setting(const PipelineCase& its_case)
             .first_layers = {},
             .delay = {},
             .updates_late = {},
+            .widths = {},
+            .newest = {},
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
             .optimizer = options.optimizer,
             .scheduler = options.scheduler,
@@ -353,8 +416,10 @@ const OracleResult& oracle_of(const Setting& setting) {
   key.recompute = Recompute::none;
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
-    key.stages = 1;
-    key.cuts.clear();
+    if (key.widths.empty()) {
+      key.stages = 1;
+      key.cuts.clear();
+    }
   }
   static std::map<std::string, OracleResult> known;
   const auto found = known.find(key.name());

@@ -32,6 +32,7 @@ struct PipelineCase {
   PlacementKind placement = PlacementKind::straight;
   Rewrite rewrite = Rewrite::none;
   Recompute recompute = Recompute::none;  ///< of every stage
+  std::vector<int> widths{};              ///< replicas at each position of the placement; empty: one each
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
@@ -46,7 +47,7 @@ struct PipelineCase {
 
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
 /// clipping where allowed x models, a stage a rank; and every registered schedule, on the placements it is
-/// for, x stages a rank x rewrites and recomputation x batch shapes x models.
+/// for, x stages a rank x rewrites and recomputation x batch shapes x models; and with replicas.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
 /// Whether the schedule is for such a placement and for all of the run's groups.

@@ -243,6 +243,34 @@ TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only wit
   check_same_files(whole.checkpoint(9), run.checkpoint(9));
 }
 
+TEST_CASE("a run with replicas resumes to the bit, and the report has every rank", "[trainer]") {
+  Json config = tiny();
+  const char* schedule = GENERATE("1f1b", "pipedream");
+  config["pipeline"] = {{"schedule", schedule}, {"cuts", {2}}, {"widths", GENERATE(Json{2, 1}, Json{1, 2})}};
+  config["gradient_norm"] = false;
+  config["train_batch_size"] = 64;
+  config["train_micro_batch_size_per_gpu"] = 8;
+  config["data"]["samples"] = 192;
+  const Run whole(config);
+  const TrainResult result = whole.train().result;
+  CHECK(result.outcome.summary.peak.size() == 3);
+  const RunReport report = make_report(read_run(whole.dir()));
+  CHECK(report.stage_rows.size() == 3);
+  CHECK(std::all_of(report.stage_rows.begin(), report.stage_rows.end(),
+                    [](const StageRow& row) { return row.forward.measured > Seconds{}; }));
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  if (std::string(schedule) == "pipedream") {
+    CHECK(says(run.complaint(true, {"train_steps=9", "pipeline.widths=[1,1]"}), "its own pipeline only"));
+  }
+  (void)run.train(true, {"train_steps=9"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
 TEST_CASE("a signal stops a run behind a checkpoint, and the rest is as if it had not been", "[trainer]") {
   Json config = tiny();
   config["train_steps"] = 40;

@@ -133,6 +133,7 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
       for (const int to : {0, 1, 127}) {
         for (const int mb : {0, 1, 4095}) {
           for (const int index : {0, 7}) {
+            if (payload == Payload::loss && index > 0) continue;  // of another sender
             const int code = layout.encode({payload, StageId{from}, StageId{to}, MicroBatch{mb}, index});
             CHECK(code >= 0);
             codes.insert(code);
@@ -144,6 +145,8 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
   }
   CHECK(codes.size() == count);
   CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, MicroBatch{7 + 4096}}));
+  CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 4095}) ==
+        layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 0}));
   CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{128}, kTag.to, kTag.micro_batch}), InputError);
 
   CHECK(transport::MpiTagLayout((1 << 28) - 1).micro_batch_bits() == 9);

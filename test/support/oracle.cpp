@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 namespace stagecraft::test {
 namespace {
@@ -18,6 +19,7 @@ struct Piece {
   std::int64_t step, epoch, first, count;
   std::int64_t number_in_step, samples_of_step;
   bool ends_step;
+  std::int64_t number;  // since the drain point
 };
 
 class Oracle {
@@ -27,14 +29,18 @@ class Oracle {
     const int layers = static_cast<int>(model.layers.size());
     for (int layer = 0; layer < layers; ++layer) {
       weights_.push_back({{0, initial_parameters(model, layer, run.seed)}});
-      sums_.emplace_back(weights_.back()[0]);
-      result_.buffers.push_back(initial_buffers(model, layer));
-      int stage = 0;
-      while (stage + 1 < static_cast<int>(run.first_layers.size()) && run.first_layers[stage + 1] <= layer) {
-        ++stage;
-      }
+      std::size_t stage = 0;
+      while (stage + 1 < run.first_layers.size() && run.first_layers[stage + 1] <= layer) ++stage;
       delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
+      newest_.push_back(run.newest.empty() ? 0 : run.newest[stage]);
+      const int width = run.widths.empty() ? 1 : run.widths[stage];
+      for (int replica = 0; replica < width; ++replica) {
+        if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
+        sums_.back().emplace_back(weights_.back()[0]);
+        buffers_.back().push_back(initial_buffers(model, layer));
+      }
     }
+    averaged_.resize(model.layers.size());
     result_.optimizer.resize(model.layers.size());
   }
 
@@ -48,6 +54,7 @@ class Oracle {
       if (due && data_.size(Split::validation) > 0) validate(step);
     }
     for (auto& versions : weights_) result_.parameters.push_back(versions.rbegin()->second);
+    for (auto& replicas : buffers_) result_.buffers.push_back(replicas.front());
     return std::move(result_);
   }
 
@@ -62,32 +69,62 @@ class Oracle {
       for (std::int64_t done = 0; done < count; done += run_.micro_batch) {
         const std::int64_t here = std::min(run_.micro_batch, count - done);
         pieces.push_back({step, step / steps_per_epoch, first + done, here, done / run_.micro_batch, count,
-                          done + here == count});
+                          done + here == count, static_cast<std::int64_t>(pieces.size())});
       }
     }
     for (auto& versions : weights_) versions = {{0, versions.rbegin()->second}};
+    averaged_.assign(averaged_.size(), 0);
     OracleStep now;
+    std::vector<double> losses(sums_.back().size());  // of each replica of the last stage
     for (int x = 0; x < static_cast<int>(pieces.size()); ++x) {
       const Piece& piece = pieces[x];
       std::vector<int> versions;
       for (const int delay : delay_) versions.push_back(version(pieces, x, delay));
-      now.loss += micro_batch(piece, versions);
+      for (std::size_t layer = 0; layer < buffers_.size(); ++layer) {
+        average(layer, ended_within(pieces, x - newest_[layer]));
+      }
+      losses[replica_of(losses, x)] += micro_batch(piece, versions);
       if (!piece.ends_step) continue;
       now.samples = piece.samples_of_step;
+      for (double& loss : losses) now.loss += std::exchange(loss, 0);
       update(piece.step, now);
       result_.steps.push_back(std::move(now));
       now = {};
+    }
+    for (std::size_t layer = 0; layer < buffers_.size(); ++layer) {
+      average(layer, ended_within(pieces, static_cast<int>(pieces.size())));
+    }
+  }
+
+  template <class Replicas>
+  static std::size_t replica_of(const Replicas& replicas, std::int64_t micro_batch) {
+    return static_cast<std::size_t>(micro_batch) % replicas.size();
+  }
+
+  /// Updates whose micro-batches are all among the stretch's first `count`.
+  static int ended_within(const std::vector<Piece>& pieces, int count) {
+    int ended = 0;
+    for (int y = 0; y < count; ++y) ended += pieces[y].ends_step ? 1 : 0;
+    return ended;
+  }
+
+  /// The replicas' buffers become their mean, once an update.
+  void average(std::size_t layer, int updates) {
+    std::vector<Tensors>& replicas = buffers_[layer];
+    for (; averaged_[layer] < updates; ++averaged_[layer]) {
+      for (std::size_t i = 0; replicas.size() > 1 && i < replicas.front().size(); ++i) {
+        at::Tensor sum = replicas.front()[i].clone();
+        for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r][i]);
+        sum.div_(static_cast<double>(replicas.size()));
+        for (Tensors& replica : replicas) replica[i].copy_(sum);
+      }
     }
   }
 
   /// What micro-batch x of a stretch reads: how many of the stretch's updates are made.
   int version(const std::vector<Piece>& pieces, int x, int delay) const {
-    const auto ended_within = [&](int count) {
-      int ended = 0;
-      for (int y = 0; y < count; ++y) ended += pieces[y].ends_step ? 1 : 0;
-      return ended;
-    };
-    return run_.updates_late ? std::max(0, ended_within(x) - *run_.updates_late) : ended_within(x - delay);
+    return run_.updates_late ? std::max(0, ended_within(pieces, x) - *run_.updates_late)
+                             : ended_within(pieces, x - delay);
   }
 
   double share(std::int64_t count, std::int64_t of) const {
@@ -114,7 +151,8 @@ class Oracle {
                              .layer = layer,
                              .step = static_cast<std::uint64_t>(piece.step),
                              .micro_batch = static_cast<std::uint64_t>(piece.number_in_step)}};
-      const Weights weights{weights_[layer].at(versions[layer]), result_.buffers[layer]};
+      Tensors& buffers = buffers_[layer][replica_of(buffers_[layer], piece.number)];
+      const Weights weights{weights_[layer].at(versions[layer]), buffers};
       boundary = model_.layers[layer]->forward(weights, boundary, context, &kept[layer]).contiguous();
     }
     Kept kept_loss;
@@ -125,7 +163,9 @@ class Oracle {
       const Tensors& parameters = weights_[layer].at(versions[layer]);
       gradient = model_.layers[layer]->backward_input(parameters, gradient, kept[layer], layer > 0);
       if (gradient.defined()) gradient = gradient.contiguous();
-      if (!parameters.empty()) model_.layers[layer]->backward_weight(kept[layer], sums_[layer]);
+      if (parameters.empty()) continue;
+      model_.layers[layer]->backward_weight(kept[layer],
+                                            sums_[layer][replica_of(sums_[layer], piece.number)]);
     }
     return value.loss;
   }
@@ -133,15 +173,19 @@ class Oracle {
   void update(std::int64_t step, OracleStep& now) {
     now.learning_rate = learning_rate(run_.scheduler, run_.optimizer, step, run_.steps);
     double squares = 0;
-    for (GradientAccumulator& sums : sums_) {
-      for (const at::Tensor& gradient : sums.gradients()) squares += sum_of_squares(gradient);
+    for (std::vector<GradientAccumulator>& replicas : sums_) {
+      for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
+        const at::Tensor& sum = replicas.front().gradients()[i];
+        for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
+        squares += sum_of_squares(sum);
+      }
     }
     if (run_.norm) now.gradient_norm = std::sqrt(squares);
     const double factor =
         run_.gradient_clipping > 0 ? clip_factor(std::sqrt(squares), run_.gradient_clipping) : 1;
     for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
       Tensors copies;
-      for (const at::Tensor& gradient : sums_[layer].gradients()) {
+      for (const at::Tensor& gradient : sums_[layer].front().gradients()) {
         if (factor < 1) gradient.mul_(factor);
         copies.push_back(gradient.clone());
       }
@@ -155,27 +199,33 @@ class Oracle {
       }
       weights_[layer][version + 1] = std::move(next);
       now.gradients.push_back(std::move(copies));
-      sums_[layer].clear();
+      for (GradientAccumulator& replica : sums_[layer]) replica.clear();
     }
   }
 
   void validate(std::int64_t after_steps) {
     const std::int64_t samples = data_.size(Split::validation);
-    OracleValidation validation{.after_steps = after_steps};
+    std::vector<LossValue> parts(sums_.back().size());  // of each replica of the last stage
     for (std::int64_t first = 0; first < samples; first += run_.micro_batch) {
       std::vector<std::int64_t> indices;
       for (std::int64_t i = first; i < std::min(samples, first + run_.micro_batch); ++i) indices.push_back(i);
       at::Tensor boundary = inputs(Split::validation, indices);
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
-        const Weights weights{weights_[layer].rbegin()->second, result_.buffers[layer]};
+        const Weights weights{weights_[layer].rbegin()->second, buffers_[layer].front()};
         const Context context{Mode::evaluate, {.seed = run_.seed, .layer = layer}};
         boundary = model_.layers[layer]->forward(weights, boundary, context, nullptr).contiguous();
       }
       const LossValue value =
           loss_.forward(boundary, data_.targets(Split::validation, indices),
                         share(static_cast<std::int64_t>(indices.size()), samples), nullptr, true);
-      validation.loss += value.loss;
-      validation.correct += value.correct;
+      LossValue& part = parts[replica_of(parts, first / run_.micro_batch)];
+      part.loss += value.loss;
+      part.correct += value.correct;
+    }
+    OracleValidation validation{.after_steps = after_steps};
+    for (const LossValue& part : parts) {
+      validation.loss += part.loss;
+      validation.correct += part.correct;
     }
     result_.validations.push_back(validation);
   }
@@ -184,9 +234,11 @@ class Oracle {
   const Loss& loss_;
   const Dataset& data_;
   const OracleRun& run_;
-  std::vector<std::map<int, Tensors>> weights_;  // by layer, then version since the drain point
-  std::vector<int> delay_;                       // by layer
-  std::vector<GradientAccumulator> sums_;
+  std::vector<std::map<int, Tensors>> weights_;         // by layer, then version since the drain point
+  std::vector<int> delay_, newest_;                     // by layer
+  std::vector<std::vector<GradientAccumulator>> sums_;  // by layer and replica
+  std::vector<std::vector<Tensors>> buffers_;           // by layer and replica
+  std::vector<int> averaged_;                           // by layer: averages made since the drain point
   OracleResult result_;
 };
 

@@ -34,7 +34,8 @@ int MpiTagLayout::encode(const Tag& tag) const {
     shift += bits;
   };
   put(static_cast<std::int32_t>(tag.payload), kPayloadBits, "payload");
-  put(tag.index, kIndexBits, "tensor");
+  // A loss's index is the replica it comes from: its sender, by which MPI matches in any case.
+  put(tag.payload == Payload::loss ? 0 : tag.index, kIndexBits, "tensor");
   put(tag.from.value, kStageBits, "stage");
   put(tag.to.value, kStageBits, "stage");
   put(tag.micro_batch.value % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
