@@ -92,6 +92,9 @@ std::vector<Layout> Planner::plain_layouts() const {
   const RequestScope scope{run_.request, run_.cluster, run_.schedule, run_.maker.cuttable()};
   std::vector<Layout> layouts;
   std::optional<InputError> impossible;
+  if (run_.request.virtual_stages.value_or(1) < 1) {
+    throw InputError(fmt::format("a rank has at least one stage, not {}", *run_.request.virtual_stages));
+  }
   for (const Shape& shape : shapes()) {
     try {
       check_request(scope, shape.kind, shape.stages_a_rank);

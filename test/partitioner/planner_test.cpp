@@ -119,6 +119,12 @@ TEST_CASE("impossible requests say what is possible", "[planner]") {
   request = request_of();
   request.micro_batch_size = 5;
   CHECK(contains(refused<InputError>(example(), machine(4), request), "only of 4, 8"));
+  for (const char* schedule : {"auto", "interleaved_1f1b"}) {
+    request = request_of();
+    request.schedule.name = schedule;
+    request.virtual_stages = 0;
+    CHECK(contains(refused<InputError>(example(), machine(4), request), "at least one stage, not 0"));
+  }
 }
 
 TEST_CASE("memory decides where time would cut otherwise", "[planner]") {
