@@ -109,7 +109,7 @@ TEST_CASE("a worker refuses states and plans that do not fit", "[worker]") {
       });
     });
   };
-  CHECK(contains(with({{Rank{0}, Rank{1}}}, [](Worker&) {}), "stage 0 has 2 replicas"));
+  CHECK(contains(with({{Rank{0}, Rank{1}}}, [](Worker&) {}), "the plan is for 2 ranks, there are 1"));
   CHECK(contains(with({{Rank{1}}}, [](Worker&) {}), "the plan is for 2 ranks, there are 1"));
   CHECK(contains(with({{Rank{0}}},
                       [](Worker& worker) {

@@ -105,6 +105,12 @@ class Ledger {
   }
 
   [[nodiscard]] std::int64_t transient(const Action& a) const {
+    if (a.op == Op::reduce) {
+      const std::int64_t replicas = program_.placement.width(a.stage);
+      const std::int64_t all = cost(a.stage).parameters.value + cost(a.stage).buffers.value;
+      // Everybody else's of the own part: all but one part of so many, rounded up to whole numbers.
+      return std::min(std::int64_t{1} << 20, all - all / replicas + 8 * (replicas - 1));
+    }
     if (!is_compute(a.op)) return 0;
     const StageCosts& c = cost(a.stage);
     const bool again_later = a.op == Op::forward && recomputed_.contains({a.stage, a.micro_batch});
