@@ -19,7 +19,7 @@ struct ScheduleRequest {
   bool vertical_sync =
       false;             ///< pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3)
   bool clip = false;     ///< an agree_norm before each step
-  int warmup_extra = 0;  ///< 1f1b: so many forwards more before the first backward; hides transfers
+  int warmup_extra = 0;  ///< 1f1b: so many micro-batches more are forwarded before the first backward
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;

@@ -2,8 +2,10 @@
 // backward in turn, then the remaining backwards and the step (PipeDream-Flush: Narayanan et al., "Memory-
 // Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503, section 3.2; DAPPLE: Fan et al., arXiv
 // 2007.01045). The bubble is fill_drain's; a stage keeps p - s micro-batches instead of all.
-// `warmup_extra` forwards more beforehand, and so many micro-batches more kept, hide transfers: a backward's
-// way back then has that much longer.
+// `warmup_extra` micro-batches more forwarded beforehand, and kept, hide transfers: a backward's way back
+// then has that much longer. Of a stage with replicas each takes its whole share of them: more than e
+// micro-batches in all would wait for forwards that a narrower stage before it makes only after its first
+// backward.
 
 #include "schedules/generators/assembly.h"
 
@@ -17,8 +19,8 @@ ScheduleProgram build(const ScheduleRequest& request) {
   const ComputeWriter writer(program);
   auto lists = make_lists(program, writer);
   for (auto& list : lists) {
-    const int ahead =
-        std::min(list.count(), warm_up_depth(program.placement, list.stage()) + request.warmup_extra);
+    const int extra = request.warmup_extra / program.placement.width(list.stage());
+    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()) + extra);
     for (int k = 0; k < ahead; ++k) list.forward(k, Version{0});
     for (int k = 0; k < list.count(); ++k) {
       if (k + ahead < list.count()) list.forward(k + ahead, Version{0});

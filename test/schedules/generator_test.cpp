@@ -1,9 +1,12 @@
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
 #include "schedules/residency.h"
 #include "schedules/schedule.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <fstream>
 #include <map>
@@ -223,6 +226,35 @@ TEST_CASE("residencies are what the lists say, counted another way", "[generator
     });
     RC_ASSERT(residencies(random.program) == counted);
   }));
+}
+
+TEST_CASE("forwards more beforehand deadlock nobody, whatever the stages' widths", "[generators]") {
+  std::vector<std::vector<int>> all{{}};
+  for (std::size_t next = 0; next < all.size(); ++next) {  // up to three stages of up to four replicas
+    if (all[next].size() == 3) continue;
+    for (int width = 1; width <= 4; ++width) {
+      all.push_back(all[next]);
+      all.back().push_back(width);
+    }
+  }
+  for (const std::vector<int>& widths : all) {
+    if (widths.empty()) continue;
+    Placement placement;
+    int ranks = 0;
+    for (const int width : widths) {
+      placement.ranks.emplace_back();
+      for (int replica = 0; replica < width; ++replica) placement.ranks.back().emplace_back(ranks++);
+    }
+    for (int extra = 0; extra <= 5; ++extra) {
+      for (const int micro_batches : {1, 4, 7, 13}) {
+        INFO(fmt::format("widths {}, {} more, {} micro-batches", fmt::join(widths, "-"), extra,
+                         micro_batches));
+        const ScheduleProgram program = find_schedule("1f1b").generate(
+            {.placement = placement, .group_sizes = {micro_batches}, .warmup_extra = extra});
+        CHECK(check(lower(program)).accepted());
+      }
+    }
+  }
 }
 
 TEST_CASE("the figures of the literature", "[generators]") {
