@@ -11,16 +11,15 @@ namespace stagecraft::cli {
 namespace {
 
 /// The keys of one model's layers must be the ones that were measured.
-void check_profile(const Profile& profile, const std::string& profile_path, const RunConfig& config,
-                   const Model& model) {
+void check_profile(const Profile& profile, const std::string& profile_path, const Model& model) {
   if (!profile.model_fingerprint.empty() && profile.model_fingerprint != model.fingerprint) {
     throw InputError({profile_path, "/model_fingerprint"},
                      fmt::format("the profile is of another model ({}) than the config's ({})", profile.model,
                                  model.name));
   }
-  if (profile.dtype != enum_name(config.dtype)) {
+  if (profile.dtype != model.precision.name()) {
     throw InputError({profile_path, "/dtype"}, fmt::format("the profile is of {}, the config says {}",
-                                                           profile.dtype, enum_name(config.dtype)));
+                                                           profile.dtype, model.precision.name()));
   }
 }
 
@@ -43,7 +42,7 @@ PlanInputs config_plan_inputs(const std::string& config_path, const std::string&
     inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt));
   } else {
     inputs.profile = read_profile(profile_path);
-    check_profile(inputs.profile, profile_path, config, materials.model);
+    check_profile(inputs.profile, profile_path, materials.model);
   }
   inputs.cluster =
       cluster_path.empty() ? plan_cluster(config, inputs.profile, std::nullopt) : read_cluster(cluster_path);

@@ -103,6 +103,12 @@ void check_schedule(const RunConfig& config, const std::string& name, const std:
   schedule.check(request, {file, "/pipeline"});
   request.clip = config.gradient_clipping > 0;
   said_at({file, "/gradient_clipping"}, [&] { schedule.check(request); });
+  if (config.fp16.enabled && !schedule.clips) {
+    throw InputError({file, "/fp16"},
+                     fmt::format("float16 needs a moment at which all ranks agree whether gradients have "
+                                 "overflowed, and {} has none; use a synchronous schedule, or bf16",
+                                 name));
+  }
   if (pipeline.update_interval.value_or(m) == m) return;
   throw InputError(
       {file, "/pipeline/update_interval"},
@@ -122,8 +128,9 @@ Json run_config_schema() {
 Json training_identity(const RunConfig& config, std::int64_t steps, bool synchronous) {
   const Json all = json::write(config);
   Json identity;
-  for (const char* key : {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping",
-                          "train_batch_size", "train_micro_batch_size_per_gpu", "seed", "dtype"}) {
+  for (const char* key :
+       {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping", "train_batch_size",
+        "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
     identity[key] = all.at(key);
   }
   identity["data"].erase("path");

@@ -5,6 +5,7 @@
 // descriptions below. Reading is strict: unknown keys, wrong types and numbers that do not add up throw
 // InputError.
 
+#include "engine/loss_scale.h"
 #include "engine/optimizer.h"
 #include "models/data/data_config.h"
 #include "models/loss.h"
@@ -151,14 +152,12 @@ void describe(V& v, LogConfig& c) {
              json::at_least(0));
 }
 
-/// A feature of DeepSpeed's configs that is recognised but not there yet: saying so beats "unknown key".
-struct NotYetConfig {
+struct Bf16Config {
   bool enabled = false;
 };
 template <class V>
-void describe(V& v, NotYetConfig& c) {
-  v.optional("enabled", c.enabled, "not available yet: must be false");
-  v.require(!c.enabled, "enabled", "not available yet; leave it out or set it to false");
+void describe(V& v, Bf16Config& c) {
+  v.optional("enabled", c.enabled, "activations and what layers read of weights in bfloat16");
 }
 
 /// Recomputation. With a plan the plan decides, and this must agree with it.
@@ -187,7 +186,8 @@ struct RunConfig {
   std::optional<std::int64_t> epochs;
   std::int64_t seed = 0;
   DType dtype = DType::float32;
-  NotYetConfig bf16, fp16;
+  Bf16Config bf16;
+  Fp16Config fp16;
   ActivationCheckpointingConfig activation_checkpointing;
   std::int64_t steps_per_print = 10;
   PipelineConfig pipeline;
@@ -227,9 +227,10 @@ void describe(V& v, RunConfig& c) {
   v.optional("train_steps", c.train_steps, "optimizer steps; this or epochs", json::at_least(1));
   v.optional("epochs", c.epochs, "passes over the data; this or train_steps", json::at_least(1));
   v.optional("seed", c.seed, "of initial weights, shuffling and dropout", json::at_least(0));
-  v.optional("dtype", c.dtype, "of weights and activations");
-  v.optional("bf16", c.bf16, "mixed precision with bfloat16");
-  v.optional("fp16", c.fp16, "mixed precision with float16");
+  v.optional("dtype", c.dtype,
+             "of weights, gradients and optimizer state, and of activations unless bf16 or fp16 is enabled");
+  v.optional("bf16", c.bf16, "mixed precision with bfloat16: steps update float32 weights");
+  v.optional("fp16", c.fp16, "mixed precision with float16 and a scaled loss: steps update float32 weights");
   v.optional("activation_checkpointing", c.activation_checkpointing,
              "forwards repeated before their backward instead of keeping their activations");
   v.optional("steps_per_print", c.steps_per_print, "steps between two lines; 0: none", json::at_least(0));
@@ -262,6 +263,11 @@ void describe(V& v, RunConfig& c) {
             "expected either \"train_steps\" or \"epochs\"");
   v.require(c.gradient_clipping == 0 || c.gradient_norm, "gradient_norm",
             "gradient_clipping needs the norm; leave gradient_norm out or set it to true");
+  v.require(!c.fp16.enabled || c.gradient_norm, "gradient_norm",
+            "fp16 hears of overflows by the norm; leave gradient_norm out or set it to true");
+  v.require(!c.bf16.enabled || !c.fp16.enabled, "fp16", "bf16 and fp16 are both enabled; choose one");
+  v.require(c.dtype == DType::float32 || !(c.bf16.enabled || c.fp16.enabled), "dtype",
+            "mixed precision updates float32 weights; leave dtype out, or bf16 and fp16");
 }
 
 /// `path` with `overrides` ("a.b=v", the value JSON or a bare string) put into it. Throws InputError.

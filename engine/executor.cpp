@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace stagecraft {
@@ -35,7 +36,14 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
   }
   equipment_.boundaries.begin(program.slots.at(me().index()));
-  for (Stage& stage : equipment_.stages) stage.begin(list_);
+  for (Stage& stage : equipment_.stages) {
+    stage.begin(list_);
+    if (equipment_.loss_scale != nullptr) stage.scale_loss(equipment_.loss_scale->value());
+  }
+  STAGECRAFT_CHECK(equipment_.loss_scale == nullptr || !training() ||
+                       std::any_of(list_.begin(), list_.end(),
+                                   [](const Action& action) { return action.op == Op::agree_norm; }),
+                   "a scaled loss needs an agreement on the norm");
 }
 
 const std::array<Executor::Handler, 15>& Executor::handlers() {
@@ -144,7 +152,7 @@ at::Tensor Executor::stage_input(const Action& action) {
   STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
   at::Tensor inputs = std::move(found->second.inputs);
   if (!last(action.stage)) loaded_.erase(found);
-  return inputs.is_floating_point() ? inputs.to(equipment_.dtype) : inputs;
+  return equipment_.model.boundary_of(inputs);
 }
 
 at::Tensor Executor::stage_targets(const Action& action) {
@@ -247,11 +255,19 @@ void Executor::agree_norm(const Action& action) {
     for (int k = 0; k < equipment_.parameter_counts[s]; ++k) total += all[rank].at(next[rank]++);
   }
   GroupState& group = groups_[action.group.index()];
-  const double norm = std::sqrt(total);
+  LossScale* const loss_scale = equipment_.loss_scale;
+  const double scale = loss_scale != nullptr ? loss_scale->value() : 1;
+  const double norm = std::sqrt(total) / scale;
+  if (loss_scale != nullptr) {
+    group.loss_scale = scale;
+    group.overflowed = !std::isfinite(norm);
+    loss_scale->update(group.overflowed);
+    if (group.overflowed) return;
+  }
   group.norm = norm;
   const double limit = equipment_.options.gradient_clipping;
-  const double factor = limit > 0 ? clip_factor(norm, limit) : 1;
-  if (!(factor < 1)) return;
+  const double factor = (limit > 0 ? clip_factor(norm, limit) : 1) / scale;
+  if (factor == 1) return;
   for (Stage& stage : equipment_.stages) {
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
       for (const at::Tensor& gradient : stage.gradients(action.group, layer)) gradient.mul_(factor);
@@ -269,7 +285,9 @@ void Executor::step(const Action& action) {
     }
   }
   const double rate = learning_rate(options.scheduler, options.optimizer, number, options.total_steps);
-  groups_[action.group.index()].learning_rate = rate;
+  GroupState& group = groups_[action.group.index()];
+  group.learning_rate = rate;
+  if (group.overflowed) return stepped.skip_step(action.group, action.version, at_);
   stepped.step(action.group, action.version, at_, options.optimizer, rate);
 }
 
@@ -299,6 +317,8 @@ void Executor::report_loss(const Action& action) {
            .loss = loss.loss,
            .correct = loss.correct,
            .gradient_norm = group.norm,
+           .loss_scale = group.loss_scale,
+           .skipped = group.overflowed,
            .learning_rate = group.learning_rate,
            .samples = group.samples});
 }

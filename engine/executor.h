@@ -36,7 +36,8 @@ struct Equipment {
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
-  at::ScalarType dtype;  ///< of the model
+  const Model& model;
+  LossScale* loss_scale;  ///< null: the loss is not scaled
 };
 
 /// One segment's run on one rank.
@@ -74,6 +75,8 @@ class Executor {
     std::int64_t samples = 0;
     LossValue loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
+    std::optional<double> loss_scale;
+    bool overflowed = false;
     double learning_rate = 0;
   };
 

@@ -9,12 +9,13 @@
 namespace stagecraft {
 namespace {
 
-StageParameters initial_stage_parameters(const Model& model, int first, int last, std::uint64_t seed) {
-  StageParameters parameters;
+Versions initial_versions(const Model& model, int first, int last, std::uint64_t seed) {
+  StageParameters parameters, copies;
   for (int layer = first; layer < last; ++layer) {
     parameters.push_back(initial_parameters(model, layer, seed));
+    if (model.precision.mixed()) copies.push_back(compute_copy(model, layer, parameters.back()));
   }
-  return parameters;
+  return Versions(std::move(parameters), std::move(copies));
 }
 
 /// Where a tensor's values lie; null for none. Unlike a tensor it keeps nothing alive.
@@ -37,7 +38,7 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
       first_(first),
       layers_(model.layers.begin() + first, model.layers.begin() + last),
       between_layers_(std::move(between_layers)),
-      versions_(initial_stage_parameters(model, first, last, seed)),
+      versions_(initial_versions(model, first, last, seed)),
       optimizer_(layers_.size()) {
   for (int layer = first; layer < last; ++layer) {
     buffers_.push_back(initial_buffers(model, layer));
@@ -119,7 +120,7 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
                                Accumulators* accumulators) {
   STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
   const StageParameters& parameters = versions_.read(version);
-  if (!gradient.defined()) gradient = loss_.backward(work.loss);
+  if (!gradient.defined()) gradient = loss_.backward(work.loss, loss_scale_);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const bool needs_input_gradient = first_ > 0 || i > 0;
     gradient = layers_[i]->backward_input(parameters[i], gradient, work.layers[i], needs_input_gradient);
@@ -181,10 +182,27 @@ void Stage::step(Group group, Version from, std::size_t at, const OptimizerConfi
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if (!has_parameters_[i]) continue;
     optimizer_step(optimizer, learning_rate, parameters[i], sums[i].gradients(), decays_[i], optimizer_[i]);
+    versions_.publish(i);
     between_layers_();
   }
-  spare_.push_back(std::move(sums));
+  end_group(group);
+}
+
+void Stage::skip_step(Group group, Version from, std::size_t at) {
+  (void)versions_.advance(from, at);
+  versions_.publish();
+  end_group(group);
+}
+
+void Stage::end_group(Group group) {
+  spare_.push_back(std::move(accumulators(group)));
   accumulators_.erase(group);
+}
+
+void Stage::set_parameters(int layer, const Tensors& values) {
+  const Tensors& parameters = versions_.newest()[local(layer)];
+  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(values[i]);
+  versions_.publish(local(layer));
 }
 
 }  // namespace stagecraft

@@ -71,9 +71,16 @@ class Stage {
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
   void step(Group group, Version from, std::size_t at, const OptimizerConfig& optimizer,
             double learning_rate);
+  /// The same without an update: version `from` + 1 has the values of `from`.
+  void skip_step(Group group, Version from, std::size_t at);
+  /// What the loss is multiplied by in backwards, so that gradients of few bits do not vanish. Sums are not
+  /// divided by it again: that is the caller's.
+  void scale_loss(double scale) { loss_scale_ = scale; }
 
   // What a checkpoint holds of one layer, by its number in the whole model.
   [[nodiscard]] const Tensors& parameters(int layer) const { return versions_.newest()[local(layer)]; }
+  /// Of the same shapes.
+  void set_parameters(int layer, const Tensors& values);
   [[nodiscard]] Tensors& buffers(int layer) { return buffers_[local(layer)]; }
   [[nodiscard]] OptimizerState& optimizer_state(int layer) { return optimizer_[local(layer)]; }
 
@@ -94,6 +101,7 @@ class Stage {
   [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
                                         Accumulators* accumulators);
   [[nodiscard]] Accumulators& accumulators(Group group);
+  void end_group(Group group);
 
   const Loss& loss_;
   StageId id_;
@@ -103,6 +111,7 @@ class Stage {
   std::vector<std::vector<bool>> decays_;
   std::function<void()> between_layers_;
 
+  double loss_scale_ = 1;
   Versions versions_;
   std::vector<Tensors> buffers_;
   std::vector<OptimizerState> optimizer_;

@@ -10,7 +10,18 @@
 
 namespace stagecraft {
 
-Versions::Versions(StageParameters current) { ring_.push_back({Version{0}, std::move(current)}); }
+namespace {
+
+void assign(const Tensors& to, const Tensors& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+}  // namespace
+
+Versions::Versions(StageParameters current, StageParameters copies) {
+  if (!copies.empty()) full_ = std::exchange(current, std::move(copies));
+  ring_.push_back({Version{0}, std::move(current)});
+}
 
 bool Versions::begin(const std::vector<Action>& list, StageId stage) {
   const std::size_t current = find(newest_);
@@ -48,8 +59,6 @@ std::size_t Versions::find(Version version) const {
 
 const StageParameters& Versions::read(Version version) const { return ring_[find(version)].parameters; }
 
-const StageParameters& Versions::newest() const { return read(newest_); }
-
 const StageParameters& Versions::advance(Version from, std::size_t at) {
   STAGECRAFT_CHECK(from == newest_,
                    fmt::format("a step from version {} where the newest is {}", from.value, newest_.value));
@@ -57,17 +66,22 @@ const StageParameters& Versions::advance(Version from, std::size_t at) {
   const std::size_t source = find(from);
   if (!read_after(from, at)) {
     ring_[source].version = newest_;
-    return ring_[source].parameters;
+    return newest();
   }
   Entry& copy = ring_[free_entry(at)];
-  const StageParameters& values = ring_[source].parameters;
-  for (std::size_t layer = 0; layer < values.size(); ++layer) {
-    for (std::size_t i = 0; i < values[layer].size(); ++i) {
-      copy.parameters[layer][i].copy_(values[layer][i]);
-    }
-  }
   copy.version = newest_;
+  if (mixed()) return full_;  // published when they are updated
+  const StageParameters& values = read(from);
+  for (std::size_t layer = 0; layer < values.size(); ++layer) assign(copy.parameters[layer], values[layer]);
   return copy.parameters;
+}
+
+void Versions::publish(std::size_t layer) {
+  if (mixed()) assign(read(newest_)[layer], full_[layer]);
+}
+
+void Versions::publish() {
+  for (std::size_t layer = 0; layer < full_.size(); ++layer) publish(layer);
 }
 
 std::size_t Versions::free_entry(std::size_t at) {

@@ -78,6 +78,7 @@ struct Worker::Impl {
   std::vector<int> parameter_counts;
   std::unique_ptr<Boundaries> boundaries;
   Loaders training_data, validation_data;
+  std::optional<LossScale> loss_scale;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
@@ -90,6 +91,7 @@ struct Worker::Impl {
         data(its_data, account),
         recorder(transport.rank(), options.record_steps) {
     check_plan(model, stage_layers, placement, transport);
+    if (options.fp16.enabled) loss_scale.emplace(options.fp16);
     const c10::InferenceMode no_autograd;
     const ChargeTo charge(account);
     for (const StageId id : placement.stages_of(transport.rank())) {
@@ -166,7 +168,8 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .recorder = impl_->recorder,
                             .transport = impl_->transport,
                             .options = impl_->options,
-                            .dtype = impl_->model.dtype};
+                            .model = impl_->model,
+                            .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
   Executor(equipment, program, segment, report).run();
 }
 
@@ -200,7 +203,7 @@ void Worker::set_state(int layer, LayerState state) {
       check_shapes({parameters[i]}, {tensor}, fmt::format("{} ({})", name, key), "optimizer tensors");
     }
   }
-  for (std::size_t i = 0; i < parameters.size(); ++i) parameters[i].copy_(state.parameters[i]);
+  stage.set_parameters(layer, state.parameters);
   for (std::size_t i = 0; i < state.buffers.size(); ++i) stage.buffers(layer)[i].copy_(state.buffers[i]);
   OptimizerState own;
   own.steps = state.optimizer.steps;
@@ -209,6 +212,14 @@ void Worker::set_state(int layer, LayerState state) {
     for (const auto& [key, tensor] : tensors) copies[key] = tensor.clone();
   }
   stage.optimizer_state(layer) = std::move(own);
+}
+
+std::optional<LossScaleState> Worker::loss_scale() const {
+  return impl_->loss_scale ? std::optional(impl_->loss_scale->state()) : std::nullopt;
+}
+
+void Worker::set_loss_scale(const LossScaleState& state) {
+  if (impl_->loss_scale) impl_->loss_scale->set_state(state);
 }
 
 const std::vector<Event>& Worker::events() const { return impl_->recorder.events(); }

@@ -4,6 +4,7 @@
 // and the executor that carries out lowered programs on them. It knows no schedule; it does what the
 // program's list says, in that order.
 
+#include "engine/loss_scale.h"
 #include "engine/optimizer.h"
 #include "engine/transport/transport.h"
 #include "models/data/dataset.h"
@@ -35,6 +36,7 @@ struct WorkerOptions {
   SchedulerConfig scheduler;
   std::int64_t total_steps = 0;
   double gradient_clipping = 0;  ///< 0: none
+  Fp16Config fp16;               ///< enabled: the loss is scaled, for programs that agree on the norm
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 1;
   bool shuffle = true;
@@ -48,9 +50,12 @@ struct WorkerOptions {
 /// What rank 0 knows of a step when it is over.
 struct StepReport {
   std::int64_t step = 0;
-  double loss = 0;                      ///< of the mini-batch, by the scaling rule
-  double correct = 0;                   ///< validation: right predictions
-  std::optional<double> gradient_norm;  ///< before clipping; absent where the program has no agree_norm
+  double loss = 0;     ///< of the mini-batch, by the scaling rule
+  double correct = 0;  ///< validation: right predictions
+  /// Before clipping; absent where the program has no agree_norm, or the gradient overflowed.
+  std::optional<double> gradient_norm;
+  std::optional<double> loss_scale;  ///< float16: of this step
+  bool skipped = false;              ///< float16: the gradient overflowed, the weights stay
   double learning_rate = 0;
   std::int64_t samples = 0;
 };
@@ -79,6 +84,10 @@ class Worker {
   [[nodiscard]] LayerState state(int layer) const;
   /// Throws InputError when shapes differ.
   void set_state(int layer, LayerState state);
+
+  /// float16: the same on all ranks. Absent otherwise.
+  [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
+  void set_loss_scale(const LossScaleState& state);
 
   [[nodiscard]] const std::vector<Event>& events()
       const;  ///< of the last `record_steps` steps; times since the worker was made

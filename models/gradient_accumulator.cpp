@@ -22,6 +22,10 @@ bool GradientAccumulator::first(int parameter) {
 // mm followed by add, which is why layers must not choose between the two themselves.
 void GradientAccumulator::add_product(int parameter, const at::Tensor& left, const at::Tensor& right) {
   at::Tensor sum = gradients_[parameter].view({left.size(0), right.size(1)});
+  if (left.scalar_type() != sum.scalar_type()) {  // no kernel multiplies narrow and adds wide
+    add(parameter, at::mm(left, right).view(gradients_[parameter].sizes()));
+    return;
+  }
   if (first(parameter)) {
     at::mm_out(sum, left, right);
   } else {

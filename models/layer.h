@@ -51,6 +51,7 @@ struct ParameterSpec {
   std::vector<std::int64_t> shape;
   Initial initial;
   bool decays = true;  ///< weight decay applies; every parameter's does, as in PyTorch's `model.parameters()`
+  bool full = false;   ///< read at full precision where a model computes in a narrower one: norms do
 };
 
 struct BufferSpec {
@@ -70,8 +71,9 @@ struct Kept {
   }
 };
 
-/// Where weight gradients go: one accumulation of one stage. The first contribution writes, later ones add;
-/// that rule lives here and nowhere else, so split and whole backward, oracle and engine round alike.
+/// Where weight gradients go: one accumulation of one stage, at full precision whatever the contributions'.
+/// The first contribution writes, later ones add; that rule lives here and nowhere else, so split and whole
+/// backward, oracle and engine round alike.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
@@ -83,7 +85,7 @@ class GradientSink {
 
 /// One layer's inputs that belong to a version of the weights.
 struct Weights {
-  const Tensors& parameters;  ///< in the order of parameters()
+  const Tensors& parameters;  ///< in the order of parameters(), in the dtype the layer computes in
   Tensors&
       buffers;  ///< in the order of buffers(); a training forward updates them in place, nothing else does
 };

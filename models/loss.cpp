@@ -18,10 +18,13 @@ double factor(const LossConfig& config, double share, std::int64_t terms) {
   return config.reduction == Reduction::mean ? share / static_cast<double>(terms) : share;
 }
 
+/// Shape and dtype of `tensor`, and next to no memory.
+at::Tensor like(const at::Tensor& tensor) { return at::empty({1}, tensor.options()).expand(tensor.sizes()); }
+
 }  // namespace
 
-// Kept: cross entropies the log-probabilities and targets, mse the difference; both the output's own shape
-// and dtype (an empty tensor expanded, no memory) and the factor.
+// Kept: cross entropies the log-probabilities and targets, mse the difference; both the factor, and the
+// output's own shape and dtype (an empty tensor expanded, no memory).
 LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,
                         bool count_correct) const {
   LossValue value;
@@ -30,7 +33,9 @@ LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, dou
     at::Tensor difference = output - targets.view(output.sizes());
     const double scale = factor(config_, share, output.numel());
     value.loss = scale * difference.square().sum(at::kDouble).item<double>();
-    if (kept != nullptr) kept->for_input = {std::move(difference), at::scalar_tensor(2 * scale, at::kDouble)};
+    if (kept != nullptr) {
+      kept->for_input = {std::move(difference), at::scalar_tensor(2 * scale, at::kDouble), like(output)};
+    }
     return value;
   }
   const at::Tensor logits = logit_rows(output);
@@ -44,17 +49,19 @@ LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, dou
   }
   if (kept != nullptr) {
     kept->for_input = {std::move(log_probabilities), classes, at::scalar_tensor(scale, at::kDouble),
-                       at::empty({1}, output.options()).expand(output.sizes())};
+                       like(output)};
   }
   return value;
 }
 
-at::Tensor Loss::backward(Kept& kept) const {
+at::Tensor Loss::backward(Kept& kept, double scale) const {
   const Tensors taken = std::exchange(kept.for_input, {});
-  if (config_.type == LossKind::mse) return taken.at(0).mul(taken.at(1).item<double>());
+  if (config_.type == LossKind::mse) {
+    return taken.at(0).mul(taken.at(1).item<double>() * scale).to(taken.at(2).scalar_type());
+  }
   // (softmax - one at the target) * scale, in the memory of the log-probabilities: they are ours alone.
   at::Tensor gradient = taken.at(0);
-  const double scale = taken.at(2).item<double>();
+  scale *= taken.at(2).item<double>();
   gradient.exp_().mul_(scale);
   gradient.scatter_add_(1, taken.at(1), at::full({1, 1}, -scale, gradient.options()).expand_as(taken.at(1)));
   return gradient.view(taken.at(3).sizes()).to(taken.at(3).scalar_type());

@@ -55,8 +55,8 @@ class Loss {
   /// (null: no backward) gets what backward needs. `count_correct` only where it is reported (validation).
   [[nodiscard]] LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,
                                   Kept* kept, bool count_correct) const;
-  /// d loss / d output, `share` included.
-  [[nodiscard]] at::Tensor backward(Kept& kept) const;
+  /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype.
+  [[nodiscard]] at::Tensor backward(Kept& kept, double scale = 1) const;
   [[nodiscard]] const LossConfig& config() const { return config_; }
 
  private:

@@ -24,12 +24,21 @@ std::int64_t elements(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
+/// What a layer reads of a parameter.
+at::ScalarType dtype_of(const ParameterSpec& spec, Precision precision) {
+  return spec.full ? precision.full : precision.compute;
+}
+
 /// The layer's output for `input`, both on the meta device.
-at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, at::ScalarType dtype) {
-  const auto meta = at::TensorOptions(at::kMeta).dtype(dtype);
+at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, Precision precision) {
+  const auto meta = at::TensorOptions(at::kMeta);
   Tensors parameters, buffers;
-  for (const ParameterSpec& spec : layer.parameters()) parameters.push_back(at::empty(spec.shape, meta));
-  for (const BufferSpec& spec : layer.buffers()) buffers.push_back(at::empty(spec.shape, meta));
+  for (const ParameterSpec& spec : layer.parameters()) {
+    parameters.push_back(at::empty(spec.shape, meta.dtype(dtype_of(spec, precision))));
+  }
+  for (const BufferSpec& spec : layer.buffers()) {
+    buffers.push_back(at::empty(spec.shape, meta.dtype(precision.full)));
+  }
   return layer.forward({parameters, buffers}, input, {Mode::evaluate, {}}, nullptr);
 }
 
@@ -40,9 +49,10 @@ at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, std::int64_
 }
 
 std::string model_fingerprint(const Model& model) {
-  std::string text =
-      fmt::format("{} {} {} {}\n", functional::shape_text(model.sample.shape),
-                  c10::toString(model.sample.dtype), model.sample.classes, c10::toString(model.dtype));
+  std::string text = fmt::format("{} {} {} {}\n", functional::shape_text(model.sample.shape),
+                                 c10::toString(model.sample.dtype), model.sample.classes,
+                                 c10::toString(model.precision.full));
+  if (model.precision.mixed()) text += fmt::format("{}\n", c10::toString(model.precision.compute));
   for (const LayerPtr& layer : model.layers) {
     text += layer->type() + " " + layer->details();
     for (const ParameterSpec& spec : layer->parameters()) {
@@ -54,6 +64,21 @@ std::string model_fingerprint(const Model& model) {
 }
 
 }  // namespace
+
+std::string Precision::name() const {
+  switch (compute) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    default:
+      return c10::toString(compute);
+  }
+}
 
 std::int64_t BoundarySpec::bytes() const {
   return elements(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -67,7 +92,11 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-Model build_model(const ModelConfig& config, const SampleSpec& sample, at::ScalarType dtype,
+at::Tensor Model::boundary_of(const at::Tensor& inputs) const {
+  return inputs.is_floating_point() ? inputs.to(precision.compute) : inputs;
+}
+
+Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision precision,
                   const InputPlace& place) {
   const c10::InferenceMode guard;
   const bool listed = std::holds_alternative<SequentialConfig>(config.family);
@@ -83,8 +112,8 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, at::Scala
   Model model;
   model.name = list.name;
   model.sample = sample;
-  model.dtype = dtype;
-  at::Tensor boundary = dry_input(sample, dtype, 2);
+  model.precision = precision;
+  at::Tensor boundary = dry_input(sample, precision.compute, 2);
   for (std::size_t i = 0; i < list.layers.size(); ++i) {
     LayerSite site;
     site.name = list.layers[i].name;
@@ -99,7 +128,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, at::Scala
     try {
       model.layers.push_back(
           std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
-      boundary = dry_forward(*model.layers.back(), boundary, dtype);
+      boundary = dry_forward(*model.layers.back(), boundary, precision);
     } catch (const c10::Error& error) {  // sizes that no tensor can have
       throw InputError(site.place,
                        fmt::format("layer \"{}\": {}", site.name, error.what_without_backtrace()));
@@ -112,10 +141,10 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, at::Scala
 std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch) {
   const c10::InferenceMode guard;
   std::vector<BoundarySpec> specs;
-  at::Tensor boundary = dry_input(model.sample, model.dtype, micro_batch);
+  at::Tensor boundary = dry_input(model.sample, model.precision.compute, micro_batch);
   specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
   for (const LayerPtr& layer : model.layers) {
-    boundary = dry_forward(*layer, boundary, model.dtype);
+    boundary = dry_forward(*layer, boundary, model.precision);
     specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
   }
   return specs;
@@ -126,7 +155,7 @@ Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at
   for (const ParameterSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->parameters()) {
     RandomStream stream{{seed, static_cast<std::uint64_t>(layer), 0, 0},
                         kInitialStream + static_cast<std::uint32_t>(parameters.size())};
-    at::Tensor value = at::empty(spec.shape, model.dtype);
+    at::Tensor value = at::empty(spec.shape, model.precision.full);
     switch (spec.initial.kind) {
       case Initial::Kind::zeros:
         value.zero_();
@@ -146,10 +175,22 @@ Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at
   return parameters;
 }
 
+Tensors compute_copy(const Model& model, int layer, const Tensors& parameters) {
+  if (!model.precision.mixed()) return parameters;
+  Tensors copies;
+  const auto specs = model.layers.at(static_cast<std::size_t>(layer))->parameters();
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    copies.push_back(parameters[i].to(dtype_of(specs[i], model.precision), /*non_blocking=*/false,
+                                      /*copy=*/true));
+  }
+  return copies;
+}
+
 Tensors initial_buffers(const Model& model, int layer, at::Device device) {
   Tensors buffers;
   for (const BufferSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->buffers()) {
-    buffers.push_back(at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(model.dtype)));
+    buffers.push_back(
+        at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(model.precision.full)));
   }
   return buffers;
 }

@@ -23,6 +23,19 @@ struct SampleSpec {
   Targets targets = Targets::classes;
 };
 
+/// What a model is computed in. Mixed where the two differ: layers then read copies of the parameters.
+struct Precision {
+  at::ScalarType full = at::kFloat;     ///< of parameters, gradient sums, optimizer state and buffers
+  at::ScalarType compute = at::kFloat;  ///< of activations, boundaries and what layers read of parameters
+
+  constexpr Precision() = default;
+  constexpr Precision(at::ScalarType one) : full(one), compute(one) {}  // NOLINT: one for everything
+  constexpr Precision(at::ScalarType its_full, at::ScalarType its_compute)
+      : full(its_full), compute(its_compute) {}
+  [[nodiscard]] bool mixed() const { return full != compute; }
+  [[nodiscard]] std::string name() const;  ///< of `compute`: "float32", "bfloat16"; as in profiles and plans
+};
+
 /// A boundary tensor for a given micro-batch size.
 struct BoundarySpec {
   std::vector<std::int64_t> shape;  ///< micro-batch dimension first
@@ -34,26 +47,31 @@ struct Model {
   std::string name;  ///< "gpt 4x128"
   std::vector<LayerPtr> layers;
   SampleSpec sample;
-  at::ScalarType dtype = at::kFloat;  ///< of the parameters and activations
-  std::string fingerprint;            ///< of the layers, their sizes, the sample spec and dtype
+  Precision precision;
+  std::string fingerprint;  ///< of the layers, their sizes, the sample spec and precision
 
   [[nodiscard]] std::int64_t parameter_count() const;
+  /// What layer 0 reads of a data set's inputs.
+  [[nodiscard]] at::Tensor boundary_of(const at::Tensor& inputs) const;
 };
 
 /// Throws InputError with `place` (the config's /model) for impossible sizes; the dry pass finds shapes that
 /// do not fit together and names the two layers.
-[[nodiscard]] Model build_model(const ModelConfig& config, const SampleSpec& sample, at::ScalarType dtype,
+[[nodiscard]] Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision precision,
                                 const InputPlace& place);
 
 /// Boundary i is what layer i reads; the last one is the model's output. From a dry pass on `meta`. Boundary
-/// 0 has the model's dtype where samples are numbers (cast them before layer 0) and kLong where they are
-/// tokens.
+/// 0 is in the compute precision where samples are numbers (cast them before layer 0) and kLong where they
+/// are tokens.
 [[nodiscard]] std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch);
 
-/// Initial parameters of a layer: drawn from (seed, layer index, parameter position), the same wherever the
-/// layer lives.
+/// Initial parameters of a layer, at full precision: drawn from (seed, layer index, parameter position), the
+/// same wherever the layer lives.
 [[nodiscard]] Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed,
                                          at::Device device = at::kCPU);
+/// What the layer reads for its `parameters`: copies of them in the compute precision, those that it wants at
+/// full precision in that; the parameters themselves where the model is not mixed.
+[[nodiscard]] Tensors compute_copy(const Model& model, int layer, const Tensors& parameters);
 [[nodiscard]] Tensors initial_buffers(const Model& model, int layer, at::Device device = at::kCPU);
 
 }  // namespace stagecraft

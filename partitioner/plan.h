@@ -112,7 +112,7 @@ void describe(V& v, Plan& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "a run of another model refuses the plan; empty: structural checks only");
-  v.optional("dtype", p.dtype, "of the parameters");
+  v.optional("dtype", p.dtype, "that layers compute in; parameters are float32 where it is a narrower one");
   v.required("stages", p.stages, "in model order", json::non_empty());
   v.required("schedule", p.schedule, "the program's generator");
   v.optional("program", p.program,

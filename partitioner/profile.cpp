@@ -34,7 +34,8 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
     backward_input += layer.backward_input.median.value;
     backward_weight += layer.backward_weight.median.value;
     step += layer.step.median.value;
-    weights += bytes(layer.parameters) * std::max(1.0, optimizer_factor) + bytes(layer.buffers);
+    weights += bytes(layer.parameters) * std::max(1.0, optimizer_factor) + bytes(layer.compute_copy) +
+               bytes(layer.buffers);
     activations += 2 * bytes(layer.output) + bytes(layer.kept_for_input) + bytes(layer.kept_for_weight) +
                    bytes(layer.forward_transient) + bytes(layer.backward_transient) +
                    transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);

@@ -34,6 +34,7 @@ struct LayerProfile {
   Timing backward_weight;
   Timing step;  ///< optimizer update of this layer's parameters
   Bytes parameters;
+  Bytes compute_copy{};  ///< mixed precision: the copy of the parameters that the layer reads
   Bytes buffers;
   Bytes output;              ///< boundary after this layer
   Bytes kept_for_input;      ///< kept from forward to backward_input, apart from the layer's input and output
@@ -62,6 +63,9 @@ void describe(V& v, LayerProfile& p) {
   v.required("backward_weight", p.backward_weight, "gradient of the weights");
   v.optional("step", p.step, "optimizer update of the layer's parameters");
   v.required("parameter_bytes", p.parameters, "weights", json::at_least(0));
+  v.optional("compute_copy_bytes", p.compute_copy,
+             "mixed precision: the copy of the weights that the layer reads; 0: it reads them themselves",
+             json::at_least(0));
   v.optional("buffer_bytes", p.buffers, "running statistics and the like", json::at_least(0));
   v.required("output_bytes", p.output, "the boundary after this layer", json::at_least(0));
   v.optional("kept_for_input_bytes", p.kept_for_input,
@@ -136,7 +140,7 @@ void describe(V& v, Profile& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "of the model's layers and shapes; empty: not checked");
-  v.optional("dtype", p.dtype, "of the parameters");
+  v.optional("dtype", p.dtype, "that layers compute in; parameters are float32 where it is a narrower one");
   v.optional("device", p.device, "what the times were measured on");
   v.optional("threads", p.threads, "a rank", json::at_least(1));
   v.optional("busy_ranks", p.busy_ranks, "ranks that measured at the same time", json::at_least(1));

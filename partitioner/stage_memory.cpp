@@ -19,8 +19,8 @@ Bytes times(Bytes bytes, std::int64_t count) {
 }  // namespace
 
 StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
-    : fixed(costs.parameters + costs.optimizer_state + costs.buffers),
-      version(costs.parameters),
+    : fixed(costs.weights() - costs.version() + costs.parameters + costs.optimizer_state + costs.buffers),
+      version(costs.version()),
       input(costs.input),
       activations(costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})),
       unweighted(costs.kept_for_weight),

@@ -33,6 +33,7 @@ void StageWalk::extend() {
   sums_.step += layer.step.median;
   add_spread(layer);
   sums_.parameters += layer.parameters;
+  sums_.compute_copy += layer.compute_copy;
   sums_.buffers += layer.buffers;
 
   const Bytes added = layer.kept_for_input + (layer.output_is_input ? Bytes{} : layer.output);

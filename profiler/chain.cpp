@@ -7,9 +7,11 @@ Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed)
   for (int layer = 0; layer + 1 < rows(); ++layer) {
     parameters_.push_back(initial_parameters(model, layer, seed));
     buffers_.push_back(initial_buffers(model, layer));
+    copies_.push_back(compute_copy(model, layer, parameters_.back()));
     gradients_.emplace_back(parameters_.back());
   }
   parameters_.emplace_back();
+  copies_.emplace_back();
   buffers_.emplace_back();
 }
 
@@ -20,7 +22,7 @@ std::string Chain::name(int row) const {
 at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
   work.kept.resize(static_cast<std::size_t>(rows()));
   work.targets = data.targets;
-  return data.inputs.is_floating_point() ? data.inputs.to(model_.dtype) : data.inputs;
+  return model_.boundary_of(data.inputs);
 }
 
 at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {
@@ -32,16 +34,14 @@ at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std
   }
   const auto layer = static_cast<std::size_t>(row);
   const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true};
-  return model_.layers[layer]
-      ->forward({parameters_[layer], buffers_[layer]}, input, context, &kept)
-      .contiguous();
+  return model_.layers[layer]->forward({copies_[layer], buffers_[layer]}, input, context, &kept).contiguous();
 }
 
 at::Tensor Chain::backward_input(int row, const at::Tensor& gradient, ChainWork& work) const {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) return loss_.backward(kept);
   const auto layer = static_cast<std::size_t>(row);
-  const at::Tensor result = model_.layers[layer]->backward_input(parameters_[layer], gradient, kept,
+  const at::Tensor result = model_.layers[layer]->backward_input(copies_[layer], gradient, kept,
                                                                  /*needs_input_gradient=*/row > 0);
   return result.defined() ? result.contiguous() : result;
 }
@@ -54,6 +54,8 @@ void Chain::backward_weight(int row, ChainWork& work) {
 void Chain::update(int row, const Update& update) {
   const auto layer = static_cast<std::size_t>(row);
   update(row, parameters_[layer], gradients_[layer].gradients());
+  if (!model_.precision.mixed()) return;
+  for (std::size_t i = 0; i < copies_[layer].size(); ++i) copies_[layer][i].copy_(parameters_[layer][i]);
 }
 
 void Chain::clear_gradients() {

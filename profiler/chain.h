@@ -37,6 +37,9 @@ class Chain {
   [[nodiscard]] std::string name(int row) const;
   [[nodiscard]] bool has_weights(int row) const { return !is_loss(row) && !weights(row).empty(); }
   [[nodiscard]] const Tensors& weights(int row) const { return parameters_[static_cast<std::size_t>(row)]; }
+  /// What the row's layer reads of them: copies, in mixed precision.
+  [[nodiscard]] const Tensors& weights_read(int row) const { return copies_[static_cast<std::size_t>(row)]; }
+  [[nodiscard]] bool mixed() const { return model_.precision.mixed(); }
   [[nodiscard]] const Tensors& buffers(int row) const { return buffers_[static_cast<std::size_t>(row)]; }
 
   /// Begins a micro-batch: what row 0 reads.
@@ -49,6 +52,7 @@ class Chain {
   [[nodiscard]] at::Tensor backward_input(int row, const at::Tensor& gradient, ChainWork& work) const;
   /// Requires weights.
   void backward_weight(int row, ChainWork& work);
+  /// The optimizer's update, and what layers read made anew.
   void update(int row, const Update& update);
   /// The next contribution to each gradient writes.
   void clear_gradients();
@@ -58,6 +62,7 @@ class Chain {
   const Loss& loss_;
   std::uint64_t seed_;
   std::vector<Tensors> parameters_;
+  std::vector<Tensors> copies_;  // the parameters themselves, where the precision is not mixed
   std::vector<Tensors> buffers_;
   std::vector<GradientAccumulator> gradients_;
 };

@@ -84,6 +84,7 @@ class MemoryPass {
     Row& seen = rows_[static_cast<std::size_t>(row)];
     profile.name = chain_.name(row);
     profile.parameters = sum_of(chain_.weights(row));
+    if (chain_.mixed()) profile.compute_copy = sum_of(chain_.weights_read(row));
     profile.buffers = sum_of(chain_.buffers(row));
 
     const Bytes before = account_.live();
@@ -97,7 +98,7 @@ class MemoryPass {
     Storages storages;
     storages.add(kept.for_input);
     storages.add(kept.for_weight);
-    storages.take_all(chain_.weights(row));
+    storages.take_all(chain_.weights_read(row));
     storages.take_all(chain_.buffers(row));
     storages.take(key_of(data_.targets));  // loaded, not made: the proof counts them apart
     profile.keeps_input = storages.take(key_of(input));
@@ -142,7 +143,7 @@ class MemoryPass {
     const Row& seen = rows_[static_cast<std::size_t>(row)];
     Storages storages;
     storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
-    storages.take_all(chain_.weights(row));
+    storages.take_all(chain_.weights_read(row));
     storages.take_all(chain_.buffers(row));
     profile.weight_half_keeps_input = storages.take(key_of(seen.input));
     profile.weight_half_keeps_output = storages.take(key_of(seen.output));

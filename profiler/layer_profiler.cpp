@@ -91,17 +91,6 @@ class TimedPasses {
   std::vector<Samples> samples_;
 };
 
-std::string name_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    default:
-      return c10::toString(dtype);
-  }
-}
-
 /// Returns how many repeats there were time for.
 int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, const ProfileRequest& request,
                   std::vector<LayerProfile>& layers) {
@@ -138,7 +127,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   Profile profile;
   profile.model = model.name;
   profile.model_fingerprint = model.fingerprint;
-  profile.dtype = name_of(model.dtype);
+  profile.dtype = model.precision.name();
   profile.repeats = request.repeats;
   profile.optimizer = request.optimizer;
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;

@@ -45,9 +45,10 @@ struct StageCosts {
   Seconds forward;
   Seconds backward_input;
   Seconds backward_weight;
-  Seconds step;      ///< optimizer update of the stage's parameters
-  Bytes parameters;  ///< one version of the weights
-  Bytes buffers;     ///< running statistics and the like, one copy
+  Seconds step;          ///< optimizer update of the stage's parameters
+  Bytes parameters;      ///< the weights that steps update; gradients and what replicas add up are as large
+  Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
+  Bytes buffers;         ///< running statistics and the like, one copy
   Bytes optimizer_state;
   Bytes input;    ///< boundary received from the previous stage (stage 0: the loaded data)
   Bytes output;   ///< boundary sent to the next stage (last stage: 0)
@@ -66,6 +67,10 @@ struct StageCosts {
   std::optional<Bytes> backward_input_peak, backward_weight_peak;
   std::optional<StageSpread> spread;  ///< absent: not measured
 
+  /// One version of what layers read of the weights.
+  [[nodiscard]] Bytes version() const { return compute_copy > Bytes{} ? compute_copy : parameters; }
+  /// The newest version, and what steps update.
+  [[nodiscard]] Bytes weights() const { return parameters + compute_copy; }
   [[nodiscard]] Bytes unkept_peak() const { return unkept_forward_peak.value_or(forward_peak); }
   [[nodiscard]] Bytes input_half_peak() const { return backward_input_peak.value_or(backward_peak); }
   [[nodiscard]] Bytes weight_half_peak() const { return backward_weight_peak.value_or(backward_peak); }
@@ -79,7 +84,10 @@ void describe(V& v, StageCosts& c) {
   v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights",
              json::between(0, kMostMilliseconds));
   v.optional("step_ms", c.step, "optimizer update", json::between(0, kMostMilliseconds));
-  v.optional("parameter_bytes", c.parameters, "one version of the weights", json::at_least(0));
+  v.optional("parameter_bytes", c.parameters, "the weights that steps update", json::at_least(0));
+  v.optional("compute_copy_bytes", c.compute_copy,
+             "mixed precision: the copy of the weights that layers read; 0: they are read themselves",
+             json::at_least(0));
   v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
   v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
   v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));

@@ -234,6 +234,7 @@ std::string save_checkpoint(const RunSetup& setup, const std::string& folder, co
   const std::vector<std::string> all = transport.all_gather_text(mine.dump());
   if (!first) return final_name;
   Manifest manifest = manifest_of(setup, step, validation_owed);
+  manifest.loss_scale = worker.loss_scale();
   for (std::size_t r = 0; r < all.size(); ++r) {
     for (const Json& file : Json::parse(all[r]))
       manifest.files.push_back(json::read<CheckpointFile>(file, {}));
@@ -291,6 +292,7 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, Worker& 
     state.optimizer = optimizer_state(file, layer);
     worker.set_state(index, std::move(state));
   }
+  if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);
 }
 
 void load_weights(const std::string& folder, const Model& model, Worker& worker) {

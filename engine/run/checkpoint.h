@@ -41,6 +41,7 @@ struct Manifest {
   Json training;    ///< training_identity() of the run
   int threads = 1;  ///< of a rank: sums are split over them, so other numbers of threads may round otherwise
   bool synchronous = true;
+  std::optional<LossScaleState> loss_scale;  ///< float16
   Json pipeline;     ///< schedule, stage boundaries and, where there are several, replicas
   std::string data;  ///< fingerprints
   std::string model;
@@ -59,6 +60,7 @@ void describe(V& v, Manifest& m) {
   v.required("synchronous", m.synchronous, "false: goes on with the same pipeline only");
   v.required("pipeline", m.pipeline,
              "schedule, first layers of the stages, and their replicas where there are several");
+  v.optional("loss_scale", m.loss_scale, "float16: of the steps to come");
   v.required("data", m.data, "fingerprint of the data");
   v.required("model", m.model, "fingerprint of the model");
   v.required("files", m.files, "one a layer with state");

@@ -82,7 +82,11 @@ void check_smallest_micro_batch(const Model& model, const RunConfig& config, con
 
 }  // namespace
 
-at::ScalarType scalar_type(DType dtype) { return dtype == DType::float64 ? at::kDouble : at::kFloat; }
+Precision precision_of(const RunConfig& config) {
+  if (config.bf16.enabled) return {at::kFloat, at::kBFloat16};
+  if (config.fp16.enabled) return {at::kFloat, at::kHalf};
+  return config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+}
 
 Materials open_materials(const RunConfig& config, const std::string& file) {
   Materials materials{open_dataset(config.data, {file, "/data"}), Model{}, Loss(config.loss)};
@@ -93,7 +97,7 @@ Materials open_materials(const RunConfig& config, const std::string& file) {
                                  config.train_batch_size, samples));
   }
   materials.model =
-      build_model(config.model, materials.data->sample(), scalar_type(config.dtype), {file, "/model"});
+      build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
   check_loss(materials.model, config.loss, file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
   return materials;

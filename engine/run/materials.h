@@ -30,6 +30,6 @@ struct Materials {
 /// Tokens of one sample for text, 0 for anything else: what tokens/s counts.
 [[nodiscard]] std::int64_t tokens_per_sample(const Materials& materials);
 
-[[nodiscard]] at::ScalarType scalar_type(DType dtype);
+[[nodiscard]] Precision precision_of(const RunConfig& config);
 
 }  // namespace stagecraft

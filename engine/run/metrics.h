@@ -18,6 +18,8 @@ struct MetricsRecord {
   double loss = 0;
   std::optional<double> accuracy;       ///< validation of classes or tokens
   std::optional<double> gradient_norm;  ///< before clipping
+  std::optional<double> loss_scale;     ///< float16
+  bool skipped = false;                 ///< float16: the gradient overflowed, the weights stayed
   std::optional<double> learning_rate;
   double ms = 0;  ///< of the step, or of the whole validation
   double samples_per_second = 0;
@@ -30,6 +32,8 @@ void describe(V& v, MetricsRecord& r) {
   v.required("loss", r.loss, "of the mini-batch, or the mean over the validation data");
   v.optional("accuracy", r.accuracy, "share of right predictions");
   v.optional("gradient_norm", r.gradient_norm, "before clipping");
+  v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");
+  v.optional("skipped", r.skipped, "float16: the gradient overflowed, the weights stayed");
   v.optional("learning_rate", r.learning_rate, "of the step");
   v.required("ms", r.ms, "wall time");
   v.required("samples_per_second", r.samples_per_second, "throughput");

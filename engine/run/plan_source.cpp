@@ -98,8 +98,8 @@ void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig&
   if (plan.stages.back().first_layer >= layers) {
     refuse("/stages", "the last stage has no layer but the loss; give it one of the model's");
   }
-  if (plan.dtype != enum_name(config.dtype)) {
-    refuse("/dtype", fmt::format("the plan is for {}, the run for {}", plan.dtype, enum_name(config.dtype)));
+  if (const std::string dtype = precision_of(config).name(); plan.dtype != dtype) {
+    refuse("/dtype", fmt::format("the plan is for {}, the run for {}", plan.dtype, dtype));
   }
   if (plan.micro_batch_size != config.micro_batch_size) {
     refuse("/micro_batch_size",

@@ -33,7 +33,7 @@ std::string model_table(const RunSetup& setup) {
   }
   return fmt::format("Model: {}, {} parameters in {} layers, {}\n{}\n", model.name,
                      format_count(static_cast<double>(model.parameter_count())), model.layers.size(),
-                     enum_name(setup.config().dtype), table.text());
+                     setup.materials().model.precision.name(), table.text());
 }
 
 std::string data_line(const RunSetup& setup) {
@@ -151,6 +151,8 @@ std::string start_up_tables(const RunSetup& setup) {
 std::string step_line(const MetricsRecord& record, std::int64_t steps) {
   std::string line = fmt::format("{}   loss {:<9.6g}", prefix("step ", record, steps), record.loss);
   if (record.gradient_norm) line += fmt::format("   norm {:<7.4g}", *record.gradient_norm);
+  if (record.loss_scale) line += fmt::format("   scale {:<6.4g}", *record.loss_scale);
+  if (record.skipped) line += "   overflow, step left out";
   if (record.learning_rate) line += fmt::format("   lr {:.2e}", *record.learning_rate);
   line += fmt::format("   {:>9}", format_duration(Seconds{record.ms / 1e3}));
   return line + (record.tokens_per_second

@@ -43,6 +43,8 @@ void RunReporter::step(const StepReport& report) {
   record.step = report.step + 1;
   record.loss = report.loss;
   record.gradient_norm = report.gradient_norm;
+  record.loss_scale = report.loss_scale;
+  record.skipped = report.skipped;
   record.learning_rate = report.learning_rate;
   fill_rates(record, report.samples, time);
   if (!std::isfinite(record.loss)) stop_diverged(record);

@@ -23,6 +23,7 @@ WorkerOptions worker_options(const RunSetup& setup) {
   options.scheduler = config.scheduler;
   options.total_steps = setup.shape().steps;
   options.gradient_clipping = config.gradient_clipping;
+  options.fp16 = config.fp16;
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.micro_batch_size = config.micro_batch_size;
   options.shuffle = config.data.shuffle;

@@ -20,9 +20,12 @@ class Attention : public Layer {
       : Layer(std::move(name)), dropout_(spec.dropout), attention_(spec.heads, spec.attention_dropout) {
     const Initial normal{Initial::Kind::normal, 0.02},
         residual{Initial::Kind::normal, site.residual_deviation};
-    parameters_ = {{"norm.weight", {width}, {Initial::Kind::ones, 0}}, {"norm.bias", {width}, {}},
-                   {"qkv.weight", {3 * width, width}, normal},         {"qkv.bias", {3 * width}, {}},
-                   {"project.weight", {width, width}, residual},       {"project.bias", {width}, {}}};
+    parameters_ = {norm_scale("norm.weight", width),
+                   norm_shift("norm.bias", width),
+                   {"qkv.weight", {3 * width, width}, normal},
+                   {"qkv.bias", {3 * width}, {}},
+                   {"project.weight", {width, width}, residual},
+                   {"project.bias", {width}, {}}};
   }
 
   std::string type() const override { return AttentionSpec::kName; }

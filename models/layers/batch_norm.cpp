@@ -22,7 +22,7 @@ class BatchNorm : public Layer {
     return fmt::format("momentum {}, epsilon {}", spec_.momentum, spec_.epsilon);
   }
   std::vector<ParameterSpec> parameters() const override {
-    return {{"weight", {channels_}, {Initial::Kind::ones, 0}}, {"bias", {channels_}, {}}};
+    return {functional::norm_scale("weight", channels_), functional::norm_shift("bias", channels_)};
   }
   std::vector<BufferSpec> buffers() const override {
     return {{"running_mean", {channels_}, 0}, {"running_var", {channels_}, 1}};

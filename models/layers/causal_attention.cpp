@@ -3,6 +3,7 @@
 #include "models/layers/functional.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <array>
 #include <cmath>
@@ -26,14 +27,26 @@ at::Tensor see_heads(const at::Tensor& joined, std::int64_t heads) {
   return joined.view({joined.size(0), joined.size(1), heads, -1}).transpose(1, 2);
 }
 
-/// d q, d k, d v into one dense [samples, tokens, 3 * width].
-at::Tensor join_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv) {
+/// d q, d k, d v into one dense [samples, tokens, 3 * width] of `options`.
+at::Tensor join_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
+                          const at::TensorOptions& options) {
   const std::int64_t samples = dq.size(0), heads = dq.size(1), tokens = dq.size(2), size = dq.size(3);
-  at::Tensor joined = at::empty({samples, tokens, 3, heads, size}, dq.options());
+  at::Tensor joined = at::empty({samples, tokens, 3, heads, size}, options);
   joined.select(2, 0).copy_(dq.transpose(1, 2));
   joined.select(2, 1).copy_(dk.transpose(1, 2));
   joined.select(2, 2).copy_(dv.transpose(1, 2));
   return joined.view({samples, tokens, 3 * heads * size});
+}
+
+/// Of fewer bits than float in float: there the narrow kernel takes five times as long and is less exact
+/// (LibTorch 2.11, 128 tokens, heads of 32).
+at::Tensor flash_backward(const at::Tensor& qkv, const at::Tensor& log_sum, const at::Tensor& grad_mixed,
+                          const at::Tensor& mixed, std::int64_t heads) {
+  const at::ScalarType exact = at::toOpMathType(qkv.scalar_type());
+  const auto [q, k, v] = split_heads(qkv.to(exact), heads);
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      see_heads(grad_mixed.to(exact), heads), q, k, v, see_heads(mixed.to(exact), heads), log_sum, 0, true);
+  return join_gradients(dq, dk, dv, qkv.options());
 }
 
 }  // namespace
@@ -58,13 +71,9 @@ std::pair<at::Tensor, Tensors> CausalAttention::forward(const at::Tensor& qkv, c
 
 at::Tensor CausalAttention::backward(const at::Tensor& grad_mixed, const at::Tensor& mixed,
                                      Tensors kept) const {
+  if (kept.size() == 2) return flash_backward(kept[0], kept[1], grad_mixed, mixed, heads_);
   const auto [q, k, v] = split_heads(kept[0], heads_);
   const at::Tensor dmixed = see_heads(grad_mixed, heads_);
-  if (kept.size() == 2) {
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dmixed, q, k, v, see_heads(mixed, heads_), kept[1], 0, true);
-    return join_gradients(dq, dk, dv);
-  }
   const at::Tensor& weights = kept[1];
   const at::Tensor& mask = kept[2];
   const at::Tensor dv = at::matmul(dropout_.apply(weights, mask).transpose(-2, -1), dmixed);
@@ -72,7 +81,8 @@ at::Tensor CausalAttention::backward(const at::Tensor& grad_mixed, const at::Ten
   dropout_.apply_(dweights, mask);
   at::Tensor dscores = at::_softmax_backward_data(dweights, weights, -1, weights.scalar_type());
   dscores.mul_(1 / std::sqrt(static_cast<double>(q.size(-1))));
-  return join_gradients(at::matmul(dscores, k), at::matmul(dscores.transpose(-2, -1), q), dv);
+  return join_gradients(at::matmul(dscores, k), at::matmul(dscores.transpose(-2, -1), q), dv,
+                        kept[0].options());
 }
 
 }  // namespace stagecraft

@@ -2,6 +2,7 @@
 #include "models/layers/functional.h"
 #include "models/layers/layers.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
@@ -52,7 +53,9 @@ class Embedding : public Layer {
   }
 
   void backward_weight(Kept& kept, GradientSink& sink) const override {
-    const auto [tokens, grad_output] = functional::take<2>(kept.for_weight);
+    auto [tokens, grad_output] = functional::take<2>(kept.for_weight);
+    // Many rows may add up in one token's: not in a narrow type.
+    grad_output = grad_output.to(at::toOpMathType(grad_output.scalar_type()));
     sink.add(0, at::embedding_dense_backward(grad_output, tokens, vocabulary_, -1, false));
     sink.add(1, grad_output.sum(0));
   }

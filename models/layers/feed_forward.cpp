@@ -22,9 +22,12 @@ class FeedForward : public Layer {
       : Layer(std::move(name)), dropout_(dropout) {
     const Initial normal{Initial::Kind::normal, 0.02},
         residual{Initial::Kind::normal, site.residual_deviation};
-    parameters_ = {{"norm.weight", {width}, {Initial::Kind::ones, 0}}, {"norm.bias", {width}, {}},
-                   {"expand.weight", {hidden, width}, normal},         {"expand.bias", {hidden}, {}},
-                   {"project.weight", {width, hidden}, residual},      {"project.bias", {width}, {}}};
+    parameters_ = {norm_scale("norm.weight", width),
+                   norm_shift("norm.bias", width),
+                   {"expand.weight", {hidden, width}, normal},
+                   {"expand.bias", {hidden}, {}},
+                   {"project.weight", {width, hidden}, residual},
+                   {"project.bias", {width}, {}}};
   }
 
   std::string type() const override { return FeedForwardSpec::kName; }

@@ -40,6 +40,14 @@ void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tens
   if (bias >= 0) sink.add(bias, dy.sum(0));
 }
 
+ParameterSpec norm_scale(const std::string& name, std::int64_t features) {
+  return {.name = name, .shape = {features}, .initial = {Initial::Kind::ones, 0}, .full = true};
+}
+
+ParameterSpec norm_shift(const std::string& name, std::int64_t features) {
+  return {.name = name, .shape = {features}, .initial = {}, .full = true};
+}
+
 Normed layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   if (x.is_meta()) return {at::empty_like(x), {}, {}};  // ATen has no such kernel
   auto [output, mean, rstd] = at::native_layer_norm(x, weight.sizes(), weight, bias, epsilon);

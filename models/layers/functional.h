@@ -36,6 +36,11 @@ template <std::size_t count>
 void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tensor& grad_output,
                         const at::Tensor& x);
 
+/// The two parameters of a norm, 1 and 0 at first; read at full precision, as the kernels have it for inputs
+/// of fewer bits.
+[[nodiscard]] ParameterSpec norm_scale(const std::string& name, std::int64_t features);
+[[nodiscard]] ParameterSpec norm_shift(const std::string& name, std::int64_t features);
+
 struct Normed {
   at::Tensor output, mean, rstd;
 };

@@ -16,7 +16,7 @@ class LayerNorm : public Layer {
   std::string type() const override { return LayerNormSpec::kName; }
   std::string details() const override { return fmt::format("epsilon {}", spec_.epsilon); }
   std::vector<ParameterSpec> parameters() const override {
-    return {{"weight", {width_}, {Initial::Kind::ones, 0}}, {"bias", {width_}, {}}};
+    return {functional::norm_scale("weight", width_), functional::norm_shift("bias", width_)};
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,

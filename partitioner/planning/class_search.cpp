@@ -51,7 +51,7 @@ ClassSearch::ClassSearch(PlanningRun& run)
     fixed_.push_back(fixed);
     kept_.push_back(kept);
     fixed += static_cast<double>(layer.parameters.value) * (2 + run.maker.optimizer_factor()) +
-             static_cast<double>(layer.buffers.value);
+             static_cast<double>((layer.compute_copy + layer.buffers).value);
     kept += static_cast<double>(layer.kept_for_input.value);
   }
   fixed_.push_back(fixed);

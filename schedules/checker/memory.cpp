@@ -2,10 +2,11 @@
 // memory is compared with. What a rank holds
 //
 // for the whole segment:
-//   weights          parameters + buffers of every stage it holds (the current version)
+//   weights          parameters, their compute copy and buffers of every stage it holds (the current version)
 //   optimizer_state  of every stage it holds
 //   gradients        one accumulation, as large as the parameters, of every stage it holds; training only
-//   versions         parameters of every stage it holds, times the older versions alive at once at most. A
+//   versions         compute copies (parameters, where there are none) of every stage it holds, times the
+//                    older versions alive at once at most. A
 //                    step whose source version is still read later copies once, into a ring that keeps its
 //                    memory; one whose source is read no more updates in place
 //   transfers        every receive slot of its table: of an activation the receiving stage's `input`, of a
@@ -108,10 +109,10 @@ class RankMemory {
   void add_stage(std::size_t holder) {
     const StageId stage = subject_.holders()[holder].stage;
     const StageCosts& c = cost(stage);
-    proof_.weights += c.parameters + c.buffers;
+    proof_.weights += c.weights() + c.buffers;
     proof_.optimizer_state += c.optimizer_state;
     if (subject_.train()) proof_.gradients += c.parameters;
-    proof_.versions += c.parameters * old_versions(subject_, holder);
+    proof_.versions += c.version() * old_versions(subject_, holder);
     if (stage.value == 0) read_ahead_ += c.input * kReadAhead;
     if (subject_.is_last(stage)) read_ahead_ += c.targets * kReadAhead;
     for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb);
@@ -280,7 +281,7 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
                                      found->value, s, most.value));
       return false;
     };
-    if (!possible({c.parameters, c.buffers, c.optimizer_state}, most_weight) ||
+    if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
         !possible({c.input, c.output, c.targets, c.kept_for_input, c.kept_for_weight, c.forward_peak,
                    c.unkept_peak(), c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss},
                   most_activation)) {

@@ -210,7 +210,7 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
   for (const std::size_t i : problem.seats_of(rank)) {
     const StageId stage = problem.seats()[i].stage;
     const StageCosts& c = problem.costs(stage);
-    standing += c.parameters + c.buffers + c.optimizer_state + c.parameters;
+    standing += c.weights() + c.buffers + c.optimizer_state + c.parameters;
     if (stage.value == 0) standing += c.input * kReadAhead;
     if (stage == problem.last_stage()) standing += c.targets * kReadAhead;
   }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 using namespace stagecraft;
 using test::ScratchFolder;
 
@@ -95,13 +97,34 @@ TEST_CASE("either steps or epochs, not both, not none", "[config]") {
   CHECK(complaint(neither).empty());
 }
 
-TEST_CASE("what is not there yet is said to be so, never ignored", "[config]") {
+TEST_CASE("mixed precision is one of two, over float32 weights", "[config]") {
   for (const char* key : {"bf16", "fp16"}) {
     Json json = minimal();
     json[key] = {{"enabled", true}};
-    CHECK(says(complaint(json), fmt::format("/{}/enabled: not available yet", key)));
-    json[key] = {{"enabled", false}};
     CHECK(complaint(json).empty());
+    json["dtype"] = "float64";
+    CHECK(says(complaint(json), "/dtype: mixed precision updates float32 weights"));
+    json["dtype"] = "float32";
+    json["bf16"] = json["fp16"] = {{"enabled", true}};
+    CHECK(says(complaint(json), "/fp16: bf16 and fp16 are both enabled"));
+  }
+}
+
+TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense", "[config]") {
+  Json json = minimal();
+  json["fp16"] = {
+      {"enabled", true}, {"initial_scale_power", 16}, {"loss_scale_window", 100}, {"hysteresis", 2}};
+  CHECK(complaint(json).empty());
+  json["gradient_norm"] = false;
+  CHECK(says(complaint(json), "/gradient_norm: fp16 hears of overflows by the norm"));
+  json.erase("gradient_norm");
+  for (const auto& [key, value] : std::map<std::string, double>{{"loss_scale", -1},
+                                                                {"initial_scale_power", 61},
+                                                                {"loss_scale_window", 0},
+                                                                {"min_loss_scale", 0}}) {
+    Json wrong = json;
+    wrong["fp16"][key] = value;
+    CHECK(says(complaint(wrong), "/fp16/" + key));
   }
 }
 

@@ -46,7 +46,7 @@ Setting roomy(const PipelineCase& pipeline) {
       break;
   }
   setting.data = open_dataset({.source = data}, {"test", "/data"});
-  setting.model = build_model(model, setting.data->sample(), at::kFloat, {"test", "/model"});
+  setting.model = build_model(model, setting.data->sample(), setting.model.precision, {"test", "/model"});
   const int layers = static_cast<int>(setting.model.layers.size());
   for (int s = 0; s < pipeline.stages; ++s) {
     setting.stage_layers[static_cast<std::size_t>(s)] = {s * layers / pipeline.stages,
@@ -126,13 +126,24 @@ void check_peaks(const Setting& setting, const Measurement& measurement) {
   }
 }
 
+using Kind = std::pair<ModelKind, PrecisionKind>;
+
+/// What runs are made of, for GENERATE.
+Catch::Generators::GeneratorWrapper<Kind> kinds() {
+  return Catch::Generators::values<Kind>({{ModelKind::mlp, PrecisionKind::single},
+                                          {ModelKind::convnet, PrecisionKind::single},
+                                          {ModelKind::gpt, PrecisionKind::single},
+                                          {ModelKind::convnet, PrecisionKind::bf16},
+                                          {ModelKind::gpt, PrecisionKind::bf16}});
+}
+
 }  // namespace
 
 TEST_CASE("measured memory is never more than was proved, and close to it, whatever the program",
           "[engine_memory]") {
   install_counting_allocator();
-  const ModelKind model = GENERATE(ModelKind::mlp, ModelKind::convnet, ModelKind::gpt);
-  const Measurement measurement = measure(roomy({.stages = 1, .model = model}));
+  const auto [model, precision] = GENERATE(kinds());
+  const Measurement measurement = measure(roomy({.stages = 1, .model = model, .precision = precision}));
   for (const Schedule& schedule : schedules()) {
     for (const auto& [rewrite, recompute] :
          {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
@@ -148,6 +159,7 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
                                   .model = model,
                                   .shape = BatchShape::many,
                                   .optimizer = OptimizerKind::adamw,
+                                  .precision = precision,
                                   .clipping = schedule.clips ? 1.0 : 0};
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
@@ -159,8 +171,8 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
 TEST_CASE("measured memory is never more than was proved, and close to it, with replicas",
           "[engine_memory]") {
   install_counting_allocator();
-  const ModelKind model = GENERATE(ModelKind::mlp, ModelKind::convnet, ModelKind::gpt);
-  const Measurement measurement = measure(roomy({.stages = 1, .model = model}));
+  const auto [model, precision] = GENERATE(kinds());
+  const Measurement measurement = measure(roomy({.stages = 1, .model = model, .precision = precision}));
   for (const char* schedule : {"1f1b", "zb_h1", "pipedream", "2bw"}) {
     for (const std::vector<int>& widths : {std::vector{2, 1}, {1, 2}, {3}}) {
       const PipelineCase pipeline{.schedule = schedule,
@@ -168,7 +180,8 @@ TEST_CASE("measured memory is never more than was proved, and close to it, with 
                                   .widths = widths,
                                   .model = model,
                                   .shape = BatchShape::many,
-                                  .optimizer = OptimizerKind::adamw};
+                                  .optimizer = OptimizerKind::adamw,
+                                  .precision = precision};
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
       check_peaks(roomy(pipeline), measurement);

@@ -97,6 +97,27 @@ OptimizerConfig optimizer_config(OptimizerKind kind) {
   return {adamw};
 }
 
+Precision precision_of(const PipelineCase& c) {
+  if (c.precision == PrecisionKind::single) return at::kFloat;
+  return {at::kFloat, c.precision == PrecisionKind::bf16 ? at::kBFloat16 : at::kHalf};
+}
+
+/// A scale that overflows at first and grows back soon.
+Fp16Config loss_scaling(const PipelineCase& c) {
+  return {.enabled = c.precision == PrecisionKind::fp16,
+          .initial_scale_power = 20,
+          .loss_scale_window = 2,
+          .hysteresis = 1};
+}
+
+/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows.
+PrecisionKind precision_in_turn(std::size_t turn, bool agrees) {
+  if (turn % 4 == 1) return PrecisionKind::bf16;
+  return turn % 4 == 3 && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
+}
+
+bool agrees_on_norm(const PipelineCase& c) { return c.clipping > 0 || c.precision == PrecisionKind::fp16; }
+
 bool synchronous(const PipelineCase& c) { return find_schedule(c.schedule).synchronous; }
 
 /// Where a stage stands: round after round, in a V every other one backwards.
@@ -142,7 +163,7 @@ ScheduleRequest request(const PipelineCase& c, const Segment& segment) {
   request.group_sizes = segment.group_sizes;
   request.vertical_sync = c.vertical_sync;
   request.warmup_extra = c.warmup_extra;
-  request.clip = c.clipping > 0;
+  request.clip = agrees_on_norm(c);
   request.recompute.assign(request.placement.ranks.size(), c.recompute);
   return request;
 }
@@ -177,17 +198,19 @@ void DelayedTransport::dawdle() {
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};
+  constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format(
-      "{}{}{} p={}{}{} {}{}{}{} {} {} {}{}{} delays {}", schedule, vertical_sync ? "+vertical_sync" : "",
-      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
-      ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
-      widths.empty() ? "" : fmt::format(" widths={}", fmt::join(widths, "-")), enum_name(placement),
-      kRewrites[static_cast<int>(rewrite)],
-      recompute == Recompute::none ? "" : " recompute " + enum_name(recompute),
-      cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
-      kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
-      clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
+  return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{} delays {}", schedule,
+                     vertical_sync ? "+vertical_sync" : "",
+                     warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
+                     ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
+                     widths.empty() ? "" : fmt::format(" widths={}", fmt::join(widths, "-")),
+                     enum_name(placement), kRewrites[static_cast<int>(rewrite)],
+                     recompute == Recompute::none ? "" : " recompute " + enum_name(recompute),
+                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
+                     kPrecisions[static_cast<int>(precision)], kShapes[static_cast<int>(shape)],
+                     kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
+                     clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
 }
 
 namespace {
@@ -214,6 +237,7 @@ void add_matrix(std::vector<PipelineCase>& cases, int stages) {
                              .model = model,
                              .shape = shape,
                              .optimizer = optimizer,
+                             .precision = precision_in_turn(cases.size(), rule.clipping > 0),
                              .dropout = dropout,
                              .clipping = rule.clipping,
                              .delay_seed = cases.size()});
@@ -256,6 +280,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
           next.model = static_cast<ModelKind>(turn % 3);
           next.shape = shape;
           next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+          next.precision = precision_in_turn(turn / 5, schedule.clips);
           next.dropout = turn % 2 == 0;
           next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
           next.delay_seed = turn;
@@ -284,6 +309,7 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
         next.model = static_cast<ModelKind>(turn % 3);
         next.shape = shape;
         next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+        next.precision = precision_in_turn(turn / 5, schedule.clips);
         next.dropout = turn % 2 == 0;
         next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
         next.delay_seed = turn;
@@ -352,7 +378,7 @@ bool served(const PipelineCase& pipeline) {
 Setting::Setting(const PipelineCase& its_case)
     : pipeline(its_case),
       data(open_dataset({.source = data_config(its_case)}, {"test", "/data"})),
-      model(build_model(model_config(its_case), data->sample(), at::kFloat, {"test", "/model"})),
+      model(build_model(model_config(its_case), data->sample(), precision_of(its_case), {"test", "/model"})),
       loss({.type =
                 its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
       placement(placement_of(its_case)),
@@ -369,6 +395,7 @@ Setting::Setting(const PipelineCase& its_case)
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
+  options.fp16 = loss_scaling(pipeline);
   options.seed = 17;
   options.micro_batch_size = shape.micro_batch;
   options.poison_released_slots = true;
@@ -387,7 +414,8 @@ Setting::Setting(const PipelineCase& its_case)
             .optimizer = options.optimizer,
             .scheduler = options.scheduler,
             .gradient_clipping = pipeline.clipping,
-            .norm = pipeline.clipping > 0,
+            .fp16 = options.fp16,
+            .norm = agrees_on_norm(pipeline),
             .seed = options.seed};
   for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
   set_version_rule(oracle, pipeline);
@@ -471,7 +499,8 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
       const StepReport& got = outcome.steps[i];
       const OracleStep& want = oracle.steps[i];
       if (got.step != static_cast<std::int64_t>(i) || got.loss != want.loss ||
-          got.gradient_norm != want.gradient_norm || got.learning_rate != want.learning_rate ||
+          got.gradient_norm != want.gradient_norm || got.loss_scale != want.loss_scale ||
+          got.skipped != want.skipped || got.learning_rate != want.learning_rate ||
           got.samples != want.samples) {
         return fmt::format("step {}: loss {} norm {} rate {} samples {}, the oracle has {} {} {} {}", i,
                            got.loss, got.gradient_norm.value_or(-1), got.learning_rate, got.samples,

@@ -19,6 +19,7 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch a step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
+enum class PrecisionKind : std::uint8_t { single, bf16, fp16 };
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
 enum class Rewrite : std::uint8_t { none, split };
@@ -37,6 +38,7 @@ struct PipelineCase {
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   OptimizerKind optimizer = OptimizerKind::sgd;
+  PrecisionKind precision = PrecisionKind::single;
   bool dropout = false;
   double clipping = 0;
   /// Of the random delays; the same case with other delays must give the same bits.
@@ -46,8 +48,9 @@ struct PipelineCase {
 };
 
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
-/// clipping where allowed x models, a stage a rank; and every registered schedule, on the placements it is
-/// for, x stages a rank x rewrites and recomputation x batch shapes x models; and with replicas.
+/// clipping where allowed x models, a stage a rank, precisions in turn; and every registered schedule, on the
+/// placements it is for, x stages a rank x rewrites and recomputation x batch shapes x models; and with
+/// replicas.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 
 /// Whether the schedule is for such a placement and for all of the run's groups.

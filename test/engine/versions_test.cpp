@@ -39,6 +39,24 @@ TEST_CASE("a step updates in place when nobody reads its source any more", "[wor
   CHECK_THROWS_AS(versions.read(Version{0}), InternalError);
 }
 
+TEST_CASE("in mixed precision versions are rounded copies of weights that are there once", "[worker]") {
+  const at::Tensor full = at::full({2}, 1.0);
+  Versions versions({{full}}, {{full.to(at::kBFloat16)}});
+  versions.begin({forward(0, 0), step(0), forward(1, 0), step(1), forward(2, 2)}, StageId{0});
+  const double half = 1.0 / 256;  // of the distance between bfloat16 numbers here: lost there, not in float
+  for (const int version : {0, 1}) {
+    const auto& next = versions.advance(Version{version}, version == 0 ? 1 : 3);
+    CHECK(next[0][0].const_data_ptr() == full.const_data_ptr());
+    next[0][0].add_(half);
+    versions.publish();
+    CHECK(versions.newest()[0][0][0].item<double>() == 1 + (version + 1) * half);
+    const at::Tensor& read = versions.read(Version{version + 1})[0][0];
+    CHECK(read.scalar_type() == at::kBFloat16);
+    CHECK(read[0].item<double>() == (version == 0 ? 1 : 1 + 2 * half));
+  }
+  CHECK(versions.held() == 2);
+}
+
 TEST_CASE("a step copies when its source is read later, and the ring is reused", "[worker]") {
   Versions versions = make_versions();
   // Every version is read once more after the step that replaces it.

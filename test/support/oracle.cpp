@@ -40,6 +40,7 @@ class Oracle {
         buffers_.back().push_back(initial_buffers(model, layer));
       }
     }
+    if (run.fp16.enabled) scale_.emplace(run.fp16);
     averaged_.resize(model.layers.size());
     result_.optimizer.resize(model.layers.size());
   }
@@ -134,7 +135,17 @@ class Oracle {
 
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const {
     const at::Tensor inputs = data_.inputs(split, indices);
-    return inputs.is_floating_point() ? inputs.to(model_.dtype) : inputs;
+    return inputs.is_floating_point() ? inputs.to(model_.precision.compute) : inputs;
+  }
+
+  /// What a layer reads of weights: rounded, those that it does not want in full.
+  Tensors rounded(std::size_t layer, const Tensors& weights) const {
+    Tensors read;
+    const std::vector<ParameterSpec> specs = model_.layers[layer]->parameters();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      read.push_back(specs[i].full ? weights[i] : weights[i].to(model_.precision.compute));
+    }
+    return read;
   }
 
   double micro_batch(const Piece& piece, const std::vector<int>& versions) {
@@ -152,15 +163,16 @@ class Oracle {
                              .step = static_cast<std::uint64_t>(piece.step),
                              .micro_batch = static_cast<std::uint64_t>(piece.number_in_step)}};
       Tensors& buffers = buffers_[layer][replica_of(buffers_[layer], piece.number)];
-      const Weights weights{weights_[layer].at(versions[layer]), buffers};
+      const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
+      const Weights weights{parameters, buffers};
       boundary = model_.layers[layer]->forward(weights, boundary, context, &kept[layer]).contiguous();
     }
     Kept kept_loss;
     const LossValue value = loss_.forward(boundary, data_.targets(Split::train, indices),
                                           share(piece.count, piece.samples_of_step), &kept_loss, false);
-    at::Tensor gradient = loss_.backward(kept_loss);
+    at::Tensor gradient = loss_.backward(kept_loss, scale_ ? scale_->value() : 1);
     for (std::size_t layer = layers; layer-- > 0;) {
-      const Tensors& parameters = weights_[layer].at(versions[layer]);
+      const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
       gradient = model_.layers[layer]->backward_input(parameters, gradient, kept[layer], layer > 0);
       if (gradient.defined()) gradient = gradient.contiguous();
       if (parameters.empty()) continue;
@@ -180,13 +192,21 @@ class Oracle {
         squares += sum_of_squares(sum);
       }
     }
-    if (run_.norm) now.gradient_norm = std::sqrt(squares);
+    const double scale = scale_ ? scale_->value() : 1;
+    const double norm = std::sqrt(squares) / scale;
+    if (scale_) {
+      now.loss_scale = scale;
+      now.skipped = !std::isfinite(norm);
+      scale_->update(now.skipped);
+    }
+    if (run_.norm && !now.skipped) now.gradient_norm = norm;
     const double factor =
-        run_.gradient_clipping > 0 ? clip_factor(std::sqrt(squares), run_.gradient_clipping) : 1;
+        now.skipped ? 1
+                    : (run_.gradient_clipping > 0 ? clip_factor(norm, run_.gradient_clipping) : 1) / scale;
     for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
       Tensors copies;
       for (const at::Tensor& gradient : sums_[layer].front().gradients()) {
-        if (factor < 1) gradient.mul_(factor);
+        if (factor != 1) gradient.mul_(factor);
         copies.push_back(gradient.clone());
       }
       const int version = weights_[layer].rbegin()->first;
@@ -194,7 +214,7 @@ class Oracle {
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
       std::vector<bool> decays;
       for (const ParameterSpec& spec : model_.layers[layer]->parameters()) decays.push_back(spec.decays);
-      if (!next.empty()) {
+      if (!next.empty() && !now.skipped) {
         optimizer_step(run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
       }
       weights_[layer][version + 1] = std::move(next);
@@ -211,7 +231,8 @@ class Oracle {
       for (std::int64_t i = first; i < std::min(samples, first + run_.micro_batch); ++i) indices.push_back(i);
       at::Tensor boundary = inputs(Split::validation, indices);
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
-        const Weights weights{weights_[layer].rbegin()->second, buffers_[layer].front()};
+        const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
+        const Weights weights{parameters, buffers_[layer].front()};
         const Context context{Mode::evaluate, {.seed = run_.seed, .layer = layer}};
         boundary = model_.layers[layer]->forward(weights, boundary, context, nullptr).contiguous();
       }
@@ -238,7 +259,8 @@ class Oracle {
   std::vector<int> delay_, newest_;                     // by layer
   std::vector<std::vector<GradientAccumulator>> sums_;  // by layer and replica
   std::vector<std::vector<Tensors>> buffers_;           // by layer and replica
-  std::vector<int> averaged_;                           // by layer: averages made since the drain point
+  std::optional<LossScale> scale_;
+  std::vector<int> averaged_;  // by layer: averages made since the drain point
   OracleResult result_;
 };
 

@@ -3,8 +3,9 @@
 // What a pipelined run must compute, to the bit: one process, a plain loop over micro-batches, no program, no
 // schedule, no stage but as a number. It takes the version rule as a delay a stage, so that an error in a
 // generator cannot hide in it. It shares with the engine only what has tests of its own: the layers, the
-// gradient accumulator, the optimizer's update and the sum of squares of one tensor.
+// gradient accumulator, the optimizer's update, the loss scale and the sum of squares of one tensor.
 
+#include "engine/loss_scale.h"
 #include "engine/optimizer.h"
 #include "models/data/dataset.h"
 #include "models/loss.h"
@@ -43,6 +44,7 @@ struct OracleRun {
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   double gradient_clipping = 0;
+  Fp16Config fp16;    ///< enabled: the loss is scaled
   bool norm = false;  ///< report the gradient's norm
   std::uint64_t seed = 0;
   bool shuffle = true;
@@ -51,6 +53,8 @@ struct OracleRun {
 struct OracleStep {
   double loss = 0;
   std::optional<double> gradient_norm;
+  std::optional<double> loss_scale;
+  bool skipped = false;
   double learning_rate = 0;
   std::int64_t samples = 0;
   std::vector<Tensors> gradients;  ///< by layer, as the update used them
