@@ -36,7 +36,6 @@ struct Equipment {
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
-  const Model& model;
   LossScale* loss_scale;  ///< null: the loss is not scaled
 };
 

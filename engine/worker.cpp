@@ -11,15 +11,16 @@
 namespace stagecraft {
 namespace {
 
-/// A data set whose batches are charged to the worker, though another thread reads them.
+/// A data set as layer 0 reads it, whose batches are charged to the worker, though another thread reads them.
 class ChargedDataset final : public Dataset {
  public:
-  ChargedDataset(const Dataset& data, MemoryAccount& account) : data_(data), account_(account) {}
+  ChargedDataset(const Dataset& data, const Model& model, MemoryAccount& account)
+      : data_(data), model_(model), account_(account) {}
   std::int64_t size(Split split) const override { return data_.size(split); }
   SampleSpec sample() const override { return data_.sample(); }
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     const ChargeTo charge(account_);
-    return data_.inputs(split, indices);
+    return model_.boundary_of(data_.inputs(split, indices));
   }
   at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
     const ChargeTo charge(account_);
@@ -30,6 +31,7 @@ class ChargedDataset final : public Dataset {
 
  private:
   const Dataset& data_;
+  const Model& model_;
   MemoryAccount& account_;
 };
 
@@ -88,7 +90,7 @@ struct Worker::Impl {
         stage_layers(layers),
         transport(its_transport),
         options(std::move(its_options)),
-        data(its_data, account),
+        data(its_data, its_model, account),
         recorder(transport.rank(), options.record_steps) {
     check_plan(model, stage_layers, placement, transport);
     if (options.fp16.enabled) loss_scale.emplace(options.fp16);
@@ -168,7 +170,6 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .recorder = impl_->recorder,
                             .transport = impl_->transport,
                             .options = impl_->options,
-                            .model = impl_->model,
                             .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
   Executor(equipment, program, segment, report).run();
 }

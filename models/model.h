@@ -51,7 +51,7 @@ struct Model {
   std::string fingerprint;  ///< of the layers, their sizes, the sample spec and precision
 
   [[nodiscard]] std::int64_t parameter_count() const;
-  /// What layer 0 reads of a data set's inputs.
+  /// What layer 0 reads of a data set's inputs: in the compute precision, unless they are tokens.
   [[nodiscard]] at::Tensor boundary_of(const at::Tensor& inputs) const;
 };
 

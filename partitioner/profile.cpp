@@ -40,7 +40,7 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
                    bytes(layer.forward_transient) + bytes(layer.backward_transient) +
                    transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);
   }
-  activations += 2 * bytes(measurement.input) + bytes(measurement.targets);
+  activations += 2 * bytes(measurement.input) + bytes(measurement.read) + bytes(measurement.targets);
   const auto refuse_above = [&](double most, double found, const char* what) {
     if (found <= most) return;
     throw InputError(

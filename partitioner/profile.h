@@ -95,12 +95,15 @@ void describe(V& v, LayerProfile& p) {
 struct Measurement {
   std::int64_t micro_batch = 1;
   Bytes input;    ///< what stage 0 loads
+  Bytes read{};   ///< the same as it is read, where it is then made into another type
   Bytes targets;  ///< what the last stage loads for the loss
   std::vector<LayerProfile> layers;
 };
 
 template <class V>
 void describe(V& v, Measurement& m) {
+  v.optional("read_bytes", m.read, "of the data as it is read, where it is then made into another type",
+             json::at_least(0));
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
   v.optional("input_bytes", m.input, "one micro-batch of the model's input", json::at_least(0));
   v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with", json::at_least(0));

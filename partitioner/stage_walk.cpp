@@ -19,6 +19,7 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
   sums_.input =
       first == 0 ? measurement.input : measurement.layers[static_cast<std::size_t>(first - 1)].output;
   boundary_.gradient = sums_.input;
+  if (first == 0) sums_.read = measurement.read;
 }
 
 void StageWalk::extend() {

@@ -11,8 +11,8 @@
 //                    memory; one whose source is read no more updates in place
 //   transfers        every receive slot of its table: of an activation the receiving stage's `input`, of a
 //                    gradient its `output`, of a loss `CostTable::loss`
-//   kept             data read ahead: kReadAhead micro-batches of `input` (stage 0) and `targets` (last
-//   stage)
+//   kept             data read ahead: kReadAhead micro-batches of `input` and one of `read` (stage 0), and
+//                    kReadAhead of `targets` (last stage)
 //
 // for a while, from the end of the first action named to the end of the second:
 //   kept       `input` of stage 0, load to backward
@@ -113,7 +113,7 @@ class RankMemory {
     proof_.optimizer_state += c.optimizer_state;
     if (subject_.train()) proof_.gradients += c.parameters;
     proof_.versions += c.version() * old_versions(subject_, holder);
-    if (stage.value == 0) read_ahead_ += c.input * kReadAhead;
+    if (stage.value == 0) read_ahead_ += c.input * kReadAhead + c.read;
     if (subject_.is_last(stage)) read_ahead_ += c.targets * kReadAhead;
     for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb);
   }
@@ -282,7 +282,7 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
       return false;
     };
     if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
-        !possible({c.input, c.output, c.targets, c.kept_for_input, c.kept_for_weight, c.forward_peak,
+        !possible({c.input, c.read, c.output, c.targets, c.kept_for_input, c.kept_for_weight, c.forward_peak,
                    c.unkept_peak(), c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss},
                   most_activation)) {
       return false;

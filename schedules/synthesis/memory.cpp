@@ -211,7 +211,7 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
     const StageId stage = problem.seats()[i].stage;
     const StageCosts& c = problem.costs(stage);
     standing += c.weights() + c.buffers + c.optimizer_state + c.parameters;
-    if (stage.value == 0) standing += c.input * kReadAhead;
+    if (stage.value == 0) standing += c.input * kReadAhead + c.read;
     if (stage == problem.last_stage()) standing += c.targets * kReadAhead;
   }
   if (rank != problem.printing_rank()) return standing;

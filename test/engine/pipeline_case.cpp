@@ -172,9 +172,12 @@ void rewrite(ScheduleProgram& program, const PipelineCase& c) {
   if (c.rewrite == Rewrite::split) split_backwards(program, /*most_behind=*/5, c.delay_seed);
 }
 
+/// To the bit: what overflowed may be no number, which equals nothing.
 bool same(const Tensors& a, const Tensors& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+  const auto bits = [](const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const at::Tensor& x, const at::Tensor& y) {
+    return x.sizes() == y.sizes() && at::equal(bits(x), bits(y));
+  });
 }
 
 bool same(const OptimizerState& a, const OptimizerState& b) {
