@@ -23,12 +23,17 @@ class DelayedTransport final : public Transport {
     dawdle();
     return inner_.start_send(to, tag, tensor);
   }
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override {
+    dawdle();
+    return inner_.post_send(to, tag, tensor);
+  }
   [[nodiscard]] bool test(Request& request) override { return inner_.test(request); }
   void wait(Request& request) override {
     dawdle();
     inner_.wait(request);
   }
   void progress() override { inner_.progress(); }
+  void set_background(std::function<void()> work) override { inner_.set_background(std::move(work)); }
   void barrier() override { inner_.barrier(); }
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
     dawdle();
