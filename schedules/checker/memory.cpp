@@ -80,17 +80,26 @@ class RankMemory {
 
  private:
   struct Change {
-    std::int32_t at;  ///< takes effect when this action ends
+    std::int64_t moment;
     Category category;
     std::int64_t bytes;
   };
 
   [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
 
-  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
+  /// Moments of an action: changes take effect when it begins, before it is looked at, and when it ends.
+  static std::int64_t begin_of(std::int32_t at) { return std::int64_t{2} * at; }
+  static std::int64_t end_of(std::int32_t at) { return begin_of(at) + 1; }
+
+  void change(Category category, Bytes bytes, std::int64_t from, std::int64_t until) {
     if (bytes.value == 0 || until <= from) return;
     changes_.push_back({from, category, bytes.value});
     changes_.push_back({until, category, -bytes.value});
+  }
+
+  /// From the end of one action to the end of another.
+  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
+    change(category, bytes, end_of(from), end_of(until));
   }
 
   void add_everything() {
@@ -188,8 +197,8 @@ class RankMemory {
       if (action.op != Op::reduce) continue;
       const std::int32_t join = joins_at(list, at);
       const Bytes summed = cost(action.stage).parameters + cost(action.stage).buffers;
-      alive(transfers, reduce_staging(summed, subject_.program().placement.width(action.stage)),
-            (join < 0 ? at : join) - 1, at);
+      change(transfers, reduce_staging(summed, subject_.program().placement.width(action.stage)),
+             begin_of(join < 0 ? at : join), end_of(at));
     }
   }
 
@@ -217,21 +226,22 @@ class RankMemory {
   template <class Visit>
   void walk(const Visit& visit) {
     std::stable_sort(changes_.begin(), changes_.end(),
-                     [](const Change& a, const Change& b) { return a.at < b.at; });
+                     [](const Change& a, const Change& b) { return a.moment < b.moment; });
     Amounts now{};
     std::size_t next = 0;
-    const auto apply = [&](std::int32_t ended) {
-      for (; next < changes_.size() && changes_[next].at <= ended; ++next) {
+    const auto apply = [&](std::int64_t moment) {
+      for (; next < changes_.size() && changes_[next].moment == moment; ++next) {
         now[changes_[next].category] += changes_[next].bytes;
       }
     };
-    apply(-1);  // what is there from the beginning
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(i);
+      apply(begin_of(at));
       now[transient] = transient_of(list[i]);
       visit(i, now);
       now[transient] = 0;
-      apply(static_cast<std::int32_t>(i));
+      apply(end_of(at));
       visit(i, now);
     }
   }

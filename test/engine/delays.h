@@ -7,7 +7,7 @@
 namespace stagecraft::test {
 
 /// A transport whose calls now and then take their time: a result that depends on timing is a bug.
-class DelayedTransport final : public Transport {
+class DelayedTransport : public Transport {
  public:
   DelayedTransport(Transport& inner, std::uint64_t seed)
       : inner_(inner), random_(seed * 1000 + static_cast<std::uint64_t>(inner.rank().value)) {}
