@@ -1,8 +1,8 @@
 #include "engine/executor.h"
 
 #include "engine/clipping.h"
-#include "engine/replica_sum.h"
 #include "schedules/base/error.h"
+#include "schedules/reductions.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
@@ -32,8 +32,19 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
     first += size;
     groups_.push_back(group);
   }
-  for (const Action& action : list_) {
+  bool reduces = false;
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    const Action& action = list_[i];
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
+    if (action.op != Op::reduce) continue;
+    reduces = true;
+    const std::int32_t join = joins_at(list_, static_cast<std::int32_t>(i));
+    if (join >= 0) joins_.insert(static_cast<std::size_t>(join));
+  }
+  if (reduces) {
+    equipment_.transport.set_background([this] {
+      for (auto& [stage, sum] : sums_) sum.poll();
+    });
   }
   equipment_.boundaries.begin(program.slots.at(me().index()));
   for (Stage& stage : equipment_.stages) {
@@ -45,6 +56,8 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
                                    [](const Action& action) { return action.op == Op::agree_norm; }),
                    "a scaled loss needs an agreement on the norm");
 }
+
+Executor::~Executor() { equipment_.transport.set_background(nullptr); }
 
 const std::array<Executor::Handler, 15>& Executor::handlers() {
   static const std::array<Handler, 15> table = [] {
@@ -210,30 +223,58 @@ void Executor::backward_input(const Action& action) {
 }
 
 void Executor::backward_weight(const Action& action) {
-  stage(action.stage).backward_weight(action.micro_batch, group_of_[action.micro_batch.index()]);
+  const Group group = group_of_[action.micro_batch.index()];
+  stage(action.stage).backward_weight(action.micro_batch, group, hand_in_at(action));
 }
 
 void Executor::backward(const Action& action) {
   hand_on(action, stage(action.stage)
                       .backward(action.micro_batch, action.version, group_of_[action.micro_batch.index()],
-                                output_gradient(action)));
+                                output_gradient(action), hand_in_at(action)));
+}
+
+AfterLayer Executor::hand_in_at(const Action& action) {
+  if (!joins_.contains(at_)) return nullptr;
+  return join_sum(action.stage, group_of_[action.micro_batch.index()]);
+}
+
+AfterLayer Executor::join_sum(StageId id, Group group) {
+  Stage& summed = stage(id);
+  Bytes bytes;
+  const auto count = [&](const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  };
+  for (int layer = summed.first_layer(); layer < summed.last_layer(); ++layer) {
+    count(summed.parameters(layer));
+    count(summed.buffers(layer));
+  }
+  const auto [entry, fresh] = sums_.try_emplace(
+      id, equipment_.transport, program_.placement.ranks[id.index()], reduction_tag(id, group), bytes);
+  STAGECRAFT_CHECK(fresh, "a stage's sums are finished one after another");
+  return [&summed, &sum = entry->second, group](int layer) {
+    for (const at::Tensor& gradient : summed.gradients(group, layer)) sum.add(gradient);
+    if (layer == summed.first_layer()) sum.flush();
+  };
 }
 
 void Executor::reduce(const Action& action) {
   Stage& reduced = stage(action.stage);
-  const std::vector<Rank>& replicas = program_.placement.ranks[action.stage.index()];
-  Tensors gradients, buffers;
+  if (!sums_.contains(action.stage)) {  // the replica has no micro-batch in the group: it adds zeros
+    const AfterLayer hand_in = join_sum(action.stage, action.group);
+    for (int layer = reduced.last_layer(); layer-- > reduced.first_layer();) hand_in(layer);
+  }
+  const auto sum = sums_.find(action.stage);
+  // Each replica has seen its own micro-batches: what they have learned of the data is averaged.
+  Tensors buffers;
   for (int layer = reduced.first_layer(); layer < reduced.last_layer(); ++layer) {
-    const Tensors& sums = reduced.gradients(action.group, layer);
-    gradients.insert(gradients.end(), sums.begin(), sums.end());
     const Tensors& own = reduced.buffers(layer);
     buffers.insert(buffers.end(), own.begin(), own.end());
   }
-  const Tag tag = reduction_tag(action.stage, action.group);
-  sum_over_replicas(equipment_.transport, replicas, tag, gradients);
-  // Each replica has seen its own micro-batches: what they have learned of the data is averaged.
-  sum_over_replicas(equipment_.transport, replicas, tag, buffers);
-  for (const at::Tensor& buffer : buffers) buffer.div_(static_cast<double>(replicas.size()));
+  for (const at::Tensor& buffer : buffers) sum->second.add(buffer);
+  sum->second.finish();
+  sums_.erase(sum);
+  const auto width = static_cast<double>(program_.placement.width(action.stage));
+  for (const at::Tensor& buffer : buffers) buffer.div_(width);
 }
 
 void Executor::agree_norm(const Action& action) {

@@ -5,6 +5,7 @@
 
 #include "engine/boundaries.h"
 #include "engine/recorder.h"
+#include "engine/replica_sum.h"
 #include "engine/stage.h"
 #include "engine/worker.h"
 #include "models/data/loader.h"
@@ -44,6 +45,9 @@ class Executor {
  public:
   Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
 
   /// Throws PeerError, and InternalError that names the action for what goes wrong inside one.
   void run();
@@ -91,6 +95,11 @@ class Executor {
   [[nodiscard]] at::Tensor stage_targets(const Action& action);
   [[nodiscard]] at::Tensor output_gradient(const Action& action);
   void hand_on(const Action& action, at::Tensor input_gradient);
+  /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
+  /// hands in those of a layer, which come from the last to the first.
+  [[nodiscard]] AfterLayer join_sum(StageId id, Group group);
+  /// The same where a backward is the last one into its group; otherwise nothing.
+  [[nodiscard]] AfterLayer hand_in_at(const Action& action);
 
   Equipment equipment_;
   const LoweredProgram& program_;
@@ -102,6 +111,8 @@ class Executor {
   std::vector<GroupState> groups_;
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
+  std::set<std::size_t> joins_;         ///< positions of the backwards at which the rank joins a sum
+  std::map<StageId, ReplicaSum> sums_;  ///< under way; a stage has one accumulation at a time
 };
 
 }  // namespace stagecraft

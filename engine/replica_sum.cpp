@@ -1,72 +1,168 @@
 #include "engine/replica_sum.h"
 
 #include "schedules/base/error.h"
-#include "schedules/segments.h"
+#include "schedules/reductions.h"
 
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace stagecraft {
 namespace {
 
-class ReplicaSum {
- public:
-  ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag)
-      : transport_(transport), replicas_(replicas), tag_(tag) {
-    const auto mine = std::find(replicas.begin(), replicas.end(), transport.rank());
-    STAGECRAFT_CHECK(mine != replicas.end(), "a replica takes part in its own sum");
-    me_ = static_cast<std::int64_t>(mine - replicas.begin());
-  }
+/// Of a large tensor; many are under way at a time.
+constexpr std::int64_t kPiece = 1 << 20;
+constexpr std::int64_t kLine = 64;  // where copies and sums are fastest
 
-  /// `piece` has one dimension.
-  void sum(const at::Tensor& piece) {
-    const at::Tensor own = part(piece, me_);
-    const at::Tensor others = at::empty({width() - 1, own.numel()}, piece.options());
-    exchange([&](std::int64_t from) { return others.select(0, from < me_ ? from : from - 1); },
-             [&](std::int64_t to) { return part(piece, to); });
-    add(own, others);
-    exchange([&](std::int64_t from) { return part(piece, from); }, [&](std::int64_t) { return own; });
-  }
+}  // namespace
 
- private:
-  [[nodiscard]] std::int64_t width() const { return static_cast<std::int64_t>(replicas_.size()); }
+ReplicaSum::ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes)
+    : transport_(transport),
+      replicas_(replicas),
+      tag_(tag),
+      staging_(at::empty({reduce_staging(bytes, static_cast<int>(replicas.size())).value}, at::kByte)) {
+  const auto mine = std::find(replicas.begin(), replicas.end(), transport.rank());
+  STAGECRAFT_CHECK(mine != replicas.end() && width() > 1, "a replica takes part in its own sum");
+  me_ = static_cast<std::int64_t>(mine - replicas.begin());
+}
 
-  [[nodiscard]] at::Tensor part(const at::Tensor& piece, std::int64_t replica) const {
-    const std::int64_t begin = piece.numel() * replica / width();
-    const std::int64_t end = piece.numel() * (replica + 1) / width();
-    return piece.narrow(0, begin, end - begin);
-  }
-
-  /// To and from every other replica. All receives are posted before the first send, which may wait for its
-  /// receive; empty tensors (fewer numbers than replicas) do not travel.
-  template <class Into, class From>
-  void exchange(const Into& into, const From& from) {
-    std::vector<RequestPtr> requests;
-    const auto each = [&](const auto& begin) {
-      for (std::int64_t step = 1; step < width(); ++step) {
-        const std::int64_t peer = (me_ + step) % width();
-        begin(replicas_[static_cast<std::size_t>(peer)], peer);
-      }
-    };
-    each([&](Rank rank, std::int64_t peer) {
-      const at::Tensor tensor = into(peer);
-      if (tensor.numel() > 0) requests.push_back(transport_.post_receive(rank, tag_, tensor));
-    });
-    each([&](Rank rank, std::int64_t peer) {
-      const at::Tensor tensor = from(peer);
-      if (tensor.numel() > 0) requests.push_back(transport_.start_send(rank, tag_, tensor));
-    });
-    for (const RequestPtr& request : requests) transport_.wait(*request);
-  }
-
-  /// In the order of the replicas: own is the me_-th. (The first two may change places: a + b = b + a.)
-  void add(const at::Tensor& own, const at::Tensor& others) const {
-    if (me_ <= 1) {
-      for (std::int64_t i = 0; i < others.size(0); ++i) own.add_(others[i]);
-      return;
+void ReplicaSum::add(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.view({-1});
+  const auto bytes = static_cast<std::int64_t>(flat.nbytes());
+  if (bytes > kReducePack.value) {
+    const std::int64_t most = kPiece / static_cast<std::int64_t>(flat.element_size());
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += most) {
+      waiting_.push_back({.of = {flat.narrow(0, begin, std::min(most, flat.numel() - begin))}});
     }
+    return;
+  }
+  if (!small_.empty() &&
+      (small_bytes_ + bytes > kReducePack.value || small_.front().scalar_type() != flat.scalar_type())) {
+    flush();
+  }
+  small_.push_back(flat);
+  small_bytes_ += bytes;
+}
+
+void ReplicaSum::flush() {
+  if (!small_.empty()) waiting_.push_back({.of = std::move(small_)});
+  small_.clear();
+  small_bytes_ = 0;
+}
+
+void ReplicaSum::poll() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    if (!gathering_.empty() && arrived(gathering_.front())) {
+      complete(gathering_.front());
+      gathering_.pop_front();
+      moved = true;
+    }
+    if (!scattering_.empty() && arrived(scattering_.front())) {
+      add_others(scattering_.front());
+      gathering_.push_back(std::move(scattering_.front()));
+      scattering_.pop_front();
+      gather(gathering_.back());
+      moved = true;
+    }
+    if (!waiting_.empty() && stage(waiting_.front())) {
+      scattering_.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+      scatter(scattering_.back());
+      moved = true;
+    }
+  }
+}
+
+void ReplicaSum::finish() {
+  flush();
+  for (poll(); !scattering_.empty() || !gathering_.empty(); poll()) {
+    const Piece& next = scattering_.empty() ? gathering_.front() : scattering_.front();
+    const std::shared_ptr<Request> one = next.requests.back();  // not arrived: there is one
+    transport_.wait(*one);
+  }
+  STAGECRAFT_CHECK(waiting_.empty(), "the staging memory has room for every piece");
+}
+
+/// The last parts are the larger ones, by a number.
+at::Tensor ReplicaSum::part(const at::Tensor& values, std::int64_t replica) const {
+  const std::int64_t begin = values.numel() * replica / width();
+  const std::int64_t end = values.numel() * (replica + 1) / width();
+  return values.narrow(0, begin, end - begin);
+}
+
+/// Memory for what is beside the tensors, if there is room: taken piece after piece until the end, and from
+/// the beginning again when nobody needs it any more.
+bool ReplicaSum::stage(Piece& piece) {
+  std::int64_t numbers = 0;
+  for (const at::Tensor& tensor : piece.of) numbers += tensor.numel();
+  const at::Tensor& like = piece.of.front();
+  const std::int64_t part = numbers * (me_ + 1) / width() - numbers * me_ / width();
+  const std::int64_t others = (width() - 1) * part;
+  const std::int64_t all = others + (piece.packed() ? numbers : 0);
+  const std::int64_t bytes = all * static_cast<std::int64_t>(like.element_size());
+  if (staging_pieces_ == 0) staged_ = 0;
+  if (staged_ + bytes > staging_.numel()) return false;
+  const at::Tensor memory = staging_.narrow(0, staged_, bytes).view(like.scalar_type());
+  staged_ += (bytes + kLine - 1) / kLine * kLine;
+  ++staging_pieces_;
+  piece.others = memory.narrow(0, 0, others).view({width() - 1, part});
+  piece.values = piece.packed() ? memory.narrow(0, others, numbers) : like;
+  return true;
+}
+
+bool ReplicaSum::arrived(Piece& piece) {
+  while (!piece.requests.empty() && transport_.test(*piece.requests.back())) piece.requests.pop_back();
+  return piece.requests.empty();
+}
+
+void ReplicaSum::scatter(Piece& piece) {
+  if (piece.packed()) {
+    std::int64_t at = 0;
+    for (const at::Tensor& tensor : piece.of) {
+      piece.values.narrow(0, at, tensor.numel()).copy_(tensor);
+      at += tensor.numel();
+    }
+  }
+  exchange(
+      piece, 0, [&](std::int64_t from) { return piece.others.select(0, from < me_ ? from : from - 1); },
+      [&](std::int64_t to) { return part(piece.values, to); });
+}
+
+void ReplicaSum::gather(Piece& piece) {
+  exchange(
+      piece, 1, [&](std::int64_t from) { return part(piece.values, from); },
+      [&](std::int64_t) { return part(piece.values, me_); });
+}
+
+/// To and from every other replica; empty parts (fewer numbers than replicas) do not travel.
+template <class Into, class From>
+void ReplicaSum::exchange(Piece& piece, std::int32_t index, const Into& into, const From& from) {
+  Tag tag = tag_;
+  tag.index = index;
+  const auto each = [&](const auto& begin) {
+    for (std::int64_t step = 1; step < width(); ++step) {
+      const std::int64_t peer = (me_ + step) % width();
+      begin(replicas_[static_cast<std::size_t>(peer)], peer);
+    }
+  };
+  each([&](Rank rank, std::int64_t peer) {
+    const at::Tensor tensor = into(peer);
+    if (tensor.numel() > 0) piece.requests.emplace_back(transport_.post_receive(rank, tag, tensor));
+  });
+  each([&](Rank rank, std::int64_t peer) {
+    const at::Tensor tensor = from(peer);
+    if (tensor.numel() > 0) piece.requests.emplace_back(transport_.post_send(rank, tag, tensor));
+  });
+}
+
+/// In the order of the replicas: own is the me_-th. (The first two may change places: a + b = b + a.)
+void ReplicaSum::add_others(Piece& piece) {
+  const at::Tensor own = part(piece.values, me_);
+  const at::Tensor& others = piece.others;
+  if (me_ <= 1) {
+    for (std::int64_t i = 0; i < others.size(0); ++i) own.add_(others[i]);
+  } else {
     const at::Tensor sum = others[0];
     for (std::int64_t i = 1; i < others.size(0); ++i) {
       if (i == me_) sum.add_(own);
@@ -75,28 +171,17 @@ class ReplicaSum {
     if (me_ == others.size(0)) sum.add_(own);
     own.copy_(sum);
   }
+  if (!piece.packed()) --staging_pieces_;
+}
 
-  Transport& transport_;
-  const std::vector<Rank>& replicas_;
-  Tag tag_;
-  std::int64_t me_ = 0;  ///< among the replicas
-};
-
-}  // namespace
-
-void sum_over_replicas(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag,
-                       const std::vector<at::Tensor>& tensors) {
-  ReplicaSum replica_sum(transport, replicas, tag);
-  const auto width = static_cast<std::int64_t>(replicas.size());
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor flat = tensor.view({-1});
-    // Staging is width - 1 parts of ceil(piece / width) numbers.
-    const std::int64_t room = kReduceStaging.value / static_cast<std::int64_t>(tensor.element_size());
-    const std::int64_t most = std::max(width, room / (width - 1) * width);
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += most) {
-      replica_sum.sum(flat.narrow(0, begin, std::min(most, flat.numel() - begin)));
-    }
+void ReplicaSum::complete(Piece& piece) {
+  if (!piece.packed()) return;
+  std::int64_t at = 0;
+  for (const at::Tensor& tensor : piece.of) {
+    tensor.copy_(piece.values.narrow(0, at, tensor.numel()));
+    at += tensor.numel();
   }
+  --staging_pieces_;
 }
 
 }  // namespace stagecraft

@@ -1,22 +1,77 @@
 #pragma once
 
-// The sum of tensors over a stage's replicas, in place, with the same bits on all of them: replica 0's values
-// plus replica 1's, and so on, whatever the transport. (MPI_Allreduce and ncclAllReduce promise no order.)
+// The sum of a stage's gradients over its replicas, in place, with the same bits on all of them: replica 0's
+// values plus replica 1's, and so on, whatever the transport. (MPI_Allreduce and ncclAllReduce promise no
+// order.) It runs beside whatever else the rank does: tensors are handed in as they are ready, and nothing
+// waits before finish().
 //
-// Each piece of a tensor is cut into as many parts as there are replicas; a replica gets everybody's values
-// of its own part, adds them in order, and gives the others the sum: a reduce-scatter and an all-gather, 2
-// (w - 1) / w of the bytes each way (Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.5).
+// Tensors are cut into pieces; small ones are copied together into one. A piece has as many parts as there
+// are replicas; a replica gets everybody's values of its own part, adds them in order, and gives the others
+// the sum: a reduce-scatter and an all-gather, 2 (w - 1) / w of the bytes each way (Thakur, Rabenseifner,
+// Gropp, IJHPCA 2005, section 4.5). Pieces go through both in the order they were handed in, several at a
+// time.
 
 #include "engine/transport/transport.h"
 
+#include <cstdint>
+#include <deque>
+#include <memory>
 #include <vector>
 
 namespace stagecraft {
 
-/// Collective over `replicas`, this rank among them; every one brings tensors of the same shapes, contiguous.
-/// Messages go by `tag`, which no other transfer of the segment has. Beside the tensors it needs the others'
-/// values of one part: kReduceStaging (schedules/segments.h) at most. Throws PeerError.
-void sum_over_replicas(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag,
-                       const std::vector<at::Tensor>& tensors);
+class ReplicaSum {
+ public:
+  /// Of this rank's part. `replicas`: the members, this rank among them, at least two. Messages go by `tag`
+  /// with the indices 0 and 1, which no other transfer has before this sum is finished. `bytes`: of all that
+  /// will be handed in; reduce_staging (schedules/reductions.h) of it is allocated here, and nothing later.
+  ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes);
+
+  /// Hands in a contiguous tensor, which nobody touches before finish(). Every replica hands in tensors of
+  /// the same shapes in the same order.
+  void add(const at::Tensor& tensor);
+  /// What was handed in leaves, though more could travel with it. Replicas flush at the same tensors.
+  void flush();
+  /// Goes on as far as that is possible without waiting. Throws PeerError.
+  void poll();
+  /// Flushes and waits until all that was handed in is the sum. Where poll() is the transport's background
+  /// work it is called meanwhile. Throws PeerError.
+  void finish();
+
+ private:
+  struct Piece {
+    std::vector<at::Tensor> of;  ///< parts of tensors, flat; several are copied together
+    at::Tensor values{};         ///< the one of them, or the copy
+    at::Tensor others{};         ///< staged: a row for every other replica's values of the own part
+    std::vector<std::shared_ptr<Request>> requests{};  ///< under way; shared with a wait for one of them
+
+    [[nodiscard]] bool packed() const { return of.size() > 1; }
+  };
+
+  [[nodiscard]] std::int64_t width() const { return static_cast<std::int64_t>(replicas_.size()); }
+  [[nodiscard]] at::Tensor part(const at::Tensor& values, std::int64_t replica) const;
+  [[nodiscard]] bool stage(Piece& piece);
+  [[nodiscard]] bool arrived(Piece& piece);
+  void scatter(Piece& piece);
+  void gather(Piece& piece);
+  void add_others(Piece& piece);
+  void complete(Piece& piece);
+  template <class Into, class From>
+  void exchange(Piece& piece, std::int32_t index, const Into& into, const From& from);
+
+  Transport& transport_;
+  const std::vector<Rank> replicas_;
+  const Tag tag_;
+  std::int64_t me_ = 0;  ///< among the replicas
+
+  at::Tensor staging_;               ///< bytes
+  std::int64_t staged_ = 0;          ///< bytes taken since it was empty
+  std::int64_t staging_pieces_ = 0;  ///< that have a part of it
+
+  std::vector<at::Tensor> small_;  ///< to travel together
+  std::int64_t small_bytes_ = 0;
+  // In the order they were handed in, each queue behind the next.
+  std::deque<Piece> waiting_, scattering_, gathering_;
+};
 
 }  // namespace stagecraft

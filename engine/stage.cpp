@@ -117,7 +117,7 @@ Stage::InFlight& Stage::in_flight(MicroBatch micro_batch) {
 }
 
 at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradient,
-                               Accumulators* accumulators) {
+                               Accumulators* accumulators, const AfterLayer& added) {
   STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
   const StageParameters& parameters = versions_.read(version);
   if (!gradient.defined()) gradient = loss_.backward(work.loss, loss_scale_);
@@ -128,6 +128,7 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
     if (accumulators != nullptr && has_parameters_[i]) {
       layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
     }
+    if (added) added(first_ + static_cast<int>(i));
     between_layers_();
   }
   return gradient;
@@ -135,24 +136,27 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
 
 at::Tensor Stage::backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient) {
   const void* source = memory_of(gradient);
-  return detached(run_backward(in_flight(micro_batch), version, std::move(gradient), nullptr), source);
+  return detached(run_backward(in_flight(micro_batch), version, std::move(gradient), nullptr, nullptr),
+                  source);
 }
 
-void Stage::backward_weight(MicroBatch micro_batch, Group group) {
+void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added) {
   InFlight& work = in_flight(micro_batch);
   Accumulators& sinks = accumulators(group);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     if (has_parameters_[i]) layers_[i]->backward_weight(work.layers[i], sinks[i]);
     work.layers[i].clear();
+    if (added) added(first_ + static_cast<int>(i));
     between_layers_();
   }
   in_flight_.erase(micro_batch);
 }
 
-at::Tensor Stage::backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient) {
+at::Tensor Stage::backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
+                           const AfterLayer& added) {
   const void* source = memory_of(gradient);
   at::Tensor result =
-      run_backward(in_flight(micro_batch), version, std::move(gradient), &accumulators(group));
+      run_backward(in_flight(micro_batch), version, std::move(gradient), &accumulators(group), added);
   in_flight_.erase(micro_batch);
   return detached(std::move(result), source);
 }

@@ -30,6 +30,10 @@ struct ForwardTask {
   bool recomputed_later = false;
 };
 
+/// Hears, from the last layer to the first, of each layer (counted in the whole model) to whose gradients a
+/// micro-batch's were added.
+using AfterLayer = std::function<void(int layer)>;
+
 /// The last stage's part of a forward.
 struct LossTask {
   at::Tensor targets;
@@ -61,10 +65,10 @@ class Stage {
   /// Gradient of the stage's input: contiguous, sharing no memory with `gradient`, undefined for the model's
   /// first stage. `gradient` is that of the output; undefined for the last stage, which starts at its loss.
   [[nodiscard]] at::Tensor backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient);
-  void backward_weight(MicroBatch micro_batch, Group group);
+  void backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added = nullptr);
   /// Both halves, layer by layer.
-  [[nodiscard]] at::Tensor backward(MicroBatch micro_batch, Version version, Group group,
-                                    at::Tensor gradient);
+  [[nodiscard]] at::Tensor backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
+                                    const AfterLayer& added = nullptr);
 
   /// The sums of accumulation `group`, of one layer (counted in the whole model).
   [[nodiscard]] const Tensors& gradients(Group group, int layer);
@@ -99,7 +103,7 @@ class Stage {
                                       std::vector<Kept>* kept);
   [[nodiscard]] InFlight& in_flight(MicroBatch micro_batch);
   [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
-                                        Accumulators* accumulators);
+                                        Accumulators* accumulators, const AfterLayer& added);
   [[nodiscard]] Accumulators& accumulators(Group group);
   void end_group(Group group);
 

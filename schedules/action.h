@@ -24,7 +24,7 @@ enum class Op : std::uint8_t {
   backward,         ///< both
   recompute,        ///< forward again just before backward, from the kept input
   reduce,  ///< gradients of accumulation `group` summed over the stage's replicas: waits for the sum, which a
-           ///< rank joins as soon as its last backward into the group is over
+           ///< rank joins with its last backward into the group (reductions.h)
   agree_norm,  ///< all ranks exchange sums of squares of accumulation `group`: the global norm for clipping
   step,        ///< optimizer update from accumulation `group`: writes `version` + 1
   /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there
@@ -77,7 +77,7 @@ struct Tag {
   StageId from{};
   StageId to{};
   MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
-  std::int32_t index = 0;    ///< tensor of the boundary's bundle; for a loss: the last stage's replica
+  std::int32_t index = 0;  ///< tensor of the bundle; of a loss: the last stage's replica; of sums: the phase
 
   constexpr auto operator<=>(const Tag&) const = default;
 };

@@ -36,10 +36,6 @@ struct RunShape {
 /// memory proof counts them.
 inline constexpr int kReadAhead = 2;
 
-/// Of the other replicas' gradients a rank holds so much at a time while a stage's are added up. The memory
-/// proof counts it.
-inline constexpr Bytes kReduceStaging{1 << 20};
-
 /// The samples of one micro-batch: positions [first, first + count) in the epoch's shuffled order.
 struct MicroBatchRange {
   std::int64_t epoch = 0;  ///< of a validation pass: 0

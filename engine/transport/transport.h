@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,12 +45,17 @@ class Transport {
   [[nodiscard]] virtual RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) = 0;
   /// `tensor` (contiguous) must not change until the request is waited for.
   [[nodiscard]] virtual RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) = 0;
+  /// The same, but never blocks: for transfers that the program's proof knows nothing of.
+  [[nodiscard]] virtual RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) = 0;
   /// Whether the transfer is complete; moves transfers forward.
   [[nodiscard]] virtual bool test(Request& request) = 0;
   virtual void wait(Request& request) = 0;
   /// Moves transfers forward without waiting; called between layers. Throws PeerError when another rank has
   /// failed, so that long work ends early.
   virtual void progress() = 0;
+  /// `work` is called by progress() and, again and again, while this rank waits for a transfer: whatever can
+  /// go on in the meantime. It may begin and test transfers, not wait for any. Empty: none.
+  virtual void set_background(std::function<void()> work) = 0;
 
   // Collectives, in the same order on all ranks. Small: configuration, norms, reports.
   virtual void barrier() = 0;

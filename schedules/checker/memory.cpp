@@ -25,12 +25,13 @@
 //   transfers  `output` on its way: forward to wait_send
 //              the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
 //              handed over on the same rank, to the previous stage's backward a loss: start_send to wait_send
+//              `reduce_staging` (reductions.h), what sums over replicas need beside the gradients: from the
+//              *beginning* of the backward at which the rank joins the sum to the reduce
 //
 // during one action, above all that:
 //   transient  `forward_peak` during forward and recompute (`unkept_forward_peak` during a forward that is
 //              recomputed later, which keeps nothing), `backward_peak` during backward, the half's own peak
-//              during each half of a split one; during reduce the other replicas' values that are being
-//              added: those of its part of all parameters and buffers at most, and at most kReduceStaging
+//              during each half of a split one
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
@@ -40,6 +41,7 @@
 #include "schedules/base/table.h"
 #include "schedules/checker/proofs.h"
 #include "schedules/held_bytes.h"
+#include "schedules/reductions.h"
 #include "schedules/segments.h"
 #include "schedules/traffic.h"
 
@@ -79,17 +81,26 @@ class RankMemory {
 
  private:
   struct Change {
-    std::int32_t at;  ///< takes effect when this action ends
+    std::int64_t moment;
     Category category;
     std::int64_t bytes;
   };
 
   [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
 
-  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
+  /// Moments of an action: changes take effect when it begins, before it is looked at, and when it ends.
+  static std::int64_t begin_of(std::int32_t at) { return std::int64_t{2} * at; }
+  static std::int64_t end_of(std::int32_t at) { return begin_of(at) + 1; }
+
+  void change(Category category, Bytes bytes, std::int64_t from, std::int64_t until) {
     if (bytes.value == 0 || until <= from) return;
     changes_.push_back({from, category, bytes.value});
     changes_.push_back({until, category, -bytes.value});
+  }
+
+  /// From the end of one action to the end of another.
+  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
+    change(category, bytes, end_of(from), end_of(until));
   }
 
   void add_everything() {
@@ -98,6 +109,7 @@ class RankMemory {
       if (subject_.holders()[h].rank == rank_) add_stage(h);
     }
     add_loss_sends();
+    add_reductions();
   }
 
   void add_slots() {
@@ -179,6 +191,18 @@ class RankMemory {
     }
   }
 
+  void add_reductions() {
+    const auto& list = subject_.program().ranks[rank_.index()];
+    for (std::int32_t at = 0; at < static_cast<std::int32_t>(list.size()); ++at) {
+      const Action& action = list[static_cast<std::size_t>(at)];
+      if (action.op != Op::reduce) continue;
+      const std::int32_t join = joins_at(list, at);
+      const Bytes summed = cost(action.stage).parameters + cost(action.stage).buffers;
+      change(transfers, reduce_staging(summed, subject_.program().placement.width(action.stage)),
+             begin_of(join < 0 ? at : join), end_of(at));
+    }
+  }
+
   [[nodiscard]] std::int64_t transient_of(const Action& action) const {
     switch (action.op) {
       case Op::forward:
@@ -193,18 +217,9 @@ class RankMemory {
         return cost(action.stage).input_half_peak().value;
       case Op::backward_weight:
         return cost(action.stage).weight_half_peak().value;
-      case Op::reduce:
-        return reduce_staging(action.stage).value;
       default:
         return 0;
     }
-  }
-
-  [[nodiscard]] Bytes reduce_staging(StageId stage) const {
-    constexpr std::int64_t kNumber = 8;  // bytes: parts are rounded up to whole numbers
-    const std::int64_t width = subject_.program().placement.width(stage);
-    const std::int64_t all = (cost(stage).parameters + cost(stage).buffers).value;
-    return std::min(kReduceStaging, Bytes{all - all / width + kNumber * (width - 1)});
   }
 
   /// Calls `visit(index, amounts)` twice an action, with what is held above the fixed parts: while it runs,
@@ -212,17 +227,22 @@ class RankMemory {
   template <class Visit>
   void walk(const Visit& visit) {
     std::stable_sort(changes_.begin(), changes_.end(),
-                     [](const Change& a, const Change& b) { return a.at < b.at; });
+                     [](const Change& a, const Change& b) { return a.moment < b.moment; });
     Amounts now{};
     std::size_t next = 0;
+    const auto apply = [&](std::int64_t moment) {
+      for (; next < changes_.size() && changes_[next].moment == moment; ++next) {
+        now[changes_[next].category] += changes_[next].bytes;
+      }
+    };
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(i);
+      apply(begin_of(at));
       now[transient] = transient_of(list[i]);
       visit(i, now);
       now[transient] = 0;
-      for (; next < changes_.size() && changes_[next].at == static_cast<std::int32_t>(i); ++next) {
-        now[changes_[next].category] += changes_[next].bytes;
-      }
+      apply(end_of(at));
       visit(i, now);
     }
   }

@@ -3,6 +3,7 @@
 #include "schedules/base/error.h"
 #include "schedules/dependencies.h"
 #include "schedules/recompute.h"
+#include "schedules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -219,18 +220,11 @@ class Flattener {
       for (const std::int32_t node : graph_.members(number)) {
         const Dependencies::Place at = graph_.place(node);
         const auto& list = program_.ranks[at.rank.index()];
-        const Action& reduce = list[static_cast<std::size_t>(at.index)];
-        if (reduce.op != Op::reduce) break;
-        for (std::int32_t i = at.index - 1; i >= 0; --i) {
-          const Action& action = list[static_cast<std::size_t>(i)];
-          if (action.stage != reduce.stage) continue;
-          if (action.op == Op::step || action.op == Op::reduce) break;  // of a group before
-          if (action.group != reduce.group) continue;
-          if (action.op != Op::backward && action.op != Op::backward_weight) continue;
-          joins_.emplace(graph_.node(at.rank, i), number);
-          fed_.insert(node);
-          break;
-        }
+        if (list[static_cast<std::size_t>(at.index)].op != Op::reduce) break;
+        const std::int32_t join = joins_at(list, at.index);
+        if (join < 0) continue;
+        joins_.emplace(graph_.node(at.rank, join), number);
+        fed_.insert(node);
       }
     }
   }

@@ -7,7 +7,7 @@
 namespace stagecraft::test {
 
 /// A transport whose calls now and then take their time: a result that depends on timing is a bug.
-class DelayedTransport final : public Transport {
+class DelayedTransport : public Transport {
  public:
   DelayedTransport(Transport& inner, std::uint64_t seed)
       : inner_(inner), random_(seed * 1000 + static_cast<std::uint64_t>(inner.rank().value)) {}
@@ -23,12 +23,17 @@ class DelayedTransport final : public Transport {
     dawdle();
     return inner_.start_send(to, tag, tensor);
   }
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override {
+    dawdle();
+    return inner_.post_send(to, tag, tensor);
+  }
   [[nodiscard]] bool test(Request& request) override { return inner_.test(request); }
   void wait(Request& request) override {
     dawdle();
     inner_.wait(request);
   }
   void progress() override { inner_.progress(); }
+  void set_background(std::function<void()> work) override { inner_.set_background(std::move(work)); }
   void barrier() override { inner_.barrier(); }
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
     dawdle();

@@ -184,7 +184,9 @@ TEST_CASE("measured memory is never more than was proved, and close to it, with 
                                   .precision = precision};
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
-      check_peaks(roomy(pipeline), measurement);
+      Setting setting = roomy(pipeline);
+      setting.shape.steps = 3;  // one in the middle: old versions, micro-batches ahead and a sum at once
+      check_peaks(setting, measurement);
     }
   }
 }

@@ -39,6 +39,8 @@ void contract(MpiSession& session) {
     transfers_progress(*transport);
     large_messages_arrive(*transport, std::int64_t{64} << 20U);
     if (synchronous && transport->world() >= 2) synchronous_sends_block(*transport);
+    posted_sends_do_not_block(*transport);
+    if (transport->world() >= 2) background_work_goes_on(*transport);
     transport->barrier();
   }
 }

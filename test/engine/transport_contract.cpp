@@ -155,4 +155,42 @@ void synchronous_sends_block(Transport& transport) {
   }
 }
 
+void posted_sends_do_not_block(Transport& transport) {
+  const int me = transport.rank().value;
+  const int peer = me ^ 1;
+  if (peer < transport.world()) {
+    const at::Tensor sent = message(me, peer, 2);
+    const at::Tensor received = at::zeros({1000});
+    const RequestPtr send = transport.post_send(Rank{peer}, tag(2), sent);
+    const RequestPtr receive = transport.post_receive(Rank{peer}, tag(2), received);
+    transport.wait(*receive);
+    transport.wait(*send);
+    demand(at::equal(received, message(peer, me, 2)), "wrong message");
+  }
+}
+
+void background_work_goes_on(Transport& transport) {
+  const int me = transport.rank().value;
+  const at::Tensor first = at::zeros({1000});
+  const at::Tensor answer = at::zeros({1000});
+  const at::Tensor last = at::zeros({1000});
+  if (me == 0) {
+    const RequestPtr receive = transport.post_receive(Rank{1}, tag(0), first);
+    const at::Tensor answered = message(0, 1, 1);
+    RequestPtr sent;
+    transport.set_background([&] {
+      if (!sent && transport.test(*receive)) sent = transport.post_send(Rank{1}, tag(1), answered);
+    });
+    transport.wait(*transport.post_receive(Rank{1}, tag(2), last));
+    transport.set_background(nullptr);
+    transport.wait(*sent);
+    demand(at::equal(first, message(1, 0, 0)) && at::equal(last, message(1, 0, 2)), "wrong message");
+  } else if (me == 1) {
+    transport.wait(*transport.start_send(Rank{0}, tag(0), message(1, 0, 0)));
+    transport.wait(*transport.post_receive(Rank{0}, tag(1), answer));
+    transport.wait(*transport.start_send(Rank{0}, tag(2), message(1, 0, 2)));
+    demand(at::equal(answer, message(0, 1, 1)), "wrong message");
+  }
+}
+
 }  // namespace stagecraft::test

@@ -21,5 +21,9 @@ void transfers_progress(Transport& transport);
 void collectives_agree(Transport& transport);
 /// Under synchronous sends, start_send returns only after the receive was posted. Needs two ranks.
 void synchronous_sends_block(Transport& transport);
+/// post_send returns before its receive is posted, under synchronous sends too.
+void posted_sends_do_not_block(Transport& transport);
+/// What goes on in the background while a rank waits lets another one go on. Needs two ranks.
+void background_work_goes_on(Transport& transport);
 
 }  // namespace stagecraft::test

@@ -29,6 +29,8 @@ TEST_CASE("local transport keeps the contract", "[transport]") {
   REQUIRE_NOTHROW(run_ranks(world, options, equal_tags_keep_their_order));
   REQUIRE_NOTHROW(run_ranks(world, options, transfers_progress));
   REQUIRE_NOTHROW(run_ranks(world, options, collectives_agree));
+  REQUIRE_NOTHROW(run_ranks(world, options, posted_sends_do_not_block));
+  if (world > 1) REQUIRE_NOTHROW(run_ranks(world, options, background_work_goes_on));
 }
 
 TEST_CASE("local transport moves large messages", "[transport]") {

@@ -3,12 +3,14 @@
 #include "models/counting_allocator.h"
 #include "schedules/base/error.h"
 #include "schedules/lowering.h"
+#include "test/engine/delays.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/catch.h"
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <set>
 
 using namespace stagecraft;
@@ -95,6 +97,90 @@ TEST_CASE("a run continues from states of layers to the bit, at another number o
       CHECK(at::equal(state.buffers[i], oracle.buffers[layer][i]));
     }
   }
+}
+
+namespace {
+
+/// A stage on `width` replicas, whose larger layers' gradients do not fit into one message.
+Setting wide(int width) {
+  Setting setting({.stages = 1, .widths = {width}, .shape = BatchShape::many, .clipping = 0.05});
+  setting.model = build_model({MlpConfig{.hidden = {300, 300, 600, 300}}}, setting.data->sample(), at::kFloat,
+                              {"test", "/model"});
+  setting.stage_layers = {{0, static_cast<int>(setting.model.layers.size())}};
+  return setting;
+}
+
+/// Notes when sums over replicas send, and when layers are through.
+class Listener final : public DelayedTransport {
+ public:
+  Listener(Transport& inner, std::string& heard) : DelayedTransport(inner, 1), heard_(heard) {}
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override {
+    heard_ += 's';
+    return DelayedTransport::post_send(to, tag, tensor);
+  }
+  void progress() override {
+    heard_ += '.';
+    DelayedTransport::progress();
+  }
+
+ private:
+  std::string& heard_;
+};
+
+}  // namespace
+
+TEST_CASE("replicas' gradients of many messages add up as the oracle's", "[worker]") {
+  const int width = GENERATE(2, 3);
+  const Setting setting = wide(width);
+  const OracleResult oracle = run_oracle(setting.model, setting.loss, *setting.data, setting.oracle);
+  std::vector<std::string> differences(static_cast<std::size_t>(width));
+  run_ranks(width, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
+    differences[transport.rank().index()] =
+        difference(run_rank(setting, transport), oracle, transport.rank().value == 0);
+  });
+  for (const std::string& text : differences) CHECK(text == "");
+}
+
+TEST_CASE("a layer's gradients leave before the layers below it are through", "[worker]") {
+  const Setting setting = wide(2);
+  std::vector<std::string> heard(2);
+  run_ranks(2, {.timeout = Seconds{60}}, [&](Transport& transport) {
+    Listener listener(transport, heard[transport.rank().index()]);
+    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+                  listener, setting.options);
+    const Segment segment{.group_sizes = {2}, .micro_batches = {{0, 0, 2}, {0, 2, 2}}};
+    worker.run(lower(program_of(setting, segment)), segment, nullptr);
+  });
+  const auto layers = setting.model.layers.size();
+  for (const std::string& log : heard) {
+    INFO(log);
+    // After all layers forward: of the backward the last large layer's gradients leave, and others follow.
+    const std::size_t first = log.find('s');
+    REQUIRE(first != std::string::npos);
+    const auto through = static_cast<std::size_t>(std::count(log.begin(), log.begin() + first, '.'));
+    CHECK(through > layers);
+    CHECK(through < 2 * layers - 3);
+  }
+}
+
+TEST_CASE("a plan of PipeDream's, fifteen replicas before one, equals the oracle", "[worker]") {
+  Setting setting({.schedule = "pipedream", .stages = 2, .widths = {15, 1}, .shape = BatchShape::many});
+  SyntheticDataConfig data;
+  data.samples = 90;
+  data.validation_samples = 10;
+  data.classes = 5;
+  data.shape = {6};
+  setting.data = open_dataset({.source = data}, {"test", "/data"});
+  setting.shape.samples = data.samples;
+  setting.shape.batch = setting.oracle.batch = 45;
+  setting.shape.micro_batch = setting.oracle.micro_batch = setting.options.micro_batch_size = 3;
+  const OracleResult oracle = run_oracle(setting.model, setting.loss, *setting.data, setting.oracle);
+  std::vector<std::string> differences(16);
+  run_ranks(16, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
+    differences[transport.rank().index()] =
+        difference(run_rank(setting, transport), oracle, transport.rank().value == 0);
+  });
+  for (const std::string& text : differences) CHECK(text == "");
 }
 
 TEST_CASE("a worker refuses states and plans that do not fit", "[worker]") {

@@ -65,6 +65,7 @@ class Ledger {
     }
     for (const Action& a : program.ranks[rank.index()]) {
       if (a.op == Op::recompute) recomputed_.insert({a.stage, a.micro_batch});
+      if (adds_gradients(a)) ++to_come_[{a.stage, a.group}];
     }
     peak_ = fixed_;
     for (const Action& a : program.ranks[rank.index()]) {
@@ -85,7 +86,7 @@ class Ledger {
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
-  enum class What { data, targets, kept, weight_part, output, gradient, loss };
+  enum class What { data, targets, kept, weight_part, output, gradient, loss, reduction };
   using Key = std::tuple<What, StageId, MicroBatch>;
 
   [[nodiscard]] const StageCosts& cost(StageId s) const { return costs_.stages[s.index()]; }
@@ -104,13 +105,24 @@ class Ledger {
     peak_at_ = here_;
   }
 
+  [[nodiscard]] static bool adds_gradients(const Action& a) {
+    return a.op == Op::backward || a.op == Op::backward_weight;
+  }
+
+  /// A sum over replicas begins with the last backward into its group, if there is any, before it ends in its
+  /// reduce.
+  void join_reduction(const Action& a) {
+    const std::int64_t replicas = program_.placement.width(a.stage);
+    if (replicas == 1) return;
+    if (a.op != Op::reduce && (!adds_gradients(a) || --to_come_[{a.stage, a.group}] > 0)) return;
+    const std::int64_t all = cost(a.stage).parameters.value + cost(a.stage).buffers.value;
+    // Everybody else's of the own part: all but one part of so many; and copies of small tensors.
+    const std::int64_t staged = all - all / replicas + std::min(all, std::int64_t{256} << 10U);
+    const std::int64_t rounding = 8 * (replicas - 1) + 64;
+    make(What::reduction, a.stage, {}, Bytes{std::min(std::int64_t{16} << 20U, staged + rounding)});
+  }
+
   [[nodiscard]] std::int64_t transient(const Action& a) const {
-    if (a.op == Op::reduce) {
-      const std::int64_t replicas = program_.placement.width(a.stage);
-      const std::int64_t all = cost(a.stage).parameters.value + cost(a.stage).buffers.value;
-      // Everybody else's of the own part: all but one part of so many, rounded up to whole numbers.
-      return std::min(std::int64_t{1} << 20, all - all / replicas + 8 * (replicas - 1));
-    }
     if (!is_compute(a.op)) return 0;
     const StageCosts& c = cost(a.stage);
     const bool again_later = a.op == Op::forward && recomputed_.contains({a.stage, a.micro_batch});
@@ -123,8 +135,12 @@ class Ledger {
   void carry_out(const Action& a) {
     const StageId s = a.stage;
     const MicroBatch mb = a.micro_batch;
+    if (a.stage.valid()) join_reduction(a);
     note(transient(a));
     switch (a.op) {
+      case Op::reduce:
+        drop(What::reduction, s, {});
+        break;
       case Op::load:
         if (s.value == 0) make(What::data, s, mb, cost(s).input);
         if (last(s)) make(What::targets, s, mb, cost(s).targets);
@@ -209,6 +225,7 @@ class Ledger {
   std::map<Key, std::int64_t> tensors_;
   std::set<Work> recomputed_;  ///< to be recomputed yet
   std::set<Work> output_read_, finished_, sent_;
+  std::map<std::pair<StageId, Group>, int> to_come_;  ///< gradients that the rank adds
 };
 
 LoweredProgram lowered(const char* schedule, const Placement& placement, const std::vector<int>& groups) {

@@ -36,6 +36,7 @@ LocalHub::LocalHub(int world, const TransportOptions& options)
       options_(options),
       spin_(world <= available_cores()),
       woken_(static_cast<std::size_t>(world)),
+      finished_(static_cast<std::size_t>(world), 0),
       round_(std::make_shared<Round>()) {
   round_->brought.resize(static_cast<std::size_t>(world));
 }
@@ -62,28 +63,45 @@ void LocalHub::begin(const std::shared_ptr<LocalHalf>& half) {
                    fmt::format("{} has {} bytes, its receive {}", name(half->send ? *half : *other),
                                source.nbytes(), target.nbytes()));
   std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
+  // The other rank may give its memory back as soon as it is told: nothing here may keep it.
+  half->tensor = at::Tensor();
+  other->tensor = at::Tensor();
   half->done.store(true, std::memory_order_release);
   finish(*other);
 }
 
 void LocalHub::finish(LocalHalf& half) {
   half.done.store(true, std::memory_order_release);
-  { const std::lock_guard lock(mutex_); }  // the other rank is either asleep or has not looked yet
+  {
+    const std::lock_guard lock(mutex_);  // the other rank is either asleep or has not looked yet
+    ++finished_[half.self.index()];
+  }
   woken_[half.self.index()].notify_all();
 }
 
-void LocalHub::wait(const LocalHalf& half) {
+void LocalHub::wait(const LocalHalf& half, const std::function<void()>& background) {
   const auto done = [&] { return half.done.load(std::memory_order_acquire); };
   // Falling asleep and waking up costs about as much as these turns.
   for (int turn = 0; spin_ && turn < 2000; ++turn) {
     if (done()) return;
-    if (turn % 64 == 63) std::this_thread::yield();
+    if (turn % 64 != 63) continue;
+    if (background) background();
+    std::this_thread::yield();
   }
   const auto until = deadline(Clock::now(), options_.timeout);
+  const std::size_t me = half.self.index();
+  std::optional<std::uint64_t> seen;  // of finished_, by the background work
   std::unique_lock lock(mutex_);
   while (!done()) {
     throw_if_failed(half.self, name(half));
-    if (woken_[half.self.index()].wait_until(lock, until) == std::cv_status::timeout && !done()) {
+    if (background && seen != finished_[me]) {
+      seen = finished_[me];
+      lock.unlock();
+      background();
+      lock.lock();
+      continue;
+    }
+    if (woken_[me].wait_until(lock, until) == std::cv_status::timeout && !done()) {
       throw PeerError(timed_out(half.self, name(half), since(half.begun), options_.timeout));
     }
   }

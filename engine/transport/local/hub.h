@@ -12,7 +12,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,7 +24,7 @@
 
 namespace stagecraft::transport {
 
-/// One half of a transfer. Shared by its Request and the hub, so that the tensor outlives both.
+/// One half of a transfer. Shared by its Request and the hub, so that the tensor stays until both have met.
 struct LocalHalf {
   bool send = false;
   Rank self, peer;
@@ -43,8 +45,9 @@ class LocalHub {
   /// Matches `half` with its waiting counterpart and copies, or leaves it to wait for that. Throws
   /// InternalError when the two have different sizes.
   void begin(const std::shared_ptr<LocalHalf>& half);
-  /// Blocks until `half` is done. Throws PeerError.
-  void wait(const LocalHalf& half);
+  /// Blocks until `half` is done, and calls `background` (if there is one) whenever another half of this rank
+  /// is. Throws PeerError.
+  void wait(const LocalHalf& half, const std::function<void()>& background);
 
   /// Blocks until all ranks have come; returns what each brought, in rank order. `what` names the collective:
   /// ranks that come to different ones are told so by an InternalError.
@@ -85,6 +88,7 @@ class LocalHub {
   const bool spin_;  ///< there is a core for every rank
   mutable std::mutex mutex_;
   std::vector<std::condition_variable> woken_;  ///< by rank
+  std::vector<std::uint64_t> finished_;         ///< by rank: halves that others have completed
   std::unordered_map<Key, Waiting, KeyHash> waiting_;
   std::shared_ptr<Round> round_;
   std::optional<Failure> failure_;

@@ -33,7 +33,6 @@ RequestPtr LocalTransport::begin(bool send, Rank peer, const Tag& tag, const at:
   half->tensor = tensor;
   half->begun = std::chrono::steady_clock::now();
   hub_->begin(half);
-  if (send && hub_->options().synchronous_sends) hub_->wait(*half);
   return std::make_unique<LocalRequest>(std::move(half));
 }
 
@@ -42,12 +41,25 @@ RequestPtr LocalTransport::post_receive(Rank from, const Tag& tag, const at::Ten
 }
 
 RequestPtr LocalTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  RequestPtr request = post_send(to, tag, tensor);
+  if (hub_->options().synchronous_sends) wait(*request);
+  return request;
+}
+
+RequestPtr LocalTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
   return begin(/*send=*/true, to, tag, tensor);
 }
 
 bool LocalTransport::test(Request& request) { return dynamic_cast<LocalRequest&>(request).half->done; }
 
-void LocalTransport::wait(Request& request) { hub_->wait(*dynamic_cast<LocalRequest&>(request).half); }
+void LocalTransport::wait(Request& request) {
+  hub_->wait(*dynamic_cast<LocalRequest&>(request).half, background_);
+}
+
+void LocalTransport::progress() {
+  hub_->listen(rank_);
+  if (background_) background_();
+}
 
 void LocalTransport::barrier() { (void)hub_->exchange(rank_, "barrier", ""); }
 

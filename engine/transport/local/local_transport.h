@@ -20,10 +20,12 @@ class LocalTransport final : public Transport {
 
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
   [[nodiscard]] bool test(Request& request) override;
   void wait(Request& request) override;
   /// Transfers need no help: the half that comes second does all the work at once.
-  void progress() override { hub_->listen(rank_); }
+  void progress() override;
+  void set_background(std::function<void()> work) override { background_ = std::move(work); }
 
   void barrier() override;
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
@@ -37,6 +39,7 @@ class LocalTransport final : public Transport {
 
   std::shared_ptr<LocalHub> hub_;
   Rank rank_;
+  std::function<void()> background_;
 };
 
 }  // namespace stagecraft::transport

@@ -112,6 +112,12 @@ RequestPtr MpiTransport::post_receive(Rank from, const Tag& tag, const at::Tenso
 }
 
 RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  RequestPtr request = post_send(to, tag, tensor);
+  if (options_.synchronous_sends) wait(*request);
+  return request;
+}
+
+RequestPtr MpiTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
   check_transfer(rank(), world(), /*send=*/true, tag, to, tensor);
   const int code = tags_.encode(tag);
   const int bytes = message_bytes(tensor);
@@ -119,7 +125,6 @@ RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& t
   const auto start = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
   mpi_check(start(tensor.const_data_ptr(), bytes, MPI_BYTE, to.value, code, data_, &request->handle),
             "MPI_Isend");
-  if (options_.synchronous_sends) wait(*request);
   return request;
 }
 
@@ -134,6 +139,7 @@ void MpiTransport::wait(Request& request) {
 void MpiTransport::progress() {
   // Any test moves all of MPI's transfers; this one also hears of failures.
   listen([] { return std::string("its work"); });
+  if (background_) background_();
 }
 
 void MpiTransport::listen(const std::function<std::string()>& what) {
@@ -153,6 +159,7 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
   const auto waiting_since = Clock::now();
   Polling polling(session_.crowded());
   for (int turn = 1; !done(); ++turn) {
+    if (background_) background_();
     polling.pause();
     if (turn % kListenEvery != 0) continue;
     listen(what);

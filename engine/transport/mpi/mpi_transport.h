@@ -33,9 +33,11 @@ class MpiTransport final : public Transport {
 
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
   [[nodiscard]] bool test(Request& request) override;
   void wait(Request& request) override;
   void progress() override;
+  void set_background(std::function<void()> work) override { background_ = std::move(work); }
 
   void barrier() override;
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
@@ -64,6 +66,7 @@ class MpiTransport final : public Transport {
   MPI_Comm alarm_ = MPI_COMM_NULL;
   MPI_Request alarm_request_ = MPI_REQUEST_NULL;
   std::shared_ptr<std::array<char, 1024>> alarm_text_;
+  std::function<void()> background_;
 };
 
 }  // namespace stagecraft::transport

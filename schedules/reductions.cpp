@@ -1,0 +1,30 @@
+#include "schedules/reductions.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+
+std::int32_t joins_at(const std::vector<Action>& list, std::int32_t reduce) {
+  const Action& sum = list[static_cast<std::size_t>(reduce)];
+  for (std::int32_t i = reduce - 1; i >= 0; --i) {
+    const Action& action = list[static_cast<std::size_t>(i)];
+    if (action.stage != sum.stage) continue;
+    if (action.op == Op::step || action.op == Op::reduce) return -1;  // of a group before
+    if (action.group != sum.group) continue;
+    if (action.op == Op::backward || action.op == Op::backward_weight) return i;
+  }
+  return -1;
+}
+
+Bytes reduce_staging(Bytes summed, int width) {
+  if (summed.value == 0) return summed;
+  // Parts are rounded up to whole numbers, and each piece's staging begins at a multiple of 64 bytes: of one
+  // piece at a time so much is sure to fit.
+  constexpr std::int64_t kNumber = 8;
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t rounding = kNumber * (width - 1) + kLine;
+  return std::min(kReduceStaging,
+                  summed - Bytes{summed.value / width} + std::min(summed, kReducePack) + Bytes{rounding});
+}
+
+}  // namespace stagecraft
