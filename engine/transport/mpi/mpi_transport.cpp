@@ -72,6 +72,7 @@ struct MpiTransport::MpiRequest final : Request {
       STAGECRAFT_CHECK(static_cast<std::size_t>(count) == tensor.nbytes(),
                        fmt::format("{} got {} bytes instead of {}", name_transfer(send, tag, peer), count,
                                    tensor.nbytes()));
+      session.ring(peer);  // it may be waiting to be rid of it
     }
     return done;
   }
@@ -119,6 +120,7 @@ RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& t
   const auto start = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
   mpi_check(start(tensor.const_data_ptr(), bytes, MPI_BYTE, to.value, code, data_, &request->handle),
             "MPI_Isend");
+  session_.ring(to);
   if (options_.synchronous_sends) wait(*request);
   return request;
 }
@@ -151,8 +153,10 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
                         Clock::time_point begun) {
   constexpr int kListenEvery = 16;
   const auto waiting_since = Clock::now();
-  Polling polling(session_.crowded());
-  for (int turn = 1; !done(); ++turn) {
+  Polling polling(session_.doorbells());
+  for (int turn = 1;; ++turn) {
+    polling.look();
+    if (done()) return;
     polling.pause();
     if (turn % kListenEvery != 0) continue;
     listen(what);
