@@ -118,10 +118,12 @@ class Delay : public Layer {
   }
 
   void backward_weight(Kept& kept, GradientSink& sink) const override {
+    if (spec_.parameters == 0) return Layer::backward_weight(kept, sink);
     Deadline deadline;
-    const double factor = kept.for_weight.size() > 2 ? value_of(kept.for_weight[2]) : 1;
-    const at::Tensor products = resized(kept.for_weight[0], outputs_).mul(kept.for_weight[1]);
-    kept.clear();
+    // Held to the end: in a pipeline both lie in slots, so the memory measured here must not go earlier.
+    const Tensors held = std::exchange(kept.for_weight, {});
+    const double factor = held.size() > 2 ? value_of(held[2]) : 1;
+    const at::Tensor products = resized(held[0], outputs_).mul(held[1]);
     sink.add(0, resized_backward(products.sum(0, /*keepdim=*/true), spec_.parameters)[0]);
     deadline.wait(spec_.backward_weight * factor, spec_.wait);
   }

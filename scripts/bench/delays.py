@@ -62,7 +62,7 @@ class Case:
             return {"median_ms": milliseconds}
         layers = [{"name": f"delay{i}", "forward": timing(times[0]), "backward_input": timing(times[1]), "backward_weight": timing(times[2]),
                    "step": timing(0), "parameter_bytes": 4, "output_bytes": 4 * numbers, "keeps_input": True} for i, numbers in enumerate(outputs)]
-        layers.append({"name": "loss", "forward": timing(0), "backward_input": timing(0), "backward_weight": timing(0), "output_bytes": 0})
+        layers.append({"name": "loss", "forward": timing(0), "backward_input": timing(0), "backward_weight": timing(0), "parameter_bytes": 0, "output_bytes": 0})
         (folder / "profile.json").write_text(json.dumps({"model": "given times", "measurements": [
             {"micro_batch": 1, "input_bytes": 64, "targets_bytes": 8, "layers": layers}]}))
         (folder / "cluster.json").write_text(json.dumps({"levels": [{"count": ranks, "link": link, "shared_by": "child"}]}))
@@ -103,7 +103,8 @@ def measure(ranks, schedule, features, arguments, link, launcher):
         simulated = case.plan(arguments.binary)
         steps, cpu_s = case.train(arguments.binary, launcher(ranks))
     measured = statistics.median(steps)
-    return {"ranks": ranks, "schedule": schedule, "micro_batches": case.micro_batches, "boundary_bytes": 4 * features, "simulated_ms": simulated,
+    return {"ranks": ranks, "schedule": schedule, "micro_batches": case.micro_batches, "link": link,
+            "transfer_ms": link["latency_ms"] + 4e3 * features / link["bytes_per_second"], "simulated_ms": simulated,
             "measured_ms": measured, "error": simulated / measured - 1, "steps_ms": steps, "cpu_s": cpu_s}
 
 
@@ -132,28 +133,27 @@ def main():
     else:
         def launcher(ranks):
             return [ROOT / "scripts/bench/netns.sh", str(ranks), str(arguments.mbit)]
-    link = measured_link(arguments, launcher)
-    F, I, W = arguments.times
     load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} processors, load average {load:.2f}; F, I, W {F:g}, {I:g}, {W:g} ms; "
-          f"link as measured: {link['latency_ms']:.3f} ms + bytes / {link['bytes_per_second'] / 1e6:.1f} MB/s")
-    print(f"{'schedule':<18}{'ranks':>6}{'m':>5}{'transfer ms':>13}{'simulated ms':>14}{'measured ms':>13}{'error':>9}{'smallest':>10}{'largest':>9}{'cpu s':>8}")
+    F, I, W = arguments.times
+    print(f"{os.cpu_count()} processors, load average {load:.2f}; F, I, W {F:g}, {I:g}, {W:g} ms")
     rows = []
-    for transfer in arguments.slow_links or [None]:
-        features = arguments.features
-        if transfer is not None:
-            features = max(1, round(1e-3 * (transfer * F - link["latency_ms"]) * link["bytes_per_second"] / 4))
-        transfer_ms = link["latency_ms"] + 4e3 * features / link["bytes_per_second"]
-        for ranks in arguments.ranks:
+    for ranks in arguments.ranks:
+        link = measured_link(arguments, launcher(ranks))
+        print(f"\n{ranks} ranks, link as measured: {link['latency_ms']:.3f} ms + bytes / {link['bytes_per_second'] / 1e6:.1f} MB/s")
+        print(f"{'schedule':<18}{'m':>4}{'transfer ms':>13}{'simulated ms':>14}{'measured ms':>13}{'error':>9}{'smallest':>10}{'largest':>9}{'cpu s':>8}")
+        for transfer in arguments.slow_links or [None]:
+            features = arguments.features
+            if transfer is not None:
+                features = max(1, round(1e-3 * (transfer * F - link["latency_ms"]) * link["bytes_per_second"] / 4))
             for schedule in schedules:
                 row = measure(ranks, schedule, features, arguments, link, launcher)
-                rows.append({**row, "transfer_ms": transfer_ms})
-                print(f"{schedule:<18}{ranks:>6}{row['micro_batches']:>5}{transfer_ms:>13.2f}{row['simulated_ms']:>14.1f}{row['measured_ms']:>13.1f}"
+                rows.append(row)
+                print(f"{schedule:<18}{row['micro_batches']:>4}{row['transfer_ms']:>13.2f}{row['simulated_ms']:>14.1f}{row['measured_ms']:>13.1f}"
                       f"{100 * row['error']:>+7.1f} %{min(row['steps_ms']):>10.1f}{max(row['steps_ms']):>9.1f}{row['cpu_s']:>8.1f}", flush=True)
     worst = max(rows, key=lambda row: abs(row["error"]))
     print(f"furthest off: {worst['schedule']} on {worst['ranks']} ranks, {100 * worst['error']:+.1f} %")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"processors": os.cpu_count(), "load_average": load, "times_ms": arguments.times, "link": link, "rows": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"processors": os.cpu_count(), "load_average": load, "times_ms": arguments.times, "rows": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

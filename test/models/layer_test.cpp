@@ -278,9 +278,10 @@ TEST_CASE("delay is a function of its input", "[layers]") {
     std::vector<std::int64_t> shape{batch};
     shape.insert(shape.end(), sample.begin(), sample.end());
     // Factors on every other: what a layer keeps for them must get in nobody's way.
-    const DelaySpec spec{.features = features,
-                         .parameters = parameters,
-                         .factors = batch % 2 == 0 ? std::vector{1.0, 2.0} : std::vector<double>{}};
+    DelaySpec spec;
+    spec.features = features;
+    spec.parameters = parameters;
+    if (batch % 2 == 0) spec.factors = {1, 2};
     check_layer(*layer_at(spec, sample), numbers(shape), kTrain,
                 [&](const Tensors& p, const Tensors&, const at::Tensor& x) {
                   const at::Tensor rows = x.reshape({batch, -1});
@@ -337,12 +338,16 @@ TEST_CASE("delay takes at least the time asked for, each half its own", "[layers
 }
 
 TEST_CASE("a dry pass does not wait for delays, whose times are no part of the model", "[layers]") {
-  ModelConfig config{SequentialConfig{
-      {{DelaySpec{.forward = Seconds{3600}, .backward_input = Seconds{3600}, .features = 7}}}}};
-  const auto model = [&] { return build_model(config, {{3}}, at::kFloat, {}); };  // hours, if it waited
+  DelaySpec spec;
+  spec.forward = spec.backward_input = Seconds{3600};  // hours, if it waited
+  spec.features = 7;
+  const auto model = [&] {
+    SequentialConfig layers;
+    layers.layers.push_back({spec, "delay"});
+    return build_model({layers}, {.shape = {3}, .dtype = at::kFloat, .classes = 7}, at::kFloat, {});
+  };
   const Model slow = model();
   CHECK(boundaries(slow, 4).back().shape == std::vector<std::int64_t>{4, 7});
-  auto& spec = std::get<DelaySpec>(std::get<SequentialConfig>(config.family).layers[0].layer);
   spec.forward = Seconds{0.001};
   CHECK(model().fingerprint == slow.fingerprint);
   spec.features = 8;
