@@ -85,7 +85,8 @@ struct FeedForwardSpec { static constexpr const char* kName = "feed_forward"; st
 enum class DelayWait : std::uint8_t { sleep, spin };
 template <>
 struct EnumNames<DelayWait> {
-  static constexpr std::array values{std::pair{DelayWait::sleep, "sleep"}, std::pair{DelayWait::spin, "spin"}};
+  static constexpr std::array values{std::pair{DelayWait::sleep, "sleep"},
+                                     std::pair{DelayWait::spin, "spin"}};
 };
 
 /// A layer that takes the time it is told to: for measuring schedules, links and stragglers, on machines with
@@ -156,7 +157,8 @@ template <class V>
 void describe(V& v, DelaySpec& s) {
   // Longer than any wait for another rank may take by default, and short enough for a clock.
   const json::Range an_hour = json::between(0, 3.6e6);
-  v.optional("forward_ms", s.forward, "least time of a micro-batch's forward, of whatever size it is", an_hour);
+  v.optional("forward_ms", s.forward, "least time of a micro-batch's forward, of whatever size it is",
+             an_hour);
   v.optional("backward_input_ms", s.backward_input, "of the input half of its backward", an_hour);
   v.optional("backward_weight_ms", s.backward_weight, "of the weight half of its backward; needs parameters",
              an_hour);
@@ -165,9 +167,10 @@ void describe(V& v, DelaySpec& s) {
              "numbers a sample of its output, the input's first or over and over; 0: the input's",
              json::between(0, 1e9));
   v.optional("parameters", s.parameters, "numbers that scale the output", json::between(0, 1e9));
-  v.optional("factors", s.factors,
-             "times of a step's micro-batch k are multiplied by factors[k mod their number]: one slow replica, "
-             "or uneven work; empty: by 1");
+  v.optional(
+      "factors", s.factors,
+      "times of a step's micro-batch k are multiplied by factors[k mod their number]: one slow replica, "
+      "or uneven work; empty: by 1");
   for (const double factor : s.factors) {
     v.require(factor >= 0 && factor <= 1e6, "factors",
               fmt::format("expected factors of at least 0 and at most 1e6, found {}", factor));

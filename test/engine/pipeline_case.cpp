@@ -36,7 +36,7 @@ SequentialConfig straggler(bool replicas) {
   SequentialConfig config;
   constexpr int kPairs = 5;
   for (int i = 0; i < kPairs; ++i) {
-    const Seconds time{i == kPairs / 2 ? 1e-3 : 0.2e-3};
+    const Seconds time{i == kPairs / 2 ? 0.5e-3 : 0.1e-3};
     config.layers.push_back({LinearSpec{10}, {}});
     config.layers.push_back({DelaySpec{.forward = time,
                                        .backward_input = time,
