@@ -4,6 +4,8 @@
 
 #include "schedules/base/json.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <variant>
 #include <vector>
@@ -80,6 +82,24 @@ struct AttentionSpec { static constexpr const char* kName = "attention";  std::i
 struct FeedForwardSpec { static constexpr const char* kName = "feed_forward"; std::int64_t hidden = 0; double dropout = 0; };  ///< x + dropout(linear(gelu(linear(norm(x)))))
 // clang-format on
 
+enum class DelayWait : std::uint8_t { sleep, spin };
+template <>
+struct EnumNames<DelayWait> {
+  static constexpr std::array values{std::pair{DelayWait::sleep, "sleep"},
+                                     std::pair{DelayWait::spin, "spin"}};
+};
+
+/// A layer that takes the time it is told to: for measuring schedules, links and stragglers, on machines with
+/// fewer processors than ranks too (docs/delays.md).
+struct DelaySpec {
+  static constexpr const char* kName = "delay";
+  Seconds forward, backward_input, backward_weight;
+  DelayWait wait = DelayWait::sleep;
+  std::int64_t features = 0;  ///< 0: as many as come in, in their shape
+  std::int64_t parameters = 0;
+  std::vector<double> factors;
+};
+
 template <class V>
 void describe(V& v, LinearSpec& s) {
   v.required("features", s.features, "outputs", json::at_least(1));
@@ -133,10 +153,36 @@ void describe(V& v, FeedForwardSpec& s) {
   v.optional("hidden", s.hidden, "0: 4 * width", json::at_least(0));
   v.optional("dropout", s.dropout, "of the branch", json::from_up_to(0, 1));
 }
+template <class V>
+void describe(V& v, DelaySpec& s) {
+  // Longer than any wait for another rank may take by default, and short enough for a clock.
+  const json::Range an_hour = json::between(0, 3.6e6);
+  v.optional("forward_ms", s.forward, "least time of a micro-batch's forward, of whatever size it is",
+             an_hour);
+  v.optional("backward_input_ms", s.backward_input, "of the input half of its backward", an_hour);
+  v.optional("backward_weight_ms", s.backward_weight, "of the weight half of its backward; needs parameters",
+             an_hour);
+  v.optional("wait", s.wait, "sleep: the processor is free meanwhile; spin: it is busy");
+  v.optional("features", s.features,
+             "numbers a sample of its output, the input's first or over and over; 0: the input's",
+             json::between(0, 1e9));
+  v.optional("parameters", s.parameters, "numbers that scale the output", json::between(0, 1e9));
+  v.optional(
+      "factors", s.factors,
+      "times of a step's micro-batch k are multiplied by factors[k mod their number]: one slow replica, "
+      "or uneven work; empty: by 1");
+  for (const double factor : s.factors) {
+    v.require(factor >= 0 && factor <= 1e6, "factors",
+              fmt::format("expected factors of at least 0 and at most 1e6, found {}", factor));
+  }
+  v.require(s.parameters > 0 || s.backward_weight.value == 0, "backward_weight_ms",
+            "a layer without parameters has no weight half of its backward, so the time would be lost; set "
+            "parameters, or add it to backward_input_ms");
+}
 
 using LayerSpecVariant =
     std::variant<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec,
-                 DropoutSpec, LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec>;
+                 DropoutSpec, LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>;
 struct LayerSpec {
   LayerSpecVariant layer;
   std::string name;  ///< empty: type and index

@@ -60,5 +60,10 @@ struct LayerSite {
 [[nodiscard]] LayerPtr make_layer(const AttentionSpec& spec, const LayerSite& site);
 /// x + dropout(linear(gelu(linear(layer norm(x))))).
 [[nodiscard]] LayerPtr make_layer(const FeedForwardSpec& spec, const LayerSite& site);
+/// Each call takes at least the spec's time, its own arithmetic counted in. The output is the input's
+/// numbers, cut or repeated to `features`, times a vector of parameters (repeated as well) that starts as
+/// ones. Keeps, with parameters, x and, I->W, dy; with factors a number. A dry pass on `meta` does not wait.
+/// The times are no part of the fingerprint: as little as a machine's speed do they change what is computed.
+[[nodiscard]] LayerPtr make_layer(const DelaySpec& spec, const LayerSite& site);
 
 }  // namespace stagecraft

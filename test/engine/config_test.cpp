@@ -128,6 +128,28 @@ TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense
   }
 }
 
+TEST_CASE("a delay's settings are checked, and no time is lost silently", "[config]") {
+  const auto said = [](Json settings) {
+    settings["type"] = "delay";
+    Json json = minimal();
+    json["model"] = {{"family", "sequential"}, {"layers", {settings}}};
+    return complaint(json);
+  };
+  CHECK(said({{"forward_ms", 2.5}, {"wait", "spin"}, {"features", 8}, {"factors", {1, 0, 5}}}).empty());
+  CHECK(said({{"backward_weight_ms", 1}, {"parameters", 1}}).empty());
+  CHECK(says(said({{"forward_ms", -1}}), "/model/layers/0/forward_ms: expected at least 0"));
+  CHECK(says(said({{"backward_input_ms", 1e9}}),
+             "/model/layers/0/backward_input_ms: expected at least 0 and at most"));
+  CHECK(says(said({{"backward_weight_ms", 1}}),
+             "/model/layers/0/backward_weight_ms: a layer without parameters"));
+  CHECK(says(said({{"wait", "nap"}}),
+             "/model/layers/0/wait: expected one of \"sleep\", \"spin\", found \"nap\""));
+  CHECK(says(said({{"features", -1}}), "/model/layers/0/features: expected at least 0"));
+  CHECK(says(said({{"parameters", 0.5}}), "/model/layers/0/parameters: expected an integer"));
+  CHECK(says(said({{"factors", {1, -2}}}), "/model/layers/0/factors: expected factors of at least 0"));
+  CHECK(says(said({{"forwards_ms", 1}}), "did you mean \"forward_ms\"?"));
+}
+
 TEST_CASE("activation checkpointing names which forwards are repeated", "[config]") {
   Json json = minimal();
   for (const char* which : {"none", "all", "all_but_last", "auto"}) {

@@ -71,6 +71,10 @@ TEST_CASE("recomputation changes no bit, under every schedule", "[equality_fast]
   run_all(cases);
 }
 
+TEST_CASE("a rank or a replica five times slower than the others changes no bit", "[stragglers]") {
+  run_all(straggler_cases(3));
+}
+
 TEST_CASE("replicas of unequal widths, more ranks than any other case", "[equality]") {
   std::vector<PipelineCase> cases = all_cases(5);
   std::erase_if(cases, [](const PipelineCase& c) { return c.widths.empty(); });

@@ -1,7 +1,7 @@
 // The MPI transport under mpiexec: its contract, and pipelines that equal the oracle to the bit, with as many
 // stages as ranks. Every rank computes the oracle itself and judges its own layers.
 //
-//   mpiexec -n N test_mpi contract | equality [STRIDE] | failure | timeout
+//   mpiexec -n N test_mpi contract | equality [STRIDE] | stragglers | failure | timeout
 //
 // Not a Catch2 binary: a rank that fails must take the others with it (MPI_Abort), not finish its report.
 
@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <vector>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -45,9 +46,8 @@ void contract(MpiSession& session) {
   }
 }
 
-void equality(MpiSession& session, std::size_t stride) {
+void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
   const auto transport = make_mpi_transport(session, {.timeout = Seconds{120}, .synchronous_sends = true});
-  const auto cases = all_cases(session.world());
   std::size_t runs = 0;
   for (std::size_t i = stride == 1 ? 0 : static_cast<std::size_t>(session.world()); i < cases.size();
        i += stride) {
@@ -121,7 +121,9 @@ int main(int argc, char** argv) {
     if (what == "contract") {
       contract(session);
     } else if (what == "equality") {
-      equality(session, argc > 2 ? std::stoul(argv[2]) : 1);
+      equality(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
+    } else if (what == "stragglers") {
+      equality(session, straggler_cases(session.world()), 1);
     } else if (what == "failure") {
       failure(session);
     } else {

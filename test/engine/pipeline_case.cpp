@@ -26,7 +26,27 @@ constexpr std::int64_t kValidationSamples = 10;
 constexpr int kMostStages = 9;  // layers of the smallest model
 
 const char* name_of(ModelKind kind) {
-  return kind == ModelKind::mlp ? "mlp" : kind == ModelKind::convnet ? "convnet" : "gpt";
+  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "straggler"};
+  return kNames[static_cast<int>(kind)];
+}
+
+/// Pairs of a linear layer and a delay; the delay in the middle is that of a slow rank. With `replicas`
+/// micro-batches of odd numbers, those of every second replica, are slower as well.
+SequentialConfig straggler(bool replicas) {
+  SequentialConfig config;
+  constexpr int kPairs = 5;
+  for (int i = 0; i < kPairs; ++i) {
+    const Seconds time{i == kPairs / 2 ? 0.5e-3 : 0.1e-3};
+    config.layers.push_back({LinearSpec{10}, {}});
+    config.layers.push_back({DelaySpec{.forward = time,
+                                       .backward_input = time,
+                                       .backward_weight = time,
+                                       .features = i + 1 < kPairs ? 12 - i : 5,
+                                       .parameters = 3,
+                                       .factors = replicas ? std::vector{1.0, 5.0} : std::vector<double>{}},
+                             {}});
+  }
+  return config;
 }
 
 ModelConfig model_config(const PipelineCase& c) {
@@ -36,6 +56,8 @@ ModelConfig model_config(const PipelineCase& c) {
       return {MlpConfig{.hidden = {12, 10, 8, 7}, .dropout = dropout}};
     case ModelKind::convnet:
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
+    case ModelKind::straggler:
+      return {straggler(!c.widths.empty())};
     case ModelKind::gpt:
       break;
   }
@@ -67,6 +89,7 @@ SyntheticDataConfig data_config(const PipelineCase& c) {
   config.classes = 5;
   switch (c.model) {
     case ModelKind::mlp:
+    case ModelKind::straggler:
       config.shape = {6};
       break;
     case ModelKind::convnet:
@@ -355,6 +378,26 @@ std::vector<PipelineCase> all_cases(int ranks) {
   add_matrix(cases, ranks);
   for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
+  return cases;
+}
+
+std::vector<PipelineCase> straggler_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) {
+    PipelineCase next{.schedule = schedule.name,
+                      .stages = ranks * schedule.virtual_stages,
+                      .ranks = ranks,
+                      .placement = schedule.placement,
+                      .model = ModelKind::straggler,
+                      .shape = BatchShape::many,
+                      .optimizer = OptimizerKind::adamw};
+    if (next.stages <= kMostStages && served(next)) cases.push_back(next);
+    next.ranks = 0;
+    next.widths.assign(static_cast<std::size_t>(std::max(1, ranks - 1)), 1);
+    next.widths.front() = ranks - static_cast<int>(next.widths.size()) + 1;
+    next.stages = static_cast<int>(next.widths.size()) * schedule.virtual_stages;
+    if (ranks > 1 && next.stages <= kMostStages && served(next)) cases.push_back(next);
+  }
   return cases;
 }
 

@@ -15,7 +15,9 @@
 
 namespace stagecraft::test {
 
-enum class ModelKind : std::uint8_t { mlp, convnet, gpt };
+/// straggler: layers that take their time (models/layers/delay.cpp), one of them five times as long as the
+/// others; where stages have replicas, one replica of all is slow too.
+enum class ModelKind : std::uint8_t { mlp, convnet, gpt, straggler };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch a step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
@@ -52,6 +54,9 @@ struct PipelineCase {
 /// placements it is for, x stages a rank x rewrites and recomputation x batch shapes x models; and with
 /// replicas.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
+
+/// Every registered schedule with a slow rank, and with a slow replica where there can be one.
+[[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);
 
 /// Whether the schedule is for such a placement and for all of the run's groups.
 [[nodiscard]] bool served(const PipelineCase& pipeline);

@@ -271,6 +271,45 @@ TEST_CASE("a run with replicas resumes to the bit, and the report has every rank
   check_same_files(whole.checkpoint(9), run.checkpoint(9));
 }
 
+TEST_CASE("the report names the stage that is slower than the plan has it, and no number changes",
+          "[trainer]") {
+  Json config = tiny();
+  config["validation"] = config["checkpoint"] = Json::object();
+  config["train_steps"] = 4;
+  const auto delays = [](double slow) {
+    Json layers = Json::array();
+    for (const int stage : {0, 1, 2}) {
+      const double ms = stage == 1 ? 2 * slow : 2;
+      layers.push_back({{"type", "delay"},
+                        {"forward_ms", ms},
+                        {"backward_input_ms", ms},
+                        {"backward_weight_ms", ms},
+                        {"features", stage == 2 ? 4 : 16},
+                        {"parameters", 3}});
+    }
+    return Json{{"family", "sequential"}, {"layers", layers}};
+  };
+  config["model"] = delays(1);
+  config["pipeline"] = {{"cuts", {1, 2}}};
+  const Run even(config);
+  (void)even.train();
+  config["model"] = delays(5);
+  config["pipeline"] = {
+      {"plan", RunPaths{even.dir()}.plan()}};  // of the same model: delays are no part of it
+  const Run uneven(config);
+  (void)uneven.train();
+  check_same(even.metrics(), uneven.metrics());
+
+  const RunReport report = make_report(read_run(uneven.dir()));
+  REQUIRE(report.stage_rows.size() == 3);
+  const auto error = [&](int stage) {
+    return report.stage_rows[static_cast<std::size_t>(stage)].forward.error().value();
+  };
+  CHECK(error(1) > 1);
+  CHECK(error(1) > error(0));
+  CHECK(error(1) > error(2));
+}
+
 TEST_CASE("a signal stops a run behind a checkpoint, and the rest is as if it had not been", "[trainer]") {
   Json config = tiny();
   config["train_steps"] = 40;

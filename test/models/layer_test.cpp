@@ -2,13 +2,18 @@
 // test/support/gradient_check.h for what is asserted of each.
 
 #include "models/dropout.h"
+#include "models/gradient_accumulator.h"
+#include "models/model.h"
 #include "test/models/layer_cases.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
+#include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 using namespace stagecraft;
@@ -250,6 +255,105 @@ TEST_CASE("feed-forward", "[layers]") {
   }
 }
 
+namespace {
+
+/// Rows of `size` numbers, taken by their positions.
+at::Tensor taken(const at::Tensor& x, std::int64_t size) {
+  return x.index_select(-1, at::arange(size, at::kLong).remainder(x.size(-1)));
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+TEST_CASE("delay is a function of its input", "[layers]") {
+  at::manual_seed(12);
+  const auto check = [](std::int64_t features, std::int64_t parameters, std::vector<std::int64_t> sample,
+                        std::int64_t batch) {
+    INFO("features " << features << ", parameters " << parameters);
+    std::vector<std::int64_t> shape{batch};
+    shape.insert(shape.end(), sample.begin(), sample.end());
+    // Factors on every other: what a layer keeps for them must get in nobody's way.
+    DelaySpec spec;
+    spec.features = features;
+    spec.parameters = parameters;
+    if (batch % 2 == 0) spec.factors = {1, 2};
+    check_layer(*layer_at(spec, sample), numbers(shape), kTrain,
+                [&](const Tensors& p, const Tensors&, const at::Tensor& x) {
+                  const at::Tensor rows = x.reshape({batch, -1});
+                  const std::int64_t outputs = features > 0 ? features : rows.size(1);
+                  at::Tensor y = taken(rows, outputs);
+                  if (parameters > 0) y = y * taken(p[0], outputs);
+                  return features > 0 ? y : y.reshape(x.sizes());
+                });
+  };
+  for (const std::int64_t batch : {1, 2, 3, 4}) {
+    for (const std::int64_t parameters : {0, 1, 3, 6, 12, 25}) {
+      check(0, parameters, {6}, batch);
+      check(0, parameters, {2, 3, 2}, batch);
+      for (const std::int64_t features : {1, 4, 6, 12, 17}) check(features, parameters, {6}, batch);
+      check(5, parameters, {2, 3, 2}, batch);
+      check(7, parameters, {1}, batch);
+    }
+  }
+}
+
+TEST_CASE("delay takes at least the time asked for, each half its own", "[layers]") {
+  // Nothing is said of the most: the machine may be busy.
+  const at::Tensor x = numbers({2, 3});
+  for (const DelayWait wait : {DelayWait::sleep, DelayWait::spin}) {
+    for (const std::int64_t micro_batch : {0, 1, 2, 3}) {
+      const double factor = micro_batch % 2 == 1 ? 2.5 : 1;
+      INFO(enum_name(wait) << ", micro-batch " << micro_batch);
+      const LayerPtr layer = layer_at(DelaySpec{.forward = Seconds{0.004},
+                                                .backward_input = Seconds{0.002},
+                                                .backward_weight = Seconds{0.006},
+                                                .wait = wait,
+                                                .features = 5,
+                                                .parameters = 2,
+                                                .factors = {1, 2.5}},
+                                      {3});
+      LayerState state = random_state(*layer);
+      GradientAccumulator sink(state.parameters);
+      Context context = kTrain;
+      context.key.micro_batch = static_cast<std::uint64_t>(micro_batch);
+      Kept kept;
+      at::Tensor y;
+      const c10::InferenceMode guard;
+      CHECK(seconds_of([&] {
+              y = layer->forward({state.parameters, state.buffers}, x, context, &kept);
+            }) >= 0.004 * factor);
+      CHECK(seconds_of([&] { (void)layer->backward_input(state.parameters, y, kept, true); }) >=
+            0.002 * factor);
+      CHECK(seconds_of([&] { layer->backward_weight(kept, sink); }) >= 0.006 * factor);
+      CHECK(seconds_of([&] {
+              y = layer->forward({state.parameters, state.buffers}, x, context, nullptr);
+            }) >= 0.004 * factor);  // nothing kept: an evaluation, or what will be recomputed
+    }
+  }
+}
+
+TEST_CASE("a dry pass does not wait for delays, whose times are no part of the model", "[layers]") {
+  DelaySpec spec;
+  spec.forward = spec.backward_input = Seconds{3600};  // hours, if it waited
+  spec.features = 7;
+  const auto model = [&] {
+    SequentialConfig layers;
+    layers.layers.push_back({spec, "delay"});
+    return build_model({layers}, {.shape = {3}, .dtype = at::kFloat, .classes = 7}, at::kFloat, {});
+  };
+  const Model slow = model();
+  CHECK(boundaries(slow, 4).back().shape == std::vector<std::int64_t>{4, 7});
+  spec.forward = Seconds{0.001};
+  CHECK(model().fingerprint == slow.fingerprint);
+  spec.features = 8;
+  CHECK(model().fingerprint != slow.fingerprint);
+}
+
 TEST_CASE("single precision stays near double", "[layers]") {
   // The kernels of training: flash attention, oneDNN and MKL in single precision.
   at::manual_seed(11);
@@ -287,4 +391,5 @@ TEST_CASE("layers refuse what they cannot take", "[layers]") {
   refused(AttentionSpec{3, 0, 0}, {4, 8}, "width 8 is not a multiple of heads 3");
   refused(AttentionSpec{2, 0, 0}, {8}, "[tokens, width]");
   refused(FeedForwardSpec{}, {3, 8, 8}, "[tokens, width]");
+  refused(DelaySpec{}, {16}, "put an embedding before it", 10);
 }

@@ -1,24 +1,35 @@
 #include "engine/transport/mpi/mpi_session.h"
 
+#include "engine/transport/mpi/doorbells.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "schedules/base/error.h"
+
+#include <climits>
 
 #include <array>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <functional>
 #include <sched.h>
+#include <string>
 
 namespace stagecraft {
 namespace {
 
 using transport::mpi_check;
 
+/// The same for all processes under one kernel, in whatever containers or network namespaces: these make
+/// hosts of their own to MPI, but share the processors.
+int kernel_number() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return static_cast<int>(std::hash<std::string>{}(boot) & static_cast<std::size_t>(INT_MAX));
+}
+
 /// Whether the ranks of this machine outnumber the processors in the union of their affinity masks: launchers
 /// pin each rank to processors of its own, so one rank's mask alone says nothing.
-bool ranks_outnumber_processors() {
-  MPI_Comm machine = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
-            "MPI_Comm_split_type");
+bool ranks_outnumber_processors(MPI_Comm machine) {
   int ranks = 1;
   mpi_check(MPI_Comm_size(machine, &ranks), "MPI_Comm_size");
   cpu_set_t mine;
@@ -27,7 +38,6 @@ bool ranks_outnumber_processors() {
   cpu_set_t all;
   CPU_ZERO(&all);
   mpi_check(MPI_Allreduce(&mine, &all, sizeof mine, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce");
-  mpi_check(MPI_Comm_free(&machine), "MPI_Comm_free");
   return ranks > CPU_COUNT(&all);
 }
 
@@ -43,15 +53,20 @@ MpiSession::MpiSession() {
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world_), "MPI_Comm_size");
   rank_ = Rank{rank};
-  crowded_ = ranks_outnumber_processors();
+  MPI_Comm machine = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split(MPI_COMM_WORLD, kernel_number(), 0, &machine), "MPI_Comm_split");
+  if (ranks_outnumber_processors(machine)) doorbells_ = std::make_unique<transport::Doorbells>(machine);
+  mpi_check(MPI_Comm_free(&machine), "MPI_Comm_free");
 }
 
 MpiSession::~MpiSession() {
   if (failed_ || std::uncaught_exceptions() > 0) {
     // MPI's progress may still touch this memory until the process is gone: leaked on purpose.
     (void)new std::vector<std::shared_ptr<void>>(std::move(kept_));
+    (void)doorbells_.release();
     return;
   }
+  doorbells_.reset();
   MPI_Finalize();
 }
 
@@ -60,6 +75,10 @@ TransportOptions MpiSession::share(const TransportOptions& own) const {
   mpi_check(MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
             "MPI_Bcast");
   return {Seconds{values[0]}, values[1] != 0};
+}
+
+void MpiSession::ring(Rank peer) noexcept {
+  if (doorbells_) doorbells_->ring(peer);
 }
 
 void MpiSession::abort(int exit_code) noexcept {

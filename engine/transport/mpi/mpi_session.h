@@ -10,6 +10,10 @@
 
 namespace stagecraft {
 
+namespace transport {
+class Doorbells;
+}
+
 /// One in a process, on the thread that uses the transport.
 ///
 /// A rank that fails calls Transport::fail (which tells the others), prints or records why, and then
@@ -28,11 +32,16 @@ class MpiSession {
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] int world() const { return world_; }
 
-  /// The ranks on this machine outnumber the processors they may use: waits must give way.
-  [[nodiscard]] bool crowded() const { return crowded_; }
+  /// There where the ranks on this machine outnumber the processors they may use, so that waits must give
+  /// way.
+  [[nodiscard]] transport::Doorbells* doorbells() const { return doorbells_.get(); }
 
   /// Rank 0's options, everywhere. Collective, before there is a transport: a rank that fails instead aborts.
   [[nodiscard]] TransportOptions share(const TransportOptions& own) const;
+
+  /// Wakes `peer` where it may be asleep on this machine: there is something for it to take in or to be done
+  /// with.
+  void ring(Rank peer) noexcept;
 
   void mark_failed() noexcept { failed_ = true; }
   [[nodiscard]] bool failed() const { return failed_; }
@@ -46,8 +55,8 @@ class MpiSession {
  private:
   Rank rank_;
   int world_ = 1;
-  bool crowded_ = false;
   bool failed_ = false;
+  std::unique_ptr<transport::Doorbells> doorbells_;
   std::vector<std::shared_ptr<void>> kept_;
 };
 

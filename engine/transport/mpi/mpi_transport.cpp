@@ -72,6 +72,7 @@ struct MpiTransport::MpiRequest final : Request {
       STAGECRAFT_CHECK(static_cast<std::size_t>(count) == tensor.nbytes(),
                        fmt::format("{} got {} bytes instead of {}", name_transfer(send, tag, peer), count,
                                    tensor.nbytes()));
+      session.ring(peer);  // it may be waiting to be rid of it
     }
     return done;
   }
@@ -125,6 +126,7 @@ RequestPtr MpiTransport::post_send(Rank to, const Tag& tag, const at::Tensor& te
   const auto start = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
   mpi_check(start(tensor.const_data_ptr(), bytes, MPI_BYTE, to.value, code, data_, &request->handle),
             "MPI_Isend");
+  session_.ring(to);
   return request;
 }
 
@@ -157,8 +159,10 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
                         Clock::time_point begun) {
   constexpr int kListenEvery = 16;
   const auto waiting_since = Clock::now();
-  Polling polling(session_.crowded());
-  for (int turn = 1; !done(); ++turn) {
+  Polling polling(session_.doorbells());
+  for (int turn = 1;; ++turn) {
+    polling.look();
+    if (done()) return;
     if (background_) background_();
     polling.pause();
     if (turn % kListenEvery != 0) continue;

@@ -2,23 +2,22 @@
 
 #include <algorithm>
 #include <sched.h>
-#include <time.h>
 
 namespace stagecraft::transport {
 
 void Polling::pause() {
   constexpr int kEager = 100;
-  constexpr int kYielding = 200;
-  constexpr long kLongestSleepNs = 500'000;
-  if (turn_ < kYielding) ++turn_;
-  if (turn_ < kEager) return;
-  if (!crowded_ || turn_ < kYielding) {
+  constexpr int kEagerInACrowd = 10;  // a poll of many neighbours takes microseconds of somebody's time
+  constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(1);
+  if (++turn_ < (doorbells_ == nullptr ? kEager : kEagerInACrowd)) return;
+  if (doorbells_ == nullptr) {
+    turn_ = kEager;
     sched_yield();
     return;
   }
-  const timespec duration{0, sleep_ns_};
-  nanosleep(&duration, nullptr);
-  sleep_ns_ = std::min(2 * sleep_ns_, kLongestSleepNs);
+  turn_ = kEagerInACrowd;
+  doorbells_->listen(heard_, sleep_);
+  sleep_ = std::min(2 * sleep_, kLongestSleep);
 }
 
 }  // namespace stagecraft::transport

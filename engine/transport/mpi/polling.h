@@ -2,19 +2,30 @@
 
 // How a wait that must poll passes its time: MPI makes progress only while it is called.
 
+#include "engine/transport/mpi/doorbells.h"
+
+#include <chrono>
+#include <cstdint>
+
 namespace stagecraft::transport {
 
-/// One wait. Polls at once for some tens of microseconds; then gives the processor away between polls, and
-/// where ranks outnumber processors sleeps, longer and longer up to half a millisecond.
+/// One wait: before every look() at what is waited for, and pause() after one in vain. Where ranks have
+/// processors of their own it polls at once for some tens of microseconds, then gives the processor away
+/// between polls. With doorbells, so where ranks outnumber processors, it soon sleeps, longer and longer up
+/// to a millisecond, or until it is rung for.
 class Polling {
  public:
-  explicit Polling(bool crowded) : crowded_(crowded) {}
+  explicit Polling(const Doorbells* doorbells) : doorbells_(doorbells) {}
+  void look() {
+    if (doorbells_ != nullptr) heard_ = doorbells_->heard();
+  }
   void pause();
 
  private:
-  bool crowded_;
+  const Doorbells* doorbells_;
   int turn_ = 0;
-  long sleep_ns_ = 20'000;
+  std::uint32_t heard_ = 0;
+  std::chrono::nanoseconds sleep_ = std::chrono::microseconds(20);
 };
 
 }  // namespace stagecraft::transport

@@ -1,0 +1,156 @@
+#include "models/layers/functional.h"
+#include "models/layers/layers.h"
+
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <ctime>
+#include <sys/prctl.h>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// A moment, and waiting until so long after it. The deadline is absolute, so what was computed meanwhile
+/// and a sleep that a signal broke off are counted in.
+class Deadline {
+ public:
+  Deadline() { clock_gettime(CLOCK_MONOTONIC, &time_); }
+
+  void wait(Seconds after, DelayWait how) {
+    constexpr double kNanoseconds = 1e9;
+    if (after.value <= 0) return;
+    const double whole = std::floor(after.value);
+    time_.tv_sec += static_cast<time_t>(whole);
+    time_.tv_nsec += static_cast<long>(std::ceil((after.value - whole) * kNanoseconds));
+    if (time_.tv_nsec >= static_cast<long>(kNanoseconds)) {
+      time_.tv_nsec -= static_cast<long>(kNanoseconds);
+      ++time_.tv_sec;
+    }
+    if (how == DelayWait::sleep) {
+      prctl(PR_SET_TIMERSLACK, 1);  // of this thread: wake at once, not up to 50 us late to save energy
+      while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time_, nullptr) == EINTR) {
+      }
+      return;
+    }
+    timespec now{};
+    do {
+      clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec < time_.tv_sec || (now.tv_sec == time_.tv_sec && now.tv_nsec < time_.tv_nsec));
+  }
+
+ private:
+  timespec time_{};
+};
+
+/// Rows of `size` numbers: the first of each row of `x`, or `x` over and over.
+at::Tensor resized(const at::Tensor& x, std::int64_t size) {
+  const std::int64_t has = x.size(1);
+  if (size <= has) return x.narrow(1, 0, size);
+  return x.repeat({1, (size + has - 1) / has}).narrow(1, 0, size);
+}
+
+/// The gradient of what was resized from rows of `size`.
+at::Tensor resized_backward(const at::Tensor& grad, std::int64_t size) {
+  const std::int64_t has = grad.size(1);
+  const std::int64_t times = (has + size - 1) / size;
+  const at::Tensor padded = times * size == has ? grad : at::constant_pad_nd(grad, {0, times * size - has});
+  return times == 1 ? padded : padded.view({-1, times, size}).sum(1);
+}
+
+class Delay : public Layer {
+ public:
+  Delay(std::string name, DelaySpec spec, std::vector<std::int64_t> shape)
+      : Layer(std::move(name)),
+        spec_(std::move(spec)),
+        shape_(std::move(shape)),
+        inputs_(c10::multiply_integers(shape_)),
+        outputs_(spec_.features > 0 ? spec_.features : inputs_) {}
+
+  std::string type() const override { return DelaySpec::kName; }
+  std::string details() const override {
+    return spec_.features > 0 ? fmt::format("features {}", spec_.features) : "";
+  }
+  std::vector<ParameterSpec> parameters() const override {
+    if (spec_.parameters == 0) return {};
+    return {{"scale", {spec_.parameters}, {Initial::Kind::ones, 0}}};
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
+                     Kept* kept) const override {
+    Deadline deadline;
+    at::Tensor output = input;
+    if (spec_.features > 0 || spec_.parameters > 0) {
+      const at::Tensor x = input.reshape({input.size(0), inputs_});
+      output = resized(x, outputs_);
+      if (spec_.parameters > 0) output = output.mul(scale(weights.parameters));
+      if (spec_.features == 0) output = output.reshape(input.sizes());
+      if (kept != nullptr && spec_.parameters > 0) kept->for_weight = {x};
+    }
+    if (input.is_meta()) return output;  // a dry pass
+    const double factor = factor_of(context);
+    if (kept != nullptr && !spec_.factors.empty()) kept->for_input = {at::scalar_tensor(factor, at::kDouble)};
+    deadline.wait(spec_.forward * factor, spec_.wait);
+    return output;
+  }
+
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    Deadline deadline;
+    at::Tensor factor;
+    if (!kept.for_input.empty()) factor = functional::take<1>(kept.for_input)[0];
+    const at::Tensor dy = grad_output.reshape({grad_output.size(0), outputs_});
+    at::Tensor dx;
+    if (needs_input_gradient) {
+      dx = resized_backward(spec_.parameters > 0 ? dy.mul(scale(parameters)) : dy, inputs_);
+      std::vector<std::int64_t> shape{dx.size(0)};
+      shape.insert(shape.end(), shape_.begin(), shape_.end());
+      dx = dx.reshape(shape);
+    }
+    if (spec_.parameters > 0) kept.for_weight.push_back(dy);
+    if (spec_.parameters > 0 && factor.defined()) kept.for_weight.push_back(factor);
+    deadline.wait(spec_.backward_input * value_of(factor), spec_.wait);
+    return dx;
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    if (spec_.parameters == 0) return Layer::backward_weight(kept, sink);
+    Deadline deadline;
+    // Held to the end: in a pipeline both lie in slots, so the memory measured here must not go earlier.
+    const Tensors held = std::exchange(kept.for_weight, {});
+    const double factor = held.size() > 2 ? value_of(held[2]) : 1;
+    const at::Tensor products = resized(held[0], outputs_).mul(held[1]);
+    sink.add(0, resized_backward(products.sum(0, /*keepdim=*/true), spec_.parameters)[0]);
+    deadline.wait(spec_.backward_weight * factor, spec_.wait);
+  }
+
+ private:
+  /// One row.
+  at::Tensor scale(const Tensors& parameters) const { return resized(parameters[0].unsqueeze(0), outputs_); }
+
+  double factor_of(const Context& context) const {
+    if (spec_.factors.empty()) return 1;
+    return spec_.factors[context.key.micro_batch % spec_.factors.size()];
+  }
+  static double value_of(const at::Tensor& factor) {
+    return factor.defined() ? *factor.const_data_ptr<double>() : 1;
+  }
+
+  DelaySpec spec_;
+  std::vector<std::int64_t> shape_;  // of one input sample
+  std::int64_t inputs_, outputs_;    // numbers a sample
+};
+
+}  // namespace
+
+LayerPtr make_layer(const DelaySpec& spec, const LayerSite& site) {
+  if (site.input_dtype == at::kLong)
+    site.refuse("delay takes numbers, these are tokens; put an embedding before it");
+  return std::make_shared<Delay>(site.name, spec, site.input);
+}
+
+}  // namespace stagecraft

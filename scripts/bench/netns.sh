@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs a command as MPI ranks that stand in network namespaces of their own, joined by links of a given speed: a slow network on one
+# machine. Root only. What it sets up is gone when it ends, however it ends.
+#
+#   scripts/bench/netns.sh RANKS MBIT [-d MS] COMMAND...
+#   scripts/bench/netns.sh 4 200 build/stagecraft train configs/delays.json
+#
+# Every rank has one card: what leaves it shares MBIT megabits a second (tc tbf), as `"shared_by": "child"` says in a cluster.json.
+# -d: milliseconds each way on top (tc netem, where the kernel has it). Exit code 77: namespaces or shaping are not permitted here.
+# Messages up to 4 MiB leave at once (OMPI_MCA_btl_tcp_eager_limit), into socket buffers of 8 MiB, so that the kernel carries
+# them while a rank computes: MPI itself moves nothing then, and with its own limit of 64 KiB the other side would have to answer first.
+set -euo pipefail
+
+if [[ ${1:-} == --agent ]]; then # mpirun's remote shell: HOST COMMAND
+  host=$2
+  shift 2
+  exec ip netns exec "$STAGECRAFT_NETNS-${host##*.}" sh -c "$*"
+fi
+
+skip() {
+  echo "netns.sh: skipped: $1" >&2
+  exit 77
+}
+
+(($# >= 3)) || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+ranks=$1 mbit=$2
+shift 2
+delay=
+if [[ $1 == -d ]]; then delay=$2; shift 2; fi
+[[ $ranks =~ ^[1-9][0-9]*$ && $ranks -le 250 ]] || { echo "netns.sh: RANKS is 1 to 250, not '$ranks'" >&2; exit 2; }
+[[ $mbit =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: MBIT is a whole number of megabits a second, not '$mbit'" >&2; exit 2; }
+
+export STAGECRAFT_NETNS="sc$$"
+export PATH="$PATH:/usr/sbin:/sbin"
+hub="$STAGECRAFT_NETNS-hub"
+work=$(mktemp -d)
+clean() {
+  trap '' INT TERM
+  for space in "$hub" $(seq -f "$STAGECRAFT_NETNS-%g" 2 $((ranks + 1))); do
+    ip netns pids "$space" 2> /dev/null | xargs -r kill -9 2> /dev/null || true
+    ip netns del "$space" 2> /dev/null || true
+  done
+  rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 143' INT TERM
+
+command -v ip > /dev/null && command -v tc > /dev/null || skip "iproute2 (ip, tc) is not installed"
+ip netns add "$hub" 2> "$work/why" || skip "no network namespaces: $(head -1 "$work/why")"
+{
+  ip -n "$hub" link add bridge type bridge && ip -n "$hub" addr add 10.177.0.1/16 dev bridge
+  ip -n "$hub" link set bridge mtu 9000 up && ip -n "$hub" link set lo up
+} 2> "$work/why" || skip "no bridge: $(head -1 "$work/why")"
+
+# One shaped card a rank. Packets of 9,000 bytes: what headers take of the rate is below a percent.
+for number in $(seq 2 $((ranks + 1))); do
+  space="$STAGECRAFT_NETNS-$number"
+  {
+    ip netns add "$space"
+    ip -n "$hub" link add "port$number" mtu 9000 type veth peer name card mtu 9000 netns "$space"
+    ip -n "$hub" link set "port$number" master bridge up
+    ip -n "$space" addr add "10.177.0.$number/16" dev card
+    ip -n "$space" link set lo up
+    ip -n "$space" link set card up
+    # What a rank sends lies here while it computes. The default size, since sockets may not ask for more than a limit outside.
+    ip netns exec "$space" sh -c 'echo 4096 8388608 16777216 > /proc/sys/net/ipv4/tcp_wmem && cp /proc/sys/net/ipv4/tcp_wmem /proc/sys/net/ipv4/tcp_rmem'
+  } 2> "$work/why" || skip "no virtual cards: $(head -1 "$work/why")"
+  ip netns exec "$space" tc qdisc add dev card root handle 1: tbf rate "${mbit}mbit" burst $((20000 + 30 * mbit)) limit 16m \
+    2> "$work/why" || skip "no tc tbf: $(head -1 "$work/why")"
+  if [[ -n $delay ]]; then
+    ip netns exec "$space" tc qdisc add dev card parent 1:1 netem delay "${delay}ms" limit 100000 2> "$work/why" || skip "no tc netem: $(head -1 "$work/why")"
+  fi
+  echo "10.177.0.$number slots=1" >> "$work/hosts"
+done
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export OMPI_MCA_plm_rsh_agent="$(readlink -f "$0") --agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_num_concurrent=250
+export OMPI_MCA_oob_tcp_if_include=10.177.0.0/16 OMPI_MCA_btl_tcp_if_include=10.177.0.0/16 OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1
+export OMPI_MCA_btl_tcp_sndbuf=0 OMPI_MCA_btl_tcp_rcvbuf=0
+export OMPI_MCA_btl_tcp_eager_limit="${OMPI_MCA_btl_tcp_eager_limit:-4194304}" OMPI_MCA_btl_tcp_max_send_size="${OMPI_MCA_btl_tcp_max_send_size:-4194304}"
+# Waited for in the background: bash hears of signals only between commands.
+ip netns exec "$hub" mpirun -np "$ranks" --hostfile "$work/hosts" --bind-to none "$@" &
+wait $!
