@@ -1,7 +1,6 @@
 """Stagecraft's model families in plain PyTorch, as lists of named layers. Layers and parameters have the names they have in
 models/families.cpp and in checkpoints, so that a stage, or a weight file, here is the same as there."""
 
-import json
 import math
 
 import torch
@@ -92,9 +91,3 @@ def convnet_layers(sample_shape, classes, groups, classifier):
         layers += [(f"classifier{i}.linear", nn.Linear(inputs, width)), (f"classifier{i}.relu", nn.ReLU())]
         inputs = width
     return layers + [("output", nn.Linear(inputs, classes))]
-
-
-def read_json(path):
-    """JSON with // comments on lines of their own, as configs have them."""
-    with open(path, encoding="utf-8") as file:
-        return json.loads("".join(line for line in file if not line.lstrip().startswith("//")))

@@ -1,5 +1,6 @@
 """What the measurements of this folder share: running stagecraft, runs that take turns, tables, medians."""
 
+import itertools
 import json
 import os
 import signal
@@ -10,11 +11,14 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-from pytorch_models import read_json
-
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TURN_TIMEOUT = 600  # seconds without a step
+
+
+def read_json(path):
+    """JSON with // comments on lines of their own, as configs have them."""
+    with open(path, encoding="utf-8") as file:
+        return json.loads("".join(line for line in file if not line.lstrip().startswith("//")))
 
 
 def text(command):
@@ -57,7 +61,8 @@ class Workbench:
         self.binary, self.folder, self.bind = Path(binary), Path(folder), bind
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config = {**read_json(config), **(settings or {})}
-        self.config.pop("pipeline", None)  # the plans have it
+        for key in ("pipeline", "epochs", "validation", "checkpoint"):  # plans have the first, and a bench makes steps alone
+            self.config.pop(key, None)
         self.base = self.folder / "config.json"
         self.base.write_text(json.dumps(self.config))
         self.profile_file = self.folder / "profile.json"
@@ -195,12 +200,13 @@ def spread(values):
 
 
 class Table:
-    """Aligned columns, a row printed as soon as it is known. A header's width is its column's; `<` in front: to the left."""
+    """Aligned columns, a row printed as soon as it is known. `<` in front of a header: to the left. `widths`:
+    of the first columns, where cells outgrow their header."""
 
     def __init__(self, *headers, widths=None):
         self.left = [header.startswith("<") for header in headers]
         names = [header.lstrip("<") for header in headers]
-        self.widths = [max(len(name), wanted) for name, wanted in zip(names, widths or [0] * len(names))]
+        self.widths = [max(len(name), wanted) for name, wanted in itertools.zip_longest(names, widths or [], fillvalue=0)]
         self.row(*names)
         print("-" * (sum(self.widths) + 2 * (len(names) - 1)), flush=True)
 

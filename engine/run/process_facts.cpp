@@ -1,0 +1,58 @@
+#include "engine/run/process_facts.h"
+
+#include "models/counting_allocator.h"
+
+#include <ATen/ops/full.h>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+constexpr std::int64_t kActivationBytes = 4 << 20;
+constexpr int kRounds = 8;
+
+std::int64_t minor_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+/// Asks for two blocks, fills them and frees them: one round of what micro-batches do.
+void use_activations() {
+  const at::Tensor first = at::full({kActivationBytes}, 1, at::kByte);
+  const at::Tensor second = at::full({kActivationBytes}, 1, at::kByte);
+}
+
+std::vector<int> affinity() {
+  std::vector<int> cores;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+}  // namespace
+
+ProcessFacts process_facts() {
+  install_counting_allocator();
+  ProcessFacts facts;
+  facts.launch = detect_launch();
+  facts.cores = cores_here();
+  facts.bound_to = affinity();
+  facts.threads = threads_a_rank(facts.cores, 1, facts.launch.machine_world);
+  facts.crowded = facts.launch.machine_world > facts.cores.machine;
+  facts.block_pages = kActivationBytes / sysconf(_SC_PAGESIZE);
+  use_activations();  // the first time they do fault
+  const std::int64_t before = minor_faults();
+  for (int round = 0; round < kRounds; ++round) use_activations();
+  facts.faults_again = static_cast<double>(minor_faults() - before) / (2 * kRounds);
+  return facts;
+}
+
+}  // namespace stagecraft
