@@ -62,7 +62,8 @@ def main():
         turns = {}
         for schedule in arguments.schedules:
             file, plan = bench.plan(schedule, schedule, cuts=cuts)
-            turns[schedule] = stack.enter_context(Turns(*bench.train(schedule, file, ranks_of(plan)), bench.folder / f"{schedule}.txt"))
+            command, lines = bench.train(schedule, file, ranks_of(plan))
+            turns[schedule] = stack.enter_context(Turns(command, lines, bench.folder / f"{schedule}.txt"))
             turns[schedule].take(1, drop=2)
         before = bounds(bench, arguments.schedules, cuts, arguments.repeats)
         for number in range(arguments.rounds):

@@ -63,6 +63,7 @@ class Workbench:
         self.config = {**read_json(config), **(settings or {})}
         for key in ("pipeline", "epochs", "validation", "checkpoint"):  # plans have the first, and a bench makes steps alone
             self.config.pop(key, None)
+        self.config["train_steps"] = 1
         self.base = self.folder / "config.json"
         self.base.write_text(json.dumps(self.config))
         self.profile_file = self.folder / "profile.json"

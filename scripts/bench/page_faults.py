@@ -38,7 +38,8 @@ def main():
         bench.profile(3, ranks=1, links=False)
         plan, _ = bench.plan("alone", "1f1b", ranks=1, stages=1)
         weights = folder / "weights"
-        run(arguments.binary, "train", bench.base, "--plan", plan, *overrides(run_dir=str(weights), train_steps=1, checkpoint__at_start=True, checkpoint__keep=0))
+        run(arguments.binary, "train", bench.base, "--plan", plan,
+            *overrides(run_dir=str(weights), train_steps=1, checkpoint__at_start=True, checkpoint__keep=0))
 
         def ours(steps, tag):
             return bench.train(f"{tag}{steps}", plan, 1, steps=steps)[0]

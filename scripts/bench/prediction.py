@@ -54,8 +54,8 @@ class Setting:
         file, plan = self.plan()
         # The same cut in every round: that is what runs.
         self.cuts = [stage["first_layer"] for stage in plan["stages"][1:]]
-        key = self.key = f"{schedule}-{'-'.join(map(str, self.cuts))}"
-        self.turns = stack.enter_context(Turns(*bench.train(key, file, ranks_of(plan), validation__every_steps=0), bench.folder / f"{key}.txt"))
+        key = f"{schedule}-{'-'.join(map(str, self.cuts))}"
+        self.turns = stack.enter_context(Turns(*bench.train(key, file, ranks_of(plan)), bench.folder / f"{key}.txt"))
         self.turns.take(1, drop=2)
         self.rounds = []
 
