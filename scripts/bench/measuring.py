@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TURN_TIMEOUT = 600  # seconds without a step
 
+# Ended from outside, a bench still ends the runs that it has stopped.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+
 
 def read_json(path):
     """JSON with // comments on lines of their own, as configs have them."""
@@ -81,6 +84,10 @@ class Workbench:
         return len(json.loads(self.profile_file.read_text())["measurements"][0]["layers"]) - 1
 
     def even_cuts(self, stages):
+        """As a user cuts by hand: equally many blocks a stage, or where there are none layers."""
+        blocks = self.config["model"].get("blocks")
+        if blocks:
+            return [1 + 2 * (blocks * s // stages) for s in range(1, stages)]  # behind the embedding, two layers a block
         return [self.layers() * s // stages for s in range(1, stages)]
 
     def cluster(self, ranks, free):
