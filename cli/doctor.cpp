@@ -67,8 +67,9 @@ std::string rank_text(const Json& json) {
   const int ranks = json["ranks_on_this_machine"].get<int>();
   return fmt::format(
       "{} of {} on this machine, {} core{} {}{}", json["rank"].get<int>(), ranks,
-      bound.size() < json["cores"].get<std::size_t>() ? "bound to" : "free to use", bound.size() == 1 ? "" : "s",
-      fmt::join(bound, ","), json["ranks_outnumber_cores"].get<bool>() ? "; more ranks than cores: waits give way" : "");
+      bound.size() < json["cores"].get<std::size_t>() ? "bound to" : "free to use",
+      bound.size() == 1 ? "" : "s", fmt::join(bound, ","),
+      json["ranks_outnumber_cores"].get<bool>() ? "; more ranks than cores: waits give way" : "");
 }
 
 std::string people(const Json& json) {
@@ -82,10 +83,14 @@ std::string people(const Json& json) {
   line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
   line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
   line("rank", rank_text(json));
-  line("threads", fmt::format("{} a rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
-  line("memory", fmt::format("a freed block of {} pages used again: {:.0f} page faults{}", json["pages_of_a_block"].get<int>(),
-                             json["page_faults_of_a_used_block"].get<double>(),
-                             json["page_faults_of_a_used_block"].get<double>() < 1 ? "" : "; it should be 0 (MALLOC_ variables?)"));
+  line("threads",
+       fmt::format("{} a rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
+  line("memory",
+       fmt::format("a freed block of {} pages used again: {:.0f} page faults{}",
+                   json["pages_of_a_block"].get<int>(), json["page_faults_of_a_used_block"].get<double>(),
+                   json["page_faults_of_a_used_block"].get<double>() < 1
+                       ? ""
+                       : "; it should be 0 (MALLOC_ variables?)"));
   line("MPI", text(json["mpi"]));
   line("transports", "local (ranks are threads), mpi (ranks are processes)");
   const Json& cuda = json["cuda"];

@@ -58,7 +58,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         bench = Workbench(arguments.binary, arguments.config, folder)
         bench.profile(arguments.repeats)
-        cuts = arguments.cuts or [stage["first_layer"] for stage in bench.plan("cut", "1f1b")[1]["stages"][1:]]
+        cuts = arguments.cuts or [stage["first_layer"] for stage in bench.plan("cut", "1f1b", stages=2)[1]["stages"][1:]]
         turns = {}
         for schedule in arguments.schedules:
             file, plan = bench.plan(schedule, schedule, cuts=cuts)

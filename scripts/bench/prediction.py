@@ -60,7 +60,8 @@ class Setting:
         self.rounds = []
 
     def plan(self):
-        return self.bench.plan(f"{self.schedule}-planned", self.schedule, cuts=self.cuts)
+        stages = None if self.cuts else 4 if self.schedule.startswith("interleaved") else 2
+        return self.bench.plan(f"{self.schedule}-planned", self.schedule, cuts=self.cuts, stages=stages)
 
     def round(self, seconds):
         predicted = self.plan()[1]["predicted"]["step_ms"]

@@ -60,7 +60,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Workbench(arguments.binary, arguments.config, folder)
         bench.profile(5)
-        plan, _ = bench.plan("startup", "1f1b")
+        plan, _ = bench.plan("startup", "1f1b", stages=2)
         ranks = launch(2, bind=True)
         with_plan, lines = bench.train("planned", plan, 2, steps=1)
         run_dir = Path(folder) / "unplanned.run"

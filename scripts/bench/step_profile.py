@@ -46,7 +46,7 @@ def kind_of(library, symbol):
 
 def record(bench, schedule, rank, seconds, data):
     """perf's samples of one rank that trains."""
-    file, plan = bench.plan("step", schedule)
+    file, plan = bench.plan("step", schedule, stages=2)
     with Turns(*bench.train("step", file, ranks_of(plan)), bench.folder / "step.txt") as turns:
         before = turns.take(2, drop=3)
         found = [pid for pid in turns.members() if f"OMPI_COMM_WORLD_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()

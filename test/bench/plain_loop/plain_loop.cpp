@@ -1,5 +1,5 @@
-// One rank's training without Stagecraft's engine: torch::nn, autograd and torch::optim, micro-batches one after
-// the other with gradients accumulated. Weights and data are those of a Stagecraft run with
+// One rank's training without Stagecraft's engine: torch::nn, autograd and torch::optim, micro-batches one
+// after the other with gradients accumulated. Weights and data are those of a Stagecraft run with
 // checkpoint.at_start=true.
 //   bench_plain_loop RUN_DIR STEPS OUT.jsonl
 
