@@ -3,31 +3,21 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "engine/device/accelerators.h"
+#include "engine/run/process_facts.h"
 #include "schedules/base/json.h"
 #include "schedules/base/table.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mpi.h>
 #include <torch/version.h>
 
 #include <memory>
-#include <sched.h>
-#include <thread>
 
 namespace stagecraft::cli {
 namespace {
-
-/// The cores this process may run on: fewer than the machine has in a container or under a launcher that
-/// binds.
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                     : static_cast<int>(std::thread::hardware_concurrency());
-}
 
 std::string mpi_library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -39,14 +29,21 @@ std::string mpi_library() {
 
 Json report() {
   const AcceleratorReport found = accelerators();
+  const ProcessFacts process = process_facts();
   Json json;
   json["stagecraft"] = STAGECRAFT_VERSION;
   json["compiler"] = fmt::format("g++ {}", __VERSION__);
   json["libtorch"] = TORCH_VERSION;
   json["cpu_capability"] = at::get_cpu_capability();
-  json["cores"] = std::thread::hardware_concurrency();
-  json["usable_cores"] = usable_cores();
-  json["threads_a_rank_alone"] = at::get_num_threads();
+  json["cores"] = process.cores.machine;
+  json["usable_cores"] = process.cores.usable;
+  json["bound_to"] = process.bound_to;
+  json["rank"] = process.launch.rank;
+  json["ranks_on_this_machine"] = process.launch.machine_world;
+  json["ranks_outnumber_cores"] = process.crowded;
+  json["threads_a_rank"] = process.threads;
+  json["page_faults_of_a_used_block"] = process.faults_again;
+  json["pages_of_a_block"] = process.block_pages;
   json["mpi"] = mpi_library();
   json["transports"] = Json::array({"local", "mpi"});
   Json& cuda = json["cuda"];
@@ -65,6 +62,16 @@ Json report() {
   return json;
 }
 
+std::string rank_text(const Json& json) {
+  const auto bound = json["bound_to"].get<std::vector<int>>();
+  const int ranks = json["ranks_on_this_machine"].get<int>();
+  return fmt::format(
+      "{} of {} on this machine, {} core{} {}{}", json["rank"].get<int>(), ranks,
+      bound.size() < json["cores"].get<std::size_t>() ? "bound to" : "free to use",
+      bound.size() == 1 ? "" : "s", fmt::join(bound, ","),
+      json["ranks_outnumber_cores"].get<bool>() ? "; more ranks than cores: waits give way" : "");
+}
+
 std::string people(const Json& json) {
   std::string out;
   const auto line = [&](const char* name, const std::string& value) {
@@ -75,6 +82,15 @@ std::string people(const Json& json) {
   line("compiler", text(json["compiler"]));
   line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
   line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
+  line("rank", rank_text(json));
+  line("threads",
+       fmt::format("{} a rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
+  line("memory",
+       fmt::format("a freed block of {} pages used again: {:.0f} page faults{}",
+                   json["pages_of_a_block"].get<int>(), json["page_faults_of_a_used_block"].get<double>(),
+                   json["page_faults_of_a_used_block"].get<double>() < 1
+                       ? ""
+                       : "; it should be 0 (MALLOC_ variables?)"));
   line("MPI", text(json["mpi"]));
   line("transports", "local (ranks are threads), mpi (ranks are processes)");
   const Json& cuda = json["cuda"];

@@ -94,10 +94,71 @@ class Idx:
         return self.images[indices], self.labels[indices]
 
 
+def mix_arrays(*numbers):
+    """mix() of arrays, element by element."""
+    def one(x):
+        x = x + numpy.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        return x ^ (x >> numpy.uint64(31))
+
+    with numpy.errstate(over="ignore"):  # 64 bits are what is wanted
+        first, *rest = (numpy.asarray(number).astype(numpy.uint64) for number in numbers)
+        state = one(first)
+        for number in rest:
+            state = one(state ^ number)
+    return state
+
+
+def unit_interval(hashes):
+    return (hashes >> numpy.uint64(11)).astype(numpy.float64) * 2.0 ** -53
+
+
+class Synthetic:
+    """Made-up data; only the training part, classification and tokens. The streams are numbered as in models/data/synthetic.cpp."""
+
+    LABEL, FEATURE, CENTRE, _MAP, TOKEN, SURPRISE, TABLE = range(7)
+
+    def __init__(self, config):
+        if config["task"] not in ("classification", "tokens"):
+            raise SystemExit(f"pytorch_data.py: synthetic {config['task']} is not made here; use classification or tokens")
+        self.task, self.seed = config["task"], config["seed"]
+        self.size, self.shape, self.classes = config["samples"], config["shape"], config["classes"]
+
+    def of_sample(self, stream, indices, k=0):
+        return mix_arrays(self.seed, stream, 0, indices, k)
+
+    def below_classes(self, hashes):
+        return (hashes % numpy.uint64(self.classes)).astype(numpy.int64)
+
+    def batch(self, indices):
+        indices = numpy.array(indices)
+        return self.tokens(indices) if self.task == "tokens" else self.classification(indices)
+
+    def tokens(self, indices):
+        length = self.shape[0]
+        out = numpy.zeros((len(indices), length + 1), dtype=numpy.int64)
+        token = numpy.zeros(len(indices), dtype=numpy.int64)
+        for k in range(length + 1):
+            follows = (unit_interval(self.of_sample(self.SURPRISE, indices, k)) < 0.9) & (k > 0)
+            hashes = numpy.where(follows, mix_arrays(self.seed, self.TABLE, token), self.of_sample(self.TOKEN, indices, k))
+            out[:, k] = token = self.below_classes(hashes)
+        out = torch.from_numpy(out)
+        return out[:, :-1].contiguous(), out[:, 1:].contiguous()
+
+    def classification(self, indices):
+        labels = self.below_classes(self.of_sample(self.LABEL, indices))
+        k = numpy.arange(numpy.prod(self.shape))
+        centres = 2 * unit_interval(mix_arrays(self.seed, self.CENTRE, labels[:, None] * len(k) + k)) - 1
+        noise = 2 * unit_interval(self.of_sample(self.FEATURE, indices[:, None], k)) - 1
+        images = (centres + 1.5 * noise).astype(numpy.float32).reshape(-1, *self.shape)
+        return torch.from_numpy(images), torch.from_numpy(labels)
+
+
 def open_data(config):
-    kinds = {"text": Text, "idx": Idx}
+    kinds = {"text": Text, "idx": Idx, "synthetic": Synthetic}
     if config["type"] not in kinds:
-        raise SystemExit(f"pytorch_reference.py: data of type {config['type']} is not read here; use text or idx")
+        raise SystemExit(f"pytorch_data.py: data of type {config['type']} is not read here; use text, idx or synthetic")
     return kinds[config["type"]](config)
 
 

@@ -5,8 +5,8 @@
     python scripts/pytorch_reference.py RUN_DIR [--steps N] [--tolerance 1e-5] [--json OUT]
 
 Reads RUN_DIR/config.json, the initial weights in RUN_DIR/checkpoints/step-00000000 and the losses in RUN_DIR/metrics.jsonl. Whole
-mini-batches go through autograd and torch.optim at once: no pipeline, no micro-batches, nothing of Stagecraft's code. For mlp and
-gpt without dropout, synchronous schedules. Exit code 1 when a loss differs by more than the tolerance, relative to 1.
+mini-batches go through autograd and torch.optim at once: no pipeline, no micro-batches, nothing of Stagecraft's code. For mlp, gpt
+and convnet without dropout (a convnet in one micro-batch: batch norm is over micro-batches), synchronous schedules. Exit code 1 when a loss differs by more than the tolerance, relative to 1.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from pytorch_data import mini_batches, open_data
-from pytorch_models import gpt_layers, mlp_layers
+from pytorch_models import convnet_layers, gpt_layers, mlp_layers
 from torch import nn
 
 DTYPES = {"F32": torch.float32, "F64": torch.float64}
@@ -43,30 +43,41 @@ def read_safetensors(path):
     return tensors
 
 
-def build_model(config, data, checkpoint):
-    """The model with the checkpoint's weights; every parameter must be in its layer's file, and nothing else."""
+def build_layers(config, data, checkpoint):
+    """(name, layer) with the checkpoint's weights; every parameter must be in its layer's file, and nothing else."""
     model = config["model"]
     if model.get("dropout", 0) or model.get("attention_dropout", 0):
         refuse("the model has dropout, whose masks are Stagecraft's own")
     if model["family"] == "mlp":
         layers = mlp_layers(data.shape, data.classes, model["hidden"])
+    elif model["family"] == "convnet":
+        layers = convnet_layers(data.shape, data.classes, model["groups"], model["classifier"])
     elif model["family"] == "gpt":
         layers = gpt_layers(data.classes, data.shape[0], model["blocks"], model["width"], model["heads"],
                             model["feed_forward"])
     else:
-        refuse(f"family {model['family']} is not built here; use mlp or gpt")
+        refuse(f"family {model['family']} is not built here; use mlp, gpt or convnet")
     for name, layer in layers:
         if not list(layer.parameters()):
             continue
         tensors = read_safetensors(checkpoint / f"{name}.safetensors")
         weights = {key.removeprefix("parameter/"): t for key, t in tensors.items() if key.startswith("parameter/")}
-        layer.to(next(iter(weights.values())).dtype).load_state_dict(weights, strict=True)
-    return nn.Sequential(*(layer for _, layer in layers))
+        layer.to(next(iter(weights.values())).dtype).load_state_dict({**dict(layer.named_buffers()), **weights}, strict=True)
+    return layers
 
 
-def build_optimizer(config, model):
+def build_model(config, data, checkpoint):
+    return nn.Sequential(*(layer for _, layer in build_layers(config, data, checkpoint)))
+
+
+def cross_entropy(logits, targets, reduction="mean"):
+    """Of samples or of their tokens: whatever the logits have before the classes."""
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction=reduction)
+
+
+def build_optimizer(config, model, **options):
     kinds = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
-    return kinds[config["optimizer"]["type"]](model.parameters(), **config["optimizer"]["params"])
+    return kinds[config["optimizer"]["type"]](model.parameters(), **config["optimizer"]["params"], **options)
 
 
 def learning_rate(config, step, total):
@@ -100,7 +111,7 @@ def reference_losses(config, checkpoint, steps, total_steps):
             group["lr"] = learning_rate(config, step, total_steps)
         optimizer.zero_grad()
         logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
-        loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction=config["loss"]["reduction"])
+        loss = cross_entropy(logits, targets, config["loss"]["reduction"])
         loss.backward()
         if config["gradient_clipping"]:
             nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])

@@ -1,99 +1,160 @@
 #!/usr/bin/env python3
-"""One GPT step over 2 ranks: Stagecraft beside torch.distributed.pipelining (gloo), same shapes, on this machine, in turns.
+"""Step times of Stagecraft beside PyTorch's, from the same weights on the same data, in turns on this machine.
 
-    ~/.cache/stagecraft/venv-torch-2.11.0/bin/python scripts/bench/compare_pipelining.py [--rounds 5] [--bind] [--json OUT]
+    PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
+    $PYTHON scripts/bench/compare_pipelining.py [--rows ROW ...] [--pairs 9] [--precision bf16] [--json OUT]
+    $PYTHON scripts/bench/compare_pipelining.py --config configs/bench_vgg.json --rows planned best
 
-Each round runs theirs and then ours (the next round ours and then theirs) on configs/bench_gpt.json, for every schedule asked
-for. A run's figure is the median step time without its first third; a round's ratio is ours over theirs, so what slows the
-machine for a while slows both. Printed: the median over rounds, and the smallest and largest ratio. Below 1 Stagecraft is faster.
-Runs need idle cores: the load average is printed, and above 0.5 it warns.
+Rows, ours against theirs (torch.distributed.pipelining over gloo, 2 ranks):
+  fill_drain, 1f1b, interleaved_1f1b, interleaved_zb, zb_v   the same schedule and cut: equally many blocks a stage, in a convnet layers
+  zb_h1        a schedule they have no peer of, against their fastest
+  planned      our 1f1b with the planner's cut, theirs with that even cut, as a user would make it by hand
+  best         what `plan --schedule all` takes from a fresh profile, against their fastest
+  pipedream, 2bw             asynchronous, against their fastest
+  plain        one rank alone, against a loop over micro-batches on one core
+  libtorch     the same, against such a loop in C++ (cmake --build build --target bench_plain_loop)
+  ddp          two replicas of the whole model, against DistributedDataParallel
+  ddp3         two replicas of a first stage and one of a second, against DistributedDataParallel on 3 processes
+Both sides of a row are started once and then take turns of a few steps, A B B A, the other stopped (SIGSTOP): a turn's figure is the
+median of its steps but the first. Printed: medians over the pairs, the median ratio ours/theirs (below 1 Stagecraft is
+faster), its interquartile range, smallest and largest, and the largest difference of the losses of the first steps; beyond 1e-5 in
+fp32 on a synchronous row the row is marked and the exit code 1. Each rank is bound to a core of its own on both sides unless
+--no-bind, except where ranks outnumber cores. Needs idle cores.
 """
 
 import argparse
 import json
-import os
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SCHEDULES = {"1f1b": "1f1b", "gpipe": "fill_drain"}  # theirs: ours
+from measuring import ROOT, Table, Turns, Workbench, describe_machine, overrides, ranks_of, run, spread, taking_turns
+
+# Row: our schedule and theirs; "best" is found out. Options are plan's.
+SAME = {"fill_drain": "gpipe", "1f1b": "1f1b", "interleaved_1f1b": "interleaved", "interleaved_zb": "interleaved_zb", "zb_v": "zbv"}
+ROWS = [*SAME, "zb_h1", "planned", "best", "pipedream", "2bw", "plain", "libtorch", "ddp", "ddp3"]
+ASYNCHRONOUS = ("pipedream", "2bw")
+THEIRS = list(SAME.values())
+STAGES_A_RANK = {"interleaved_1f1b": 2, "interleaved_zb": 2, "zb_v": 2, "interleaved": 2, "zbv": 2}
+TOLERANCE = 1e-5
+LOSSES_COMPARED = 3
 
 
-def environment():
-    return {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+class Comparison:
+    def __init__(self, arguments, folder):
+        self.arguments, self.folder = arguments, Path(folder)
+        settings = {"bf16": {"enabled": True}} if arguments.precision == "bf16" else {}
+        self.bench = Workbench(arguments.binary, arguments.config, folder, arguments.bind, settings)
+        self.weights = self.folder / "weights"
+        self.fastest = None
 
+    def prepare(self):
+        self.bench.profile(self.arguments.repeats)
+        file, _ = self.bench.plan("weights", "1f1b", ranks=1, stages=1)
+        # Weights are fp32 in a checkpoint, and the config theirs is read from is plain.
+        run(self.arguments.binary, "train", self.bench.base, "--plan", file, *overrides(
+            run_dir=str(self.weights), train_steps=1, steps_per_print=0, log__timeline_steps=0, checkpoint__at_start=True, checkpoint__keep=0))
 
-def run(command):
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nfailed with {done.returncode}:\n{done.stdout}{done.stderr}")
+    def ours(self, row):
+        stages_a_rank = STAGES_A_RANK.get(row, 1)
+        cuts = self.bench.even_cuts(2 * stages_a_rank) if row in SAME else None
+        schedule = {"planned": "1f1b", "best": "all"}.get(row, row)
+        options = {"cuts": cuts}
+        if row in ("plain", "libtorch"):
+            schedule, options = "1f1b", {"ranks": 1, "stages": 1}
+        if row == "ddp":
+            schedule, options = "1f1b", {"stages": 1, "widths": [2]}
+        if row == "ddp3":
+            schedule, options = "1f1b", {"ranks": 3, "stages": 2, "widths": [2, 1]}
+        file, plan = self.bench.plan(row, schedule, **options)
+        what = f"{plan['schedule']['name']}, cut at {','.join(str(s['first_layer']) for s in plan['stages'][1:]) or 'nothing'}"
+        return what, self.bench.train(row, file, ranks_of(plan))
 
+    def theirs(self, schedule, precision):
+        lines = self.folder / f"{schedule}.{precision}.jsonl"
+        if schedule == "libtorch":
+            command = [*(["taskset", "-c", "0"] if self.arguments.bind else []), str(self.arguments.binary.parent / "bench_plain_loop"),
+                       str(self.weights), "1000000", str(lines)]
+            return schedule, (command, lines)
+        cuts = self.bench.even_cuts(2 * STAGES_A_RANK.get(schedule, 1)) if schedule in THEIRS else []
+        ranks = {"plain": 1, "ddp3": 3}.get(schedule, 2)
+        name = "ddp" if schedule == "ddp3" else schedule
+        command = [sys.executable, "scripts/bench/pipelining.py", str(self.weights), "--schedule", name, "--ranks", str(ranks),
+                   "--precision", precision, "--steps", "1000000", "--out", str(lines)]
+        command += ["--cuts", ",".join(map(str, cuts))] if cuts else []
+        command += ["--bind"] if self.arguments.bind and schedule != "ddp3" else []
+        what = f"{schedule}, cut at {','.join(map(str, cuts))}" if cuts else schedule
+        return what, (command, lines)
 
-def steady_median(step_ms):
-    return statistics.median(step_ms[len(step_ms) // 3:])
+    def start(self, side):
+        command, lines = side
+        return Turns(command, lines, self.folder / "log.txt" if "scripts/bench/pipelining.py" in command else self.folder / "ours.txt")
 
+    def find_fastest(self, precision):
+        """Their schedule with the least median of a few steps, the candidates one after the other."""
+        if self.fastest is None:
+            times = {}
+            for schedule in self.arguments.theirs:
+                with self.start(self.theirs(schedule, precision)[1]) as side:
+                    times[schedule] = statistics.median(side.take(2 * self.arguments.steps, drop=2))
+            self.fastest = min(times, key=times.get)
+            print("their fastest: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in sorted(times.items(), key=lambda item: item[1])), flush=True)
+        return self.fastest
 
-def theirs(schedule, arguments, folder):
-    out = folder / "theirs.json"
-    run([sys.executable, "scripts/bench/pipelining.py", arguments.config, "--schedule", schedule, "--steps",
-         str(arguments.steps), "--json", str(out), *(["--bind"] if arguments.bind else [])])
-    return steady_median(json.loads(out.read_text())["step_ms"])
-
-
-def ours(schedule, arguments, folder):
-    run_dir = folder / "ours"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    overrides = [f"run_dir={run_dir}", f"train_steps={arguments.steps}", "log.timeline_steps=0"]
-    if schedule == "plain":
-        launcher = []
-        overrides += ["pipeline.stages=1", "pipeline.cuts=[]"]
-    else:
-        launcher = ["mpirun", "-np", "2", "--bind-to", "core" if arguments.bind else "none"]
-        overrides += [f"pipeline.schedule={SCHEDULES[schedule]}"]
-    flags = [word for override in overrides for word in ("--set", override)]
-    run([*launcher, str(arguments.binary), "train", arguments.config, *flags])
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return steady_median([line["ms"] for line in lines if not line.get("validation", False)][1:])
+    def measure(self, row, precision):
+        peer = SAME.get(row, {"planned": "1f1b"}.get(row, row))
+        if row in ("best", "zb_h1", *ASYNCHRONOUS):
+            peer = self.find_fastest(precision)
+        (our_name, our_side), (their_name, their_side) = self.ours(row), self.theirs(peer, precision)
+        with self.start(our_side) as ours, self.start(their_side) as theirs:
+            ours_ms, theirs_ms = taking_turns([ours, theirs], self.arguments.pairs, self.arguments.steps)
+            losses = [[record["loss"] for record in side.records()[:LOSSES_COMPARED]] for side in (ours, theirs)]
+        differences = [abs(a - b) / max(1, abs(b)) for a, b in zip(*losses)]
+        # What an asynchronous run's second step reads is older, on purpose.
+        checked = precision == "fp32" and self.arguments.precision == "fp32"
+        worst = max(differences[:1] if row in ASYNCHRONOUS else differences)
+        return {"row": row, "precision": precision, "ours": our_name, "theirs": their_name, "ours_ms": ours_ms, "theirs_ms": theirs_ms,
+                "loss_difference": worst, "same_loss": not checked or worst <= TOLERANCE}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--schedules", nargs="+", default=["1f1b", "gpipe", "plain"], choices=["1f1b", "gpipe", "plain"])
-    parser.add_argument("--config", default="configs/bench_gpt.json")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
+    parser.add_argument("--config", default=ROOT / "configs/bench_gpt.json", type=Path)
+    parser.add_argument("--pairs", type=int, default=9, help="of turns, behind each ratio")
+    parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: against their autocast and their bf16 weights")
+    parser.add_argument("--theirs", nargs="+", choices=THEIRS, default=THEIRS, help="the schedules that their fastest is found among")
+    parser.add_argument("--repeats", type=int, default=30, help="of the profile that plans are made from")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
-    parser.add_argument("--bind", action="store_true", help="each rank on a core of its own, theirs and ours "
-                        "(default: the scheduler places both)")
-    parser.add_argument("--json", type=Path, help="write every run's figure there")
+    parser.add_argument("--no-bind", dest="bind", action="store_false", help="leave it to the scheduler where ranks run")
+    parser.add_argument("--json", type=Path, help="write every pair's figures there")
     arguments = parser.parse_args()
-    arguments.config = str(Path(arguments.config).resolve())
-    load = os.getloadavg()[0]
-    print(f"{os.cpu_count()} cores, load average {load:.2f}; {arguments.rounds} rounds of {arguments.steps} steps")
-    if load > 0.5:
-        print("WARNING: something else is running; the ratio is fairer than the times, but neither is worth much")
-    results = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        print(f"{'schedule':<10}{'theirs ms':>11}{'ours ms':>10}{'ratio':>8}{'smallest':>10}{'largest':>9}")
-        for schedule in arguments.schedules:
-            pairs = []
-            for round_number in range(arguments.rounds):
-                sides = [theirs, ours] if round_number % 2 == 0 else [ours, theirs]
-                figures = {side.__name__: side(schedule, arguments, folder) for side in sides}
-                pairs.append((figures["theirs"], figures["ours"]))
-            ratios = [b / a for a, b in pairs]
-            print(f"{schedule:<10}{statistics.median(a for a, _ in pairs):>11.1f}"
-                  f"{statistics.median(b for _, b in pairs):>10.1f}{statistics.median(ratios):>8.3f}"
-                  f"{min(ratios):>10.3f}{max(ratios):>9.3f}", flush=True)
-            results[schedule] = [{"theirs_ms": a, "ours_ms": b} for a, b in pairs]
+    machine = describe_machine()
+    precisions = ["fp32"] if arguments.precision == "fp32" else ["autocast", "bf16"]
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = Comparison(arguments, folder)
+        comparison.prepare()
+        print(f"{arguments.config.name}, {arguments.precision}; {arguments.pairs} pairs of turns of {arguments.steps} steps, "
+              f"{'bound' if arguments.bind else 'not bound'} to cores")
+        for precision in precisions:
+            comparison.fastest = None
+            if any(row in ("best", "zb_h1", *ASYNCHRONOUS) for row in arguments.rows):
+                comparison.find_fastest(precision)
+            table = Table("<ours", "<theirs", "ours ms", "theirs ms", "ratio", "iqr", "least", "most", "losses differ", widths=[36, 30])
+            for row in arguments.rows:
+                result = comparison.measure(row, precision)
+                ratios = [ours / theirs for ours, theirs in zip(result["ours_ms"], result["theirs_ms"])]
+                name = f"{row}: {result['ours']}" if not result["ours"].startswith(row) else result["ours"]
+                table.row(name, result["theirs"] + (f", {precision}" if precision != "fp32" else ""), f"{statistics.median(result['ours_ms']):.1f}",
+                          f"{statistics.median(result['theirs_ms']):.1f}", f"{statistics.median(ratios):.3f}", f"{100 * spread(ratios):.1f} %",
+                          f"{min(ratios):.3f}", f"{max(ratios):.3f}", f"{result['loss_difference']:.0e}" + ("" if result["same_loss"] else " TOO MUCH"))
+                results.append(result)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"config": arguments.config, "load_average": load, "rounds": results},
-                                             indent=2) + "\n")
+        arguments.json.write_text(json.dumps({"config": str(arguments.config), "machine": machine, "rows": results}, indent=2) + "\n")
+    sys.exit(0 if all(result["same_loss"] for result in results) else 1)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""A GPT of a Stagecraft config trained by torch.distributed.pipelining over gloo, to compare step times with.
+"""Trains the model of a Stagecraft run in PyTorch, from the same weights on the same data, to compare step times with.
 
-    python scripts/bench/pipelining.py configs/bench_gpt.json [--schedule 1f1b|gpipe|plain] [--steps 30] [--json OUT]
+    build/stagecraft train CONFIG --set checkpoint.at_start=true --set train_steps=1 --set run_dir=RUN_DIR
+    python scripts/bench/pipelining.py RUN_DIR --schedule 1f1b --cuts 9 [--steps 30] [--out STEPS.jsonl]
 
-One process a stage on this machine, one thread each; the cut is the config's `pipeline.cuts`. `plain` is one process without a
-pipeline: the same micro-batches one after the other. A step's time is the time between the ends of consecutive steps on rank 0.
+Schedules: gpipe, 1f1b, interleaved, interleaved_zb and zbv are torch.distributed.pipelining's over gloo, with equally many stages a
+rank; ddp is DistributedDataParallel with one reduction a step; plain is one process: micro-batches one after the other, gradients
+accumulated. One process a rank, one thread each, fused optimizers. A step's time is that between the ends of two steps on the
+rank with the last stage, which also writes the loss.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -20,120 +24,139 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
-import torch.nn.functional as F
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed import pipelining
+from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from pytorch_models import gpt_layers, read_json
+from pytorch_data import mini_batches, open_data
+from pytorch_reference import build_layers, build_optimizer, cross_entropy
+
+SINGLE = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
+LOOPED = {"interleaved": pipelining.ScheduleInterleaved1F1B, "interleaved_zb": pipelining.ScheduleInterleavedZeroBubble}
+V_SHAPED = {"zbv": ScheduleZBVZeroBubble}
+PIPELINES = SINGLE | LOOPED | V_SHAPED
+PRECISIONS = ["fp32", "autocast", "bf16"]
 
 
-def make_stage(config, stage, stages):
-    """The modules of one stage; every rank draws the whole model, so that all agree on it."""
-    torch.manual_seed(config["seed"])
-    model, data = config["model"], config["data"]
-    layers = gpt_layers(data["classes"], data["shape"][0], model["blocks"], model["width"], model["heads"])
-    bounds = [0, *(config["pipeline"]["cuts"] if stages > 1 else []), len(layers)]
-    assert len(bounds) == stages + 1, f"pipeline.cuts makes {len(bounds) - 1} stages of {stages}"
-    return nn.Sequential(*(module for _, module in layers[bounds[stage]:bounds[stage + 1]]))
+class Precise(nn.Module):
+    """Layers in a precision: bf16 has bf16 weights too, autocast casts an operation."""
+
+    def __init__(self, layers, precision):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.autocast = precision == "autocast"
+        if precision == "bf16":
+            self.to(torch.bfloat16)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext():
+            return self.layers(x)
 
 
-def make_optimizer(config, module):
-    assert config["optimizer"]["type"] == "AdamW"
-    given = config["optimizer"].get("params", {})
-    return torch.optim.AdamW(module.parameters(), lr=given.get("lr", 1e-3), betas=given.get("betas", [0.9, 0.999]),
-                             weight_decay=given.get("weight_decay", 0.01), fused=True)
+def loss_of(logits, targets):
+    return cross_entropy(logits.float(), targets)
 
 
-def token_loss(logits, targets):
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+class Accumulating:
+    """Micro-batches one after the other: all of them, or under DDP every world-th."""
+
+    def __init__(self, layers, arguments, micro_batches, rank, world):
+        self.local = Precise(layers, arguments.precision)
+        self.modules, self.losses_here = [self.local], True
+        self.model = nn.parallel.DistributedDataParallel(self.local, gradient_as_bucket_view=True) if world > 1 else self.local
+        self.micro_batches, self.rank, self.world = micro_batches, rank, world
+
+    def step(self, inputs, targets):
+        mine = list(zip(inputs.chunk(self.micro_batches), targets.chunk(self.micro_batches)))[self.rank::self.world]
+        total = torch.zeros(())
+        for i, (x, y) in enumerate(mine):
+            quiet = self.world > 1 and i + 1 < len(mine)
+            with self.model.no_sync() if quiet else contextlib.nullcontext():
+                loss = loss_of(self.model(x), y) / self.micro_batches
+                (loss * self.world).backward()  # DDP takes the mean over ranks
+            total += loss.detach()
+        if self.world > 1:
+            dist.all_reduce(total)
+        return total
 
 
-def batches(config):
-    """Endless (inputs, targets): nine tokens of ten follow from the one before, as in Stagecraft's synthetic tokens."""
-    generator = torch.Generator().manual_seed(1)
-    vocabulary, length, size = config["data"]["classes"], config["data"]["shape"][0], config["train_batch_size"]
-    table = torch.randint(vocabulary, (vocabulary,), generator=generator)
-    while True:
-        tokens = torch.randint(vocabulary, (size, length + 1), generator=generator)
-        for t in range(1, length + 1):
-            follows = torch.rand(size, generator=generator) < 0.9
-            tokens[:, t] = torch.where(follows, table[tokens[:, t - 1]], tokens[:, t])
-        yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+class Pipelined:
+    def __init__(self, layers, arguments, micro_batches, rank, world):
+        name, bounds = arguments.schedule, [0, *arguments.cuts, len(layers)]
+        stages = len(bounds) - 1
+        if stages % world or (name in SINGLE and stages != world) or (name in V_SHAPED and stages != 2 * world):
+            sys.exit(f"pipelining.py: {stages} stages for {name} over {world} ranks")
+        mine = [rank, 2 * world - 1 - rank] if name in V_SHAPED else list(range(rank, stages, world))
+        self.modules = [Precise(layers[bounds[s]:bounds[s + 1]], arguments.precision) for s in mine]
+        parts = [pipelining.PipelineStage(module, s, stages, torch.device("cpu")) for s, module in zip(mine, self.modules)]
+        if name in V_SHAPED:
+            for part in parts:  # it would warm up a connection to the rank itself, which gloo has not; nothing else needs it
+                part._get_init_p2p_neighbors_ops = list
+        self.schedule = PIPELINES[name](parts[0] if name in SINGLE else parts, micro_batches, loss_fn=loss_of)
+        self.first, self.losses_here = 0 in mine, stages - 1 in mine
+
+    def step(self, inputs, targets):
+        losses = []
+        ends = {"target": targets, "losses": losses} if self.losses_here else {}
+        self.schedule.step(*([inputs] if self.first else []), **ends, return_outputs=False)
+        return torch.stack(losses).mean() if losses else None
 
 
-def train(rank, stages, arguments, config, port):
+def train(rank, world, arguments, port):
     torch.set_num_threads(1)
     if arguments.bind:
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
-    if stages > 1:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=stages)
-    module = make_stage(config, rank, stages)
-    optimizer = make_optimizer(config, module)
-    micro_batches = config["train_batch_size"] // config["train_micro_batch_size_per_gpu"]
-    last = rank == stages - 1
-    if stages > 1:
-        kind = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[arguments.schedule]
-        schedule = kind(PipelineStage(module, rank, stages, torch.device("cpu")), micro_batches, loss_fn=token_loss)
-
-    def step(inputs, targets):
-        optimizer.zero_grad()
-        losses = []
-        if stages == 1:
-            for x, y in zip(inputs.chunk(micro_batches), targets.chunk(micro_batches)):
-                loss = token_loss(module(x), y)
-                (loss / micro_batches).backward()
-                losses.append(loss.detach())
-        elif rank == 0:
-            schedule.step(inputs)
-        elif last:
-            schedule.step(target=targets, losses=losses)
-        else:
-            schedule.step()
-        optimizer.step()
-        return sum(loss.item() for loss in losses) / micro_batches if losses else None
-
-    data = batches(config)
-    prepared = [next(data) for _ in range(min(arguments.steps, 50))]  # reading data is not what is compared
-    ends, losses = [], []
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    if world > 1:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    config = json.loads((arguments.run_dir / "config.json").read_text())
+    data = open_data(config["data"])
+    layers = [layer for _, layer in build_layers(config, data, arguments.run_dir / "checkpoints/step-00000000")]
+    micro_batches = -(-config["train_batch_size"] // config["train_micro_batch_size_per_gpu"])
+    kind = Pipelined if arguments.schedule in PIPELINES else Accumulating
+    trainer = kind(layers, arguments, micro_batches, rank, world)
+    optimizer = build_optimizer(config, nn.ModuleList(trainer.modules), fused=True)
+    batches = mini_batches(data, config)
+    prepared = [next(batches) for _ in range(min(arguments.steps, arguments.batches))]  # reading data is not what is compared
+    if arguments.precision == "bf16":
+        prepared = [(x.bfloat16() if x.is_floating_point() else x, y) for x, y in prepared]
+    speaks = trainer.losses_here and (kind is Pipelined or rank == 0)
+    out = open(arguments.out, "w", encoding="utf-8", buffering=1) if speaks and arguments.out else None
+    before = time.perf_counter()
     for i in range(arguments.steps):
-        losses.append(step(*prepared[i % len(prepared)]))
-        ends.append(time.perf_counter())
-    if stages > 1:
-        # Rank 0 has the clock, the last one the losses.
-        gathered = [None] * stages
-        dist.all_gather_object(gathered, losses)
-        losses = gathered[-1]
+        optimizer.zero_grad()
+        loss = trainer.step(*prepared[i % len(prepared)])
+        optimizer.step()
+        if not speaks:
+            continue
+        now = time.perf_counter()
+        line = json.dumps({"step": i + 1, "loss": loss.item(), "ms": 1e3 * (now - before)})
+        before = now
+        print(line, file=out or sys.stdout, flush=True)
+    if world > 1:
         dist.destroy_process_group()
-    if rank == 0:
-        ms = [1e3 * (b - a) for a, b in zip(ends, ends[1:])]
-        result = {"schedule": arguments.schedule, "stages": stages, "torch": torch.__version__,
-                  "step_ms": ms, "loss": losses}
-        if arguments.json:
-            with open(arguments.json, "w", encoding="utf-8") as file:
-                json.dump(result, file)
-        steady = sorted(ms[len(ms) // 3:])
-        print(f"{arguments.schedule}: {steady[len(steady) // 2]:.1f} ms a step (median of the last {len(steady)}), "
-              f"loss {losses[0]:.4f} -> {losses[-1]:.4f}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("config")
-    parser.add_argument("--schedule", choices=["1f1b", "gpipe", "plain"], default="1f1b")
+    parser.add_argument("run_dir", type=Path, help="of a Stagecraft run with checkpoint.at_start")
+    parser.add_argument("--schedule", choices=[*PIPELINES, "ddp", "plain"], default="1f1b")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--cuts", type=lambda t: [int(n) for n in t.split(",")], default=[], help="first layers of stages 1, 2, ...")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batches", type=int, default=40, help="different mini-batches, made before the first step")
     parser.add_argument("--bind", action="store_true", help="rank i runs on core i alone")
-    parser.add_argument("--json", help="write step times and losses there")
+    parser.add_argument("--out", type=Path, help="a line a step goes there instead of the standard output")
     arguments = parser.parse_args()
-    config = read_json(arguments.config)
     if arguments.schedule == "plain":
-        train(0, 1, arguments, config, None)
+        train(0, 1, arguments, None)
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    stages = len(config["pipeline"]["cuts"]) + 1
-    processes.spawn(train, args=(stages, arguments, config, port), nprocs=stages)
+    processes.spawn(train, args=(arguments.ranks, arguments, port), nprocs=arguments.ranks)
 
 
 if __name__ == "__main__":
