@@ -50,7 +50,7 @@ def record(bench, schedule, rank, seconds, data):
     with Turns(*bench.train("step", file, ranks_of(plan)), bench.folder / "step.txt") as turns:
         before = turns.take(2, drop=3)
         found = [pid for pid in turns.members() if f"OMPI_COMM_WORLD_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text()
-                 and Path(f"/proc/{pid}/comm").read_text().startswith("stagecraft")]
+                 and Path(f"/proc/{pid}/comm").read_text().strip() == bench.binary.name[:15]]
         turns.signal(18)  # SIGCONT
         run("perf", "record", "-q", "-F", "499", "-p", ",".join(map(str, found)), "-o", data, "--", "sleep", seconds)
     return before
