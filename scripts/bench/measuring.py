@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -113,6 +114,7 @@ class Workbench:
     def train(self, name, plan, ranks, steps=1_000_000, **settings):
         """(command, metrics file) of a run with nothing but steps in it."""
         run_dir = self.folder / f"{name}.run"
+        shutil.rmtree(run_dir, ignore_errors=True)  # of another peer's turns
         quiet = overrides(run_dir=str(run_dir), train_steps=steps, steps_per_print=0, log__timeline_steps=0, **settings)
         return [*launch(ranks, self.bind), str(self.binary), "train", str(self.base), "--plan", str(plan), *quiet], run_dir / "metrics.jsonl"
 
