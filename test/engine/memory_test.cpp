@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -44,6 +45,8 @@ Setting roomy(const PipelineCase& pipeline) {
       data.shape = {32};
       model = {GptConfig{.blocks = 4, .width = 32, .heads = 2, .dropout = 0.1}};
       break;
+    case ModelKind::straggler:
+      throw std::logic_error("a model of delays has next to no memory");
   }
   setting.data = open_dataset({.source = data}, {"test", "/data"});
   setting.model = build_model(model, setting.data->sample(), setting.model.precision, {"test", "/model"});
