@@ -139,7 +139,8 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     measurement.micro_batch = size;
     measurement.input = Bytes{boundaries(model, size).front().bytes()};
     const Bytes read{static_cast<std::int64_t>(data[0].inputs.nbytes())};
-    if (model.boundary_of(data[0].inputs).scalar_type() != data[0].inputs.scalar_type()) measurement.read = read;
+    if (model.boundary_of(data[0].inputs).scalar_type() != data[0].inputs.scalar_type())
+      measurement.read = read;
     measurement.targets = Bytes{static_cast<std::int64_t>(data[0].targets.nbytes())};
     (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(chain, data[0]);

@@ -50,8 +50,9 @@ struct StageCosts {
   Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
   Bytes buffers;         ///< running statistics and the like, one copy
   Bytes optimizer_state;
-  Bytes input;    ///< boundary received from the previous stage (stage 0: the loaded data)
-  Bytes read{};   ///< stage 0: of the data as it is read, where it is then made into another type; one at a time
+  Bytes input;  ///< boundary received from the previous stage (stage 0: the loaded data)
+  Bytes
+      read{};  ///< stage 0: of the data as it is read, where it is then made into another type; one at a time
   Bytes output;   ///< boundary sent to the next stage (last stage: 0)
   Bytes targets;  ///< last stage: what is loaded for the loss
   Bytes
@@ -92,7 +93,8 @@ void describe(V& v, StageCosts& c) {
   v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
   v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
   v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));
-  v.optional("read_bytes", c.read, "stage 0: of the data as it is read, where it is then made into another type",
+  v.optional("read_bytes", c.read,
+             "stage 0: of the data as it is read, where it is then made into another type",
              json::at_least(0));
   v.optional("output_bytes", c.output, "boundary sent to the next stage", json::at_least(0));
   v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss", json::at_least(0));

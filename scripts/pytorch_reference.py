@@ -133,6 +133,8 @@ def main():
                    "checkpoints (checkpoint.keep=0)")
     torch.set_num_threads(1)
     config = json.loads((arguments.run_dir / "config.json").read_text())
+    if any(config.get(key, {}).get("enabled", False) for key in ("bf16", "fp16")):
+        refuse(f"{arguments.run_dir} is of a run in mixed precision, whose losses PyTorch would round otherwise; train it in float32")
     lines = [json.loads(line) for line in (arguments.run_dir / "metrics.jsonl").read_text().splitlines()]
     trained = [line for line in lines if not line.get("validation", False)]
     steps = min(arguments.steps or len(trained), len(trained))

@@ -35,8 +35,8 @@
 //
 // "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
 // data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
-// once, as under way until it is sent. The last stage's output is not a boundary. A micro-batch shorter than
-// the others counts as a full one.
+// once, as under way until it is sent; a recomputed one is another. The last stage's output is not a
+// boundary. A micro-batch shorter than the others counts as a full one.
 
 #include "schedules/base/table.h"
 #include "schedules/checker/proofs.h"
@@ -165,8 +165,9 @@ class RankMemory {
       alive(transfers, c.output, made.at, gone);
     }
     if (!c.output_kept || !subject_.train()) return;
-    const std::int32_t again = work.recompute.found() ? work.recompute.at : made.at;
-    alive(kept, c.output, std::max(again, gone), work.input_part.at);
+    // A recompute makes another one, whether the first has gone or not.
+    const std::int32_t begin = work.recompute.found() ? work.recompute.at : std::max(made.at, gone);
+    alive(kept, c.output, begin, work.input_part.at);
   }
 
   void add_input_gradient(StageId stage, MicroBatch mb, const Work& work) {

@@ -1,5 +1,6 @@
 #include "schedules/synthesis/memory.h"
 
+#include "schedules/reductions.h"
 #include "schedules/segments.h"
 
 #include <algorithm>
@@ -15,9 +16,10 @@ class RankMemory {
   RankMemory(const Problem& problem, Rank rank, int extra_slots)
       : problem_(problem), rank_(rank), extra_slots_(extra_slots) {
     desks_.resize(problem.seats_of(rank).size());
-    for (Desk& desk : desks_) {
-      desk.input_done.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
-      desk.finished.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+    for (std::size_t i = 0; i < desks_.size(); ++i) {
+      desks_[i].input_done.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+      desks_[i].finished.resize(static_cast<std::size_t>(problem.micro_batches()), 0);
+      desks_[i].weights_left = problem.seats()[problem.seats_of(rank)[i]].count;
     }
   }
 
@@ -50,6 +52,7 @@ class RankMemory {
     Channel activations, gradients;
     std::vector<int> sent_activations, sent_gradients;  // micro-batches under way, oldest first
     std::vector<char> input_done, finished;             // per micro-batch: its input, its weight part
+    int weights_left = 0;
   };
 
   [[nodiscard]] int slots_of(const Channel& channel) const {
@@ -89,24 +92,20 @@ class RankMemory {
   }
 
   /// Right before the input part.
-  void recompute(const Compute& c, const Desk& at) {
+  void recompute(const Compute& c) {
     const StageCosts& costs = problem_.costs(c.stage);
     look(costs.forward_peak);
     add(costs.kept_for_input);
-    if (costs.output_kept && c.stage < problem_.last_stage()) {
-      const auto& sent = at.sent_activations;
-      const bool under_way = std::find(sent.begin(), sent.end(), c.micro_batch.value) != sent.end();
-      const StageId next{c.stage.value + 1};
-      const bool read = here(next.value, c.micro_batch) && !desk(next).finished[c.micro_batch.index()];
-      if (!under_way && !read) add(costs.output);
-    }
+    if (costs.output_kept && c.stage < problem_.last_stage()) add(costs.output);
     look();
   }
 
   void backward(const Compute& c) {
     const StageCosts& costs = problem_.costs(c.stage);
     Desk& at = desk(c.stage);
-    if (is_input_part(c.op) && problem_.recomputed(c.stage, c.micro_batch)) recompute(c, at);
+    const bool again = problem_.recomputed(c.stage, c.micro_batch);
+    if (is_input_part(c.op) && again) recompute(c);
+    if (is_weight_part(c.op) && --at.weights_left == 0) add(sum_staging(problem_, c.stage));
     const bool last = c.stage == problem_.last_stage();
     const bool from_here = !last && here(c.stage.value + 1, c.micro_batch);
     if (is_input_part(c.op)) {
@@ -115,7 +114,7 @@ class RankMemory {
           std::find(at.sent_activations.begin(), at.sent_activations.end(), c.micro_batch.value);
       if (under_way != at.sent_activations.end()) {
         at.sent_activations.erase(under_way);
-        if (!costs.output_kept) drop(costs.output);
+        if (!costs.output_kept || again) drop(costs.output);
       }
     }
     look(c.op == Op::backward         ? costs.backward_peak
@@ -126,7 +125,7 @@ class RankMemory {
       at.input_done[c.micro_batch.index()] = 1;
       // Where the next stage has it from here, it may still read it.
       const bool read = from_here && !desk(StageId{c.stage.value + 1}).finished[c.micro_batch.index()];
-      if (costs.output_kept && !last && !read) drop(costs.output);
+      if (costs.output_kept && !last && (!read || again)) drop(costs.output);
       if (last) drop(costs.targets);
       if (c.stage.value > 0) add(costs.input);
     }
@@ -221,6 +220,12 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
       standing += problem.costs().loss;
   }
   return standing;
+}
+
+Bytes sum_staging(const Problem& problem, StageId stage) {
+  const int width = problem.placement().width(stage);
+  const StageCosts& c = problem.costs(stage);
+  return width > 1 ? reduce_staging(c.parameters + c.buffers, width) : Bytes{};
 }
 
 namespace {

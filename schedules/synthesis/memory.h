@@ -29,6 +29,10 @@ namespace stagecraft::synthesis {
 /// And from the end of the input part to the end of the weight part.
 [[nodiscard]] Bytes kept_for_weight_part(const Problem& problem, const Seat& seat);
 
+/// What the sum of a stage's gradients over its replicas needs beside them, from the beginning of a rank's
+/// last weight part.
+[[nodiscard]] Bytes sum_staging(const Problem& problem, StageId stage);
+
 /// Receive slots of a seat's channels beyond those of the micro-batches just counted, in every order of a
 /// rank that has `room` for those.
 [[nodiscard]] Bytes spare_slots(const Problem& problem, const Seat& seat, Bytes room);

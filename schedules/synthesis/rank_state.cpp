@@ -19,6 +19,7 @@ RankState::RankState(const Problem& problem, Rank rank) : standing_(standing_mem
     const Seat& seat = problem.seats()[i];
     Desk desk{.costs = &problem.least_costs(seat.stage),
               .count = seat.count,
+              .sum = sum_staging(problem, seat.stage),
               .loss = rank == problem.printing_rank() ? Bytes{} : problem.costs().loss,
               .first = seat.stage.value == 0,
               .last = seat.stage == problem.last_stage()};
@@ -47,9 +48,10 @@ Bytes RankState::held(const RankCounts& counts) const {
 }
 
 Bytes RankState::during(const RankCounts& counts, std::size_t place, Op op) const {
-  const Things before = things(counts, place);
+  Things before = things(counts, place);
   const RankCounts next = after(counts, place, op);
   const Bytes others = held(counts) - bytes_of(desks_[place], before);
+  before.sums = things(next, place).sums;
   // Behind it the others may hold less: what was handed over is read no more.
   return std::max(others + during(desks_[place], before, before, op), held(next));
 }
@@ -100,7 +102,8 @@ RankState::Things RankState::own_things(const Desk& desk, const SeatCounts& coun
   Things things{.for_input = forwards - inputs,
                 .for_weight = inputs - weights,
                 .activations = forwards - weights,
-                .gradients = inputs - weights};
+                .gradients = inputs - weights,
+                .sums = weights == desk.count && weights > 0 ? 1 : 0};
   if (desk.last) {
     things.losses = forwards == desk.count ? 1 : 0;
   } else if (desk.costs->output_kept) {
@@ -115,7 +118,8 @@ RankState::Things RankState::own_things(const Desk& desk, const SeatCounts& coun
 Bytes RankState::bytes_of(const Desk& desk, const Things& things) {
   const StageCosts& c = *desk.costs;
   Bytes bytes = c.kept_for_input * things.for_input + c.kept_for_weight * things.for_weight +
-                c.output * things.outputs + c.input * things.input_gradients + desk.loss * things.losses;
+                c.output * things.outputs + c.input * things.input_gradients + desk.loss * things.losses +
+                desk.sum * things.sums;
   if (desk.first) bytes += c.input * (things.for_input + things.for_weight);
   if (desk.last) bytes += c.targets * things.for_input;
   const auto slots = [&](int reading) {
@@ -129,6 +133,7 @@ Bytes RankState::bytes_of(const Desk& desk, const Things& things) {
 /// The seat's own: while the computation runs and behind it.
 Bytes RankState::during(const Desk& desk, Things before, const Things& after, Op op) {
   const StageCosts& c = *desk.costs;
+  before.sums = after.sums;  // begins with the weight part
   Bytes transient;
   if (op == Op::forward) {
     ++before.activations;

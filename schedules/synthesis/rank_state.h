@@ -52,6 +52,7 @@ class RankState {
   struct Desk {
     const StageCosts* costs = nullptr;
     int count = 0;
+    Bytes sum;           ///< beside the gradients, for their sum over the replicas
     Bytes loss;          ///< on its way to where it is printed, if this is the last stage
     bool first = false;  ///< stage of the pipeline
     bool last = false;
@@ -66,6 +67,7 @@ class RankState {
     int input_gradients = 0;             ///< handed over or under way
     int activations = 0, gradients = 0;  ///< in slots, read
     int losses = 0;                      ///< that were sent
+    int sums = 0;                        ///< over replicas, under way: from the last weight part
   };
   [[nodiscard]] Things things(const RankCounts& counts, std::size_t place) const;
   /// Of a seat of which only its own counts are known.

@@ -11,6 +11,8 @@
 #include "test/support/catch.h"
 #include "test/support/ranks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
@@ -92,11 +94,19 @@ CostTable costs_of(const Setting& setting, const Measurement& measurement) {
 /// Bytes a rank.
 struct Peaks {
   std::vector<Bytes> proved, measured;
+  std::vector<std::string> at;  ///< where the proved peak is, and what it is made of
 };
+
+std::string made_of(const MemoryProof& memory) {
+  return fmt::format(
+      "weights {} versions {} gradients {} optimizer {} kept {} transfers {} transient {} at {}",
+      memory.weights.value, memory.versions.value, memory.gradients.value, memory.optimizer_state.value,
+      memory.kept.value, memory.transfers.value, memory.transient.value, memory.at);
+}
 
 Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   const auto world = static_cast<std::size_t>(setting.placement.world());
-  Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world)};
+  Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world), std::vector<std::string>(world)};
   std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
@@ -105,6 +115,7 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
     entry->second = lower(program_of(setting, segment, &costs));
     for (const MemoryProof& memory : prove(entry->second, &costs).memory) {
       Bytes& peak = peaks.proved[memory.rank.index()];
+      if (memory.peak > peak) peaks.at[memory.rank.index()] = made_of(memory);
       peak = std::max(peak, memory.peak);
     }
   }
@@ -123,7 +134,8 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
 void check_peaks(const Setting& setting, const Measurement& measurement) {
   const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
   for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
-    INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value);
+    INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value << ", "
+                 << peaks.at[r]);
     CHECK(peaks.measured[r] <= peaks.proved[r]);
     CHECK(static_cast<double>(peaks.measured[r].value) > 0.9 * static_cast<double>(peaks.proved[r].value));
   }

@@ -86,7 +86,7 @@ class Ledger {
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
-  enum class What { data, targets, kept, weight_part, output, gradient, loss, reduction };
+  enum class What { data, targets, kept, weight_part, output, output_again, gradient, loss, reduction };
   using Key = std::tuple<What, StageId, MicroBatch>;
 
   [[nodiscard]] const StageCosts& cost(StageId s) const { return costs_.stages[s.index()]; }
@@ -149,15 +149,15 @@ class Ledger {
         forward(s, mb);
         break;
       case Op::recompute:
-        recomputed_.erase({s, mb});
         make(What::kept, s, mb, cost(s).kept_for_input);
-        if (cost(s).output_kept && !last(s)) make(What::output, s, mb, cost(s).output);
+        if (cost(s).output_kept && !last(s)) make(What::output_again, s, mb, cost(s).output);
         break;
       case Op::backward:
       case Op::backward_input:
         drop(What::kept, s, mb);
         drop(What::targets, s, mb);
         output_read_.insert({s, mb});
+        drop(What::output_again, s, mb);
         drop_output(s, mb);
         if (a.op == Op::backward_input) make(What::weight_part, s, mb, cost(s).kept_for_weight);
         if (s.value > 0) make(What::gradient, s, mb, cost(s).input);

@@ -3,13 +3,12 @@
 // checkpoint.at_start=true.
 //   bench_plain_loop RUN_DIR STEPS OUT.jsonl
 
-#include <fmt/format.h>
-
 #include "engine/config.h"
 #include "engine/run/materials.h"
 #include "models/data/dataset.h"
 #include "models/safetensors.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <chrono>
