@@ -109,6 +109,8 @@ void check_same(const std::vector<MetricsRecord>& a, const std::vector<MetricsRe
     CHECK(a[i].loss == b[i].loss);
     CHECK(a[i].accuracy == b[i].accuracy);
     CHECK(a[i].gradient_norm == b[i].gradient_norm);
+    CHECK(a[i].loss_scale == b[i].loss_scale);
+    CHECK(a[i].skipped == b[i].skipped);
     CHECK(a[i].learning_rate == b[i].learning_rate);
   }
 }
@@ -222,6 +224,29 @@ TEST_CASE("a resumed run goes on to the bit, with other stages too", "[trainer]"
   std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
   check_same(whole.metrics(), metrics);
   check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("runs in mixed precision resume to the bit, in the middle of a changing loss scale", "[trainer]") {
+  Json config = tiny();
+  const bool half = GENERATE(false, true);
+  if (half) {
+    config["fp16"] = {
+        {"enabled", true}, {"initial_scale_power", 24}, {"loss_scale_window", 2}, {"hysteresis", 1}};
+  } else {
+    config["bf16"] = {{"enabled", true}};
+  }
+  const Run whole(config);
+  (void)whole.train();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=9", "pipeline.cuts=[1,4]"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 3; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+  const auto skipped = [](const MetricsRecord& r) { return r.skipped; };
+  CHECK(std::any_of(metrics.begin(), metrics.end(), skipped) == half);
 }
 
 TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only with its own stages",
