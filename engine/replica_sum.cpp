@@ -12,7 +12,6 @@ namespace {
 
 /// Of a large tensor; many are under way at a time.
 constexpr std::int64_t kPiece = 1 << 20;
-constexpr std::int64_t kLine = 64;  // where copies and sums are fastest
 
 }  // namespace
 
@@ -104,7 +103,7 @@ bool ReplicaSum::stage(Piece& piece) {
   if (staging_pieces_ == 0) staged_ = 0;
   if (staged_ + bytes > staging_.numel()) return false;
   const at::Tensor memory = staging_.narrow(0, staged_, bytes).view(like.scalar_type());
-  staged_ += (bytes + kLine - 1) / kLine * kLine;
+  staged_ += (bytes + kReduceLine - 1) / kReduceLine * kReduceLine;
   ++staging_pieces_;
   piece.others = memory.narrow(0, 0, others).view({width() - 1, part});
   piece.values = piece.packed() ? memory.narrow(0, others, numbers) : like;

@@ -17,12 +17,11 @@ std::int32_t joins_at(const std::vector<Action>& list, std::int32_t reduce) {
 }
 
 Bytes reduce_staging(Bytes summed, int width) {
-  if (summed.value == 0) return summed;
-  // Parts are rounded up to whole numbers, and each piece's staging begins at a multiple of 64 bytes: of one
-  // piece at a time so much is sure to fit.
+  if (summed.value == 0 || width == 1) return {};
+  // Parts are rounded up to whole numbers, and each piece's staging to a line: of one piece at a time so much
+  // is sure to fit.
   constexpr std::int64_t kNumber = 8;
-  constexpr std::int64_t kLine = 64;
-  const std::int64_t rounding = kNumber * (width - 1) + kLine;
+  const std::int64_t rounding = kNumber * (width - 1) + kReduceLine;
   return std::min(kReduceStaging,
                   summed - Bytes{summed.value / width} + std::min(summed, kReducePack) + Bytes{rounding});
 }

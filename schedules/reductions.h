@@ -21,10 +21,12 @@ namespace stagecraft {
 inline constexpr Bytes kReduceStaging{16 << 20};
 /// Small tensors travel together, in copies of at most so many bytes.
 inline constexpr Bytes kReducePack{256 << 10};
+/// Where staged pieces begin, in bytes: copies and sums are fastest there.
+inline constexpr std::int64_t kReduceLine = 64;
 
 /// What a rank stages from the beginning of the backward at which it joins a sum to the end of the reduce:
 /// the others' values of its own part, and copies of small tensors. `summed`: parameters and buffers of the
-/// stage.
+/// stage. Nothing for one replica.
 [[nodiscard]] Bytes reduce_staging(Bytes summed, int width);
 
 }  // namespace stagecraft

@@ -223,9 +223,8 @@ Bytes standing_memory(const Problem& problem, Rank rank) {
 }
 
 Bytes sum_staging(const Problem& problem, StageId stage) {
-  const int width = problem.placement().width(stage);
   const StageCosts& c = problem.costs(stage);
-  return width > 1 ? reduce_staging(c.parameters + c.buffers, width) : Bytes{};
+  return reduce_staging(c.parameters + c.buffers, problem.placement().width(stage));
 }
 
 namespace {
