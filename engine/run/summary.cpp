@@ -1,22 +1,15 @@
 #include "engine/run/summary.h"
 
+#include "engine/transport/cores.h"
 #include "schedules/base/statistics.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 
 namespace stagecraft {
 namespace {
-
-/// The same on all processes of one running kernel, whose monotonic clock they share.
-std::string boot_id() {
-  std::string id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
-  return id;
-}
 
 /// What is to be added to a rank's event times to have them on the reporter's clock.
 Seconds shift_of(const Json& theirs, const Json& mine) {
@@ -37,7 +30,7 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
   Timeline mine;
   mine.events = worker.events();
   Json text;
-  text["boot"] = boot_id();
+  text["boot"] = transport::boot_id();
   text["origin"] = worker.clock_origin().value;
   text["together"] = together.value;
   text["trace"] = to_chrome_trace(mine);

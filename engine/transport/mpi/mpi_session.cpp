@@ -1,5 +1,6 @@
 #include "engine/transport/mpi/mpi_session.h"
 
+#include "engine/transport/cores.h"
 #include "engine/transport/mpi/doorbells.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "schedules/base/error.h"
@@ -9,7 +10,6 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <sched.h>
 #include <string>
@@ -22,9 +22,7 @@ using transport::mpi_check;
 /// The same for all processes under one kernel, in whatever containers or network namespaces: these make
 /// hosts of their own to MPI, but share the processors.
 int kernel_number() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return static_cast<int>(std::hash<std::string>{}(boot) & static_cast<std::size_t>(INT_MAX));
+  return static_cast<int>(std::hash<std::string>{}(transport::boot_id()) & static_cast<std::size_t>(INT_MAX));
 }
 
 /// Whether the ranks of this machine outnumber the processors in the union of their affinity masks: launchers
