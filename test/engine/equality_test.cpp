@@ -1,7 +1,7 @@
 // Every schedule, at every number of stages, gives the oracle's bits: losses, gradients, weights, buffers,
 // optimizer state. All runs send synchronously, poison released slots and delay calls at random.
 
-#include "test/engine/pipeline_case.h"
+#include "test/engine/case_list.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 
 #include "engine/transport/factory.h"
 #include "schedules/base/error.h"
-#include "test/engine/pipeline_case.h"
+#include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
 
 #include <ATen/ATen.h>

@@ -49,15 +49,6 @@ struct PipelineCase {
   [[nodiscard]] std::string name() const;
 };
 
-/// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
-/// clipping where allowed x models, a stage a rank, precisions in turn; and every registered schedule, on the
-/// placements it is for, x stages a rank x rewrites and recomputation x batch shapes x models; and with
-/// replicas.
-[[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
-
-/// Every registered schedule with a slow rank, and with a slow replica where there can be one.
-[[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);
-
 /// Whether the schedule is for such a placement and for all of the run's groups.
 [[nodiscard]] bool served(const PipelineCase& pipeline);
 

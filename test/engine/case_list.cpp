@@ -1,0 +1,153 @@
+#include "test/engine/case_list.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+namespace stagecraft::test {
+namespace {
+
+constexpr int kMostStages = 9;  // layers of the smallest model
+
+/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows.
+PrecisionKind precision_in_turn(std::size_t turn, bool agrees) {
+  if (turn % 4 == 1) return PrecisionKind::bf16;
+  return turn % 4 == 3 && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
+}
+
+/// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their
+/// own.
+void add_matrix(std::vector<PipelineCase>& cases, int stages) {
+  struct Rule {
+    const char* schedule;
+    bool vertical_sync;
+    double clipping;
+  };
+  for (const Rule& rule :
+       {Rule{"fill_drain", false, 0}, Rule{"fill_drain", false, 0.05}, Rule{"1f1b", false, 0},
+        Rule{"1f1b", false, 0.05}, Rule{"pipedream", false, 0}, Rule{"pipedream", true, 0}}) {
+    for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+      for (const BatchShape shape : {BatchShape::even, BatchShape::short_ends, BatchShape::few}) {
+        for (const OptimizerKind optimizer :
+             {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw}) {
+          for (const bool dropout : {false, true}) {
+            cases.push_back({.schedule = rule.schedule,
+                             .vertical_sync = rule.vertical_sync,
+                             .stages = stages,
+                             .model = model,
+                             .shape = shape,
+                             .optimizer = optimizer,
+                             .precision = precision_in_turn(cases.size(), rule.clipping > 0),
+                             .dropout = dropout,
+                             .clipping = rule.clipping,
+                             .delay_seed = cases.size()});
+          }
+        }
+      }
+    }
+  }
+}
+
+/// The variants of a schedule: as it is, and with each option that it takes.
+std::vector<PipelineCase> variants(const Schedule& schedule) {
+  std::vector<PipelineCase> all{{.schedule = schedule.name}};
+  if (schedule.takes_vertical_sync) all.push_back({.schedule = schedule.name, .vertical_sync = true});
+  if (schedule.takes_warmup_extra) all.push_back({.schedule = schedule.name, .warmup_extra = 2});
+  return all;
+}
+
+/// What a program may do wrong, with every schedule there is. Models, optimizers, dropout and clipping take
+/// turns.
+void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  constexpr std::array<std::pair<int, PlacementKind>, 4> kPlacements{{{1, PlacementKind::straight},
+                                                                      {2, PlacementKind::loop},
+                                                                      {2, PlacementKind::v},
+                                                                      {3, PlacementKind::loop}}};
+  for (PipelineCase next : variants(schedule)) {
+    for (const auto& [a_rank, kind] : kPlacements) {
+      if (ranks * a_rank > kMostStages) continue;
+      for (const auto& [rewrite, recompute] :
+           {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
+            std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
+        for (const BatchShape shape :
+             {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+          const std::size_t turn = cases.size();
+          next.stages = ranks * a_rank;
+          next.ranks = ranks;
+          next.placement = kind;
+          next.rewrite = rewrite;
+          next.recompute = recompute;
+          next.model = static_cast<ModelKind>(turn % 3);
+          next.shape = shape;
+          next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+          next.precision = precision_in_turn(turn / 5, schedule.clips);
+          next.dropout = turn % 2 == 0;
+          next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+          next.delay_seed = turn;
+          if (served(next)) cases.push_back(next);
+        }
+      }
+    }
+  }
+}
+
+/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no width
+/// divides, a rank that is the last stage and the one that prints. Models, optimizers and dropout take turns.
+void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  const std::vector<std::vector<int>> all{{2},    {3},    {4},       {2, 1},    {1, 2}, {3, 1},
+                                          {1, 3}, {2, 2}, {2, 1, 1}, {1, 2, 1}, {2, 3}, {3, 2}};
+  for (PipelineCase next : variants(schedule)) {
+    for (const std::vector<int>& widths : all) {
+      if (std::accumulate(widths.begin(), widths.end(), 0) != ranks) continue;
+      for (const BatchShape shape :
+           {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
+        const std::size_t turn = cases.size();
+        next.widths = widths;
+        next.stages = static_cast<int>(widths.size()) * schedule.virtual_stages;
+        next.placement = schedule.placement;
+        next.recompute = turn % 4 == 0 ? Recompute::all_but_last : Recompute::none;
+        next.model = static_cast<ModelKind>(turn % 3);
+        next.shape = shape;
+        next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+        next.precision = precision_in_turn(turn / 5, schedule.clips);
+        next.dropout = turn % 2 == 0;
+        next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+        next.delay_seed = turn;
+        if (next.stages <= kMostStages && served(next)) cases.push_back(next);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PipelineCase> all_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  add_matrix(cases, ranks);
+  for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
+  return cases;
+}
+
+std::vector<PipelineCase> straggler_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) {
+    PipelineCase next{.schedule = schedule.name,
+                      .stages = ranks * schedule.virtual_stages,
+                      .ranks = ranks,
+                      .placement = schedule.placement,
+                      .model = ModelKind::straggler,
+                      .shape = BatchShape::many,
+                      .optimizer = OptimizerKind::adamw};
+    if (next.stages <= kMostStages && served(next)) cases.push_back(next);
+    next.ranks = 0;
+    next.widths.assign(static_cast<std::size_t>(std::max(1, ranks - 1)), 1);
+    next.widths.front() = ranks - static_cast<int>(next.widths.size()) + 1;
+    next.stages = static_cast<int>(next.widths.size()) * schedule.virtual_stages;
+    if (ranks > 1 && next.stages <= kMostStages && served(next)) cases.push_back(next);
+  }
+  return cases;
+}
+
+}  // namespace stagecraft::test
