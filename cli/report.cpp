@@ -16,7 +16,7 @@ namespace {
 
 struct ReportOptions {
   std::string run_dir;
-  std::string html;
+  std::string html, svg;
   bool json = false;
 };
 
@@ -24,6 +24,7 @@ void run(const ReportOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   const RunReport report = make_report(files);
   if (!options.html.empty()) write_file_atomically(options.html, report_html(report, files));
+  if (!options.svg.empty()) write_file_atomically(options.svg, report_svg(report, files));
   if (options.json) {
     print_json(json::write(report));
   } else {
@@ -44,6 +45,7 @@ void add_report(CLI::App& app) {
       ->required();
   command->add_option("--html", options->html, "also write a page of its own, with the timeline drawn")
       ->type_name("PATH");
+  command->add_option("--svg", options->svg, "also write the picture of the last steps alone")->type_name("FILE.svg");
   command->add_flag("--json", options->json, "one JSON document instead of text");
   command->callback([options] { run(*options); });
 }

@@ -142,6 +142,13 @@ struct RunFiles {
 /// One page without references to anything outside: tables, the loss over steps, the last steps' timeline.
 [[nodiscard]] std::string report_html(const RunReport& report, const RunFiles& run);
 
+/// Steps drawn: more would be too narrow to read.
+constexpr int kDrawnSteps = 2;
+/// Those at a timeline's end, from 0.
+[[nodiscard]] Timeline last_steps(const Timeline& timeline);
+/// The picture of the last steps alone. Throws InputError where the run kept no timeline.
+[[nodiscard]] std::string report_svg(const RunReport& report, const RunFiles& run);
+
 /// `error` as people read it: "+3.2 %".
 [[nodiscard]] std::string signed_percent(double fraction);
 

@@ -6,13 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace stagecraft {
 namespace {
-
-/// Steps drawn: more would be too narrow to read.
-constexpr int kDrawnSteps = 2;
 
 constexpr const char* kStyle = R"(
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1400px; padding: 0 1em; color: #1b1f24; }
@@ -160,25 +156,6 @@ std::string loss_curve(const std::vector<MetricsRecord>& metrics) {
                    line, dots, kWidth - 10, kHeight - 8, last);
 }
 
-/// The last steps only, from 0.
-std::string drawn_timeline(const Timeline& timeline) {
-  int newest = 0;
-  for (const Event& event : timeline.events) newest = std::max(newest, event.step);
-  Timeline part{"", timeline.rank_names, {}};
-  Seconds first{std::numeric_limits<double>::infinity()};
-  for (const Event& event : timeline.events) {
-    if (event.step + kDrawnSteps <= newest) continue;
-    part.events.push_back(event);
-    first = std::min(first, event.begin);
-  }
-  if (part.events.empty()) return "<p>No timeline: log.timeline_steps was 0.</p>";
-  for (Event& event : part.events) {
-    event.begin -= first;
-    event.end -= first;
-  }
-  return to_svg(part);
-}
-
 }  // namespace
 
 std::string report_html(const RunReport& report, const RunFiles& run) {
@@ -195,7 +172,8 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
               "was predicted</p>\n",
               report.timeline_steps) +
           stage_table(report);
-  html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) + drawn_timeline(run.timeline);
+  html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) +
+          (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>" : to_svg(last_steps(run.timeline)));
   html += "<h2>Loss</h2>\n" + loss_curve(run.metrics);
   html += "<h2>Single actions</h2>\n" + action_table(report);
   html += "<h2>Memory</h2>\n<p class=\"sub\">Peak of requested tensor bytes</p>\n" + memory_table(report);

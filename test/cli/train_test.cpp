@@ -107,7 +107,9 @@ TEST_CASE("train runs, and report compares", "[train]") {
   CHECK(says(trained.out, "Plan: 2 stages"));
   CHECK(says(trained.out, "Done: 4 steps"));
   const std::string html = folder.path("report.html");
-  const CommandResult report = stagecraft::test::stagecraft({"report", folder.path("run"), "--html", html});
+  const std::string svg = folder.path("timeline.svg");
+  const CommandResult report =
+      stagecraft::test::stagecraft({"report", folder.path("run"), "--html", html, "--svg", svg});
   INFO(report.err);
   REQUIRE(report.code == 0);
   CHECK(says(report.out, "wait activation"));
@@ -115,6 +117,7 @@ TEST_CASE("train runs, and report compares", "[train]") {
   const std::string page = read_text_file(html);
   CHECK(says(page, "<svg"));
   CHECK_FALSE(says(page, "http://cdn"));
+  CHECK(says(read_text_file(svg), "the last 2 steps, measured"));
   const CommandResult json = stagecraft::test::stagecraft({"report", folder.path("run"), "--json"});
   CHECK(Json::parse(json.out)["stage_times"].size() == 2);
 }
