@@ -14,8 +14,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 using namespace stagecraft;
 using namespace stagecraft::test;
@@ -57,7 +60,7 @@ Setting roomy(const PipelineCase& pipeline) {
     setting.stage_layers[static_cast<std::size_t>(s)] = {s * layers / pipeline.stages,
                                                          (s + 1) * layers / pipeline.stages};
   }
-  setting.shape.steps = 2;
+  setting.shape.steps = 3;  // one in the middle: optimizer state, old versions and the next step's data at once
   setting.shape.samples = data.samples;
   setting.shape.validation_samples = data.validation_samples;
   setting.shape.batch = 7 * micro_batch;
@@ -108,8 +111,10 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   const auto world = static_cast<std::size_t>(setting.placement.world());
   Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world), std::vector<std::string>(world)};
   std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
+  std::vector<Segment> segments;
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
+    segments.push_back(segment);
     const auto [entry, fresh] = programs.try_emplace({segment.kind, segment.group_sizes});
     if (!fresh) continue;
     entry->second = lower(program_of(setting, segment, &costs));
@@ -122,9 +127,16 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   run_ranks(static_cast<int>(world), {.synchronous_sends = true}, [&](Transport& transport) {
     Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
-    SegmentWalk again(setting.shape);
-    for (Segment segment; again.next(segment);) {
-      worker.run(programs.at({segment.kind, segment.group_sizes}), segment, nullptr);
+    const auto program = [&](const Segment& segment) -> const LoweredProgram& {
+      return programs.at({segment.kind, segment.group_sizes});
+    };
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      worker.read_ahead(program(segments[i]), segments[i]);
+      // As a run does it: the data of the next step is read while this one ends.
+      if (i + 1 < segments.size() && segments[i + 1].kind == segments[i].kind) {
+        worker.read_ahead(program(segments[i + 1]), segments[i + 1]);
+      }
+      worker.run(program(segments[i]), segments[i], nullptr);
     }
     peaks.measured[transport.rank().index()] = worker.peak_bytes();
   });
@@ -137,7 +149,7 @@ void check_peaks(const Setting& setting, const Measurement& measurement) {
     INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value << ", "
                  << peaks.at[r]);
     CHECK(peaks.measured[r] <= peaks.proved[r]);
-    CHECK(static_cast<double>(peaks.measured[r].value) > 0.9 * static_cast<double>(peaks.proved[r].value));
+    CHECK(static_cast<double>(peaks.measured[r].value) > 0.95 * static_cast<double>(peaks.proved[r].value));
   }
 }
 
@@ -200,7 +212,6 @@ TEST_CASE("measured memory is never more than was proved, and close to it, with 
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
       Setting setting = roomy(pipeline);
-      setting.shape.steps = 3;  // one in the middle: old versions, micro-batches ahead and a sum at once
       check_peaks(setting, measurement);
     }
   }
