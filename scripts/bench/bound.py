@@ -9,6 +9,10 @@ step included; for an asynchronous one, which has no flush, the work of a step o
 and optimizer steps over 2. Each round profiles, then gives every schedule its turn of a few steps (in between it is stopped), and
 profiles again: a round's bound is made from the mean of both, because a machine's speed wanders. Printed: medians over rounds, the median share,
 its interquartile range, the smallest and the largest. Ranks are bound to cores of their own. Needs idle cores.
+
+On a machine whose cores are not equally fast all the time, even a perfect engine stays below 1: whenever one core is slow, the other
+waits. Column `replayed` takes that out: a last run keeps its timeline, and its computing actions, each as long as it took there, are put as close
+as order and dependencies allow (replay.py). That time over the recorded one is what transfers and everything between actions leave.
 """
 
 import argparse
@@ -18,7 +22,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of, spread
+from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of, run, spread
+from replay import replayed_ms
 
 ASYNCHRONOUS = ("pipedream", "2bw")
 
@@ -42,6 +47,13 @@ def bounds(bench, schedules, cuts, repeats):
     return found
 
 
+def replayed_share(bench, schedule, plan, ranks, steps):
+    command, lines = bench.train(f"{schedule}.recorded", plan, ranks, steps=steps + 2, timeline_steps=steps)
+    run(*command)
+    ideal, recorded = replayed_ms(lines.parent / "timeline.json")
+    return ideal / recorded
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--schedules", nargs="+", default=["fill_drain", "1f1b", "zb_h1", "pipedream", "2bw"])
@@ -50,6 +62,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--repeats", type=int, default=15, help="of a profile")
+    parser.add_argument("--recorded", type=int, default=8, help="steps behind `replayed`")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every round's figures there")
     arguments = parser.parse_args()
@@ -59,10 +72,11 @@ def main():
         bench = Workbench(arguments.binary, arguments.config, folder)
         bench.profile(arguments.repeats)
         cuts = arguments.cuts or [stage["first_layer"] for stage in bench.plan("cut", "1f1b", stages=2)[1]["stages"][1:]]
-        turns = {}
+        turns, plans = {}, {}
         for schedule in arguments.schedules:
             file, plan = bench.plan(schedule, schedule, cuts=cuts)
-            command, lines = bench.train(schedule, file, ranks_of(plan))
+            plans[schedule] = file, ranks_of(plan)
+            command, lines = bench.train(schedule, *plans[schedule])
             turns[schedule] = stack.enter_context(Turns(command, lines, bench.folder / f"{schedule}.txt"))
             turns[schedule].take(1, drop=2)
         before = bounds(bench, arguments.schedules, cuts, arguments.repeats)
@@ -73,15 +87,18 @@ def main():
             for schedule in arguments.schedules:
                 results[schedule].append({"bound_ms": (before[schedule] + after[schedule]) / 2, "measured_ms": measured[schedule]})
             before = after
+        # With no other run beside them: each is started anew.
+        replayed = {schedule: replayed_share(bench, schedule, *plans[schedule], arguments.recorded) for schedule in arguments.schedules}
     print(f"{arguments.config.name}, cut at {','.join(map(str, cuts))}, {arguments.rounds} rounds")
-    table = Table("<schedule", "bound ms", "measured ms", "share", "iqr", "least", "most", widths=[12])
+    table = Table("<schedule", "bound ms", "measured ms", "share", "iqr", "least", "most", "replayed", widths=[12])
     for schedule, rounds in results.items():
         shares = [one["bound_ms"] / one["measured_ms"] for one in rounds]
         table.row(schedule, f"{statistics.median(one['bound_ms'] for one in rounds):.1f}",
                   f"{statistics.median(one['measured_ms'] for one in rounds):.1f}", f"{statistics.median(shares):.3f}", f"{100 * spread(shares):.1f} %",
-                  f"{min(shares):.3f}", f"{max(shares):.3f}")
+                  f"{min(shares):.3f}", f"{max(shares):.3f}", f"{replayed[schedule]:.4f}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"config": str(arguments.config), "cuts": cuts, "machine": machine, "schedules": results}, indent=2) + "\n")
+        figures = {"config": str(arguments.config), "cuts": cuts, "machine": machine, "schedules": results, "replayed": replayed}
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import measuring
 from measuring import ROOT, Table, Turns, Workbench, describe_machine, overrides, ranks_of, run, spread, taking_turns
 
 # Row: our schedule and theirs; "best" is found out. Options are plan's.
@@ -36,7 +37,7 @@ SAME = {"fill_drain": "gpipe", "1f1b": "1f1b", "interleaved_1f1b": "interleaved"
 ROWS = [*SAME, "zb_h1", "planned", "best", "pipedream", "2bw", "plain", "libtorch", "ddp", "ddp3"]
 ASYNCHRONOUS = ("pipedream", "2bw")
 THEIRS = list(SAME.values())
-STAGES_A_RANK = {"interleaved_1f1b": 2, "interleaved_zb": 2, "zb_v": 2, "interleaved": 2, "zbv": 2}
+STAGES_A_RANK = {**measuring.STAGES_A_RANK, "interleaved": 2, "zbv": 2}
 TOLERANCE = 1e-5
 LOSSES_COMPARED = 3
 

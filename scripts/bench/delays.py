@@ -19,23 +19,12 @@ import json
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-ROUND_THE_RANKS = {"interleaved_1f1b": 2, "looped_bfs": 2, "interleaved_zb": 2, "zb_v": 2, "v_half": 2, "v_min": 2}  # stages a rank
-SCHEDULES = ["fill_drain", "1f1b", "zb_h1", "zb_h2", *ROUND_THE_RANKS, "pipedream", "2bw"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+from measuring import ROOT, SCHEDULES, STAGES_A_RANK, run
+
 CLASSES = 10
-
-
-def run(command):
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\nfailed with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class Case:
@@ -45,7 +34,7 @@ class Case:
         self.folder, self.ranks = folder, ranks
         self.schedule, _, extra = schedule.partition("+")
         self.extra = ["--warmup-extra", extra] if extra else []
-        self.a_rank = ROUND_THE_RANKS.get(self.schedule, 1)
+        self.a_rank = STAGES_A_RANK.get(self.schedule, 1)
         self.micro_batches = arguments.micro_batches or 2 * ranks
         stages = ranks * self.a_rank
         times = [time / self.a_rank for time in arguments.times]
@@ -71,15 +60,15 @@ class Case:
         """Milliseconds a step as simulated."""
         stages = self.ranks * self.a_rank
         virtual = ["--virtual-stages", self.a_rank] if self.a_rank > 1 else []
-        run([binary, "plan", self.config, "--profile", self.folder / "profile.json", "--cluster", self.folder / "cluster.json",
+        run(binary, "plan", self.config, "--profile", self.folder / "profile.json", "--cluster", self.folder / "cluster.json",
              "--schedule", self.schedule, "--cuts", ",".join(map(str, range(1, stages))), *virtual, *self.extra,
-             "--micro-batches", self.micro_batches, "-o", self.folder / "plan.json"])
+             "--micro-batches", self.micro_batches, "-o", self.folder / "plan.json")
         return json.loads((self.folder / "plan.json").read_text())["predicted"]["step_ms"]
 
     def train(self, binary, launcher):
         """Milliseconds of the steady steps, and the processors that were busy meanwhile."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run([*launcher, binary, "train", self.config, "--plan", self.folder / "plan.json", "--set", "checkpoint.every_steps=0"])
+        run(*launcher, binary, "train", self.config, "--plan", self.folder / "plan.json", "--set", "checkpoint.every_steps=0")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         lines = [json.loads(line) for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()]
         steps = [line["ms"] for line in lines if not line["validation"]]
@@ -92,7 +81,7 @@ def measured_link(arguments, command):
     with tempfile.TemporaryDirectory() as name:
         case = Case(Path(name), 2, "1f1b", 16, argparse.Namespace(**{**vars(arguments), "times": [0, 0, 0]}), {"latency_ms": 0, "bytes_per_second": 1e9})
         out = Path(name) / "profile.json"
-        run([*command, arguments.binary, "profile", case.config, "--links", "--repeats", 3, "-o", out])
+        run(*command, arguments.binary, "profile", case.config, "--links", "--repeats", 3, "-o", out)
         link = json.loads(out.read_text())["link"]
     return {"latency_ms": link["latency_ms"], "bytes_per_second": link["bytes_per_second"]}
 

@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TURN_TIMEOUT = 600  # seconds without a step
+STAGES_A_RANK = {"interleaved_1f1b": 2, "looped_bfs": 2, "interleaved_zb": 2, "zb_v": 2, "v_half": 2, "v_min": 2}  # where not 1
+SCHEDULES = ["fill_drain", "1f1b", "zb_h1", "zb_h2", *STAGES_A_RANK, "pipedream", "2bw"]
 
 # Ended from outside, a bench still ends the runs that it has stopped.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
@@ -100,7 +102,7 @@ class Workbench:
         file.write_text(json.dumps({"name": "bench", "levels": [{"count": ranks, "link": link}], "memory_bytes": 1 << 40}))
         return file
 
-    def plan(self, name, schedule, ranks=2, cuts=None, widths=None, stages=None, free_links=False):
+    def plan(self, name, schedule, ranks=2, cuts=None, widths=None, stages=None, free_links=False, recompute="none"):
         """Makes a plan from the last profile. Returns (its file, the plan)."""
         file = self.folder / f"{name}.plan.json"
         words = ["plan", "--profile", self.profile_file, "--cluster", self.cluster(ranks, free_links), "--schedule", schedule,
@@ -108,14 +110,15 @@ class Workbench:
         words += ["--cuts", ",".join(map(str, cuts))] if cuts else []
         words += ["--stages", stages] if stages else []
         words += ["--widths", ",".join(map(str, widths))] if widths else ["--no-replicate"]
+        words += ["--recompute", recompute] if recompute != "none" else []
         run(self.binary, *words)
         return file, json.loads(file.read_text())
 
-    def train(self, name, plan, ranks, steps=1_000_000, **settings):
+    def train(self, name, plan, ranks, steps=1_000_000, timeline_steps=0, **settings):
         """(command, metrics file) of a run with nothing but steps in it."""
         run_dir = self.folder / f"{name}.run"
         shutil.rmtree(run_dir, ignore_errors=True)  # of another peer's turns
-        quiet = overrides(run_dir=str(run_dir), train_steps=steps, steps_per_print=0, log__timeline_steps=0, **settings)
+        quiet = overrides(run_dir=str(run_dir), train_steps=steps, steps_per_print=0, log__timeline_steps=timeline_steps, **settings)
         return [*launch(ranks, self.bind), str(self.binary), "train", str(self.base), "--plan", str(plan), *quiet], run_dir / "metrics.jsonl"
 
 
