@@ -1,12 +1,13 @@
 #include "engine/run/launcher.h"
 
+#include "engine/transport/cores.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <sched.h>
 #include <unistd.h>
 
 namespace stagecraft {
@@ -91,10 +92,7 @@ void check_world(const Launch& launch, int mpi_world) {
 }
 
 Cores cores_here() {
-  const auto machine = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t bound;
-  CPU_ZERO(&bound);
-  return {machine, sched_getaffinity(0, sizeof bound, &bound) == 0 ? CPU_COUNT(&bound) : machine};
+  return {static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), static_cast<int>(transport::bound_cores().size())};
 }
 
 int threads_a_rank(const Cores& cores, int ranks_here, int processes) {

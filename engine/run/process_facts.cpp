@@ -1,10 +1,10 @@
 #include "engine/run/process_facts.h"
 
+#include "engine/transport/cores.h"
 #include "models/counting_allocator.h"
 
 #include <ATen/ops/full.h>
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,17 +26,6 @@ void use_activations() {
   const at::Tensor second = at::full({kActivationBytes}, 1, at::kByte);
 }
 
-std::vector<int> affinity() {
-  std::vector<int> cores;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
 }  // namespace
 
 ProcessFacts process_facts() {
@@ -44,7 +33,7 @@ ProcessFacts process_facts() {
   ProcessFacts facts;
   facts.launch = detect_launch();
   facts.cores = cores_here();
-  facts.bound_to = affinity();
+  facts.bound_to = transport::bound_cores();
   facts.threads = threads_a_rank(facts.cores, 1, facts.launch.machine_world);
   facts.crowded = facts.launch.machine_world > facts.cores.machine;
   facts.block_pages = kActivationBytes / sysconf(_SC_PAGESIZE);

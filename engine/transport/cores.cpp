@@ -1,16 +1,21 @@
 #include "engine/transport/cores.h"
 
-#include <algorithm>
 #include <fstream>
 #include <sched.h>
+#include <unistd.h>
 
 namespace stagecraft::transport {
 
-int available_cores() {
+std::vector<int> bound_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  const bool asked = sched_getaffinity(0, sizeof set, &set) == 0;
+  std::vector<int> cores;
+  const int machine = asked ? CPU_SETSIZE : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  for (int core = 0; core < machine; ++core) {
+    if (!asked || CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
 }
 
 std::string boot_id() {

@@ -3,11 +3,13 @@
 // The machine under a process.
 
 #include <string>
+#include <vector>
 
 namespace stagecraft::transport {
 
-/// Processors this process may run on (its affinity mask), at least 1.
-[[nodiscard]] int available_cores();
+/// Processors this process may run on (its affinity mask), ascending; all of the machine's where that cannot
+/// be asked.
+[[nodiscard]] std::vector<int> bound_cores();
 
 /// The same on all processes of one running kernel, in whatever container or network namespace: they share
 /// its processors and its monotonic clock.

@@ -34,7 +34,7 @@ std::size_t LocalHub::KeyHash::operator()(const Key& key) const noexcept {
 LocalHub::LocalHub(int world, const TransportOptions& options)
     : world_(world),
       options_(options),
-      spin_(world <= available_cores()),
+      spin_(world <= static_cast<int>(bound_cores().size())),
       woken_(static_cast<std::size_t>(world)),
       finished_(static_cast<std::size_t>(world), 0),
       round_(std::make_shared<Round>()) {
