@@ -50,6 +50,7 @@ Json report() {
   cuda["compiled_in"] = found.compiled_in;
   cuda["runtime"] = found.cuda_runtime;
   cuda["driver"] = found.cuda_driver;
+  cuda["driver_release"] = found.driver;
   cuda["nccl_header"] = found.nccl_header;
   cuda["nccl_runtime"] = found.nccl_runtime;
   cuda["remark"] = found.remark;
@@ -57,7 +58,10 @@ Json report() {
   for (const Accelerator& device : found.devices) {
     cuda["devices"].push_back({{"name", device.name},
                                {"memory_bytes", device.memory.value},
-                               {"compute_capability", device.compute_capability}});
+                               {"compute_capability", device.compute_capability},
+                               {"pci_address", device.pci_address},
+                               {"numa_node", device.numa_node},
+                               {"peers", device.peers}});
   }
   return json;
 }
@@ -70,6 +74,17 @@ std::string rank_text(const Json& json) {
       bound.size() < json["cores"].get<std::size_t>() ? "bound to" : "free to use",
       bound.size() == 1 ? "" : "s", fmt::join(bound, ","),
       json["ranks_outnumber_cores"].get<bool>() ? "; more ranks than cores: waits give way" : "");
+}
+
+std::string gpu_text(const Json& device) {
+  const auto peers = device["peers"].get<std::vector<int>>();
+  const int node = device["numa_node"].get<int>();
+  return fmt::format("{}, {}, compute capability {}, PCI {}{}{}", device["name"].get<std::string>(),
+                     format_bytes(Bytes{device["memory_bytes"].get<std::int64_t>()}),
+                     device["compute_capability"].get<std::string>(),
+                     device["pci_address"].get<std::string>(),
+                     node < 0 ? "" : fmt::format(", NUMA node {}", node),
+                     peers.empty() ? "" : fmt::format(", direct access to {}", fmt::join(peers, ",")));
 }
 
 std::string people(const Json& json) {
@@ -98,13 +113,13 @@ std::string people(const Json& json) {
     line("CUDA", text(cuda["remark"]));
     return out;
   }
-  line("CUDA", fmt::format("runtime {}, driver for {}", text(cuda["runtime"]),
-                           text(cuda["driver"]).empty() ? "none" : text(cuda["driver"])));
+  const std::string release = text(cuda["driver_release"]);
+  line("CUDA", fmt::format("runtime {}, {}", text(cuda["runtime"]),
+                           release.empty() ? "no driver"
+                                           : fmt::format("driver {} for {}", release, text(cuda["driver"]))));
   line("NCCL", fmt::format("header {}, loaded {}", text(cuda["nccl_header"]), text(cuda["nccl_runtime"])));
   for (const Json& device : cuda["devices"]) {
-    line("GPU", fmt::format("{}, {}, compute capability {}", text(device["name"]),
-                            format_bytes(Bytes{device["memory_bytes"].get<std::int64_t>()}),
-                            text(device["compute_capability"])));
+    line("GPU", gpu_text(device));
   }
   if (cuda["devices"].empty()) line("GPU", "none: " + text(cuda["remark"]));
   return out;

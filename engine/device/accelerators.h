@@ -14,12 +14,16 @@ struct Accelerator {
   std::string name;
   Bytes memory;
   std::string compute_capability;  ///< "9.0"
+  std::string pci_address;         ///< "0000:65:00.0"
+  int numa_node = -1;              ///< of the machine's memory that is near; -1: not told
+  std::vector<int> peers;          ///< devices whose memory it reads and writes directly
 };
 
 struct AcceleratorReport {
   bool compiled_in = false;
   std::string cuda_runtime;  ///< "13.0", empty without CUDA
   std::string cuda_driver;   ///< the newest CUDA the installed driver can run; empty: no driver
+  std::string driver;        ///< its release, "580.65.06"; empty: no driver
   std::string nccl_header;   ///< compiled against
   std::string nccl_runtime;  ///< loaded
   std::vector<Accelerator> devices;
