@@ -45,7 +45,8 @@ void add_report(CLI::App& app) {
       ->required();
   command->add_option("--html", options->html, "also write a page of its own, with the timeline drawn")
       ->type_name("PATH");
-  command->add_option("--svg", options->svg, "also write the picture of the last steps alone")->type_name("FILE.svg");
+  command->add_option("--svg", options->svg, "also write the picture of the last steps alone")
+      ->type_name("FILE.svg");
   command->add_flag("--json", options->json, "one JSON document instead of text");
   command->callback([options] { run(*options); });
 }

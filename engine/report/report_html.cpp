@@ -173,7 +173,8 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
               report.timeline_steps) +
           stage_table(report);
   html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) +
-          (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>" : to_svg(last_steps(run.timeline)));
+          (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>"
+                                       : to_svg(last_steps(run.timeline)));
   html += "<h2>Loss</h2>\n" + loss_curve(run.metrics);
   html += "<h2>Single actions</h2>\n" + action_table(report);
   html += "<h2>Memory</h2>\n<p class=\"sub\">Peak of requested tensor bytes</p>\n" + memory_table(report);

@@ -60,7 +60,8 @@ Setting roomy(const PipelineCase& pipeline) {
     setting.stage_layers[static_cast<std::size_t>(s)] = {s * layers / pipeline.stages,
                                                          (s + 1) * layers / pipeline.stages};
   }
-  setting.shape.steps = 3;  // one in the middle: optimizer state, old versions and the next step's data at once
+  setting.shape.steps =
+      3;  // one in the middle: optimizer state, old versions and the next step's data at once
   setting.shape.samples = data.samples;
   setting.shape.validation_samples = data.validation_samples;
   setting.shape.batch = 7 * micro_batch;
