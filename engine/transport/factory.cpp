@@ -2,6 +2,9 @@
 
 #include "engine/transport/local/local_transport.h"
 #include "engine/transport/mpi/mpi_transport.h"
+#include "engine/transport/nccl/nccl_transport.h"
+
+#include <utility>
 
 namespace stagecraft {
 
@@ -16,6 +19,13 @@ std::vector<std::unique_ptr<Transport>> make_local_transports(int world, const T
 
 std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const TransportOptions& options) {
   return std::make_unique<transport::MpiTransport>(session, options);
+}
+
+std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int device,
+                                               const std::vector<transport::NcclChannel>& channels,
+                                               const TransportOptions& options) {
+  return std::make_unique<transport::NcclTransport>(std::move(hosts), make_nccl_device(device), channels,
+                                                    options);
 }
 
 }  // namespace stagecraft

@@ -3,6 +3,7 @@
 // The one place that chooses a transport.
 
 #include "engine/transport/mpi/mpi_session.h"
+#include "engine/transport/nccl/channels.h"
 #include "engine/transport/transport.h"
 
 #include <memory>
@@ -17,5 +18,11 @@ namespace stagecraft {
 /// This process's rank of the MPI world. `session` outlives it. Collective: all processes make theirs.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(MpiSession& session,
                                                             const TransportOptions& options);
+
+/// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
+/// the channels of all programs of the run. Throws InputError where the build is without CUDA.
+[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(
+    std::unique_ptr<Transport> hosts, int device, const std::vector<transport::NcclChannel>& channels,
+    const TransportOptions& options);
 
 }  // namespace stagecraft

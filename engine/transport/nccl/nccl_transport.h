@@ -1,0 +1,83 @@
+#pragma once
+
+// Ranks as processes with a device each: boundaries and sums travel by NCCL from device to device, everything
+// small (collectives, losses, reasons of failures) over the transport of the hosts.
+//
+// Transfers are launched, not carried out: post_receive() and start_send() put an NCCL call on the channel's
+// stream, behind an event of the compute stream, and wait() puts an event of that stream before what is
+// computed next. The host blocks in none of them. So a receive is launched at its place in the program, and
+// whether that deadlocks is proved before the run (TransportRules::nccl()).
+//
+// A launch cannot time out by itself. Each call therefore looks after those that are not over: one older than
+// the timeout, an asynchronous error of NCCL's, or another rank's failure throws PeerError; fail() aborts the
+// communicators, so that streams end and the process can.
+
+#include "engine/device/nccl_device.h"
+#include "engine/transport/nccl/channels.h"
+#include "engine/transport/transport.h"
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft::transport {
+
+class NcclTransport final : public Transport {
+ public:
+  /// Collective: all ranks come with the same `channels`. Throws InputError where a rank has more of them
+  /// than the device has queues.
+  NcclTransport(std::unique_ptr<Transport> hosts, std::unique_ptr<NcclDevice> device,
+                const std::vector<NcclChannel>& channels, const TransportOptions& options);
+  ~NcclTransport() override;
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+
+  [[nodiscard]] Rank rank() const override { return hosts_->rank(); }
+  [[nodiscard]] int world() const override { return hosts_->world(); }
+  [[nodiscard]] std::string name() const override { return "nccl"; }
+
+  [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
+  [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  /// A launch never blocks: the same.
+  [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] bool test(Request& request) override;
+  void wait(Request& request) override;
+  void progress() override;
+  void set_background(std::function<void()> work) override;
+
+  void barrier() override { hosts_->barrier(); }
+  [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
+    return hosts_->all_gather(mine);
+  }
+  [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override {
+    return hosts_->all_gather_text(mine);
+  }
+  [[nodiscard]] std::string broadcast(const std::string& text) override { return hosts_->broadcast(text); }
+
+  void fail(const std::string& reason) noexcept override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Launch;
+  struct NcclRequest;
+  struct Line {
+    int channel = 0;
+    NcclDevice::Stream stream{};
+  };
+
+  void open(const std::vector<NcclChannel>& channels);
+  [[nodiscard]] RequestPtr launch(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor);
+  /// Looks after what is under way.
+  void listen();
+
+  std::unique_ptr<Transport> hosts_;
+  TransportOptions options_;
+  std::shared_ptr<NcclDevice> device_;
+  std::map<NcclChannel, Line> lines_;              ///< with an end here
+  std::deque<std::shared_ptr<Launch>> under_way_;  ///< oldest first; some may be over
+};
+
+}  // namespace stagecraft::transport

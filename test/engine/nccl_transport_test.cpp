@@ -1,0 +1,251 @@
+// The NCCL transport on a device without a GPU (test/support/fake_device.h): which lines programs need, that
+// every launch waits for what was computed before, that whole runs equal the oracle to the bit, and how it
+// ends when it goes wrong.
+
+#include "engine/transport/nccl/nccl_transport.h"
+
+#include "schedules/checker.h"
+#include "schedules/lowering.h"
+#include "test/engine/case_list.h"
+#include "test/engine/delays.h"
+#include "test/engine/transport_contract.h"
+#include "test/support/catch.h"
+#include "test/support/fake_device.h"
+#include "test/support/ranks.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+using transport::channels_of;
+using transport::NcclChannel;
+using transport::NcclTransport;
+
+namespace {
+
+/// What the contract's functions use: each payload both ways between all ranks.
+std::vector<NcclChannel> all_pairs(int world) {
+  std::vector<NcclChannel> channels;
+  for (int from = 0; from < world; ++from) {
+    for (int to = 0; to < world; ++to) {
+      if (from == to) continue;
+      for (const Payload payload : {Payload::activation, Payload::gradient}) {
+        channels.push_back({Rank{from}, Rank{to}, payload, StageId{}, 0});
+      }
+    }
+  }
+  return channels;
+}
+
+struct Runner {
+  TransportOptions options{.timeout = Seconds{30}};
+  int most_streams = 31;
+  std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
+
+  void run(int world, const std::vector<NcclChannel>& channels,
+           const std::function<void(Transport&)>& body) const {
+    run_ranks(world, options, [&](Transport& hosts) {
+      const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
+      NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed),
+                         std::make_unique<FakeDevice>(fabric, seed, most_streams), channels, options);
+      try {
+        body(nccl);
+        nccl.barrier();  // a device that goes ends what its peers have under way
+      } catch (const std::exception& error) {
+        nccl.fail(error.what());
+        throw;
+      }
+    });
+  }
+};
+
+/// Of the case's segments.
+std::vector<LoweredProgram> programs_of(const Setting& setting) {
+  std::vector<LoweredProgram> programs;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
+  return programs;
+}
+
+/// The first difference from the oracle on any rank; nothing where the programs are refused under NCCL's
+/// rules.
+std::optional<std::string> run_over_nccl(const PipelineCase& pipeline) {
+  const Setting setting(pipeline);
+  const std::vector<LoweredProgram> programs = programs_of(setting);
+  std::vector<const LoweredProgram*> all;
+  for (const LoweredProgram& program : programs) {
+    if (!check(program, nullptr, std::nullopt, TransportRules::nccl()).accepted()) return std::nullopt;
+    all.push_back(&program);
+  }
+  const OracleResult& oracle = oracle_of(setting);
+  const int world = setting.placement.world();
+  std::vector<std::string> differences(static_cast<std::size_t>(world));
+  Runner().run(world, channels_of(all), [&](Transport& nccl) {
+    const Outcome outcome = run_rank(setting, nccl);
+    differences[nccl.rank().index()] = difference(outcome, oracle, nccl.rank().value == 0);
+  });
+  for (const std::string& text : differences) {
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+const Tag kTag{
+    .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
+
+/// Rank 0 waits for what rank 1 never sends, after `trouble`; what it is told in the end.
+std::string message_of_rank_0(const Runner& runner, const std::function<void(Transport&)>& trouble) {
+  std::string heard;
+  CHECK_THROWS_AS(runner.run(2, all_pairs(2),
+                             [&](Transport& transport) {
+                               if (transport.rank().value == 1) {
+                                 while (true) transport.progress();  // until it hears of rank 0
+                               }
+                               const at::Tensor tensor = at::zeros({4});
+                               const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+                               trouble(transport);
+                               try {
+                                 while (true) transport.progress();
+                               } catch (const PeerError& error) {
+                                 heard = error.what();
+                                 throw;
+                               }
+                             }),
+                  PeerError);
+  return heard;
+}
+
+}  // namespace
+
+TEST_CASE("the nccl transport keeps the contract, but for tags", "[nccl]") {
+  const int world = GENERATE(2, 3, 4);
+  CAPTURE(world);
+  for (const auto& promise :
+       {equal_tags_keep_their_order, transfers_progress, collectives_agree, posted_sends_do_not_block}) {
+    REQUIRE_NOTHROW(Runner().run(world, all_pairs(world), promise));
+  }
+  REQUIRE_NOTHROW(Runner().run(world, all_pairs(world), [](Transport& transport) {
+    large_messages_arrive(transport, std::int64_t{8} << 20U);
+  }));
+}
+
+TEST_CASE("runs over the nccl transport equal the oracle to the bit", "[nccl]") {
+  int runs = 0;
+  int refused = 0;
+  for (const int ranks : {2, 3, 4}) {
+    const std::vector<PipelineCase> all = all_cases(ranks);
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 47) {
+      INFO(all[i].name());
+      const auto found = run_over_nccl(all[i]);
+      if (!found) {
+        ++refused;
+        continue;
+      }
+      ++runs;
+      CHECK(*found == "");
+    }
+  }
+  std::cout << fmt::format(
+      "{} runs over NCCL on a device without a GPU compared with the oracle, {} refused\n", runs, refused);
+  CHECK(runs > 50);
+}
+
+TEST_CASE("channels are what programs need: a payload a direction, and a stage and phase of sums", "[nccl]") {
+  const Setting straight(PipelineCase{.schedule = "1f1b", .stages = 3});
+  const std::vector<LoweredProgram> programs = programs_of(straight);
+  std::vector<const LoweredProgram*> all;
+  for (const LoweredProgram& program : programs) all.push_back(&program);
+  const auto line = [](int from, int to, Payload payload) {
+    return NcclChannel{Rank{from}, Rank{to}, payload, StageId{}, 0};
+  };
+  const std::vector<NcclChannel> wanted{line(0, 1, Payload::activation), line(1, 0, Payload::gradient),
+                                        line(1, 2, Payload::activation), line(2, 1, Payload::gradient)};
+  CHECK((channels_of(all) == wanted));
+  // A validation pass alone has no gradients.
+  const LoweredProgram validation = lower(validation_program(straight.placement, 2));
+  CHECK(channels_of({&validation}).size() == 2);
+
+  const Setting replicated(PipelineCase{.schedule = "1f1b", .stages = 2, .widths = {2, 1}});
+  const std::vector<LoweredProgram> more = programs_of(replicated);
+  all.clear();
+  for (const LoweredProgram& program : more) all.push_back(&program);
+  const std::vector<NcclChannel> channels = channels_of(all);
+  CHECK(std::count_if(channels.begin(), channels.end(),
+                      [](const NcclChannel& channel) { return channel.summed == StageId{0}; }) == 4);
+  CHECK(channels.size() == 8);
+}
+
+TEST_CASE("a launch without an event of what was computed before is found", "[nccl]") {
+  const auto fabric = std::make_shared<FakeFabric>();
+  FakeDevice device(fabric, 1);
+  const NcclDevice::Stream stream = device.make_stream();
+  const NcclDevice::Event event = device.take_event();
+  float number = 0;
+  CHECK_THROWS_AS(device.send(0, stream, &number, sizeof number), InternalError);
+  device.record(event, NcclDevice::Stream::compute);
+  CHECK_THROWS_AS(device.send(0, stream, &number, sizeof number), InternalError);  // nobody waits for it
+}
+
+TEST_CASE("an event serves one launch: what is computed after it is not covered", "[nccl]") {
+  const auto fabric = std::make_shared<FakeFabric>();
+  FakeDevice sender(fabric, 1);
+  FakeDevice receiver(fabric, 2);
+  std::thread other([&] { receiver.open({{0, false, "one"}}, Seconds{10}); });
+  sender.open({{0, true, "one"}}, Seconds{10});
+  other.join();
+  float sent = 3;
+  float received = 0;
+  const auto launch = [&](FakeDevice& device, bool send, NcclDevice::Stream stream, NcclDevice::Event event) {
+    send ? device.send(0, stream, &sent, sizeof sent) : device.receive(0, stream, &received, sizeof received);
+    device.record(event, stream);
+  };
+  const auto marked = [](FakeDevice& device, NcclDevice::Stream stream) {
+    const NcclDevice::Event event = device.take_event();
+    device.record(event, NcclDevice::Stream::compute);
+    device.wait(stream, event);
+    return event;
+  };
+  const NcclDevice::Stream out = sender.make_stream();
+  const NcclDevice::Stream in = receiver.make_stream();
+  launch(sender, true, out, marked(sender, out));
+  const NcclDevice::Event arrived = marked(receiver, in);
+  launch(receiver, false, in, arrived);
+  receiver.wait(NcclDevice::Stream::compute, arrived);
+  CHECK(received == 3);
+  CHECK_THROWS_AS(sender.send(0, out, &sent, sizeof sent), InternalError);
+}
+
+TEST_CASE("a transfer that nobody answers ends with rank, peer and tag, without a wait of the host's",
+          "[nccl]") {
+  Runner runner;
+  runner.options.timeout = Seconds{0.3};
+  const std::string heard = message_of_rank_0(runner, [](Transport&) {});
+  for (const char* part : {"rank 0: receive of activation 7", "from rank 1", "after 0.3 s"}) {
+    INFO(heard);
+    CHECK(heard.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("what NCCL reports behind a launch ends the run with its words", "[nccl]") {
+  const Runner runner;
+  const std::string heard =
+      message_of_rank_0(runner, [&](Transport&) { runner.fabric->fail("unhandled system error"); });
+  INFO(heard);
+  CHECK(heard.find("NCCL says: unhandled system error") != std::string::npos);
+}
+
+TEST_CASE("more kinds of transfers than queues are refused", "[nccl]") {
+  Runner runner;
+  runner.most_streams = 3;
+  CHECK_THROWS_AS(runner.run(2, all_pairs(2), [](Transport&) {}), InputError);
+}

@@ -1,0 +1,216 @@
+#include "test/support/fake_device.h"
+
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace stagecraft::test {
+
+constexpr std::chrono::seconds kPatience(60);  // where a GPU would stand still
+
+void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
+  std::unique_lock lock(mutex_);
+  Line& line = lines_[channel];
+  if (line.ends++ == 0) line.id = id;
+  STAGECRAFT_CHECK(line.id == id && line.ends <= 2,
+                   fmt::format("the ends of channel {} do not fit", channel));
+  changed_.notify_all();
+  const bool both = changed_.wait_for(lock, std::chrono::duration<double>(timeout.value),
+                                      [&] { return line.ends == 2 || aborted_; });
+  if (!both || aborted_) throw PeerError(fmt::format("nobody opens the other end of channel {}", channel));
+}
+
+bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t bytes) {
+  std::unique_lock lock(mutex_);
+  Line& line = lines_.at(channel);
+  changed_.wait(lock, [&] { return !line.met || aborted_; });  // the pair before has not parted yet
+  if (aborted_) return false;
+  if (line.waiting == nullptr) {
+    line.waiting = memory;
+    line.bytes = bytes;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return line.met || aborted_; });
+    if (!line.met) return false;
+    line.waiting = nullptr;
+    line.met = false;
+    changed_.notify_all();
+    return true;
+  }
+  if (line.bytes != bytes) {
+    failure_ = fmt::format("channel {}: {} bytes meet {}", channel, bytes, line.bytes);
+  } else {
+    std::memcpy(send ? line.waiting : memory, send ? memory : line.waiting, bytes);
+  }
+  ++transfers_;
+  line.met = true;
+  changed_.notify_all();
+  return true;
+}
+
+void FakeFabric::abort() {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  changed_.notify_all();
+}
+
+std::string FakeFabric::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void FakeFabric::fail(const std::string& failure) {
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+}
+
+FakeDevice::FakeDevice(std::shared_ptr<FakeFabric> fabric, std::uint64_t seed, int most_streams)
+    : fabric_(std::move(fabric)), seed_(seed), most_streams_(most_streams) {}
+
+FakeDevice::~FakeDevice() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (const auto& queue : queues_) queue->thread.join();
+}
+
+NcclDevice::Stream FakeDevice::make_stream() {
+  queues_.push_back(std::make_unique<Queue>());
+  Queue& queue = *queues_.back();
+  queue.thread = std::thread([this, &queue, seed = seed_ * 100 + queues_.size()] { serve(queue, seed); });
+  return static_cast<Stream>(queues_.size());
+}
+
+void FakeDevice::serve(Queue& queue, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || !queue.work.empty(); });
+    if (queue.work.empty()) return;
+    const std::function<void()> work = std::move(queue.work.front());
+    queue.work.pop_front();
+    lock.unlock();
+    if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+    work();
+    lock.lock();
+  }
+}
+
+void FakeDevice::push(Queue& queue, std::function<void()> work) {
+  queue.work.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+NcclDevice::Event FakeDevice::take_event() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty()) {
+    events_.emplace_back();
+    return static_cast<Event>(events_.size() - 1);
+  }
+  const Event event = free_.back();
+  free_.pop_back();
+  return event;
+}
+
+void FakeDevice::give_event(Event event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(event);
+}
+
+void FakeDevice::record(Event event, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  Marks& marks = events_.at(static_cast<std::size_t>(event));
+  const std::uint64_t mark = ++marks.recorded;
+  marks.of_compute = stream == Stream::compute;
+  if (marks.of_compute) {
+    marks.computed = ++compute_marks_;
+    marks.over = mark;  // the thread that records has computed it
+    changed_.notify_all();
+    return;
+  }
+  push(queue_of(stream), [this, event, mark] {
+    const std::lock_guard here(mutex_);
+    std::uint64_t& over = events_.at(static_cast<std::size_t>(event)).over;
+    over = std::max(over, mark);
+    changed_.notify_all();
+  });
+}
+
+bool FakeDevice::await(Event event, std::uint64_t mark) {
+  std::unique_lock lock(mutex_);
+  const Marks& marks = events_.at(static_cast<std::size_t>(event));
+  // Another rank's abort is not rung for here: the streams go on and reach the mark.
+  (void)changed_.wait_for(lock, kPatience, [&] { return marks.over >= mark || fabric_->aborted(); });
+  return marks.over >= mark;
+}
+
+void FakeDevice::wait(Stream stream, Event event) {
+  std::unique_lock lock(mutex_);
+  const Marks& marks = events_.at(static_cast<std::size_t>(event));
+  const std::uint64_t mark = marks.recorded;
+  if (stream == Stream::compute) {
+    lock.unlock();
+    if (!await(event, mark) || fabric_->aborted())
+      throw PeerError("the channels were aborted, or nobody came");
+    return;
+  }
+  Queue& queue = queue_of(stream);
+  if (marks.of_compute) queue.ordered_after = std::max(queue.ordered_after, marks.computed);
+  push(queue, [this, event, mark] { (void)await(event, mark); });
+}
+
+bool FakeDevice::over(Event event) {
+  const std::lock_guard lock(mutex_);
+  const Marks& marks = events_.at(static_cast<std::size_t>(event));
+  return marks.over >= marks.recorded;
+}
+
+std::string FakeDevice::make_id() {
+  static std::atomic<int> next = 0;
+  return fmt::format("channel id {:08}", ++next);
+}
+
+void FakeDevice::open(const std::vector<End>& ends, Seconds timeout) {
+  for (const End& end : ends) fabric_->open(end.channel, end.id, timeout);
+}
+
+void FakeDevice::launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = queue_of(stream);
+  STAGECRAFT_CHECK(queue.ordered_after > queue.launched_at,
+                   fmt::format("a {} on channel {} is launched without an event of what was computed before",
+                               send ? "send" : "receive", channel));
+  queue.launched_at = queue.ordered_after;
+  const auto& [direction, usual] = used_.try_emplace(channel, send, stream).first->second;
+  STAGECRAFT_CHECK(direction == send && usual == stream,
+                   fmt::format("channel {} is used in both directions, or from two streams", channel));
+  push(queue,
+       [this, send, channel, memory, bytes] { (void)fabric_->transfer(channel, send, memory, bytes); });
+}
+
+void FakeDevice::send(int channel, Stream stream, const void* from, std::size_t bytes) {
+  launch(/*send=*/true, channel, stream, const_cast<void*>(from), bytes);
+}
+
+void FakeDevice::receive(int channel, Stream stream, void* into, std::size_t bytes) {
+  launch(/*send=*/false, channel, stream, into, bytes);
+}
+
+std::optional<std::string> FakeDevice::failure() {
+  const std::string failure = fabric_->failure();
+  return failure.empty() ? std::nullopt : std::optional(failure);
+}
+
+void FakeDevice::abort() noexcept {
+  fabric_->abort();
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+}  // namespace stagecraft::test

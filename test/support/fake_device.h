@@ -1,0 +1,112 @@
+#pragma once
+
+// A device without a GPU: streams are threads, device memory is the CPU's, and the compute stream is the
+// rank's own thread, whose operators are over when they return. Ranks of one FakeFabric reach each other. It
+// is stricter than a GPU:
+//   - a send or receive must stand directly behind a wait for a mark of the compute stream made since the
+//     stream's last launch, else InternalError: on a GPU it would race with what computes;
+//   - a channel is opened by both ends with one id, used in one direction and by one stream;
+//   - ends of different sizes fail, as NCCL only sometimes does.
+// Streams dawdle now and then, so that what is not ordered by events goes wrong.
+
+#include "engine/device/nccl_device.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+namespace stagecraft::test {
+
+/// What the devices of a run share. Thread-safe.
+class FakeFabric {
+ public:
+  /// Blocks until the other end of the channel has come with the same id. Throws PeerError.
+  void open(int channel, const std::string& id, Seconds timeout);
+  /// Blocks until both ends have come, and copies. False: aborted.
+  bool transfer(int channel, bool send, void* memory, std::size_t bytes);
+  void abort();
+  [[nodiscard]] bool aborted() const { return aborted_; }
+  [[nodiscard]] std::string failure() const;
+  /// As NCCL reports what happens behind a launch.
+  void fail(const std::string& failure);
+  [[nodiscard]] int transfers() const { return transfers_; }
+
+ private:
+  struct Line {
+    std::string id;
+    int ends = 0;
+    void* waiting = nullptr;  ///< memory of the end that came first
+    std::size_t bytes = 0;
+    bool met = false;
+  };
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, Line> lines_;
+  std::string failure_;
+  std::atomic<bool> aborted_ = false;
+  std::atomic<int> transfers_ = 0;
+};
+
+class FakeDevice final : public NcclDevice {
+ public:
+  FakeDevice(std::shared_ptr<FakeFabric> fabric, std::uint64_t seed, int most_streams = 31);
+  ~FakeDevice() override;
+  FakeDevice(const FakeDevice&) = delete;
+  FakeDevice& operator=(const FakeDevice&) = delete;
+
+  [[nodiscard]] Stream make_stream() override;
+  [[nodiscard]] int most_streams() const override { return most_streams_; }
+  [[nodiscard]] Event take_event() override;
+  void give_event(Event event) override;
+  void record(Event event, Stream stream) override;
+  void wait(Stream stream, Event event) override;
+  [[nodiscard]] bool over(Event event) override;
+  [[nodiscard]] std::string make_id() override;
+  void open(const std::vector<End>& ends, Seconds timeout) override;
+  void send(int channel, Stream stream, const void* from, std::size_t bytes) override;
+  void receive(int channel, Stream stream, void* into, std::size_t bytes) override;
+  [[nodiscard]] std::optional<std::string> failure() override;
+  void abort() noexcept override;
+
+ private:
+  /// How often an event was recorded, and how many of those marks are over.
+  struct Marks {
+    std::uint64_t recorded = 0, over = 0;
+    std::uint64_t computed = 0;  ///< number of the compute stream's last mark in it
+    bool of_compute = false;     ///< the last mark is of the compute stream
+  };
+  struct Queue {
+    std::deque<std::function<void()>> work;
+    std::uint64_t ordered_after = 0;  ///< the newest mark of the compute stream that it waits for
+    std::uint64_t launched_at = 0;    ///< the same when it last launched
+    std::thread thread;
+  };
+
+  void serve(Queue& queue, std::uint64_t seed);
+  void push(Queue& queue, std::function<void()> work);
+  void launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes);
+  /// Of this device's events. False: aborted.
+  bool await(Event event, std::uint64_t mark);
+  [[nodiscard]] Queue& queue_of(Stream stream) { return *queues_.at(static_cast<std::size_t>(stream) - 1); }
+
+  std::shared_ptr<FakeFabric> fabric_;
+  std::uint64_t seed_;
+  int most_streams_;
+  std::mutex mutex_;  ///< of all below
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  std::deque<Marks> events_;
+  std::vector<Event> free_;
+  std::map<int, std::pair<bool, Stream>> used_;  ///< a channel's direction and stream
+  std::uint64_t compute_marks_ = 0;
+  bool ending_ = false;
+};
+
+}  // namespace stagecraft::test
