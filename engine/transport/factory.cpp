@@ -3,6 +3,7 @@
 #include "engine/transport/local/local_transport.h"
 #include "engine/transport/mpi/mpi_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
+#include "engine/transport/staged/staged_transport.h"
 
 #include <utility>
 
@@ -21,11 +22,18 @@ std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const Transpo
   return std::make_unique<transport::MpiTransport>(session, options);
 }
 
-std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int device,
+std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
+                                               const TransportRules& rules,
                                                const std::vector<transport::NcclChannel>& channels,
                                                const TransportOptions& options) {
-  return std::make_unique<transport::NcclTransport>(std::move(hosts), make_nccl_device(device), channels,
-                                                    options);
+  const std::shared_ptr<DeviceStreams> streams = make_device_streams(index);
+  return std::make_unique<transport::NcclTransport>(std::move(hosts), streams, make_nccl_lines(streams),
+                                                    rules, channels, options);
+}
+
+std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> hosts, int index,
+                                                 const TransportOptions& options) {
+  return std::make_unique<transport::StagedTransport>(std::move(hosts), make_device_streams(index), options);
 }
 
 }  // namespace stagecraft

@@ -20,9 +20,13 @@ namespace stagecraft {
                                                             const TransportOptions& options);
 
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
-/// the channels of all programs of the run. Throws InputError where the build is without CUDA.
+/// the rules and channels of all programs of the run. Throws InputError where the build is without CUDA.
 [[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(
-    std::unique_ptr<Transport> hosts, int device, const std::vector<transport::NcclChannel>& channels,
-    const TransportOptions& options);
+    std::unique_ptr<Transport> hosts, int index, const TransportRules& rules,
+    const std::vector<transport::NcclChannel>& channels, const TransportOptions& options);
+
+/// Tensors of the device `index` over `hosts`, through page-locked memory. Throws as above.
+[[nodiscard]] std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> hosts, int index,
+                                                               const TransportOptions& options);
 
 }  // namespace stagecraft

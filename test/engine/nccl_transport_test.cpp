@@ -4,7 +4,6 @@
 
 #include "engine/transport/nccl/nccl_transport.h"
 
-#include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "test/engine/case_list.h"
 #include "test/engine/delays.h"
@@ -28,6 +27,7 @@
 using namespace stagecraft;
 using namespace stagecraft::test;
 using transport::channels_of;
+using transport::nccl_rules_for;
 using transport::NcclChannel;
 using transport::NcclTransport;
 
@@ -40,7 +40,7 @@ std::vector<NcclChannel> all_pairs(int world) {
     for (int to = 0; to < world; ++to) {
       if (from == to) continue;
       for (const Payload payload : {Payload::activation, Payload::gradient}) {
-        channels.push_back({Rank{from}, Rank{to}, payload, StageId{}, 0});
+        channels.push_back({Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}, 0});
       }
     }
   }
@@ -52,12 +52,13 @@ struct Runner {
   int most_streams = 31;
   std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
 
-  void run(int world, const std::vector<NcclChannel>& channels,
-           const std::function<void(Transport&)>& body) const {
+  void run(int world, const std::vector<NcclChannel>& channels, const std::function<void(Transport&)>& body,
+           const TransportRules& rules = TransportRules::nccl()) const {
     run_ranks(world, options, [&](Transport& hosts) {
       const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
-      NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed),
-                         std::make_unique<FakeDevice>(fabric, seed, most_streams), channels, options);
+      const auto device = std::make_shared<FakeDevice>(fabric, seed, most_streams);
+      NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed), device, device, rules, channels,
+                         options);
       try {
         body(nccl);
         nccl.barrier();  // a device that goes ends what its peers have under way
@@ -77,23 +78,26 @@ std::vector<LoweredProgram> programs_of(const Setting& setting) {
   return programs;
 }
 
-/// The first difference from the oracle on any rank; nothing where the programs are refused under NCCL's
-/// rules.
-std::optional<std::string> run_over_nccl(const PipelineCase& pipeline) {
+std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& programs) {
+  std::vector<const LoweredProgram*> all;
+  for (const LoweredProgram& program : programs) all.push_back(&program);
+  return all;
+}
+
+/// The first difference from the oracle on any rank.
+std::string run_over_nccl(const PipelineCase& pipeline, const TransportRules& rules) {
   const Setting setting(pipeline);
   const std::vector<LoweredProgram> programs = programs_of(setting);
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) {
-    if (!check(program, nullptr, std::nullopt, TransportRules::nccl()).accepted()) return std::nullopt;
-    all.push_back(&program);
-  }
   const OracleResult& oracle = oracle_of(setting);
   const int world = setting.placement.world();
   std::vector<std::string> differences(static_cast<std::size_t>(world));
-  Runner().run(world, channels_of(all), [&](Transport& nccl) {
-    const Outcome outcome = run_rank(setting, nccl);
-    differences[nccl.rank().index()] = difference(outcome, oracle, nccl.rank().value == 0);
-  });
+  Runner().run(
+      world, channels_of(pointers(programs), rules),
+      [&](Transport& nccl) {
+        const Outcome outcome = run_rank(setting, nccl);
+        differences[nccl.rank().index()] = difference(outcome, oracle, nccl.rank().value == 0);
+      },
+      rules);
   for (const std::string& text : differences) {
     if (!text.empty()) return text;
   }
@@ -139,60 +143,73 @@ TEST_CASE("the nccl transport keeps the contract, but for tags", "[nccl]") {
   }));
 }
 
-TEST_CASE("runs over the nccl transport equal the oracle to the bit", "[nccl]") {
+TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every schedule", "[nccl]") {
   int runs = 0;
-  int refused = 0;
+  int boundaries = 0;  // of them need a channel a boundary
   for (const int ranks : {2, 3, 4}) {
     const std::vector<PipelineCase> all = all_cases(ranks);
     for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 47) {
       INFO(all[i].name());
-      const auto found = run_over_nccl(all[i]);
-      if (!found) {
-        ++refused;
-        continue;
-      }
+      const TransportRules rules = nccl_rules_for(pointers(programs_of(Setting(all[i]))));
+      if (rules.channels == TransportRules::Channels::boundary) ++boundaries;
+      CHECK(run_over_nccl(all[i], rules) == "");
       ++runs;
-      CHECK(*found == "");
     }
   }
   std::cout << fmt::format(
-      "{} runs over NCCL on a device without a GPU compared with the oracle, {} refused\n", runs, refused);
+      "{} runs over NCCL on a device without a GPU compared with the oracle, {} with a channel "
+      "a boundary\n",
+      runs, boundaries);
   CHECK(runs > 50);
+  CHECK(boundaries > 0);
+}
+
+TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is for", "[nccl]") {
+  for (const int ranks : {2, 3, 4}) {
+    for (const Schedule& schedule : schedules()) {
+      const PipelineCase pipeline{.schedule = schedule.name,
+                                  .stages = ranks * schedule.virtual_stages,
+                                  .ranks = ranks,
+                                  .placement = schedule.placement,
+                                  .shape = BatchShape::many};
+      if (pipeline.stages > 9 || !served(pipeline)) continue;
+      INFO(pipeline.name());
+      CHECK_NOTHROW(nccl_rules_for(pointers(programs_of(Setting(pipeline)))));
+    }
+  }
 }
 
 TEST_CASE("channels are what programs need: a payload a direction, and a stage and phase of sums", "[nccl]") {
+  const TransportRules rules = TransportRules::nccl();
   const Setting straight(PipelineCase{.schedule = "1f1b", .stages = 3});
   const std::vector<LoweredProgram> programs = programs_of(straight);
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) all.push_back(&program);
   const auto line = [](int from, int to, Payload payload) {
-    return NcclChannel{Rank{from}, Rank{to}, payload, StageId{}, 0};
+    return NcclChannel{Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}, 0};
   };
   const std::vector<NcclChannel> wanted{line(0, 1, Payload::activation), line(1, 0, Payload::gradient),
                                         line(1, 2, Payload::activation), line(2, 1, Payload::gradient)};
-  CHECK((channels_of(all) == wanted));
+  CHECK((channels_of(pointers(programs), rules) == wanted));
   // A validation pass alone has no gradients.
   const LoweredProgram validation = lower(validation_program(straight.placement, 2));
-  CHECK(channels_of({&validation}).size() == 2);
+  CHECK(channels_of({&validation}, rules).size() == 2);
 
   const Setting replicated(PipelineCase{.schedule = "1f1b", .stages = 2, .widths = {2, 1}});
   const std::vector<LoweredProgram> more = programs_of(replicated);
-  all.clear();
-  for (const LoweredProgram& program : more) all.push_back(&program);
-  const std::vector<NcclChannel> channels = channels_of(all);
-  CHECK(std::count_if(channels.begin(), channels.end(),
-                      [](const NcclChannel& channel) { return channel.summed == StageId{0}; }) == 4);
+  const std::vector<NcclChannel> channels = channels_of(pointers(more), rules);
+  CHECK(std::count_if(channels.begin(), channels.end(), [](const NcclChannel& channel) {
+          return channel.key.from == StageId{0} && channel.key.to == StageId{0};
+        }) == 4);
   CHECK(channels.size() == 8);
 }
 
 TEST_CASE("a launch without an event of what was computed before is found", "[nccl]") {
   const auto fabric = std::make_shared<FakeFabric>();
   FakeDevice device(fabric, 1);
-  const NcclDevice::Stream stream = device.make_stream();
-  const NcclDevice::Event event = device.take_event();
+  const FakeDevice::Stream stream = device.make_stream();
+  const FakeDevice::Event event = device.take_event();
   float number = 0;
   CHECK_THROWS_AS(device.send(0, stream, &number, sizeof number), InternalError);
-  device.record(event, NcclDevice::Stream::compute);
+  device.record(event, FakeDevice::Stream::compute);
   CHECK_THROWS_AS(device.send(0, stream, &number, sizeof number), InternalError);  // nobody waits for it
 }
 
@@ -205,22 +222,22 @@ TEST_CASE("an event serves one launch: what is computed after it is not covered"
   other.join();
   float sent = 3;
   float received = 0;
-  const auto launch = [&](FakeDevice& device, bool send, NcclDevice::Stream stream, NcclDevice::Event event) {
+  const auto launch = [&](FakeDevice& device, bool send, FakeDevice::Stream stream, FakeDevice::Event event) {
     send ? device.send(0, stream, &sent, sizeof sent) : device.receive(0, stream, &received, sizeof received);
     device.record(event, stream);
   };
-  const auto marked = [](FakeDevice& device, NcclDevice::Stream stream) {
-    const NcclDevice::Event event = device.take_event();
-    device.record(event, NcclDevice::Stream::compute);
+  const auto marked = [](FakeDevice& device, FakeDevice::Stream stream) {
+    const FakeDevice::Event event = device.take_event();
+    device.record(event, FakeDevice::Stream::compute);
     device.wait(stream, event);
     return event;
   };
-  const NcclDevice::Stream out = sender.make_stream();
-  const NcclDevice::Stream in = receiver.make_stream();
+  const FakeDevice::Stream out = sender.make_stream();
+  const FakeDevice::Stream in = receiver.make_stream();
   launch(sender, true, out, marked(sender, out));
-  const NcclDevice::Event arrived = marked(receiver, in);
+  const FakeDevice::Event arrived = marked(receiver, in);
   launch(receiver, false, in, arrived);
-  receiver.wait(NcclDevice::Stream::compute, arrived);
+  receiver.wait(FakeDevice::Stream::compute, arrived);
   CHECK(received == 3);
   CHECK_THROWS_AS(sender.send(0, out, &sent, sizeof sent), InternalError);
 }

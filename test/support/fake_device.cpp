@@ -80,7 +80,7 @@ FakeDevice::~FakeDevice() {
   for (const auto& queue : queues_) queue->thread.join();
 }
 
-NcclDevice::Stream FakeDevice::make_stream() {
+FakeDevice::Stream FakeDevice::make_stream() {
   queues_.push_back(std::make_unique<Queue>());
   Queue& queue = *queues_.back();
   queue.thread = std::thread([this, &queue, seed = seed_ * 100 + queues_.size()] { serve(queue, seed); });
@@ -107,7 +107,7 @@ void FakeDevice::push(Queue& queue, std::function<void()> work) {
   changed_.notify_all();
 }
 
-NcclDevice::Event FakeDevice::take_event() {
+FakeDevice::Event FakeDevice::take_event() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
     events_.emplace_back();
@@ -129,7 +129,6 @@ void FakeDevice::record(Event event, Stream stream) {
   const std::uint64_t mark = ++marks.recorded;
   marks.of_compute = stream == Stream::compute;
   if (marks.of_compute) {
-    marks.computed = ++compute_marks_;
     marks.over = mark;  // the thread that records has computed it
     changed_.notify_all();
     return;
@@ -152,7 +151,7 @@ bool FakeDevice::await(Event event, std::uint64_t mark) {
 
 void FakeDevice::wait(Stream stream, Event event) {
   std::unique_lock lock(mutex_);
-  const Marks& marks = events_.at(static_cast<std::size_t>(event));
+  Marks& marks = events_.at(static_cast<std::size_t>(event));
   const std::uint64_t mark = marks.recorded;
   if (stream == Stream::compute) {
     lock.unlock();
@@ -161,7 +160,7 @@ void FakeDevice::wait(Stream stream, Event event) {
     return;
   }
   Queue& queue = queue_of(stream);
-  if (marks.of_compute) queue.ordered_after = std::max(queue.ordered_after, marks.computed);
+  if (marks.of_compute) queue.ordered_after = &marks;
   push(queue, [this, event, mark] { (void)await(event, mark); });
 }
 
@@ -180,13 +179,28 @@ void FakeDevice::open(const std::vector<End>& ends, Seconds timeout) {
   for (const End& end : ends) fabric_->open(end.channel, end.id, timeout);
 }
 
+void FakeDevice::check_order(Queue& queue, const std::string& what) {
+  Marks* const before = std::exchange(queue.ordered_after, nullptr);
+  STAGECRAFT_CHECK(before != nullptr && before->of_compute,
+                   what + " is launched without an event of what was computed before");
+  before->of_compute = false;
+}
+
+void FakeDevice::copy(Stream stream, void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = queue_of(stream);
+  check_order(queue, "a copy");
+  push(queue, [to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
+std::shared_ptr<void> FakeDevice::host_memory(std::size_t bytes) {
+  return {::operator new(bytes), [](void* memory) { ::operator delete(memory); }};
+}
+
 void FakeDevice::launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   Queue& queue = queue_of(stream);
-  STAGECRAFT_CHECK(queue.ordered_after > queue.launched_at,
-                   fmt::format("a {} on channel {} is launched without an event of what was computed before",
-                               send ? "send" : "receive", channel));
-  queue.launched_at = queue.ordered_after;
+  check_order(queue, fmt::format("a {} on channel {}", send ? "send" : "receive", channel));
   const auto& [direction, usual] = used_.try_emplace(channel, send, stream).first->second;
   STAGECRAFT_CHECK(direction == send && usual == stream,
                    fmt::format("channel {} is used in both directions, or from two streams", channel));

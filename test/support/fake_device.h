@@ -3,13 +3,13 @@
 // A device without a GPU: streams are threads, device memory is the CPU's, and the compute stream is the
 // rank's own thread, whose operators are over when they return. Ranks of one FakeFabric reach each other. It
 // is stricter than a GPU:
-//   - a send or receive must stand directly behind a wait for a mark of the compute stream made since the
-//     stream's last launch, else InternalError: on a GPU it would race with what computes;
+//   - a send, receive or copy must stand behind a wait for a mark of the compute stream that is its own, else
+//     InternalError: on a GPU it would race with what computes;
 //   - a channel is opened by both ends with one id, used in one direction and by one stream;
 //   - ends of different sizes fail, as NCCL only sometimes does.
 // Streams dawdle now and then, so that what is not ordered by events goes wrong.
 
-#include "engine/device/nccl_device.h"
+#include "engine/device/nccl_lines.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -19,8 +19,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::test {
 
@@ -54,8 +58,9 @@ class FakeFabric {
   std::atomic<int> transfers_ = 0;
 };
 
-class FakeDevice final : public NcclDevice {
+class FakeDevice final : public DeviceStreams, public NcclLines {
  public:
+  using Stream = DeviceStreams::Stream;
   FakeDevice(std::shared_ptr<FakeFabric> fabric, std::uint64_t seed, int most_streams = 31);
   ~FakeDevice() override;
   FakeDevice(const FakeDevice&) = delete;
@@ -68,6 +73,8 @@ class FakeDevice final : public NcclDevice {
   void record(Event event, Stream stream) override;
   void wait(Stream stream, Event event) override;
   [[nodiscard]] bool over(Event event) override;
+  void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
+  [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
   [[nodiscard]] std::string make_id() override;
   void open(const std::vector<End>& ends, Seconds timeout) override;
   void send(int channel, Stream stream, const void* from, std::size_t bytes) override;
@@ -79,19 +86,20 @@ class FakeDevice final : public NcclDevice {
   /// How often an event was recorded, and how many of those marks are over.
   struct Marks {
     std::uint64_t recorded = 0, over = 0;
-    std::uint64_t computed = 0;  ///< number of the compute stream's last mark in it
-    bool of_compute = false;     ///< the last mark is of the compute stream
+    bool of_compute = false;  ///< the last mark is of the compute stream, and no launch has used it
   };
   struct Queue {
     std::deque<std::function<void()>> work;
-    std::uint64_t ordered_after = 0;  ///< the newest mark of the compute stream that it waits for
-    std::uint64_t launched_at = 0;    ///< the same when it last launched
+    Marks* ordered_after =
+        nullptr;  ///< a mark of the compute stream that was waited for since the last launch
     std::thread thread;
   };
 
   void serve(Queue& queue, std::uint64_t seed);
   void push(Queue& queue, std::function<void()> work);
   void launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes);
+  /// Throws where the stream's next work would not wait for what was computed before.
+  void check_order(Queue& queue, const std::string& what);
   /// Of this device's events. False: aborted.
   bool await(Event event, std::uint64_t mark);
   [[nodiscard]] Queue& queue_of(Stream stream) { return *queues_.at(static_cast<std::size_t>(stream) - 1); }
@@ -105,7 +113,6 @@ class FakeDevice final : public NcclDevice {
   std::deque<Marks> events_;
   std::vector<Event> free_;
   std::map<int, std::pair<bool, Stream>> used_;  ///< a channel's direction and stream
-  std::uint64_t compute_marks_ = 0;
   bool ending_ = false;
 };
 

@@ -1,5 +1,8 @@
 #include "engine/transport/nccl/channels.h"
 
+#include "schedules/checker.h"
+
+#include <algorithm>
 #include <set>
 
 namespace stagecraft::transport {
@@ -7,12 +10,13 @@ namespace {
 
 constexpr int kPhases = 2;  // of a sum: parts are scattered, sums gathered
 
-void add_transfers(const LoweredProgram& program, std::set<NcclChannel>& channels) {
+void add_transfers(const LoweredProgram& program, const TransportRules& rules,
+                   std::set<NcclChannel>& channels) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     for (const Action& action : program.ranks[r]) {
       if (action.op != Op::start_send || action.tag.payload == Payload::loss) continue;
       const Rank to = program.placement.rank_of(action.tag.to, action.tag.micro_batch);
-      channels.insert(channel_of(Rank{r}, to, action.tag));
+      channels.insert(channel_of(rules, Rank{r}, to, action.tag));
     }
   }
 }
@@ -25,7 +29,7 @@ void add_sums(const LoweredProgram& program, std::set<NcclChannel>& channels) {
       for (const Rank to : replicas) {
         if (from == to) continue;
         for (std::int32_t phase = 0; phase < kPhases; ++phase) {
-          channels.insert({from, to, Payload::gradient, StageId{s}, phase});
+          channels.insert({from, to, {Payload::gradient, StageId{s}, StageId{s}}, phase});
         }
       }
     }
@@ -34,15 +38,31 @@ void add_sums(const LoweredProgram& program, std::set<NcclChannel>& channels) {
 
 }  // namespace
 
-NcclChannel channel_of(Rank from, Rank to, const Tag& tag) {
-  if (tag.from == tag.to) return {from, to, tag.payload, tag.from, tag.index};
-  return {from, to, tag.payload, StageId{}, 0};
+TransportRules nccl_rules_for(const std::vector<const LoweredProgram*>& programs) {
+  using Channels = TransportRules::Channels;
+  const auto accepted = [&](const TransportRules& rules) {
+    return std::all_of(programs.begin(), programs.end(), [&](const LoweredProgram* program) {
+      return check(*program, nullptr, std::nullopt, rules).accepted();
+    });
+  };
+  const TransportRules few = TransportRules::nccl(Channels::payload);
+  if (accepted(few)) return few;
+  const TransportRules rules = TransportRules::nccl(Channels::boundary);
+  for (const LoweredProgram* program : programs) (void)prove(*program, nullptr, std::nullopt, rules);
+  return rules;
 }
 
-std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs) {
+NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag) {
+  const bool sum = tag.from == tag.to;
+  return {from, to, sum ? ChannelKey{tag.payload, tag.from, tag.to} : channel_key(rules, tag),
+          sum ? tag.index : 0};
+}
+
+std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs,
+                                     const TransportRules& rules) {
   std::set<NcclChannel> channels;
   for (const LoweredProgram* program : programs) {
-    add_transfers(*program, channels);
+    add_transfers(*program, rules, channels);
     add_sums(*program, channels);
   }
   return {channels.begin(), channels.end()};

@@ -1,31 +1,36 @@
 #pragma once
 
 // The one-way lines that a run's programs need between ranks. NCCL has no tags, and what is launched on a
-// communicator waits for what was launched there before; so each kind of transfer between two ranks has a
-// communicator of its own, and gradients never queue behind activations (TransportRules::nccl() is this as
-// data, and `prove` under those rules shows that ends meet in order).
+// communicator waits for what was launched there before: ends meet by their order. So each kind of transfer
+// between two ranks has a communicator of its own, and gradients never queue behind activations; where that
+// is not enough for both ends to have one order (many stages a rank), each boundary between stages has.
 
 #include "schedules/program.h"
+#include "schedules/transport_rules.h"
 
 #include <compare>
+#include <cstdint>
 #include <vector>
 
 namespace stagecraft::transport {
 
 struct NcclChannel {
   Rank from, to;
-  Payload payload = Payload::activation;
-  /// Sums over replicas have lines of their own, by stage and phase, since stages' sums go on side by side.
-  StageId summed{};
-  std::int32_t phase = 0;
+  ChannelKey key;  ///< by the rules; sums over replicas have their stage's, since they go on side by side
+  std::int32_t phase = 0;  ///< of a sum: 0 to scatter, 1 to gather
 
   constexpr auto operator<=>(const NcclChannel&) const = default;
 };
 
+/// NCCL's rules with the fewest channels under which all programs are proved. Throws RefusedError where there
+/// are none.
+[[nodiscard]] TransportRules nccl_rules_for(const std::vector<const LoweredProgram*>& programs);
+
 /// The line that a transfer takes.
-[[nodiscard]] NcclChannel channel_of(Rank from, Rank to, const Tag& tag);
+[[nodiscard]] NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag);
 
 /// Ascending, each once. Losses are not among them: they are two numbers of the host's, and go over MPI.
-[[nodiscard]] std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs);
+[[nodiscard]] std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs,
+                                                   const TransportRules& rules);
 
 }  // namespace stagecraft::transport

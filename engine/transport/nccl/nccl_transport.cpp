@@ -12,20 +12,20 @@ namespace stagecraft::transport {
 
 /// One NCCL call that was launched, and the event behind it.
 struct NcclTransport::Launch {
-  Launch(std::shared_ptr<NcclDevice> its_device, bool is_send, const Tag& its_tag, Rank its_peer,
+  Launch(std::shared_ptr<DeviceStreams> its_streams, bool is_send, const Tag& its_tag, Rank its_peer,
          at::Tensor its_tensor)
-      : device(std::move(its_device)),
-        end(device->take_event()),
+      : streams(std::move(its_streams)),
+        end(streams->take_event()),
         tensor(std::move(its_tensor)),
         tag(its_tag),
         peer(its_peer),
         send(is_send) {}
-  ~Launch() { device->give_event(end); }
+  ~Launch() { streams->give_event(end); }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  std::shared_ptr<NcclDevice> device;
-  NcclDevice::Event end;
+  std::shared_ptr<DeviceStreams> streams;
+  DeviceStreams::Event end;
   at::Tensor tensor;
   Tag tag;
   Rank peer;
@@ -38,16 +38,21 @@ struct NcclTransport::NcclRequest final : Request {
   std::shared_ptr<Launch> launch;
 };
 
-NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::unique_ptr<NcclDevice> device,
+NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
+                             std::shared_ptr<NcclLines> nccl, const TransportRules& rules,
                              const std::vector<NcclChannel>& channels, const TransportOptions& options)
-    : hosts_(std::move(hosts)), options_(options), device_(std::move(device)) {
+    : hosts_(std::move(hosts)),
+      rules_(rules),
+      options_(options),
+      streams_(std::move(streams)),
+      nccl_(std::move(nccl)) {
   open(channels);
 }
 
 NcclTransport::~NcclTransport() {
   for (const auto& launched : under_way_) {
-    if (device_->over(launched->end)) continue;
-    device_->abort();  // before the tensors go that it works on
+    if (streams_->over(launched->end)) continue;
+    nccl_->abort();  // before the tensors go that it works on
     break;
   }
 }
@@ -57,13 +62,13 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels) {
   const auto sends = [&](const NcclChannel& channel) { return channel.from == rank(); };
   std::string ids;
   for (const NcclChannel& channel : channels) {
-    if (sends(channel)) ids += device_->make_id();
+    if (sends(channel)) ids += nccl_->make_id();
   }
   const std::vector<std::string> all = hosts_->all_gather_text(ids);
   std::vector<std::size_t> made(all.size(), 0);
   for (const NcclChannel& channel : channels) ++made.at(channel.from.index());
   std::vector<std::size_t> next(all.size(), 0);
-  std::vector<NcclDevice::End> ends;
+  std::vector<NcclLines::End> ends;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const std::size_t from = channels[i].from.index();
     const std::size_t length = all[from].size() / made[from];
@@ -71,7 +76,7 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels) {
     if (!sends(channels[i]) && channels[i].to != rank()) continue;
     ends.push_back({static_cast<int>(i), sends(channels[i]), id});
   }
-  const int most = device_->most_streams();
+  const int most = streams_->most_streams();
   if (static_cast<int>(ends.size()) > most) {
     throw InputError(fmt::format(
         "rank {} exchanges {} kinds of tensors with other ranks, and its device has {} queues for "
@@ -79,29 +84,29 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels) {
         "stage, or comms.backend mpi",
         rank().value, ends.size(), most));
   }
-  for (const NcclDevice::End& end : ends) {
-    lines_[channels[static_cast<std::size_t>(end.channel)]] = {end.channel, device_->make_stream()};
+  for (const NcclLines::End& end : ends) {
+    lines_[channels[static_cast<std::size_t>(end.channel)]] = {end.channel, streams_->make_stream()};
   }
-  device_->open(ends, options_.timeout);
+  nccl_->open(ends, options_.timeout);
 }
 
 RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   listen();
-  const auto line = lines_.find(send ? channel_of(rank(), peer, tag) : channel_of(peer, rank(), tag));
+  const auto line = lines_.find(channel_of(rules_, send ? rank() : peer, send ? peer : rank(), tag));
   STAGECRAFT_CHECK(line != lines_.end() && tensor.is_contiguous(),
                    fmt::format("rank {}: no channel for the {}, or its tensor is not contiguous",
                                rank().value, name_transfer(send, tag, peer)));
   const auto [channel, stream] = line->second;
-  const auto launched = std::make_shared<Launch>(device_, send, tag, peer, tensor);
+  const auto launched = std::make_shared<Launch>(streams_, send, tag, peer, tensor);
   // What is sent must have been computed, and what is received into must have been read, before.
-  device_->record(launched->end, NcclDevice::Stream::compute);
-  device_->wait(stream, launched->end);
+  streams_->record(launched->end, DeviceStreams::Stream::compute);
+  streams_->wait(stream, launched->end);
   if (send) {
-    device_->send(channel, stream, tensor.const_data_ptr(), tensor.nbytes());
+    nccl_->send(channel, stream, tensor.const_data_ptr(), tensor.nbytes());
   } else {
-    device_->receive(channel, stream, tensor.mutable_data_ptr(), tensor.nbytes());
+    nccl_->receive(channel, stream, tensor.mutable_data_ptr(), tensor.nbytes());
   }
-  device_->record(launched->end, stream);
+  streams_->record(launched->end, stream);
   under_way_.push_back(launched);
   return std::make_unique<NcclRequest>(launched);
 }
@@ -124,7 +129,7 @@ RequestPtr NcclTransport::post_send(Rank to, const Tag& tag, const at::Tensor& t
 bool NcclTransport::test(Request& request) {
   const auto* launched = dynamic_cast<NcclRequest*>(&request);
   if (launched == nullptr) return hosts_->test(request);
-  if (device_->over(launched->launch->end)) return true;
+  if (streams_->over(launched->launch->end)) return true;
   listen();
   return false;
 }
@@ -133,7 +138,7 @@ void NcclTransport::wait(Request& request) {
   const auto* launched = dynamic_cast<NcclRequest*>(&request);
   if (launched == nullptr) return hosts_->wait(request);
   listen();
-  device_->wait(NcclDevice::Stream::compute, launched->launch->end);
+  streams_->wait(DeviceStreams::Stream::compute, launched->launch->end);
   // Its memory may be had again by what is computed from now on, which waits for the launch.
   launched->launch->tensor.reset();
 }
@@ -146,11 +151,11 @@ void NcclTransport::progress() {
 void NcclTransport::set_background(std::function<void()> work) { hosts_->set_background(std::move(work)); }
 
 void NcclTransport::listen() {
-  while (!under_way_.empty() && device_->over(under_way_.front()->end)) under_way_.pop_front();
+  while (!under_way_.empty() && streams_->over(under_way_.front()->end)) under_way_.pop_front();
   if (under_way_.empty()) return;
   const Launch& oldest = *under_way_.front();
   const std::string what = name_transfer(oldest.send, oldest.tag, oldest.peer);
-  if (const auto failure = device_->failure()) {
+  if (const auto failure = nccl_->failure()) {
     throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank().value, what, *failure));
   }
   const Seconds age{std::chrono::duration<double>(Clock::now() - oldest.begun).count()};
@@ -159,7 +164,7 @@ void NcclTransport::listen() {
 
 void NcclTransport::fail(const std::string& reason) noexcept {
   hosts_->fail(reason);
-  device_->abort();
+  nccl_->abort();
 }
 
 }  // namespace stagecraft::transport

@@ -6,13 +6,13 @@
 // Transfers are launched, not carried out: post_receive() and start_send() put an NCCL call on the channel's
 // stream, behind an event of the compute stream, and wait() puts an event of that stream before what is
 // computed next. The host blocks in none of them. So a receive is launched at its place in the program, and
-// whether that deadlocks is proved before the run (TransportRules::nccl()).
+// whether that deadlocks is proved before the run (nccl_rules_for).
 //
 // A launch cannot time out by itself. Each call therefore looks after those that are not over: one older than
 // the timeout, an asynchronous error of NCCL's, or another rank's failure throws PeerError; fail() aborts the
 // communicators, so that streams end and the process can.
 
-#include "engine/device/nccl_device.h"
+#include "engine/device/nccl_lines.h"
 #include "engine/transport/nccl/channels.h"
 #include "engine/transport/transport.h"
 
@@ -27,9 +27,10 @@ namespace stagecraft::transport {
 
 class NcclTransport final : public Transport {
  public:
-  /// Collective: all ranks come with the same `channels`. Throws InputError where a rank has more of them
-  /// than the device has queues.
-  NcclTransport(std::unique_ptr<Transport> hosts, std::unique_ptr<NcclDevice> device,
+  /// Collective: all ranks come with the same `rules` and `channels`, those of all programs of the run.
+  /// Throws InputError where a rank has more of them than the device has queues.
+  NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
+                std::shared_ptr<NcclLines> nccl, const TransportRules& rules,
                 const std::vector<NcclChannel>& channels, const TransportOptions& options);
   ~NcclTransport() override;
   NcclTransport(const NcclTransport&) = delete;
@@ -65,7 +66,7 @@ class NcclTransport final : public Transport {
   struct NcclRequest;
   struct Line {
     int channel = 0;
-    NcclDevice::Stream stream{};
+    DeviceStreams::Stream stream{};
   };
 
   void open(const std::vector<NcclChannel>& channels);
@@ -74,8 +75,10 @@ class NcclTransport final : public Transport {
   void listen();
 
   std::unique_ptr<Transport> hosts_;
+  TransportRules rules_;
   TransportOptions options_;
-  std::shared_ptr<NcclDevice> device_;
+  std::shared_ptr<DeviceStreams> streams_;
+  std::shared_ptr<NcclLines> nccl_;
   std::map<NcclChannel, Line> lines_;              ///< with an end here
   std::deque<std::shared_ptr<Launch>> under_way_;  ///< oldest first; some may be over
 };

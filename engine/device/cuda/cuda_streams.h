@@ -1,0 +1,38 @@
+#pragma once
+
+#include "engine/device/streams.h"
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+namespace stagecraft {
+
+class CudaStreams final : public DeviceStreams {
+ public:
+  explicit CudaStreams(int device);
+  ~CudaStreams() override;
+  CudaStreams(const CudaStreams&) = delete;
+  CudaStreams& operator=(const CudaStreams&) = delete;
+
+  [[nodiscard]] Stream make_stream() override;
+  [[nodiscard]] int most_streams() const override;
+  [[nodiscard]] Event take_event() override;
+  void give_event(Event event) override { free_.push_back(event); }
+  void record(Event event, Stream stream) override;
+  void wait(Stream stream, Event event) override;
+  [[nodiscard]] bool over(Event event) override;
+  void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
+  [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
+
+  [[nodiscard]] cudaStream_t of(Stream stream) const { return streams_[static_cast<std::size_t>(stream)]; }
+
+ private:
+  [[nodiscard]] cudaEvent_t of(Event event) const { return events_[static_cast<std::size_t>(event)]; }
+
+  std::vector<cudaStream_t> streams_{nullptr};  // ATen's default stream is CUDA's
+  std::vector<cudaEvent_t> events_;
+  std::vector<Event> free_;
+};
+
+}  // namespace stagecraft

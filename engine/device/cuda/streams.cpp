@@ -1,0 +1,83 @@
+#include "engine/device/streams.h"
+
+#include "engine/device/cuda/check.h"
+#include "engine/device/cuda/cuda_streams.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace stagecraft {
+namespace {
+
+// Hardware queues of a device, read when its context is made; the driver's default is 8.
+constexpr const char* kQueuesVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr const char* kQueues = "32";  // the most there are
+
+}  // namespace
+
+CudaStreams::CudaStreams(int device) { cuda_check(cudaSetDevice(device), "cudaSetDevice"); }
+
+CudaStreams::~CudaStreams() {
+  for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  for (std::size_t i = 1; i < streams_.size(); ++i) cudaStreamDestroy(streams_[i]);
+}
+
+DeviceStreams::Stream CudaStreams::make_stream() {
+  cudaStream_t stream = nullptr;
+  // The compute stream is CUDA's default one, which others wait for unless they are made so.
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  streams_.push_back(stream);
+  return static_cast<Stream>(streams_.size() - 1);
+}
+
+int CudaStreams::most_streams() const {
+  const char* queues = std::getenv(kQueuesVariable);
+  return std::max(0, std::atoi(queues != nullptr ? queues : "8") - 1);  // one is the compute stream's
+}
+
+DeviceStreams::Event CudaStreams::take_event() {
+  if (!free_.empty()) {
+    const Event event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  events_.push_back(event);
+  return static_cast<Event>(events_.size() - 1);
+}
+
+void CudaStreams::record(Event event, Stream stream) {
+  cuda_check(cudaEventRecord(of(event), of(stream)), "cudaEventRecord");
+}
+
+void CudaStreams::wait(Stream stream, Event event) {
+  cuda_check(cudaStreamWaitEvent(of(stream), of(event), 0), "cudaStreamWaitEvent");
+}
+
+bool CudaStreams::over(Event event) {
+  const cudaError_t state = cudaEventQuery(of(event));
+  if (state == cudaErrorNotReady) return false;
+  cuda_check(state, "cudaEventQuery");
+  return true;
+}
+
+void CudaStreams::copy(Stream stream, void* to, const void* from, std::size_t bytes) {
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, of(stream)), "cudaMemcpyAsync");
+}
+
+std::shared_ptr<void> CudaStreams::host_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  cuda_check(cudaMallocHost(&memory, bytes), "cudaMallocHost");
+  return {memory, [](void* its) { cudaFreeHost(its); }};
+}
+
+std::shared_ptr<DeviceStreams> make_device_streams(int index) {
+  // Streams that share a queue wait for each other, and a receive that waits behind another may wait for
+  // ever.
+  setenv(kQueuesVariable, kQueues, /*overwrite=*/0);
+  return std::make_shared<CudaStreams>(index);
+}
+
+}  // namespace stagecraft
