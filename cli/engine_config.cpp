@@ -2,6 +2,7 @@
 
 #include "cli/plan.h"
 #include "cli/subject.h"
+#include "engine/run/devices.h"
 #include "engine/run/plan_source.h"
 #include "schedules/schedule.h"
 
@@ -39,7 +40,8 @@ PlanInputs config_plan_inputs(const std::string& config_path, const std::string&
   inputs.request = plan_request(config, std::nullopt);
   check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
-    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt));
+    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt),
+                                   prepare_device(config, config_path, /*machine_rank=*/0));
   } else {
     inputs.profile = read_profile(profile_path);
     check_profile(inputs.profile, profile_path, materials.model);

@@ -4,6 +4,7 @@
 #include "cli/errors.h"
 #include "cli/output.h"
 #include "engine/link_probe.h"
+#include "engine/run/devices.h"
 #include "engine/run/launcher.h"
 #include "engine/run/plan_source.h"
 #include "engine/transport/factory.h"
@@ -141,7 +142,8 @@ RunConfig config_of(const ProfileArguments& arguments) {
 void profile_alone(const ProfileArguments& arguments) {
   const RunConfig config = config_of(arguments);
   const Materials materials = open_materials(config, arguments.config);
-  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt));
+  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt),
+                                  prepare_device(config, arguments.config, /*machine_rank=*/0));
   if (arguments.links) profile.link = {"local", probe_local_link()};
   show(profile, arguments);
 }
@@ -158,6 +160,7 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
   std::string problem;
   try {
     inputs.config = config_of(arguments);
+    check_device(*inputs.config, accelerators(), arguments.config);
     inputs.materials.emplace(open_materials(*inputs.config, arguments.config));
   } catch (const InputError& error) {
     problem = error.what();
@@ -176,7 +179,8 @@ std::string profile_rank(const ProfileArguments& arguments, const Launch& launch
   if (!inputs.problem.empty()) return inputs.problem;
   const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
   transport.barrier();
-  Profile profile = quick_profile(*inputs.config, *inputs.materials, threads);
+  Profile profile = quick_profile(*inputs.config, *inputs.materials, threads,
+                                  prepare_device(*inputs.config, arguments.config, launch.machine_rank));
   profile.busy_ranks = transport.world();
   profile = mean_over_ranks(std::move(profile), transport);
   if (arguments.links) profile.link = {transport.name(), probe_link(transport)};

@@ -1,6 +1,7 @@
 #include "engine/boundaries.h"
 
 #include "schedules/base/error.h"
+#include "schedules/traffic.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -34,19 +35,19 @@ Tag reduction_tag(StageId stage, Group group) {
 }
 
 Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
-                       const Placement& placement, std::int64_t micro_batch_size, Transport& transport,
-                       bool poison_released)
-    : placement_(placement), transport_(transport), poison_(poison_released) {
+                       const Placement& placement, std::int64_t micro_batch_size, at::Device device,
+                       Transport& transport, bool poison_released)
+    : placement_(placement), device_(device), transport_(transport), poison_(poison_released) {
   const std::vector<BoundarySpec> all = boundaries(model, micro_batch_size);
   for (const auto& [first, last] : stage_layers) inputs_.push_back(all.at(static_cast<std::size_t>(first)));
 }
 
 at::Tensor Boundaries::allocate(const SlotInfo& info) const {
-  if (info.payload == Payload::loss) return at::empty({2}, at::kDouble);
+  if (info.payload == Payload::loss) return at::empty({2}, at::TensorOptions(device_).dtype(at::kDouble));
   // An activation is the input of the stage it goes to, a gradient that of the stage it comes from.
   const StageId stage = info.payload == Payload::activation ? info.to : info.from;
   const BoundarySpec& spec = inputs_[stage.index()];
-  return at::empty(spec.shape, spec.dtype);
+  return at::empty(spec.shape, at::TensorOptions(device_).dtype(spec.dtype));
 }
 
 void Boundaries::begin(const std::vector<SlotInfo>& slots) {
@@ -65,15 +66,6 @@ void Boundaries::begin(const std::vector<SlotInfo>& slots) {
   std::erase_if(memory_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-Rank Boundaries::sender(const Tag& tag) const {
-  if (tag.payload != Payload::loss) return placement_.rank_of(tag.from, tag.micro_batch);
-  return placement_.ranks[tag.from.index()][static_cast<std::size_t>(tag.index)];
-}
-
-Rank Boundaries::receiver(const Tag& tag) const {
-  return tag.payload == Payload::loss ? placement_.ranks[0][0] : placement_.rank_of(tag.to, tag.micro_batch);
-}
-
 void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
   SlotState& state = slots_.at(slot.index());
   STAGECRAFT_CHECK(!state.used, fmt::format("{} is posted into slot {}, which holds {}", describe_tag(tag),
@@ -81,7 +73,7 @@ void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
   state.holds = tag;
   state.used = true;
   const at::Tensor into = tag.payload == Payload::loss ? state.memory : state.memory.narrow(0, 0, samples);
-  receives_[tag] = {into, transport_.post_receive(sender(tag), tag, into)};
+  receives_[tag] = {into, transport_.post_receive(sender_of(placement_, tag), tag, into)};
 }
 
 void Boundaries::finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag) {
@@ -101,7 +93,7 @@ void Boundaries::start_send(const Tag& tag) {
   STAGECRAFT_CHECK(found != ready_.end(), describe_tag(tag) + " is sent but not there");
   const at::Tensor tensor = std::move(found->second.first);
   ready_.erase(found);
-  sends_[tag] = {tensor, transport_.start_send(receiver(tag), tag, tensor)};
+  sends_[tag] = {tensor, transport_.start_send(receiver_of(placement_, tag), tag, tensor)};
 }
 
 void Boundaries::wait_send(const Tag& tag) {

@@ -18,10 +18,11 @@ namespace stagecraft {
 
 class Boundaries {
  public:
-  /// `stage_layers[s]` = [first, last) of stage s; `micro_batch_size`: samples of a full one.
+  /// `stage_layers[s]` = [first, last) of stage s; `micro_batch_size`: samples of a full one. Slots lie on
+  /// `device`.
   Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
-             const Placement& placement, std::int64_t micro_batch_size, Transport& transport,
-             bool poison_released);
+             const Placement& placement, std::int64_t micro_batch_size, at::Device device,
+             Transport& transport, bool poison_released);
 
   /// Starts a segment with these slots of this rank. Slots of one kind share their memory over all segments.
   void begin(const std::vector<SlotInfo>& slots);
@@ -54,11 +55,10 @@ class Boundaries {
     bool used = false;
   };
   [[nodiscard]] at::Tensor allocate(const SlotInfo& info) const;
-  [[nodiscard]] Rank sender(const Tag& tag) const;
-  [[nodiscard]] Rank receiver(const Tag& tag) const;
   void finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag);
 
   Placement placement_;
+  at::Device device_;
   Transport& transport_;
   bool poison_;
   std::vector<BoundarySpec> inputs_;  ///< of each stage

@@ -3,12 +3,16 @@
 #include "schedules/base/error.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <array>
 #include <numeric>
 
 namespace stagecraft {
+
+namespace {
 
 // LibTorch's norm kernel makes a double copy of what it is given, twice a gradient's own memory. Here lanes
 // are what the compiler makes vectors of, and the order of additions is one for all numbers of threads.
@@ -28,6 +32,24 @@ double sum_of_squares(const at::Tensor& gradient) {
     for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   });
   return std::accumulate(lanes.begin(), lanes.end(), 0.0);
+}
+
+}  // namespace
+
+std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients) {
+  std::vector<double> sums;
+  if (gradients.empty()) return sums;
+  if (gradients.front().is_cpu()) {
+    for (const at::Tensor& gradient : gradients) sums.push_back(sum_of_squares(gradient));
+    return sums;
+  }
+  std::vector<at::Tensor> on_device;  // whose norm kernels convert as they read
+  for (const at::Tensor& gradient : gradients) {
+    on_device.push_back(at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, at::kDouble).square());
+  }
+  const at::Tensor all = at::stack(on_device).cpu();
+  sums.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
+  return sums;
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

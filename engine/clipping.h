@@ -5,10 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace stagecraft {
 
-/// In double precision, whatever the gradient's own.
-[[nodiscard]] double sum_of_squares(const at::Tensor& gradient);
+/// One a gradient, in double precision whatever the gradient's own. Of a device's gradients, all of one, the
+/// numbers are fetched together: it is waited for once.
+[[nodiscard]] std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients);
 
 /// What gradients of global norm `norm` are multiplied by to have at most `max_norm`: PyTorch's
 /// clip_grad_norm_, max_norm / (norm + 1e-6) and at most 1.

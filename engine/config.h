@@ -27,13 +27,20 @@ struct EnumNames<DType> {
                                      std::pair{DType::float64, "float64"}};
 };
 
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+template <>
+struct EnumNames<DeviceKind> {
+  static constexpr std::array values{std::pair{DeviceKind::cpu, "cpu"}, std::pair{DeviceKind::cuda, "cuda"}};
+};
+
 /// What ranks are: threads of one process (local), processes under a launcher (mpi), or whichever of the two
-/// the process was started for.
-enum class Backend : std::uint8_t { automatic, local, mpi };
+/// the process was started for; and processes whose GPUs exchange tensors by themselves (nccl).
+enum class Backend : std::uint8_t { automatic, local, mpi, nccl };
 template <>
 struct EnumNames<Backend> {
   static constexpr std::array values{std::pair{Backend::automatic, "auto"},
-                                     std::pair{Backend::local, "local"}, std::pair{Backend::mpi, "mpi"}};
+                                     std::pair{Backend::local, "local"}, std::pair{Backend::mpi, "mpi"},
+                                     std::pair{Backend::nccl, "nccl"}};
 };
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
@@ -131,7 +138,9 @@ struct CommsConfig {
 };
 template <class V>
 void describe(V& v, CommsConfig& c) {
-  v.optional("backend", c.backend, "auto: mpi under mpirun or srun, else local (ranks are threads)");
+  v.optional("backend", c.backend,
+             "auto: mpi under mpirun or srun, else local (ranks are threads); with device cuda, nccl where "
+             "every rank has a GPU of its own. local, mpi: GPUs' tensors go through the hosts' memory");
   v.optional("timeout_s", c.timeout_s, "longest wait for another rank, seconds", json::above(0));
   v.optional("synchronous_sends", c.synchronous_sends,
              "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");
@@ -150,6 +159,18 @@ void describe(V& v, LogConfig& c) {
   v.optional("level", c.level, "of the ranks' log files");
   v.optional("timeline_steps", c.timeline_steps, "last steps kept in timeline.json; 0: none",
              json::at_least(0));
+}
+
+struct CudaConfig {
+  bool tf32 = false;
+  bool deterministic = false;
+};
+template <class V>
+void describe(V& v, CudaConfig& c) {
+  v.optional("tf32", c.tf32, "float32 products with inputs rounded to 10 bits: faster, less exact");
+  v.optional("deterministic", c.deterministic,
+             "only operators that give the same bits every time; an operator that has no such form ends the "
+             "run");
 }
 
 struct Bf16Config {
@@ -185,6 +206,8 @@ struct RunConfig {
   std::optional<std::int64_t> train_steps;
   std::optional<std::int64_t> epochs;
   std::int64_t seed = 0;
+  DeviceKind device = DeviceKind::cpu;
+  CudaConfig cuda;
   DType dtype = DType::float32;
   Bf16Config bf16;
   Fp16Config fp16;
@@ -227,6 +250,8 @@ void describe(V& v, RunConfig& c) {
   v.optional("train_steps", c.train_steps, "optimizer steps; this or epochs", json::at_least(1));
   v.optional("epochs", c.epochs, "passes over the data; this or train_steps", json::at_least(1));
   v.optional("seed", c.seed, "of initial weights, shuffling and dropout", json::at_least(0));
+  v.optional("device", c.device, "that computes; cuda: the machine's GPUs are given to its ranks in turn");
+  v.optional("cuda", c.cuda, "with device cuda");
   v.optional("dtype", c.dtype,
              "of weights, gradients and optimizer state, and of activations unless bf16 or fp16 is enabled");
   v.optional("bf16", c.bf16, "mixed precision with bfloat16: steps update float32 weights");
@@ -265,6 +290,8 @@ void describe(V& v, RunConfig& c) {
             "gradient_clipping needs the norm; leave gradient_norm out or set it to true");
   v.require(!c.fp16.enabled || c.gradient_norm, "gradient_norm",
             "fp16 hears of overflows by the norm; leave gradient_norm out or set it to true");
+  v.require(c.device == DeviceKind::cuda || !(c.cuda.tf32 || c.cuda.deterministic), "cuda",
+            "is for device \"cuda\", and device is \"cpu\"");
   v.require(!c.bf16.enabled || !c.fp16.enabled, "fp16", "bf16 and fp16 are both enabled; choose one");
   v.require(c.dtype == DType::float32 || !(c.bf16.enabled || c.fp16.enabled), "dtype",
             "mixed precision updates float32 weights; leave dtype out, or bf16 and fp16");

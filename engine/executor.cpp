@@ -30,7 +30,7 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
     group.first_micro_batch = first;
     for (int k = 0; k < size; ++k) group.samples += segment.micro_batches[first + k].count;
     first += size;
-    groups_.push_back(group);
+    groups_.push_back(std::move(group));
   }
   bool reduces = false;
   for (std::size_t i = 0; i < list_.size(); ++i) {
@@ -93,9 +93,9 @@ void Executor::run() {
         (this->*handler)(action);
         continue;
       }
-      const Seconds begin = recorder.now();
+      Recorder::Mark begin = recorder.mark();
       (this->*handler)(action);
-      recorder.record(action, step_of(action), begin, recorder.now());
+      recorder.record(action, step_of(action), std::move(begin), recorder.mark());
     }
     equipment_.boundaries.check_empty();
   } catch (const PeerError&) {
@@ -179,8 +179,11 @@ at::Tensor Executor::stage_targets(const Action& action) {
 void Executor::load(const Action& action) {
   const auto loader = equipment_.loaders.find(action.stage);
   STAGECRAFT_CHECK(loader != equipment_.loaders.end(), "only the first and the last stage load");
-  loaded_.emplace(std::pair{action.stage, action.micro_batch},
-                  loader->second->take(segment_.micro_batches[action.micro_batch.index()]));
+  Batch batch = loader->second->take(segment_.micro_batches[action.micro_batch.index()]);
+  for (at::Tensor* const tensor : {&batch.inputs, &batch.targets}) {
+    if (tensor->defined()) *tensor = tensor->to(equipment_.options.device, /*non_blocking=*/true);
+  }
+  loaded_.emplace(std::pair{action.stage, action.micro_batch}, std::move(batch));
 }
 
 void Executor::forward(const Action& action) {
@@ -201,8 +204,8 @@ void Executor::forward(const Action& action) {
         static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
   }
   const LossValue value = stage(action.stage).forward_loss(std::move(input), task, std::move(loss));
-  group.loss.loss += value.loss;
-  group.loss.correct += value.correct;
+  if (!group.loss) group.loss.emplace(equipment_.options.device);
+  group.loss->add(value);
 }
 
 void Executor::recompute(const Action& action) { stage(action.stage).recompute(forward_task(action)); }
@@ -248,8 +251,9 @@ AfterLayer Executor::join_sum(StageId id, Group group) {
     count(summed.parameters(layer));
     count(summed.buffers(layer));
   }
-  const auto [entry, fresh] = sums_.try_emplace(
-      id, equipment_.transport, program_.placement.ranks[id.index()], reduction_tag(id, group), bytes);
+  const auto [entry, fresh] =
+      sums_.try_emplace(id, equipment_.transport, program_.placement.ranks[id.index()],
+                        reduction_tag(id, group), bytes, equipment_.options.device);
   STAGECRAFT_CHECK(fresh, "a stage's sums are finished one after another");
   return [&summed, &sum = entry->second, group](int layer) {
     for (const at::Tensor& gradient : summed.gradients(group, layer)) sum.add(gradient);
@@ -278,17 +282,16 @@ void Executor::reduce(const Action& action) {
 }
 
 void Executor::agree_norm(const Action& action) {
-  std::vector<double> mine;
+  Tensors mine;
   for (Stage& stage : equipment_.stages) {
     if (program_.placement.ranks[stage.id().index()].front() != me()) continue;  // replicas have the same
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
-      for (const at::Tensor& gradient : stage.gradients(action.group, layer)) {
-        mine.push_back(sum_of_squares(gradient));
-      }
+      const Tensors& gradients = stage.gradients(action.group, layer);
+      mine.insert(mine.end(), gradients.begin(), gradients.end());
     }
   }
   // Every rank has the stages it is the first replica of in ascending order.
-  const std::vector<std::vector<double>> all = equipment_.transport.all_gather(mine);
+  const std::vector<std::vector<double>> all = equipment_.transport.all_gather(sums_of_squares(mine));
   double total = 0;
   std::vector<std::size_t> next(all.size(), 0);
   for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {
@@ -337,31 +340,24 @@ void Executor::report_loss(const Action& action) {
   const StageId last_stage{program_.placement.stages() - 1};
   const std::vector<Rank>& reporters = program_.placement.ranks[last_stage.index()];
   const bool gathers = me() == program_.placement.ranks[0].front();
-  LossValue loss;
+  LossSum all(equipment_.options.device);
   for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
     const Tag tag = loss_tag(last_stage, action.group, static_cast<int>(replica));
     const bool mine = reporters[replica] == me();
-    if (mine && !gathers) {
-      return equipment_.boundaries.put(tag, at::tensor({group.loss.loss, group.loss.correct}, at::kDouble));
-    }
-    LossValue part = mine ? group.loss : LossValue{};
-    if (!mine && equipment_.boundaries.has(tag)) {  // it had micro-batches of the group
-      const at::Tensor received = equipment_.boundaries.take(tag);
-      const double* values = received.const_data_ptr<double>();
-      part = {.loss = values[0], .correct = values[1]};
-    }
-    loss.loss += part.loss;
-    loss.correct += part.correct;
+    if (mine && !gathers) return equipment_.boundaries.put(tag, group.loss.value().values());
+    // A replica may have no micro-batch of the group.
+    if (mine && group.loss) all.add(group.loss->values());
+    if (!mine && equipment_.boundaries.has(tag)) all.add(equipment_.boundaries.take(tag));
   }
+  group.loss.reset();
   if (!report_) return;
-  report_({.step = segment_.first_step + (training() ? action.group.value : 0),
-           .loss = loss.loss,
-           .correct = loss.correct,
-           .gradient_norm = group.norm,
-           .loss_scale = group.loss_scale,
-           .skipped = group.overflowed,
-           .learning_rate = group.learning_rate,
-           .samples = group.samples});
+  equipment_.late_reports.add({.step = segment_.first_step + (training() ? action.group.value : 0),
+                               .gradient_norm = group.norm,
+                               .loss_scale = group.loss_scale,
+                               .skipped = group.overflowed,
+                               .learning_rate = group.learning_rate,
+                               .samples = group.samples},
+                              all.values(), report_);
 }
 
 void Executor::post_receive(const Action& action) {

@@ -4,6 +4,8 @@
 // op and nothing about any schedule: what a schedule is lies in the list alone.
 
 #include "engine/boundaries.h"
+#include "engine/late_reports.h"
+#include "engine/loss_sum.h"
 #include "engine/recorder.h"
 #include "engine/replica_sum.h"
 #include "engine/stage.h"
@@ -37,6 +39,7 @@ struct Equipment {
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
+  LateReports& late_reports;
   LossScale* loss_scale;  ///< null: the loss is not scaled
 };
 
@@ -76,7 +79,7 @@ class Executor {
   struct GroupState {
     int first_micro_batch = 0;
     std::int64_t samples = 0;
-    LossValue loss;  ///< of its micro-batches so far, on the last stage
+    std::optional<LossSum> loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
     std::optional<double> loss_scale;
     bool overflowed = false;

@@ -53,7 +53,8 @@ void update(const AdamLike& c, double lr, double decay, const Batch& batch, Opti
   const Tensors first_moments = state_tensors(batch, "exp_avg", state);
   const Tensors second_moments = state_tensors(batch, "exp_avg_sq", state);
   // The kernels read the update's number, from 1, out of one tensor a parameter; all may be the same one.
-  const at::Tensor number = at::full({}, static_cast<double>(state.steps + 1), at::kFloat);
+  const at::Tensor number = at::full({}, static_cast<double>(state.steps + 1),
+                                     batch.parameters.front().options().dtype(at::kFloat));
   const Tensors numbers(batch.parameters.size(), number);
   constexpr auto fused = [](auto&&... arguments) {
     if constexpr (std::is_same_v<AdamLike, AdamConfig>) {

@@ -1,17 +1,36 @@
 #include "engine/recorder.h"
 
+#include "models/device_mark.h"
+
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 
-void Recorder::record(const Action& action, std::int64_t step, Seconds begin, Seconds end) {
+Recorder::Recorder(Rank rank, int steps, c10::Device device)
+    : rank_(rank), steps_(steps), device_(device), start_(Clock::now()) {
+  if (on() && !device.is_cpu()) start_on_device_ = mark_of(device, /*timed=*/true);
+}
+
+Recorder::Mark Recorder::mark() const {
+  if (!device_.is_cpu()) return {{}, mark_of(device_, /*timed=*/true)};
+  return {Seconds{std::chrono::duration<double>(Clock::now() - start_).count()}, std::nullopt};
+}
+
+void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark end) {
   newest_ = std::max(newest_, step);
-  events_.push_back({.rank = rank_,
-                     .lane = Event::Lane::compute,
-                     .action = action,
-                     .begin = begin,
-                     .end = end,
-                     .step = static_cast<int>(step)});
+  Event event{.rank = rank_,
+              .lane = Event::Lane::compute,
+              .action = action,
+              .begin = begin.time,
+              .end = end.time,
+              .step = static_cast<int>(step)};
+  if (!device_.is_cpu()) {
+    pending_.push_back({std::move(event), std::move(begin), std::move(end)});
+    while (pending_.front().event.step + steps_ <= newest_) pending_.pop_front();
+    return;
+  }
+  events_.push_back(std::move(event));
   if (events_.size() < forget_at_) return;
   forget_old_steps();
   forget_at_ = std::max<std::size_t>(4096, 2 * events_.size());
@@ -22,7 +41,19 @@ void Recorder::forget_old_steps() const {
   std::erase_if(events_, [&](const Event& event) { return event.step + steps_ <= newest_; });
 }
 
+Seconds Recorder::time_of(const Mark& mark) const {
+  constexpr double kMilliseconds = 1e-3;
+  return Seconds{start_on_device_->elapsedTime(*mark.on_device) * kMilliseconds};
+}
+
 const std::vector<Event>& Recorder::events() const {
+  if (!pending_.empty()) pending_.back().end.on_device->synchronize();  // and so is what was before
+  for (Pending& pending : pending_) {
+    pending.event.begin = time_of(pending.begin);
+    pending.event.end = time_of(pending.end);
+    events_.push_back(std::move(pending.event));
+  }
+  pending_.clear();
   forget_old_steps();
   return events_;
 }

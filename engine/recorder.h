@@ -1,11 +1,17 @@
 #pragma once
 
-// Events of the last steps of a run, as the worker makes them.
+// Events of the last steps of a run, as the worker makes them. On the CPU an action takes as long as the host
+// is busy with it; on a device as long as there is between two marks around it, since the host only launches.
 
 #include "schedules/timeline.h"
 
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
@@ -14,32 +20,43 @@ class Recorder {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// A moment: of the host's clock, or in a device's work.
+  struct Mark {
+    Seconds time;
+    std::optional<c10::Event> on_device;
+  };
+
   /// `steps`: how many of the last are kept; 0 records nothing and reads no clock.
-  Recorder(Rank rank, int steps) : rank_(rank), steps_(steps), start_(Clock::now()) {}
+  Recorder(Rank rank, int steps, c10::Device device);
 
   [[nodiscard]] bool on() const { return steps_ > 0; }
-  /// Since the recorder was made.
-  [[nodiscard]] Seconds now() const {
-    return Seconds{std::chrono::duration<double>(Clock::now() - start_).count()};
-  }
+  [[nodiscard]] Mark mark() const;
+  void record(const Action& action, std::int64_t step, Mark begin, Mark end);
   /// Of the monotonic clock, when the recorder was made: where event times are 0.
   [[nodiscard]] Seconds origin() const {
     return Seconds{std::chrono::duration<double>(start_.time_since_epoch()).count()};
   }
-  void record(const Action& action, std::int64_t step, Seconds begin, Seconds end);
-  /// In the order they began.
+  /// In the order they began. Waits for the device.
   [[nodiscard]] const std::vector<Event>& events() const;
 
  private:
+  struct Pending {
+    Event event;
+    Mark begin, end;
+  };
   void forget_old_steps() const;
+  [[nodiscard]] Seconds time_of(const Mark& mark) const;
 
   Rank rank_;
   int steps_;
+  c10::Device device_;
   Clock::time_point start_;
+  std::optional<c10::Event> start_on_device_;
   std::int64_t newest_ = 0;
   // Old steps go when the list is read or has doubled, not one by one.
   mutable std::vector<Event> events_;
   mutable std::size_t forget_at_ = 4096;
+  mutable std::deque<Pending> pending_;  ///< of a device: their times are not known yet
 };
 
 }  // namespace stagecraft

@@ -15,11 +15,13 @@ constexpr std::int64_t kPiece = 1 << 20;
 
 }  // namespace
 
-ReplicaSum::ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes)
+ReplicaSum::ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
+                       at::Device device)
     : transport_(transport),
       replicas_(replicas),
       tag_(tag),
-      staging_(at::empty({reduce_staging(bytes, static_cast<int>(replicas.size())).value}, at::kByte)) {
+      staging_(at::empty({reduce_staging(bytes, static_cast<int>(replicas.size())).value},
+                         at::TensorOptions(device).dtype(at::kByte))) {
   const auto mine = std::find(replicas.begin(), replicas.end(), transport.rank());
   STAGECRAFT_CHECK(mine != replicas.end() && width() > 1, "a replica takes part in its own sum");
   me_ = static_cast<std::int64_t>(mine - replicas.begin());

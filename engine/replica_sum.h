@@ -24,8 +24,10 @@ class ReplicaSum {
  public:
   /// Of this rank's part. `replicas`: the members, this rank among them, at least two. Messages go by `tag`
   /// with the indices 0 and 1, which no other transfer has before this sum is finished. `bytes`: of all that
-  /// will be handed in; reduce_staging (schedules/reductions.h) of it is allocated here, and nothing later.
-  ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes);
+  /// will be handed in; reduce_staging (schedules/reductions.h) of it is allocated here, on their
+  /// device, and nothing later.
+  ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
+             at::Device device);
 
   /// Hands in a contiguous tensor, which nobody touches before finish(). Every replica hands in tensors of
   /// the same shapes in the same order.

@@ -9,10 +9,10 @@
 namespace stagecraft {
 namespace {
 
-Versions initial_versions(const Model& model, int first, int last, std::uint64_t seed) {
+Versions initial_versions(const Model& model, int first, int last, std::uint64_t seed, at::Device device) {
   StageParameters parameters, copies;
   for (int layer = first; layer < last; ++layer) {
-    parameters.push_back(initial_parameters(model, layer, seed));
+    parameters.push_back(initial_parameters(model, layer, seed, device));
     if (model.precision.mixed()) copies.push_back(compute_copy(model, layer, parameters.back()));
   }
   return Versions(std::move(parameters), std::move(copies));
@@ -32,16 +32,16 @@ at::Tensor detached(at::Tensor tensor, const void* from) {
 }  // namespace
 
 Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
-             std::function<void()> between_layers)
+             at::Device device, std::function<void()> between_layers)
     : loss_(loss),
       id_(id),
       first_(first),
       layers_(model.layers.begin() + first, model.layers.begin() + last),
       between_layers_(std::move(between_layers)),
-      versions_(initial_versions(model, first, last, seed)),
+      versions_(initial_versions(model, first, last, seed, device)),
       optimizer_(layers_.size()) {
   for (int layer = first; layer < last; ++layer) {
-    buffers_.push_back(initial_buffers(model, layer));
+    buffers_.push_back(initial_buffers(model, layer, device));
     auto& decays = decays_.emplace_back();
     for (const ParameterSpec& spec : model.layers[static_cast<std::size_t>(layer)]->parameters()) {
       decays.push_back(spec.decays);

@@ -42,10 +42,10 @@ struct LossTask {
 
 class Stage {
  public:
-  /// Layers [first, last) of `model`, at their initial weights. `between_layers` is called after each layer's
-  /// forward and backward.
+  /// Layers [first, last) of `model`, at their initial weights, on `device`, where all tensors that come in
+  /// must lie too. `between_layers` is called after each layer's forward and backward.
   Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
-        std::function<void()> between_layers);
+        at::Device device, std::function<void()> between_layers);
 
   [[nodiscard]] StageId id() const { return id_; }
   [[nodiscard]] int first_layer() const { return first_; }

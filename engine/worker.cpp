@@ -1,9 +1,12 @@
 #include "engine/worker.h"
 
 #include "engine/executor.h"
+#include "engine/late_reports.h"
 #include "models/counting_allocator.h"
 #include "schedules/base/error.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,25 +17,31 @@ namespace {
 /// A data set as layer 0 reads it, whose batches are charged to the worker, though another thread reads them.
 class ChargedDataset final : public Dataset {
  public:
-  ChargedDataset(const Dataset& data, const Model& model, MemoryAccount& account)
-      : data_(data), model_(model), account_(account) {}
+  /// `pinned`: for copies to a device that nobody waits for.
+  ChargedDataset(const Dataset& data, const Model& model, MemoryAccount& account, bool pinned)
+      : data_(data), model_(model), account_(account), pinned_(pinned) {}
   std::int64_t size(Split split) const override { return data_.size(split); }
   SampleSpec sample() const override { return data_.sample(); }
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
     const ChargeTo charge(account_);
-    return model_.boundary_of(data_.inputs(split, indices));
+    return ready(model_.boundary_of(data_.inputs(split, indices)));
   }
   at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
     const ChargeTo charge(account_);
-    return data_.targets(split, indices);
+    return ready(data_.targets(split, indices));
   }
   std::string fingerprint() const override { return data_.fingerprint(); }
   std::string summary() const override { return data_.summary(); }
 
  private:
+  [[nodiscard]] at::Tensor ready(at::Tensor batch) const {
+    return pinned_ ? batch.pin_memory() : std::move(batch);
+  }
+
   const Dataset& data_;
   const Model& model_;
   MemoryAccount& account_;
+  bool pinned_;
 };
 
 void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
@@ -81,6 +90,7 @@ struct Worker::Impl {
   std::unique_ptr<Boundaries> boundaries;
   Loaders training_data, validation_data;
   std::optional<LossScale> loss_scale;
+  LateReports late_reports;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
@@ -90,15 +100,20 @@ struct Worker::Impl {
         stage_layers(layers),
         transport(its_transport),
         options(std::move(its_options)),
-        data(its_data, its_model, account),
-        recorder(transport.rank(), options.record_steps) {
+        data(its_data, its_model, account, options.device.is_cuda()),
+        recorder(transport.rank(), options.record_steps, options.device) {
     check_plan(model, stage_layers, placement, transport);
     if (options.fp16.enabled) loss_scale.emplace(options.fp16);
     const c10::InferenceMode no_autograd;
+    const c10::DeviceGuard on_device(options.device);
+    if (options.device.is_cuda()) {
+      c10::getDeviceAllocator(options.device.type())->resetPeakStats(options.device.index());
+    }
     const ChargeTo charge(account);
     for (const StageId id : placement.stages_of(transport.rank())) {
       const auto [first, last] = stage_layers[id.index()];
-      stages.emplace_back(model, loss, id, first, last, options.seed, [this] { transport.progress(); });
+      stages.emplace_back(model, loss, id, first, last, options.seed, options.device,
+                          [this] { transport.progress(); });
     }
     for (const auto& [first, last] : stage_layers) {
       int count = 0;
@@ -108,7 +123,7 @@ struct Worker::Impl {
       parameter_counts.push_back(count);
     }
     boundaries = std::make_unique<Boundaries>(model, stage_layers, placement, options.micro_batch_size,
-                                              transport, options.poison_released_slots);
+                                              options.device, transport, options.poison_released_slots);
   }
 
   /// Of the first and the last stage, where this rank holds them; made when first needed.
@@ -160,6 +175,7 @@ void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
 void Worker::run(const LoweredProgram& program, const Segment& segment,
                  const std::function<void(const StepReport&)>& report) {
   const c10::InferenceMode no_autograd;
+  const c10::DeviceGuard on_device(impl_->options.device);
   const ChargeTo charge(impl_->account);
   read_ahead(program, segment);
   const Equipment equipment{.loss = impl_->loss,
@@ -170,9 +186,12 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .recorder = impl_->recorder,
                             .transport = impl_->transport,
                             .options = impl_->options,
+                            .late_reports = impl_->late_reports,
                             .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
   Executor(equipment, program, segment, report).run();
 }
+
+void Worker::settle() { impl_->late_reports.deliver_all(); }
 
 std::vector<int> Worker::layers() const {
   std::vector<int> layers;
@@ -184,11 +203,18 @@ std::vector<int> Worker::layers() const {
 
 LayerState Worker::state(int layer) const {
   Stage& stage = impl_->stage_of(layer);
-  return {stage.parameters(layer), stage.buffers(layer), stage.optimizer_state(layer)};
+  LayerState state{stage.parameters(layer), stage.buffers(layer), stage.optimizer_state(layer)};
+  for (at::Tensor& parameter : state.parameters) parameter = parameter.cpu();
+  for (at::Tensor& buffer : state.buffers) buffer = buffer.cpu();
+  for (auto& tensors : state.optimizer.tensors) {
+    for (auto& [key, tensor] : tensors) tensor = tensor.cpu();
+  }
+  return state;
 }
 
 void Worker::set_state(int layer, LayerState state) {
   const c10::InferenceMode no_autograd;
+  const c10::DeviceGuard on_device(impl_->options.device);
   const ChargeTo charge(impl_->account);
   Stage& stage = impl_->stage_of(layer);
   const std::string& name = impl_->model.layers[static_cast<std::size_t>(layer)]->name();
@@ -210,7 +236,8 @@ void Worker::set_state(int layer, LayerState state) {
   own.steps = state.optimizer.steps;
   for (const auto& tensors : state.optimizer.tensors) {
     auto& copies = own.tensors.emplace_back();
-    for (const auto& [key, tensor] : tensors) copies[key] = tensor.clone();
+    for (const auto& [key, tensor] : tensors)
+      copies[key] = tensor.to(impl_->options.device, /*non_blocking=*/false, /*copy=*/true);
   }
   stage.optimizer_state(layer) = std::move(own);
 }
@@ -226,6 +253,11 @@ void Worker::set_loss_scale(const LossScaleState& state) {
 const std::vector<Event>& Worker::events() const { return impl_->recorder.events(); }
 
 Seconds Worker::clock_origin() const { return impl_->recorder.origin(); }
-Bytes Worker::peak_bytes() const { return impl_->account.peak(); }
+Bytes Worker::peak_bytes() const {
+  const at::Device device = impl_->options.device;
+  if (!device.is_cuda()) return impl_->account.peak();
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return Bytes{stats.requested_bytes.front().peak};  // of all pools together
+}
 
 }  // namespace stagecraft

@@ -38,6 +38,7 @@ struct WorkerOptions {
   double gradient_clipping = 0;  ///< 0: none
   Fp16Config fp16;               ///< enabled: the loss is scaled, for programs that agree on the norm
   std::uint64_t seed = 0;
+  at::Device device = at::kCPU;  ///< that computes: weights and all that is made of them lie there
   std::int64_t micro_batch_size = 1;
   bool shuffle = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
@@ -74,15 +75,20 @@ class Worker {
   void read_ahead(const LoweredProgram& program, const Segment& segment);
 
   /// Carries out one segment with its program (same group sizes; the caller has proved it). `report` is
-  /// called on stage 0's rank, once a group, as soon as the step is over there. The program's version 0 is
+  /// called on stage 0's rank, once a group, as soon as the step is over there; on a device, which runs
+  /// behind the host, when the next one is over or settle() is called. The program's version 0 is
   /// the weights as they are; afterwards its last version is.
   void run(const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
 
+  /// Reports all steps that were run, and waits for the device to have made them.
+  void settle();
+
   /// The layers this rank holds.
   [[nodiscard]] std::vector<int> layers() const;
+  /// In the CPU's memory, and there the tensors themselves.
   [[nodiscard]] LayerState state(int layer) const;
-  /// Throws InputError when shapes differ.
+  /// From any device. Throws InputError when shapes differ.
   void set_state(int layer, LayerState state);
 
   /// float16: the same on all ranks. Absent otherwise.
@@ -93,7 +99,9 @@ class Worker {
       const;  ///< of the last `record_steps` steps; times since the worker was made
   /// Of this machine's monotonic clock (std::chrono::steady_clock): where the times of events() are 0.
   [[nodiscard]] Seconds clock_origin() const;
-  [[nodiscard]] Bytes peak_bytes() const;  ///< measured by the counting allocator, since the worker was made
+  /// Most bytes of tensors at once since the worker was made: on the CPU counted by the counting allocator,
+  /// on a GPU by LibTorch's (as requested, and of all ranks that share it).
+  [[nodiscard]] Bytes peak_bytes() const;
 
  private:
   struct Impl;

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/native_dropout_backward.h>
 
 #include <algorithm>
 #include <cmath>
@@ -115,16 +116,22 @@ Dropout::Dropout(double probability, std::uint32_t stream)
 
 bool Dropout::applies(const Context& context) const { return threshold_ > 0 && context.mode == Mode::train; }
 
-at::Tensor Dropout::mask(at::IntArrayRef shape, const RandomKey& key) const {
-  at::Tensor mask = at::empty(shape, at::kBool);
+at::Tensor Dropout::mask(at::IntArrayRef shape, const RandomKey& key, at::Device device) const {
+  // From pageable memory a copy would be waited for.
+  at::Tensor mask = at::empty(shape, at::TensorOptions(at::kBool).pinned_memory(device.is_cuda()));
   auto* keep = reinterpret_cast<std::uint8_t*>(mask.mutable_data_ptr<bool>());
   draw(mask.numel(), {key, stream_}, threshold_, keep, [](std::int64_t, std::int64_t) {});
-  return mask;
+  return mask.to(device, /*non_blocking=*/true);
 }
 
 at::Tensor Dropout::drop_(at::Tensor& x, const RandomKey& key) const {
   if (x.is_meta()) return at::empty_like(x, at::kBool);
   STAGECRAFT_CHECK(x.is_contiguous(), "dropout in place works on dense tensors");
+  if (!x.is_cpu()) {
+    at::Tensor drawn = mask(x.sizes(), key, x.device());
+    x = apply(x, drawn);
+    return drawn;
+  }
   at::Tensor mask = at::empty(x.sizes(), at::kBool);
   auto* keep = reinterpret_cast<std::uint8_t*>(mask.mutable_data_ptr<bool>());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
@@ -139,6 +146,7 @@ at::Tensor Dropout::drop_(at::Tensor& x, const RandomKey& key) const {
 
 at::Tensor Dropout::apply(const at::Tensor& x, const at::Tensor& mask) const {
   if (x.is_meta()) return at::empty_like(x);
+  if (!x.is_cpu()) return at::native_dropout_backward(x, mask, scale_);
   const at::Tensor dense = x.contiguous();
   at::Tensor y = at::empty_like(dense);
   scale_tensor(dense, mask, scale_, y);
@@ -147,6 +155,10 @@ at::Tensor Dropout::apply(const at::Tensor& x, const at::Tensor& mask) const {
 
 void Dropout::apply_(at::Tensor& x, const at::Tensor& mask) const {
   if (x.is_meta()) return;
+  if (!x.is_cpu()) {
+    x = apply(x, mask);
+    return;
+  }
   STAGECRAFT_CHECK(x.is_contiguous(), "dropout in place works on dense tensors");
   scale_tensor(x, mask, scale_, x);
 }

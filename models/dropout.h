@@ -19,12 +19,15 @@ class Dropout {
 
   /// False where dropout is the identity: probability 0, or evaluation.
   [[nodiscard]] bool applies(const Context& context) const;
-  /// mask * scale * x in place; returns the mask, bool, of x's shape (dense). `x` is dense.
+  /// x becomes mask * scale * x, in its memory where that is the CPU's; returns the mask, bool, of x's shape
+  /// (dense). `x` is dense.
   [[nodiscard]] at::Tensor drop_(at::Tensor& x, const RandomKey& key) const;
   /// mask * scale * x: the forward on a tensor that must stay, and the backward.
   [[nodiscard]] at::Tensor apply(const at::Tensor& x, const at::Tensor& mask) const;
   void apply_(at::Tensor& x, const at::Tensor& mask) const;
-  [[nodiscard]] at::Tensor mask(at::IntArrayRef shape, const RandomKey& key) const;
+  /// On `device`; drawn by the host, without waiting for the device.
+  [[nodiscard]] at::Tensor mask(at::IntArrayRef shape, const RandomKey& key,
+                                at::Device device = at::kCPU) const;
   [[nodiscard]] double probability() const { return probability_; }
 
  private:

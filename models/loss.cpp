@@ -32,7 +32,8 @@ LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, dou
     STAGECRAFT_CHECK(output.numel() == targets.numel(), "mse compares output and targets of one size");
     at::Tensor difference = output - targets.view(output.sizes());
     const double scale = factor(config_, share, output.numel());
-    value.loss = scale * difference.square().sum(at::kDouble).item<double>();
+    value.loss = difference.square().sum(at::kDouble).mul_(scale);
+    if (count_correct) value.correct = at::zeros_like(value.loss);
     if (kept != nullptr) {
       kept->for_input = {std::move(difference), at::scalar_tensor(2 * scale, at::kDouble), like(output)};
     }
@@ -43,10 +44,8 @@ LossValue Loss::forward(const at::Tensor& output, const at::Tensor& targets, dou
   STAGECRAFT_CHECK(logits.size(0) == classes.size(0), "one target for every row of logits");
   at::Tensor log_probabilities = at::_log_softmax(logits, 1, false);
   const double scale = factor(config_, share, classes.size(0));
-  value.loss = -scale * log_probabilities.gather(1, classes).sum(at::kDouble).item<double>();
-  if (count_correct) {
-    value.correct = static_cast<double>(logits.argmax(1, true).eq(classes).sum().item<std::int64_t>());
-  }
+  value.loss = log_probabilities.gather(1, classes).sum(at::kDouble).mul_(-scale);
+  if (count_correct) value.correct = logits.argmax(1, true).eq(classes).sum(at::kDouble);
   if (kept != nullptr) {
     kept->for_input = {std::move(log_probabilities), classes, at::scalar_tensor(scale, at::kDouble),
                        like(output)};

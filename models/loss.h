@@ -39,10 +39,11 @@ void describe(V& v, LossConfig& c) {
   v.optional("reduction", c.reduction, "over the mini-batch's samples (tokens for token_cross_entropy)");
 }
 
-/// What a micro-batch contributes to its mini-batch's report.
+/// What a micro-batch contributes to its mini-batch's report: single numbers in double precision, on the
+/// output's device, so that nobody waits for the device before they are read.
 struct LossValue {
-  double loss = 0;     ///< weighted by `share`: adds up over micro-batches
-  double correct = 0;  ///< right argmax predictions; NaN-free 0 for mse
+  at::Tensor loss;     ///< weighted by `share`: adds up over micro-batches
+  at::Tensor correct;  ///< right argmax predictions, 0 for mse; undefined where they are not counted
 };
 
 /// The last thing the last stage does. Not a Layer: it takes targets and yields a number. Profiled as a layer

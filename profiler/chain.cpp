@@ -2,11 +2,11 @@
 
 namespace stagecraft {
 
-Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed)
-    : model_(model), loss_(loss), seed_(seed) {
+Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device)
+    : model_(model), loss_(loss), seed_(seed), device_(device) {
   for (int layer = 0; layer + 1 < rows(); ++layer) {
-    parameters_.push_back(initial_parameters(model, layer, seed));
-    buffers_.push_back(initial_buffers(model, layer));
+    parameters_.push_back(initial_parameters(model, layer, seed, device));
+    buffers_.push_back(initial_buffers(model, layer, device));
     copies_.push_back(compute_copy(model, layer, parameters_.back()));
     gradients_.emplace_back(parameters_.back());
   }
@@ -21,8 +21,8 @@ std::string Chain::name(int row) const {
 
 at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
   work.kept.resize(static_cast<std::size_t>(rows()));
-  work.targets = data.targets;
-  return model_.boundary_of(data.inputs);
+  work.targets = data.targets.to(device_);
+  return model_.boundary_of(data.inputs).to(device_);
 }
 
 at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {

@@ -30,7 +30,7 @@ class Chain {
  public:
   using Update = std::function<void(int layer, const Tensors& parameters, const Tensors& gradients)>;
 
-  Chain(const Model& model, const Loss& loss, std::uint64_t seed);
+  Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device);
 
   [[nodiscard]] int rows() const { return static_cast<int>(model_.layers.size()) + 1; }
   [[nodiscard]] bool is_loss(int row) const { return row + 1 == rows(); }
@@ -42,7 +42,7 @@ class Chain {
   [[nodiscard]] bool mixed() const { return model_.precision.mixed(); }
   [[nodiscard]] const Tensors& buffers(int row) const { return buffers_[static_cast<std::size_t>(row)]; }
 
-  /// Begins a micro-batch: what row 0 reads.
+  /// Begins a micro-batch, `data` being the CPU's: what row 0 reads.
   [[nodiscard]] at::Tensor begin(const ChainInput& data, ChainWork& work) const;
   /// The row's output; undefined for the loss.
   [[nodiscard]] at::Tensor forward(int row, const at::Tensor& input, ChainWork& work,
@@ -61,6 +61,7 @@ class Chain {
   const Model& model_;
   const Loss& loss_;
   std::uint64_t seed_;
+  at::Device device_;
   std::vector<Tensors> parameters_;
   std::vector<Tensors> copies_;  // the parameters themselves, where the precision is not mixed
   std::vector<Tensors> buffers_;

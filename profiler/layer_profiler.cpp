@@ -3,12 +3,15 @@
 #include "models/counting_allocator.h"
 #include "profiler/layer_memory.h"
 #include "profiler/statistics.h"
+#include "profiler/stopwatch.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 
 namespace stagecraft {
 
@@ -32,10 +35,12 @@ struct Samples {
 /// one, then backward of the one before.
 class TimedPasses {
  public:
-  TimedPasses(Chain& chain, std::array<ChainInput, kInFlight> data, const Chain::Update& update)
+  TimedPasses(Chain& chain, std::array<ChainInput, kInFlight> data, const Chain::Update& update,
+              at::Device device)
       : chain_(chain),
         data_(std::move(data)),
         update_(update),
+        stopwatch_(device),
         samples_(static_cast<std::size_t>(chain.rows())) {
     forward();
   }
@@ -43,12 +48,14 @@ class TimedPasses {
   void repeat() {
     forward();
     backward();
+    stopwatch_.settle();
   }
   void update() {
     for (int row = 0; update_ && row < chain_.rows(); ++row) {
       if (chain_.has_weights(row)) timed(row, &Samples::step, [&] { chain_.update(row, update_); });
     }
     chain_.clear_gradients();
+    stopwatch_.settle();
   }
   void forget() { samples_.assign(samples_.size(), {}); }
   [[nodiscard]] const std::vector<Samples>& samples() const { return samples_; }
@@ -57,9 +64,7 @@ class TimedPasses {
  private:
   template <class Work>
   void timed(int row, std::vector<Seconds> Samples::*kind, const Work& work) {
-    const Clock::time_point begin = Clock::now();
-    work();
-    (samples_[static_cast<std::size_t>(row)].*kind).push_back(since(begin));
+    stopwatch_.time(work, samples_[static_cast<std::size_t>(row)].*kind);
   }
 
   void forward() {
@@ -86,6 +91,7 @@ class TimedPasses {
   Chain& chain_;
   std::array<ChainInput, kInFlight> data_;
   const Chain::Update& update_;
+  Stopwatch stopwatch_;
   std::array<ChainWork, kInFlight> works_;
   std::size_t next_ = 0;
   std::vector<Samples> samples_;
@@ -94,7 +100,7 @@ class TimedPasses {
 /// Returns how many repeats there were time for.
 int measure_times(Chain& chain, const std::array<ChainInput, kInFlight>& data, const ProfileRequest& request,
                   std::vector<LayerProfile>& layers) {
-  TimedPasses passes(chain, data, request.update);
+  TimedPasses passes(chain, data, request.update, request.device);
   const Clock::time_point begin = Clock::now();
   const auto pass = [&](int index) {
     passes.repeat();
@@ -131,7 +137,12 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   profile.repeats = request.repeats;
   profile.optimizer = request.optimizer;
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;
-  Chain chain(model, loss, request.seed);
+  const c10::DeviceGuard on_device(request.device);
+  const auto on_host = std::make_unique<Chain>(model, loss, request.seed, at::kCPU);
+  std::unique_ptr<Chain> elsewhere;
+  if (!request.device.is_cpu())
+    elsewhere = std::make_unique<Chain>(model, loss, request.seed, request.device);
+  Chain& timed = elsewhere ? *elsewhere : *on_host;
   for (const std::int64_t size : request.micro_batch_sizes) {
     std::array<ChainInput, kInFlight> data;
     for (std::size_t i = 0; i < kInFlight; ++i) data[i] = request.data(size, static_cast<int>(i));
@@ -142,9 +153,9 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     if (model.boundary_of(data[0].inputs).scalar_type() != data[0].inputs.scalar_type())
       measurement.read = read;
     measurement.targets = Bytes{static_cast<std::int64_t>(data[0].targets.nbytes())};
-    (void)measure_memory(chain, data[0]);  // once to settle what is allocated for the first time
-    measurement.layers = measure_memory(chain, data[0]);
-    profile.repeats = std::min(profile.repeats, measure_times(chain, data, request, measurement.layers));
+    (void)measure_memory(*on_host, data[0]);  // once to settle what is allocated for the first time
+    measurement.layers = measure_memory(*on_host, data[0]);
+    profile.repeats = std::min(profile.repeats, measure_times(timed, data, request, measurement.layers));
     profile.measurements.push_back(std::move(measurement));
   }
   return profile;

@@ -23,7 +23,9 @@ struct ProfileRequest {
   /// For each micro-batch size; when it is spent there are fewer repeats, but never less than three.
   Seconds budget{60};
   std::uint64_t seed = 0;
-  /// `size` samples; `index` tells one micro-batch from the next.
+  /// Whose times are measured. Memory is that of the CPU's operators on any device.
+  at::Device device = at::kCPU;
+  /// `size` samples, in the CPU's memory; `index` tells one micro-batch from the next.
   std::function<ChainInput(std::int64_t size, int index)> data;
 
   // The optimizer, if step times are wanted.

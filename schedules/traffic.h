@@ -13,6 +13,11 @@ namespace stagecraft {
 /// an entry for that stage, which a loss needs none of.
 [[nodiscard]] Bytes payload_bytes(const CostTable& costs, Payload payload, StageId to);
 
+/// Between which ranks a transfer goes: an activation's and a gradient's of the stages that hold the
+/// micro-batch, a loss's from a replica of the last stage to the one that reports.
+[[nodiscard]] Rank sender_of(const Placement& placement, const Tag& tag);
+[[nodiscard]] Rank receiver_of(const Placement& placement, const Tag& tag);
+
 /// Transfers between ranks, losses included. Reductions over replicas and norm agreements are not: they are
 /// the same under every schedule.
 struct Traffic {

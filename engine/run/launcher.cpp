@@ -31,12 +31,14 @@ struct Source {
   const char* size;
   const char* rank;
   const char* machine_size;
+  const char* machine_rank;
 };
 
 constexpr Source kSources[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
-    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+    {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"},
 };
 
 }  // namespace
@@ -54,6 +56,7 @@ Launch detect_launch(const Environment& given) {
     launch.world = world;
     launch.rank = number(environment, source.rank, 0);
     launch.machine_world = number(environment, source.machine_size, world);
+    launch.machine_rank = number(environment, source.machine_rank, launch.rank);
     launch.variable = fmt::format("{}={}", source.size, world);
     launch.connectable = !is_slurm || environment("PMIX_RANK") != nullptr;
   }
@@ -68,6 +71,7 @@ Backend choose_backend(Backend configured, const Launch& launch) {
                     "they would be {} copies of the run. Use comms.backend mpi or auto, or start one process",
                     launch.world, launch.variable, launch.world));
   }
+  if (configured == Backend::nccl) return Backend::mpi;  // which starts it, and carries what is the hosts'
   if (configured != Backend::automatic) return configured;
   return launch.launched() && launch.connectable ? Backend::mpi : Backend::local;
 }

@@ -16,6 +16,7 @@ struct Launch {
   int world = 1;
   int rank = 0;
   int machine_world = 1;  ///< ranks on this machine
+  int machine_rank = 0;   ///< among them
   std::string variable;   ///< "OMPI_COMM_WORLD_SIZE=4"
   /// False for tasks of an srun that gave them no PMI: MPI cannot connect them, and MPI_Init would abort.
   bool connectable = true;
@@ -30,8 +31,8 @@ using Environment = std::function<const char*(const char*)>;
 /// InputError for a variable that is no number.
 [[nodiscard]] Launch detect_launch(const Environment& environment = {});
 
-/// `local` or `mpi`; automatic is mpi under a launcher that connects its processes. Throws InputError for
-/// local ranks under a launcher of several processes.
+/// What ranks are, `local` or `mpi`; nccl is mpi too, and automatic is mpi under a launcher that connects its
+/// processes. Throws InputError for local ranks under a launcher of several processes.
 [[nodiscard]] Backend choose_backend(Backend configured, const Launch& launch);
 
 /// Throws InputError when the launcher started several processes and MPI sees one, or another number.

@@ -1,5 +1,6 @@
 #include "engine/run/plan_source.h"
 
+#include "engine/run/devices.h"
 #include "engine/run/launcher.h"
 #include "partitioner/cluster.h"
 #include "partitioner/planner.h"
@@ -211,7 +212,8 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Ma
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);
   ResolvedPlan resolved;
-  resolved.profile = quick_profile(config, materials, rank_threads(config, world));
+  resolved.profile = quick_profile(config, materials, rank_threads(config, world),
+                                   prepare_device(config, file, /*machine_rank=*/0));
   try {
     resolved.plan =
         make_plan(*resolved.profile, plan_cluster(config, *resolved.profile, world), request).best.plan;

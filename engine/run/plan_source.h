@@ -43,7 +43,8 @@ struct ResolvedPlan {
 
 /// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
 /// run's, with `threads` operator threads.
-[[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads);
+[[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads,
+                                    at::Device device);
 
 /// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of
 /// them. Collective; every rank measured the same model at the same sizes.

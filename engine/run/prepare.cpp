@@ -1,6 +1,7 @@
 #include "engine/run/prepare.h"
 
 #include "engine/run/checkpoint.h"
+#include "engine/run/devices.h"
 #include "engine/run/metrics.h"
 #include "engine/run/plan_source.h"
 #include "schedules/base/files.h"
@@ -43,6 +44,7 @@ Plan as_written(Plan plan) {
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
   const std::string& file = request.config;
   Prepared prepared;
+  check_device(config, accelerators(), file);
   if (!request.dry_run && !request.print_config) {
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
   }

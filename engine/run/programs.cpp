@@ -58,4 +58,10 @@ const LoweredProgram& RunPrograms::of(const Segment& segment) const {
   return found->second;
 }
 
+std::vector<const LoweredProgram*> RunPrograms::all() const {
+  std::vector<const LoweredProgram*> programs;
+  for (const auto& [key, program] : programs_) programs.push_back(&program);
+  return programs;
+}
+
 }  // namespace stagecraft

@@ -26,6 +26,7 @@ class RunPrograms {
   /// Proved peak a rank, the largest over all programs. Empty without costs.
   [[nodiscard]] const std::vector<Bytes>& memory() const { return memory_; }
   [[nodiscard]] std::size_t count() const { return programs_.size(); }
+  [[nodiscard]] std::vector<const LoweredProgram*> all() const;
 
  private:
   using Key = std::pair<SegmentKind, std::vector<int>>;

@@ -1,4 +1,5 @@
 #include "engine/optimizer.h"
+#include "engine/run/devices.h"
 #include "engine/run/plan_source.h"
 #include "profiler/layer_profiler.h"
 
@@ -32,13 +33,14 @@ ChainInput samples(const Dataset& data, std::int64_t size, int index) {
 
 }  // namespace
 
-Profile quick_profile(const RunConfig& config, const Materials& materials, int threads) {
+Profile quick_profile(const RunConfig& config, const Materials& materials, int threads, at::Device device) {
   ProfileRequest request;
   request.micro_batch_sizes = sizes_of(config);
   request.repeats = config.profiler.repeats;
   request.warmup = config.profiler.warmup;
   request.budget = kBudget;
   request.passes_per_update = config.micro_batches();
+  request.device = device;
   request.seed = static_cast<std::uint64_t>(config.seed);
   request.data = [&](std::int64_t size, int index) { return samples(*materials.data, size, index); };
   request.optimizer = json::write(config.optimizer).at("type").get<std::string>();
@@ -53,6 +55,7 @@ Profile quick_profile(const RunConfig& config, const Materials& materials, int t
   Profile profile = profile_model(materials.model, materials.loss, request);
   at::set_num_threads(threads_before);
   profile.threads = threads;
+  profile.device = device_name(device);
   return profile;
 }
 

@@ -1,5 +1,6 @@
 #include "engine/run/train.h"
 
+#include "engine/run/devices.h"
 #include "engine/run/launcher.h"
 #include "engine/run/prepare.h"
 #include "engine/run/printing.h"
@@ -57,7 +58,7 @@ class LocalRun {
       std::vector<std::jthread> threads;
       for (std::size_t r = 0; r < transports.size(); ++r) {
         threads.emplace_back(
-            [this, &transport = *transports[r], &outcome = outcomes[r]] { rank(transport, outcome); });
+            [this, &transport = transports[r], &outcome = outcomes[r]] { rank(transport, outcome); });
       }
     }
     if (error_) std::rethrow_exception(error_);
@@ -65,10 +66,13 @@ class LocalRun {
   }
 
  private:
-  void rank(Transport& transport, TrainOutcome& outcome) {
+  void rank(std::unique_ptr<Transport>& transport, TrainOutcome& outcome) {
+    const Rank me = transport->rank();
     Doing doing;
     try {
-      outcome = train_rank(setup_, paths_, transport, print_, doing);
+      const at::Device device = prepare_device(setup_.config(), "the config", me.value);
+      transport = transport_for(std::move(transport), setup_, device);
+      outcome = train_rank(setup_, paths_, *transport, device, print_, doing);
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
       {
@@ -76,10 +80,11 @@ class LocalRun {
         const std::scoped_lock lock(mutex_);
         const bool first = !error_;
         if (first) error_ = std::current_exception();
-        if (first) (void)record_exit(paths_, exit_record(&setup_, transport.rank(), doing, failure));
+        if (first) (void)record_exit(paths_, exit_record(&setup_, me, doing, failure));
       }
-      transport.fail(fmt::format("{} failed during {}: {}", setup_.rank_name(transport.rank()), doing.what,
-                                 failure.message));
+      if (!transport) return;  // it could not be made: the others wait for a collective until their timeout
+      transport->fail(
+          fmt::format("{} failed during {}: {}", setup_.rank_name(me), doing.what, failure.message));
     }
   }
 
@@ -176,7 +181,9 @@ TrainResult MpiRun::rank() {
   }
   compare_fingerprints(*setup_);
   result = result_without_training(*setup_);
-  result.outcome = train_rank(*setup_, paths_, *transport_, voice_.print, doing_);
+  const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
+  transport_ = transport_for(std::move(transport_), *setup_, device);
+  result.outcome = train_rank(*setup_, paths_, *transport_, device, voice_.print, doing_);
   result.speaks = session_.rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();

@@ -16,7 +16,7 @@
 namespace stagecraft {
 namespace {
 
-WorkerOptions worker_options(const RunSetup& setup) {
+WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   const RunConfig& config = setup.config();
   WorkerOptions options;
   options.optimizer = config.optimizer;
@@ -25,6 +25,7 @@ WorkerOptions worker_options(const RunSetup& setup) {
   options.gradient_clipping = config.gradient_clipping;
   options.fp16 = config.fp16;
   options.seed = static_cast<std::uint64_t>(config.seed);
+  options.device = device;
   options.micro_batch_size = config.micro_batch_size;
   options.shuffle = config.data.shuffle;
   options.poison_released_slots = config.comms.poison_released_slots;
@@ -61,16 +62,19 @@ std::shared_ptr<spdlog::logger> open_log(const RunSetup& setup, const RunPaths& 
 
 class Trainer {
  public:
-  Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, const Print& print,
-          Doing& doing)
+  Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
+          const Print& print, Doing& doing)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
         log_(open_log(setup, paths, transport.rank())),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
-                setup.layers_of_stages(), setup.placement(), transport, worker_options(setup)) {
-    if (transport.rank() == setup.reporter()) reporter_.emplace(setup, paths.metrics(), print);
+                setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
+    if (transport.rank() != setup.reporter()) return;
+    reporter_.emplace(setup, paths.metrics(), print);
+    if (print && !device.is_cpu())
+      print(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
   }
 
   TrainOutcome run() {
@@ -158,19 +162,23 @@ void Trainer::carry_out(const Segment& segment, const Segment* next) {
   worker_.read_ahead(setup_.programs().of(segment), segment);
   // Not from training to validation and back: the memory proof counts what one of them reads ahead.
   if (next != nullptr && next->kind == segment.kind) worker_.read_ahead(setup_.programs().of(*next), *next);
-  worker_.run(setup_.programs().of(segment), segment, [&](const StepReport& report) {
+  // Called now or, on a device, when the next segment runs.
+  const auto report = [this, train, steps = segment.first_step](const StepReport& step) {
     if (!reporter_) return;
     if (train) {
-      reporter_->step(report);
+      reporter_->step(step);
     } else {
-      reporter_->validation(report, segment.first_step);
+      reporter_->validation(step, steps);
     }
-  });
+  };
+  worker_.run(setup_.programs().of(segment), segment, report);
+  if (next == nullptr || next->kind != segment.kind) worker_.settle();
   if (train) outcome_.steps = segment.first_step + groups;
 }
 
 void Trainer::save(bool validation_owed) {
   doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
+  worker_.settle();
   outcome_.last_checkpoint =
       save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
   saved_step_ = outcome_.steps;
@@ -188,6 +196,7 @@ int Trainer::agreed_signal() {
 
 void Trainer::finish() {
   doing_.what = "the end";
+  worker_.settle();
   if (reporter_) reporter_->finish();
   const RunResults results = gather_results(setup_, worker_, transport_, together_);
   if (reporter_) {
@@ -207,10 +216,10 @@ void Trainer::finish() {
 
 }  // namespace
 
-TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
+TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
                         const Print& print, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
-  return Trainer(setup, paths, transport, print, doing).run();
+  return Trainer(setup, paths, transport, device, print, doing).run();
 }
 
 }  // namespace stagecraft

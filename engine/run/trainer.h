@@ -25,9 +25,10 @@ struct Doing {
   std::string what = "start-up";
 };
 
-/// Collective: all ranks of the setup's world call it, each on its own thread or process. Throws what the
+/// Collective: all ranks of the setup's world call it, each on its own thread or process. `transport` carries
+/// tensors of `device`. Throws what the
 /// layers below throw; the caller tells the other ranks (Transport::fail).
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
-                                      const Print& print, Doing& doing);
+                                      at::Device device, const Print& print, Doing& doing);
 
 }  // namespace stagecraft

@@ -1,9 +1,8 @@
 #include "models/layers/causal_attention.h"
 
-#include "models/layers/functional.h"
+#include "models/layers/fused_attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/OpMathType.h>
 
 #include <array>
 #include <cmath>
@@ -38,25 +37,19 @@ at::Tensor join_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::
   return joined.view({samples, tokens, 3 * heads * size});
 }
 
-/// Of fewer bits than float in float: there the narrow kernel takes five times as long and is less exact
-/// (LibTorch 2.11, 128 tokens, heads of 32).
-at::Tensor flash_backward(const at::Tensor& qkv, const at::Tensor& log_sum, const at::Tensor& grad_mixed,
-                          const at::Tensor& mixed, std::int64_t heads) {
-  const at::ScalarType exact = at::toOpMathType(qkv.scalar_type());
-  const auto [q, k, v] = split_heads(qkv.to(exact), heads);
-  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      see_heads(grad_mixed.to(exact), heads), q, k, v, see_heads(mixed.to(exact), heads), log_sum, 0, true);
-  return join_gradients(dq, dk, dv, qkv.options());
-}
+/// q, k and v, the weights, and the mask of their dropout. What fused kernels keep is of another number.
+constexpr std::size_t kComposed = 3;
 
 }  // namespace
 
 std::pair<at::Tensor, Tensors> CausalAttention::forward(const at::Tensor& qkv, const Context& context) const {
   if (qkv.is_meta()) return {at::empty({qkv.size(0), qkv.size(1), qkv.size(2) / 3}, qkv.options()), {}};
   const auto [q, k, v] = split_heads(qkv, heads_);
-  if (!dropout_.applies(context)) {
-    auto [mixed, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0, true);
-    return {join_heads(mixed), {qkv, std::move(log_sum)}};
+  const bool drops = dropout_.applies(context);
+  if (!drops && has_fused_attention(q)) {
+    auto [mixed, kept] = fused_attention(q, k, v);
+    kept.insert(kept.begin(), qkv);
+    return {join_heads(mixed), std::move(kept)};
   }
   const std::int64_t tokens = qkv.size(1);
   const at::Tensor future =
@@ -64,25 +57,33 @@ std::pair<at::Tensor, Tensors> CausalAttention::forward(const at::Tensor& qkv, c
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1));
   scores.mul_(1 / std::sqrt(static_cast<double>(q.size(-1)))).add_(future);
   at::Tensor weights = at::_softmax(scores, -1, false);
-  at::Tensor mask = dropout_.mask(weights.sizes(), context.key);
-  at::Tensor mixed = join_heads(at::matmul(dropout_.apply(weights, mask), v));
+  at::Tensor mask = drops ? dropout_.mask(weights.sizes(), context.key, qkv.device()) : at::Tensor();
+  at::Tensor mixed = join_heads(at::matmul(drops ? dropout_.apply(weights, mask) : weights, v));
   return {std::move(mixed), {qkv, std::move(weights), std::move(mask)}};
 }
 
 at::Tensor CausalAttention::backward(const at::Tensor& grad_mixed, const at::Tensor& mixed,
                                      Tensors kept) const {
-  if (kept.size() == 2) return flash_backward(kept[0], kept[1], grad_mixed, mixed, heads_);
-  const auto [q, k, v] = split_heads(kept[0], heads_);
+  const at::Tensor qkv = kept.front();
+  if (kept.size() != kComposed) {
+    kept.erase(kept.begin());
+    const at::ScalarType type = fused_backward_type(qkv);
+    const auto [q, k, v] = split_heads(qkv.to(type), heads_);
+    const auto [dq, dk, dv] = fused_attention_backward(see_heads(grad_mixed.to(type), heads_), q, k, v,
+                                                       see_heads(mixed.to(type), heads_), kept);
+    return join_gradients(dq, dk, dv, qkv.options());
+  }
   const at::Tensor dmixed = see_heads(grad_mixed, heads_);
+  const auto [q, k, v] = split_heads(qkv, heads_);
   const at::Tensor& weights = kept[1];
   const at::Tensor& mask = kept[2];
-  const at::Tensor dv = at::matmul(dropout_.apply(weights, mask).transpose(-2, -1), dmixed);
+  const at::Tensor dv =
+      at::matmul((mask.defined() ? dropout_.apply(weights, mask) : weights).transpose(-2, -1), dmixed);
   at::Tensor dweights = at::matmul(dmixed, v.transpose(-2, -1));
-  dropout_.apply_(dweights, mask);
+  if (mask.defined()) dropout_.apply_(dweights, mask);
   at::Tensor dscores = at::_softmax_backward_data(dweights, weights, -1, weights.scalar_type());
   dscores.mul_(1 / std::sqrt(static_cast<double>(q.size(-1))));
-  return join_gradients(at::matmul(dscores, k), at::matmul(dscores.transpose(-2, -1), q), dv,
-                        kept[0].options());
+  return join_gradients(at::matmul(dscores, k), at::matmul(dscores.transpose(-2, -1), q), dv, qkv.options());
 }
 
 }  // namespace stagecraft

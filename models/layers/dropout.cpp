@@ -19,7 +19,7 @@ class DropoutLayer : public Layer {
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
     if (!dropout_.applies(context) || input.is_meta()) return input;
-    at::Tensor mask = dropout_.mask(input.sizes(), context.key);
+    at::Tensor mask = dropout_.mask(input.sizes(), context.key, input.device());
     at::Tensor output = dropout_.apply(input, mask);
     if (kept != nullptr) kept->for_input = {std::move(mask)};
     return output;

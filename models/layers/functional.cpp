@@ -14,6 +14,11 @@ std::vector<std::int64_t> with_last(const at::Tensor& tensor, std::int64_t last)
   return shape;
 }
 
+/// Only the CPU's kernels take scale and shift of another type than the values.
+at::Tensor as_read(const at::Tensor& parameter, const at::Tensor& x) {
+  return x.is_cpu() ? parameter : parameter.to(x.scalar_type());
+}
+
 }  // namespace
 
 std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -50,15 +55,17 @@ ParameterSpec norm_shift(const std::string& name, std::int64_t features) {
 
 Normed layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   if (x.is_meta()) return {at::empty_like(x), {}, {}};  // ATen has no such kernel
-  auto [output, mean, rstd] = at::native_layer_norm(x, weight.sizes(), weight, bias, epsilon);
+  auto [output, mean, rstd] =
+      at::native_layer_norm(x, weight.sizes(), as_read(weight, x), as_read(bias, x), epsilon);
   return {std::move(output), std::move(mean), std::move(rstd)};
 }
 
 NormGradients layer_norm_backward(const at::Tensor& grad_output, const at::Tensor& x, const at::Tensor& mean,
                                   const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& bias,
                                   bool needs_input_gradient) {
-  auto [dx, dweight, dbias] = at::native_layer_norm_backward(
-      grad_output, x, weight.sizes(), mean, rstd, weight, bias, {needs_input_gradient, true, true});
+  auto [dx, dweight, dbias] =
+      at::native_layer_norm_backward(grad_output, x, weight.sizes(), mean, rstd, as_read(weight, x),
+                                     as_read(bias, x), {needs_input_gradient, true, true});
   return {std::move(dx), std::move(dweight), std::move(dbias)};
 }
 

@@ -40,11 +40,15 @@ TEST_CASE("a process without launcher variables is alone", "[launcher]") {
 }
 
 TEST_CASE("the variables of Open MPI, MPICH and Slurm are read", "[launcher]") {
-  const Launch open_mpi = launch(
-      {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const Launch open_mpi = launch({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_RANK", "3"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   CHECK(open_mpi.world == 4);
   CHECK(open_mpi.rank == 3);
   CHECK(open_mpi.machine_world == 2);
+  CHECK(open_mpi.machine_rank == 1);
+  CHECK(choose_backend(Backend::nccl, open_mpi) == Backend::mpi);
   CHECK(choose_backend(Backend::automatic, open_mpi) == Backend::mpi);
   CHECK(launch({{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}}).rank == 1);
   CHECK(launch({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "5"}}).world == 8);

@@ -187,11 +187,12 @@ TEST_CASE("channels are what programs need: a payload a direction, and a stage a
     return NcclChannel{Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}, 0};
   };
   const std::vector<NcclChannel> wanted{line(0, 1, Payload::activation), line(1, 0, Payload::gradient),
-                                        line(1, 2, Payload::activation), line(2, 1, Payload::gradient)};
+                                        line(1, 2, Payload::activation), line(2, 0, Payload::loss),
+                                        line(2, 1, Payload::gradient)};
   CHECK((channels_of(pointers(programs), rules) == wanted));
-  // A validation pass alone has no gradients.
+  // A validation pass alone has no gradients, but a loss.
   const LoweredProgram validation = lower(validation_program(straight.placement, 2));
-  CHECK(channels_of({&validation}, rules).size() == 2);
+  CHECK(channels_of({&validation}, rules).size() == 3);
 
   const Setting replicated(PipelineCase{.schedule = "1f1b", .stages = 2, .widths = {2, 1}});
   const std::vector<LoweredProgram> more = programs_of(replicated);
@@ -199,7 +200,7 @@ TEST_CASE("channels are what programs need: a payload a direction, and a stage a
   CHECK(std::count_if(channels.begin(), channels.end(), [](const NcclChannel& channel) {
           return channel.key.from == StageId{0} && channel.key.to == StageId{0};
         }) == 4);
-  CHECK(channels.size() == 8);
+  CHECK(channels.size() == 9);
 }
 
 TEST_CASE("a launch without an event of what was computed before is found", "[nccl]") {

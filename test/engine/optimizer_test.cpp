@@ -152,9 +152,9 @@ TEST_CASE("clipping has PyTorch's factor", "[optimizer]") {
   CHECK(clip_factor(0.5, 1) == 1);
   CHECK(clip_factor(4, 1) == Approx(1 / (4 + 1e-6)).epsilon(1e-15));
   const at::Tensor gradient = at::full({1000}, 1e-4, at::kFloat);
-  CHECK(sum_of_squares(gradient) == Approx(1e-5).epsilon(1e-7));
+  CHECK(sums_of_squares({gradient}).at(0) == Approx(1e-5).epsilon(1e-7));
   // A float's square underflows where the double's does not.
-  CHECK(sum_of_squares(at::full({1}, 1e-30, at::kFloat)) == Approx(1e-60).epsilon(1e-6));
+  CHECK(sums_of_squares({at::full({1}, 1e-30, at::kFloat)}).at(0) == Approx(1e-60).epsilon(1e-6));
 }
 
 TEST_CASE("the first contribution to a gradient writes, later ones add", "[optimizer]") {

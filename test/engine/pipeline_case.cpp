@@ -218,7 +218,7 @@ std::string PipelineCase::name() const {
   constexpr const char* kRewrites[] = {"", " split"};
   constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
-  return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{} delays {}", schedule,
+  return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
                      vertical_sync ? "+vertical_sync" : "",
                      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
                      ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
@@ -228,7 +228,8 @@ std::string PipelineCase::name() const {
                      cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
                      kPrecisions[static_cast<int>(precision)], kShapes[static_cast<int>(shape)],
                      kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
-                     clipping > 0 ? fmt::format(" clip {}", clipping) : "", delay_seed);
+                     clipping > 0 ? fmt::format(" clip {}", clipping) : "",
+                     device.is_cpu() ? "" : " on " + device.str(), delay_seed);
 }
 
 namespace {
@@ -303,6 +304,7 @@ Setting::Setting(const PipelineCase& its_case)
   options.gradient_clipping = pipeline.clipping;
   options.fp16 = loss_scaling(pipeline);
   options.seed = 17;
+  options.device = pipeline.device;
   options.micro_batch_size = shape.micro_batch;
   options.poison_released_slots = true;
   options.record_steps = 3;
@@ -322,7 +324,8 @@ Setting::Setting(const PipelineCase& its_case)
             .gradient_clipping = pipeline.clipping,
             .fp16 = options.fp16,
             .norm = agrees_on_norm(pipeline),
-            .seed = options.seed};
+            .seed = options.seed,
+            .device = pipeline.device};
   for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
   set_version_rule(oracle, pipeline);
 }
@@ -369,7 +372,8 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   options.on_gradients = [&](std::int64_t step, int layer, const Tensors& gradients) {
     if (mischief.gradients) mischief.gradients(step, layer, gradients);
     Tensors& copies = outcome.gradients[{step, layer}];
-    for (const at::Tensor& gradient : gradients) copies.push_back(gradient.clone());
+    for (const at::Tensor& gradient : gradients)
+      copies.push_back(gradient.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   };
   Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
@@ -387,10 +391,11 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
     const std::pair key{segment.kind, segment.group_sizes};
     if (!programs.contains(key)) programs.emplace(key, lowered_program(segment));
     if (mischief.segment) mischief.segment(transport.rank(), segment);
-    worker.run(programs.at(key), segment, [&](const StepReport& report) {
-      (segment.kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
+    worker.run(programs.at(key), segment, [&outcome, kind = segment.kind](const StepReport& report) {
+      (kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
     });
   }
+  worker.settle();
   for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
   outcome.events = worker.events();
   return outcome;

@@ -43,6 +43,7 @@ struct PipelineCase {
   PrecisionKind precision = PrecisionKind::single;
   bool dropout = false;
   double clipping = 0;
+  at::Device device = at::kCPU;  ///< that computes, the oracle too
   /// Of the random delays; the same case with other delays must give the same bits.
   std::uint64_t delay_seed = 0;
 

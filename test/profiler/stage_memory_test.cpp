@@ -34,7 +34,7 @@ Measured run_stage(const test::Subject& subject, int first, int last, bool with_
   const at::Tensor input = first == 0 ? data.inputs : at::randn(shapes[size].shape);
   const at::Tensor gradient =
       with_loss ? at::Tensor() : at::randn(shapes[static_cast<std::size_t>(last)].shape);
-  Stage stage(subject.model, subject.loss, StageId{0}, first, last, 1, [] {});
+  Stage stage(subject.model, subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
   Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
   Action backward = forward;
   backward.op = Op::backward;

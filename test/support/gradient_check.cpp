@@ -164,7 +164,7 @@ void check_model(const Model& model, const Loss& loss, const at::Tensor& input, 
     x = model.layers[i]->forward({states[i].parameters, states[i].buffers}, x, context, &kept[i]);
   }
   Kept loss_kept;
-  CHECK(loss.forward(x, targets, 1, &loss_kept, false).loss ==
+  CHECK(loss.forward(x, targets, 1, &loss_kept, false).loss.item<double>() ==
         Approx(expected.item<double>()).epsilon(1e-12));
   at::Tensor gradient = loss.backward(loss_kept);
   std::size_t position = all.size();

@@ -28,7 +28,7 @@ class Oracle {
       : model_(model), loss_(loss), data_(data), run_(run) {
     const int layers = static_cast<int>(model.layers.size());
     for (int layer = 0; layer < layers; ++layer) {
-      weights_.push_back({{0, initial_parameters(model, layer, run.seed)}});
+      weights_.push_back({{0, initial_parameters(model, layer, run.seed, run.device)}});
       std::size_t stage = 0;
       while (stage + 1 < run.first_layers.size() && run.first_layers[stage + 1] <= layer) ++stage;
       delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
@@ -37,7 +37,7 @@ class Oracle {
       for (int replica = 0; replica < width; ++replica) {
         if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
         sums_.back().emplace_back(weights_.back()[0]);
-        buffers_.back().push_back(initial_buffers(model, layer));
+        buffers_.back().push_back(initial_buffers(model, layer, run.device));
       }
     }
     if (run.fp16.enabled) scale_.emplace(run.fp16);
@@ -54,12 +54,23 @@ class Oracle {
       const bool due = step == run_.steps || (run_.validate_every > 0 && step % run_.validate_every == 0);
       if (due && data_.size(Split::validation) > 0) validate(step);
     }
-    for (auto& versions : weights_) result_.parameters.push_back(versions.rbegin()->second);
-    for (auto& replicas : buffers_) result_.buffers.push_back(replicas.front());
+    for (auto& versions : weights_) result_.parameters.push_back(on_host(versions.rbegin()->second));
+    for (auto& replicas : buffers_) result_.buffers.push_back(on_host(replicas.front()));
+    for (OptimizerState& state : result_.optimizer) {
+      for (auto& named : state.tensors) {
+        for (auto& [name, tensor] : named) tensor = tensor.cpu();
+      }
+    }
     return std::move(result_);
   }
 
  private:
+  static Tensors on_host(const Tensors& tensors) {
+    Tensors copies;
+    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.cpu());
+    return copies;
+  }
+
   void stretch(std::int64_t first_step, std::int64_t end_step) {
     std::vector<Piece> pieces;
     const std::int64_t samples = data_.size(Split::train);
@@ -134,7 +145,7 @@ class Oracle {
   }
 
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const {
-    const at::Tensor inputs = data_.inputs(split, indices);
+    const at::Tensor inputs = data_.inputs(split, indices).to(run_.device);
     return inputs.is_floating_point() ? inputs.to(model_.precision.compute) : inputs;
   }
 
@@ -168,7 +179,7 @@ class Oracle {
       boundary = model_.layers[layer]->forward(weights, boundary, context, &kept[layer]).contiguous();
     }
     Kept kept_loss;
-    const LossValue value = loss_.forward(boundary, data_.targets(Split::train, indices),
+    const LossValue value = loss_.forward(boundary, data_.targets(Split::train, indices).to(run_.device),
                                           share(piece.count, piece.samples_of_step), &kept_loss, false);
     at::Tensor gradient = loss_.backward(kept_loss, scale_ ? scale_->value() : 1);
     for (std::size_t layer = layers; layer-- > 0;) {
@@ -179,7 +190,7 @@ class Oracle {
       model_.layers[layer]->backward_weight(kept[layer],
                                             sums_[layer][replica_of(sums_[layer], piece.number)]);
     }
-    return value.loss;
+    return value.loss.item<double>();
   }
 
   void update(std::int64_t step, OracleStep& now) {
@@ -189,8 +200,8 @@ class Oracle {
       for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
         const at::Tensor& sum = replicas.front().gradients()[i];
         for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
-        squares += sum_of_squares(sum);
       }
+      for (const double square : sums_of_squares(replicas.front().gradients())) squares += square;
     }
     const double scale = scale_ ? scale_->value() : 1;
     const double norm = std::sqrt(squares) / scale;
@@ -218,14 +229,14 @@ class Oracle {
         optimizer_step(run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
       }
       weights_[layer][version + 1] = std::move(next);
-      now.gradients.push_back(std::move(copies));
+      now.gradients.push_back(on_host(copies));
       for (GradientAccumulator& replica : sums_[layer]) replica.clear();
     }
   }
 
   void validate(std::int64_t after_steps) {
     const std::int64_t samples = data_.size(Split::validation);
-    std::vector<LossValue> parts(sums_.back().size());  // of each replica of the last stage
+    std::vector<std::pair<double, double>> parts(sums_.back().size());  // of each replica of the last stage
     for (std::int64_t first = 0; first < samples; first += run_.micro_batch) {
       std::vector<std::int64_t> indices;
       for (std::int64_t i = first; i < std::min(samples, first + run_.micro_batch); ++i) indices.push_back(i);
@@ -237,16 +248,16 @@ class Oracle {
         boundary = model_.layers[layer]->forward(weights, boundary, context, nullptr).contiguous();
       }
       const LossValue value =
-          loss_.forward(boundary, data_.targets(Split::validation, indices),
+          loss_.forward(boundary, data_.targets(Split::validation, indices).to(run_.device),
                         share(static_cast<std::int64_t>(indices.size()), samples), nullptr, true);
-      LossValue& part = parts[replica_of(parts, first / run_.micro_batch)];
-      part.loss += value.loss;
-      part.correct += value.correct;
+      auto& [loss, correct] = parts[replica_of(parts, first / run_.micro_batch)];
+      loss += value.loss.item<double>();
+      correct += value.correct.item<double>();
     }
     OracleValidation validation{.after_steps = after_steps};
-    for (const LossValue& part : parts) {
-      validation.loss += part.loss;
-      validation.correct += part.correct;
+    for (const auto& [loss, correct] : parts) {
+      validation.loss += loss;
+      validation.correct += correct;
     }
     result_.validations.push_back(validation);
   }

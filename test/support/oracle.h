@@ -48,6 +48,7 @@ struct OracleRun {
   bool norm = false;  ///< report the gradient's norm
   std::uint64_t seed = 0;
   bool shuffle = true;
+  at::Device device = at::kCPU;  ///< that computes; results are the CPU's
 };
 
 struct OracleStep {

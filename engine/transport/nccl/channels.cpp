@@ -1,6 +1,7 @@
 #include "engine/transport/nccl/channels.h"
 
 #include "schedules/checker.h"
+#include "schedules/traffic.h"
 
 #include <algorithm>
 #include <set>
@@ -14,9 +15,8 @@ void add_transfers(const LoweredProgram& program, const TransportRules& rules,
                    std::set<NcclChannel>& channels) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     for (const Action& action : program.ranks[r]) {
-      if (action.op != Op::start_send || action.tag.payload == Payload::loss) continue;
-      const Rank to = program.placement.rank_of(action.tag.to, action.tag.micro_batch);
-      channels.insert(channel_of(rules, Rank{r}, to, action.tag));
+      if (action.op != Op::start_send) continue;
+      channels.insert(channel_of(rules, Rank{r}, receiver_of(program.placement, action.tag), action.tag));
     }
   }
 }

@@ -29,7 +29,7 @@ struct NcclChannel {
 /// The line that a transfer takes.
 [[nodiscard]] NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag);
 
-/// Ascending, each once. Losses are not among them: they are two numbers of the host's, and go over MPI.
+/// Ascending, each once.
 [[nodiscard]] std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs,
                                                    const TransportRules& rules);
 

@@ -112,7 +112,6 @@ RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at:
 }
 
 RequestPtr NcclTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
-  if (tag.payload == Payload::loss) return hosts_->post_receive(from, tag, into);
   return launch(/*send=*/false, from, tag, into);
 }
 
@@ -122,25 +121,21 @@ RequestPtr NcclTransport::start_send(Rank to, const Tag& tag, const at::Tensor& 
 }
 
 RequestPtr NcclTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  if (tag.payload == Payload::loss) return hosts_->post_send(to, tag, tensor);
   return launch(/*send=*/true, to, tag, tensor);
 }
 
 bool NcclTransport::test(Request& request) {
-  const auto* launched = dynamic_cast<NcclRequest*>(&request);
-  if (launched == nullptr) return hosts_->test(request);
-  if (streams_->over(launched->launch->end)) return true;
+  if (streams_->over(dynamic_cast<NcclRequest&>(request).launch->end)) return true;
   listen();
   return false;
 }
 
 void NcclTransport::wait(Request& request) {
-  const auto* launched = dynamic_cast<NcclRequest*>(&request);
-  if (launched == nullptr) return hosts_->wait(request);
+  Launch& launched = *dynamic_cast<NcclRequest&>(request).launch;
   listen();
-  streams_->wait(DeviceStreams::Stream::compute, launched->launch->end);
+  streams_->wait(DeviceStreams::Stream::compute, launched.end);
   // Its memory may be had again by what is computed from now on, which waits for the launch.
-  launched->launch->tensor.reset();
+  launched.tensor.reset();
 }
 
 void NcclTransport::progress() {

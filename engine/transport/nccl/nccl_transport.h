@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks as processes with a device each: boundaries and sums travel by NCCL from device to device, everything
-// small (collectives, losses, reasons of failures) over the transport of the hosts.
+// Ranks as processes with a device each: tensors travel by NCCL from device to device, what the hosts alone
+// need (collectives, reasons of failures) over the transport of the hosts.
 //
 // Transfers are launched, not carried out: post_receive() and start_send() put an NCCL call on the channel's
 // stream, behind an event of the compute stream, and wait() puts an event of that stream before what is

@@ -184,39 +184,24 @@ void StagedTransport::flush() {
 }
 
 RequestPtr StagedTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
-  if (tag.payload == Payload::loss) return hosts_->post_receive(from, tag, into);
   return begin(/*send=*/false, from, tag, into);
 }
 
 RequestPtr StagedTransport::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  if (tag.payload == Payload::loss) return hosts_->start_send(to, tag, tensor);
   return begin(/*send=*/true, to, tag, tensor);
 }
 
 RequestPtr StagedTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  if (tag.payload == Payload::loss) return hosts_->post_send(to, tag, tensor);
   return begin(/*send=*/true, to, tag, tensor);
 }
 
 bool StagedTransport::test(Request& request) {
-  const auto* staged = dynamic_cast<StagedRequest*>(&request);
-  if (staged == nullptr) return hosts_->test(request);
   move();
-  return staged->transfer->device_done();
+  return dynamic_cast<StagedRequest&>(request).transfer->device_done();
 }
 
 void StagedTransport::wait(Request& request) {
-  const auto* staged = dynamic_cast<StagedRequest*>(&request);
-  if (staged == nullptr) {
-    // The hosts' transport may fall asleep, and the end of a copy, behind which a message should leave, would
-    // not wake it.
-    for (const auto begun = Clock::now(); !hosts_->test(request) && since(begun) < options_.timeout;) {
-      hosts_->progress();
-      std::this_thread::yield();
-    }
-    return hosts_->wait(request);  // returns at once, or says what is late
-  }
-  Staged& transfer = *staged->transfer;
+  Staged& transfer = *dynamic_cast<StagedRequest&>(request).transfer;
   poll(transfer, [&] { return transfer.send || transfer.state != Staged::State::travelling; });
   streams_->wait(DeviceStreams::Stream::compute, transfer.copied);
   // Its memory may be had again by what is computed from now on, which waits for the copy.

@@ -1,8 +1,7 @@
 #pragma once
 
-// Ranks with a device each, where NCCL cannot go: boundaries and sums are copied to page-locked host memory,
-// travel over the transport of the hosts, and are copied to the receiving device. Everything small is the
-// hosts' alone.
+// Ranks with a device each, where NCCL cannot go: tensors are copied to page-locked host memory, travel over
+// the transport of the hosts, and are copied to the receiving device. Collectives are the hosts' alone.
 //
 // A send is a copy on a stream beside what computes, and as soon as that is over a send of the hosts'. A
 // receive is one of the hosts', and as soon as that has arrived a copy. In between somebody must look: every

@@ -43,7 +43,7 @@ int measure(const std::string& file, int pairs, int first_layer) {
   const RunConfig config = read_run_config(file);
   const Materials materials = open_materials(config, file);
   Stage stage(materials.model, materials.loss, StageId{0}, first_layer,
-              static_cast<int>(materials.model.layers.size()), 0, [] {});
+              static_cast<int>(materials.model.layers.size()), 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
   at::Tensor inputs = materials.model.boundary_of(materials.data->inputs(Split::train, samples));

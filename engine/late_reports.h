@@ -1,0 +1,33 @@
+#pragma once
+
+// Steps whose loss is still on its way from the device. A step is reported when its numbers have arrived, in
+// order, and at the latest when the next one is over: so nobody waits for a device that runs one step behind.
+
+#include "engine/loss_sum.h"
+#include "engine/worker.h"
+
+#include <deque>
+#include <functional>
+
+namespace stagecraft {
+
+class LateReports {
+ public:
+  using Report = std::function<void(const StepReport&)>;
+
+  /// `step` lacks what is in `loss`: [loss, correct], on the device.
+  void add(const StepReport& step, const at::Tensor& loss, const Report& report);
+  /// Waits for all of them.
+  void deliver_all();
+
+ private:
+  struct Entry {
+    StepReport step;
+    LateNumbers loss;
+    Report report;
+  };
+  void deliver_oldest();
+  std::deque<Entry> entries_;
+};
+
+}  // namespace stagecraft

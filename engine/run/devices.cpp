@@ -1,0 +1,94 @@
+#include "engine/run/devices.h"
+
+#include "engine/device/operators.h"
+#include "engine/transport/factory.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <set>
+#include <unistd.h>
+
+namespace stagecraft {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// NCCL takes one rank a device.
+bool every_rank_has_its_own(Transport& hosts, at::Device device) {
+  const std::vector<Accelerator> devices = accelerators().devices;
+  const auto mine = static_cast<std::size_t>(device.index());
+  const std::string address = mine < devices.size() ? devices[mine].pci_address : "";
+  // Processes that NCCL is told to take for hosts of their own.
+  const char* const host = std::getenv("NCCL_HOSTID");
+  const std::vector<std::string> all =
+      hosts.all_gather_text(fmt::format("{} {}", host != nullptr ? host : host_name(), address));
+  return std::set<std::string>(all.begin(), all.end()).size() == all.size();
+}
+
+}  // namespace
+
+void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file) {
+  if (config.device == DeviceKind::cpu) {
+    if (config.comms.backend != Backend::nccl) return;
+    throw InputError({file, "/comms/backend"},
+                     "nccl moves tensors between GPUs, and device is \"cpu\"; set device to \"cuda\", or use "
+                     "auto, local or mpi");
+  }
+  if (!report.compiled_in) {
+    throw InputError(
+        {file, "/device"},
+        "\"cuda\" asked for, but this build is without CUDA; build where the CUDA toolkit and NCCL "
+        "are, or set device to \"cpu\"");
+  }
+  if (report.devices.empty()) {
+    throw InputError(
+        {file, "/device"},
+        fmt::format("\"cuda\" asked for, but this machine has no CUDA device: {}; see `stagecraft "
+                    "doctor`, or set device to \"cpu\"",
+                    report.remark));
+  }
+}
+
+std::string device_name(at::Device device) {
+  if (device.is_cpu()) return "cpu";
+  return accelerators().devices.at(static_cast<std::size_t>(device.index())).name;
+}
+
+at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank) {
+  const AcceleratorReport report = accelerators();
+  check_device(config, report, file);
+  if (config.device == DeviceKind::cpu) return at::kCPU;
+  const auto count = static_cast<int>(report.devices.size());
+  // Read when cuBLAS starts: with one workspace a stream its products are the same every time.
+  if (config.cuda.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  load_cuda_operators();
+  at::Context& context = at::globalContext();
+  context.lazyInitDevice(at::kCUDA);
+  context.setAllowTF32CuBLAS(config.cuda.tf32);
+  context.setAllowTF32CuDNN(config.cuda.tf32);
+  context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
+  context.setDeterministicCuDNN(config.cuda.deterministic);
+  return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
+}
+
+std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,
+                                         at::Device device) {
+  const CommsConfig& comms = setup.config().comms;
+  if (device.is_cpu() || hosts->world() == 1) return hosts;
+  const TransportOptions options{Seconds{comms.timeout_s}, comms.synchronous_sends};
+  const bool nccl =
+      comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
+                                         every_rank_has_its_own(*hosts, device));
+  if (!nccl) return make_staged_transport(std::move(hosts), device.index(), options);
+  const std::vector<const LoweredProgram*> programs = setup.programs().all();
+  const TransportRules rules = transport::nccl_rules_for(programs);
+  return make_nccl_transport(std::move(hosts), device.index(), rules, transport::channels_of(programs, rules),
+                             options);
+}
+
+}  // namespace stagecraft

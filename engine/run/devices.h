@@ -1,0 +1,33 @@
+#pragma once
+
+// Which device a rank computes on, and what its tensors travel over.
+
+#include "engine/config.h"
+#include "engine/device/accelerators.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <string>
+
+namespace stagecraft {
+
+/// Throws InputError (`file` names the config) where the config asks for CUDA and `report` says that there is
+/// none, or for NCCL without CUDA.
+void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file);
+
+/// Of the rank that is the `machine_rank`-th of this machine: its devices are given out in turn. Loads what
+/// the device needs, and sets this process's switches for it (`cuda` in the config). Throws as above.
+[[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
+/// As in profiles: "cpu", or the GPU's name.
+[[nodiscard]] std::string device_name(at::Device device);
+
+/// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
+/// for it, or leaves it open and every rank has a device of its own; otherwise `hosts` by way of page-locked
+/// memory. Collective.
+[[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
+                                                       const RunSetup& setup, at::Device device);
+
+}  // namespace stagecraft

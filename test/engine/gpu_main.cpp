@@ -1,0 +1,168 @@
+// Pipelines on GPUs that equal the oracle on the same kind of GPU to the bit, in deterministic mode. Every
+// rank computes the oracle itself and judges its own layers.
+//
+//   test_gpu local [STRIDE]                ranks are threads on one GPU, tensors go through the host
+//   mpiexec -n N test_gpu staged [STRIDE]  ranks are processes, tensors go through the host
+//   mpiexec -n N test_gpu nccl [STRIDE]    ranks are processes, GPUs exchange tensors by NCCL
+//
+// STRIDE: every so manieth case (default 97). Where processes outnumber GPUs each passes for a host of its
+// own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77: no
+// GPU here.
+
+#include "engine/device/accelerators.h"
+#include "engine/run/devices.h"
+#include "engine/run/launcher.h"
+#include "engine/transport/factory.h"
+#include "schedules/base/error.h"
+#include "schedules/lowering.h"
+#include "test/engine/case_list.h"
+#include "test/support/ranks.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+
+namespace {
+
+constexpr int kNoGpu = 77;
+
+using Wrap =
+    std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> hosts, const Setting& setting)>;
+
+RunConfig cuda_config() {
+  RunConfig config;
+  config.device = DeviceKind::cuda;
+  config.cuda.deterministic = true;
+  return config;
+}
+
+std::vector<LoweredProgram> programs_of(const Setting& setting) {
+  std::vector<LoweredProgram> programs;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
+  return programs;
+}
+
+const TransportOptions kOptions{.timeout = Seconds{60}};
+
+std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Setting& setting) {
+  const std::vector<LoweredProgram> programs = programs_of(setting);
+  std::vector<const LoweredProgram*> all;
+  for (const LoweredProgram& program : programs) all.push_back(&program);
+  const TransportRules rules = transport::nccl_rules_for(all);
+  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), rules,
+                             transport::channels_of(all, rules), kOptions);
+}
+
+std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Setting& setting) {
+  if (hosts->world() == 1) return hosts;
+  return make_staged_transport(std::move(hosts), setting.pipeline.device.index(), kOptions);
+}
+
+/// Throws where the run differs from the oracle; false where the transport cannot carry it.
+bool run_case(PipelineCase pipeline, at::Device device, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
+  pipeline.device = device;
+  const Setting setting(pipeline);
+  std::unique_ptr<Transport> transport;
+  try {
+    transport = wrap(std::move(hosts), setting);
+  } catch (const RefusedError&) {  // the same everywhere
+    return false;
+  }
+  const Outcome outcome = run_rank(setting, *transport);
+  const std::string found = difference(outcome, oracle_of(setting), transport->rank().value == 0);
+  if (!found.empty()) throw InternalError(fmt::format("{}: {}", setting.pipeline.name(), found));
+  transport->barrier();
+  return true;
+}
+
+void over_processes(MpiSession& session, at::Device device, std::size_t stride, const Wrap& wrap) {
+  const std::vector<PipelineCase> cases = all_cases(session.world());
+  int runs = 0;
+  for (std::size_t i = static_cast<std::size_t>(session.world()); i < cases.size(); i += stride) {
+    runs += run_case(cases[i], device, make_mpi_transport(session, kOptions), wrap) ? 1 : 0;
+  }
+  if (session.rank().value == 0) {
+    fmt::print("{} runs over {} processes on {} equal the oracle to the bit\n", runs, session.world(),
+               device_name(device));
+  }
+}
+
+void over_threads(at::Device device, std::size_t stride) {
+  int runs = 0;
+  for (const int ranks : {1, 2, 4}) {
+    const std::vector<PipelineCase> cases = all_cases(ranks);
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < cases.size(); i += stride) {
+      PipelineCase pipeline = cases[i];
+      pipeline.device = device;
+      const Setting setting(pipeline);
+      (void)oracle_of(setting);  // before threads ask for it
+      auto transports = make_local_transports(setting.placement.world(), kOptions);
+      std::vector<std::exception_ptr> errors(transports.size());
+      {
+        std::vector<std::jthread> threads;
+        for (std::size_t r = 0; r < transports.size(); ++r) {
+          threads.emplace_back([&, r] {
+            try {
+              (void)run_case(cases[i], device, std::move(transports[r]), staged);
+            } catch (...) {
+              errors[r] = std::current_exception();
+            }
+          });
+        }
+      }
+      for (const std::exception_ptr& error : errors) {
+        if (error) std::rethrow_exception(error);
+      }
+      ++runs;
+    }
+  }
+  fmt::print("{} runs of threads on {} equal the oracle to the bit\n", runs, device_name(device));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "local";
+  const std::size_t stride = argc > 2 ? std::stoul(argv[2]) : 97;
+  const AcceleratorReport found = accelerators();
+  if (found.devices.empty()) {
+    fmt::print("skipped: {}\n", found.compiled_in ? found.remark : "this build is without CUDA");
+    return kNoGpu;
+  }
+  at::set_num_threads(1);
+  const Launch launch = detect_launch();
+  const auto devices = static_cast<int>(found.devices.size());
+  if (launch.machine_world > devices) {
+    ::setenv("NCCL_HOSTID", fmt::format("stagecraft-{}", launch.rank).c_str(), /*overwrite=*/1);
+  }
+  const at::Device device = prepare_device(cuda_config(), "test_gpu", launch.machine_rank);
+  if (what == "local") {
+    try {
+      over_threads(device, stride);
+      return 0;
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      return 1;
+    }
+  }
+  MpiSession session;
+  try {
+    over_processes(session, device, stride, what == "nccl" ? Wrap(over_nccl) : Wrap(staged));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rank {} of {}: {}\n", session.rank().value, session.world(), error.what());
+    session.abort(1);
+  }
+  return 0;
+}

@@ -1,0 +1,220 @@
+#include "test/support/fake_accelerator.h"
+
+#include "schedules/base/error.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fmt/format.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <optional>
+#include <utility>
+
+namespace stagecraft::test {
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;  // LibTorch's name for a device that is not its own
+
+thread_local std::int64_t waits = 0;
+thread_local bool inside_operator = false;  // whose own copies to and from the CPU are none of a GPU's
+
+class Inside {
+ public:
+  Inside() : before_(std::exchange(inside_operator, true)) {}
+  ~Inside() { inside_operator = before_; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  bool before_;
+};
+
+void count_wait() {
+  if (!inside_operator) ++waits;
+}
+
+class Memory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr block = c10::GetDefaultCPUAllocator()->allocate(bytes);
+    void* const data = block.get();
+    const c10::DeleterFnPtr deleter = block.get_deleter();
+    return {data, block.release_context(), deleter, c10::Device(kType, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return c10::GetDefaultCPUAllocator()->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+Memory memory;
+
+/// Events are numbers, from 1 up.
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
+  c10::Device getDevice() const override { return {kType, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, getDevice()); }
+  c10::Stream exchangeStream(c10::Stream) const override {
+    return c10::Stream(c10::Stream::DEFAULT, getDevice());
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    *event = reinterpret_cast<void*>(++newest_);
+  }
+  bool queryEvent(void* event) const override {
+    return reinterpret_cast<std::uintptr_t>(event) < newest_ ||
+           reinterpret_cast<std::uintptr_t>(event) == waited_for_;
+  }
+  void synchronizeEvent(void* event) const override {
+    count_wait();
+    waited_for_ = reinterpret_cast<std::uintptr_t>(event);
+  }
+  /// A millisecond from each event to the next.
+  double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
+    return static_cast<double>(reinterpret_cast<std::uintptr_t>(second) -
+                               reinterpret_cast<std::uintptr_t>(first));
+  }
+  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
+
+ private:
+  static thread_local std::uintptr_t newest_, waited_for_;
+};
+thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0;
+
+bool here(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
+
+/// The same memory, as the CPU sees it.
+at::Tensor seen_by_cpu(const at::Tensor& tensor) {
+  if (!here(tensor)) return tensor;
+  return at::from_blob(
+      const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(), [tensor](void*) {},
+      at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()));
+}
+
+template <class Visit>
+void each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) visit(value.toTensor());
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+  }
+  if (value.isList() && !value.isTensorList()) {  // of tensors that may be missing
+    for (const c10::IValue& element : value.toListRef()) each_tensor(element, visit);
+  }
+}
+
+void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const std::size_t arguments = op.schema().arguments().size();
+  for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i) {
+    const bool number = stack[i].isTensor() && stack[i].toTensor().is_cpu() && stack[i].toTensor().dim() == 0;
+    each_tensor(stack[i], [&](const at::Tensor& tensor) {
+      STAGECRAFT_CHECK(!tensor.defined() || here(tensor) || number,
+                       fmt::format("{}: a tensor of the {} beside one of the device",
+                                   op.schema().operator_name().name, tensor.device().str()));
+    });
+  }
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  check_devices(op, *stack);
+  const Inside inside;
+  at::native::cpu_fallback(op, stack);
+}
+
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &memory,
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   dtype.value_or(at::kFloat), format);
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                         std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+                                           &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           dtype.value_or(at::kFloat));
+}
+
+at::Tensor as_strided(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                      std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? std::optional(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+}
+
+at::Tensor view(const at::Tensor& self, c10::SymIntArrayRef size) {
+  return at::native::view(self, C10_AS_INTARRAYREF_SLOW(size));
+}
+
+at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(self, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
+  if (here(self) != here(to) && !non_blocking) count_wait();
+  seen_by_cpu(to).copy_(seen_by_cpu(self));
+  return to;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
+  STAGECRAFT_CHECK(self.sizes() == to.sizes(), "no operator that is needed here resizes its output");
+  return copy_from(self, to, false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  count_wait();
+  return at::_local_scalar_dense(seen_by_cpu(self));
+}
+
+bool equal(const at::Tensor& a, const at::Tensor& b) {
+  count_wait();
+  return at::equal(seen_by_cpu(a), seen_by_cpu(b));
+}
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("as_strided", &as_strided);
+  library.impl("view", &view);
+  library.impl("_reshape_alias", &reshape_alias);
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("equal", &equal);
+  // Composed of others for devices that have no kernel, in ways that only LibTorch's own devices know.
+  for (const char* name : {"convolution", "convolution_backward", "native_layer_norm"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  }
+}
+
+}  // namespace
+
+at::Device fake_accelerator() {
+  static const bool registered = [] {
+    c10::SetAllocator(kType, &memory);
+    return true;
+  }();
+  (void)registered;
+  return {kType, 0};
+}
+
+std::int64_t host_waits() { return waits; }
+
+}  // namespace stagecraft::test

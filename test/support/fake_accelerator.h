@@ -1,0 +1,23 @@
+#pragma once
+
+// An ATen device without a GPU. Its tensors lie in the CPU's memory and its operators are the CPU's, but it
+// takes what a GPU takes and no more:
+//   - an operator whose tensors lie on both sides throws; a single number of the CPU's may come along;
+//   - what a GPU's host would have to wait for is counted: reading a number, and copies that are not told
+//     that nobody waits;
+//   - the device seems to be behind the host: an event is over when a later one was recorded, or when it was
+//     waited for.
+// Operators are over when they return, so streams beside the compute stream are test/support/fake_device.h's.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace stagecraft::test {
+
+[[nodiscard]] at::Device fake_accelerator();
+
+/// How often this thread has waited, or would have on a GPU.
+[[nodiscard]] std::int64_t host_waits();
+
+}  // namespace stagecraft::test
