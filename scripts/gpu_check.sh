@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# What there is to see on a machine with GPUs, in one command and about five minutes: are runs on a GPU equal to the oracle there, over the
+# host's memory and over NCCL; does training work; how long does a step take. Changes no setting of a GPU; needs no network.
+#
+#   scripts/gpu_check.sh [--build DIR] [--json FILE]
+#
+# --build: a build folder made elsewhere with the same LibTorch (default: build, made here if it is not there). Each part has a time limit and
+# says ok, FAILED or skipped; what it printed is shown where it failed. Exit code 0 where nothing failed, 1 otherwise, 77 without a GPU.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
+
+build=build json=
+while (($#)); do
+  case "$1" in
+    --build) build=$2; shift 2 ;;
+    --json) json=$2; shift 2 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "gpu_check.sh: unknown argument $1 (--build DIR, --json FILE)" >&2; exit 2 ;;
+  esac
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=1
+# Several ranks of one machine over NCCL's sockets: the loopback interface is left out unless it is asked for.
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+
+if ! [ -x "$build/stagecraft" ] || ! [ -x "$build/test/engine/test_gpu" ]; then
+  echo "gpu_check: building in $build"
+  { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release && cmake --build "$build" --target stagecraft test_gpu; } > "$work/build" 2>&1 ||
+    { tail -20 "$work/build"; exit 1; }
+fi
+"$build/stagecraft" doctor || exit 1
+gpus=$("$build/stagecraft" doctor --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["cuda"]["devices"]))')
+if [ "$gpus" = 0 ]; then echo "gpu_check: skipped, no GPU here"; exit 77; fi
+
+failed=0
+results=()
+# part NAME SECONDS COMMAND...: runs it, shows its last line.
+part() {
+  local name=$1 limit=$2 begin=$SECONDS verdict code
+  shift 2
+  timeout -k 10 "$limit" "$@" > "$work/out" 2>&1
+  code=$?
+  case $code in
+    0) verdict=ok ;;
+    77) verdict=skipped ;;
+    124 | 137) verdict="FAILED: not over after $limit s" ;;
+    *) verdict="FAILED: exit code $code" ;;
+  esac
+  printf '%-28s %-10s %4d s  %s\n' "$name" "$verdict" $((SECONDS - begin)) "$(tail -1 "$work/out" | cut -c1-110)"
+  [[ $verdict != FAILED* ]] || { failed=1; tail -25 "$work/out" | sed 's/^/    /'; }
+  results+=("$(NAME=$name VERDICT=$verdict TOOK=$((SECONDS - begin)) python3 -c 'import json, os, sys
+print(json.dumps({"part": os.environ["NAME"], "result": os.environ["VERDICT"], "seconds": int(os.environ["TOOK"]), "output": sys.stdin.read()[-4000:]}))' < "$work/out")")
+}
+
+part "equality, threads" 240 "$build/test/engine/test_gpu" local
+part "equality, staged, 2 ranks" 120 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" staged
+part "equality, nccl, 2 ranks" 180 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" nccl 197
+part "equality, nccl, 4 ranks" 180 mpirun --oversubscribe -np 4 "$build/test/engine/test_gpu" nccl 397
+for stages in 1 2 4; do
+  part "bench_gpt, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set pipeline.stages=$stages --set "run_dir=$work/stages$stages"
+  part "bench_gpt bf16, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set bf16.enabled=true \
+    --set pipeline.stages=$stages --set "run_dir=$work/bf16-$stages"
+done
+part "bench_vgg, 1 stage" 120 "$build/stagecraft" train configs/bench_vgg.json "${cuda[@]}" --set pipeline.stages=1 --set "run_dir=$work/vgg"
+part "bench_gpt, nccl, 2 ranks" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"' \
+  "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set comms.backend=nccl --set pipeline.stages=2 --set "run_dir=$work/nccl"
+if command -v compute-sanitizer > /dev/null; then
+  part "compute-sanitizer" 240 compute-sanitizer --error-exitcode 1 "$build/test/engine/test_gpu" local 1999
+fi
+
+if [ -n "$json" ]; then
+  printf '%s\n' "${results[@]}" | python3 -c 'import json, sys
+print(json.dumps([json.loads(line) for line in sys.stdin], indent=2))' > "$json"
+fi
+exit $failed
