@@ -134,6 +134,7 @@ class Turns:
     def __init__(self, command, lines, log):
         self.lines = Path(lines)
         self.lines.unlink(missing_ok=True)
+        self.read, self.found = 0, []
         self.command, self.log = command, Path(log)
         with open(log, "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=out, stderr=out, start_new_session=True)
@@ -174,8 +175,15 @@ class Turns:
                     pass
 
     def records(self):
-        whole = self.lines.read_text().rpartition("\n")[0] if self.lines.exists() else ""
-        return [json.loads(line) for line in whole.splitlines()]
+        """All so far. Only what is new is read: this runs beside what is measured."""
+        if self.lines.exists():
+            with open(self.lines, "rb") as lines:
+                lines.seek(self.read)
+                new = lines.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self.read += len(whole)
+            self.found += [json.loads(line) for line in whole.splitlines()]
+        return self.found
 
     def take(self, steps, drop=1):
         """Goes on for `drop` + `steps` steps; returns the milliseconds of the last `steps`. The first one dropped is the one that
