@@ -1,5 +1,6 @@
 #include "models/dropout.h"
 
+#include "models/philox_tensor.h"
 #include "schedules/base/error.h"
 
 #include <ATen/Dispatch.h>
@@ -7,6 +8,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout_backward.h>
+#include <ATen/ops/stack.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cmath>
@@ -83,6 +86,19 @@ void draw(std::int64_t size, const RandomStream& stream, std::uint32_t threshold
       });
 }
 
+/// The same mask from the same words: of a group, element i has the low half of word i mod 64 for i below 64,
+/// else the high one, and word 16 k + b is word k of block b.
+at::Tensor draw_on_device(at::IntArrayRef shape, const RandomStream& stream, std::uint32_t threshold,
+                          at::Device device) {
+  const std::int64_t size = c10::multiply_integers(shape);
+  STAGECRAFT_CHECK(size >> 34 == 0, "a dropout mask is limited to 2^34 elements");
+  const std::int64_t groups = (size + kElements - 1) / kElements;
+  const at::Tensor words =
+      philox_words(stream, groups * kBlocks, device).view({4, groups, kBlocks}).transpose(0, 1);
+  const at::Tensor halves = at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, 1);
+  return halves.ge(std::int64_t{threshold}).view({-1}).narrow(0, 0, size).view(shape);
+}
+
 template <class T>
 void scale_kept(const T* x, const std::uint8_t* keep, float scale, std::int64_t count, T* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(x[i] * static_cast<T>(keep[i] * scale));
@@ -117,11 +133,11 @@ Dropout::Dropout(double probability, std::uint32_t stream)
 bool Dropout::applies(const Context& context) const { return threshold_ > 0 && context.mode == Mode::train; }
 
 at::Tensor Dropout::mask(at::IntArrayRef shape, const RandomKey& key, at::Device device) const {
-  // From pageable memory a copy would be waited for.
-  at::Tensor mask = at::empty(shape, at::TensorOptions(at::kBool).pinned_memory(device.is_cuda()));
+  if (!device.is_cpu()) return draw_on_device(shape, {key, stream_}, threshold_, device);
+  at::Tensor mask = at::empty(shape, at::kBool);
   auto* keep = reinterpret_cast<std::uint8_t*>(mask.mutable_data_ptr<bool>());
   draw(mask.numel(), {key, stream_}, threshold_, keep, [](std::int64_t, std::int64_t) {});
-  return mask.to(device, /*non_blocking=*/true);
+  return mask;
 }
 
 at::Tensor Dropout::drop_(at::Tensor& x, const RandomKey& key) const {

@@ -25,7 +25,7 @@ class Dropout {
   /// mask * scale * x: the forward on a tensor that must stay, and the backward.
   [[nodiscard]] at::Tensor apply(const at::Tensor& x, const at::Tensor& mask) const;
   void apply_(at::Tensor& x, const at::Tensor& mask) const;
-  /// On `device`; drawn by the host, without waiting for the device.
+  /// On `device`, which draws it: the same bits on every one.
   [[nodiscard]] at::Tensor mask(at::IntArrayRef shape, const RandomKey& key,
                                 at::Device device = at::kCPU) const;
   [[nodiscard]] double probability() const { return probability_; }

@@ -5,6 +5,7 @@
 #include "engine/loss_sum.h"
 #include "engine/transport/nccl/nccl_transport.h"
 #include "engine/transport/staged/staged_transport.h"
+#include "models/dropout.h"
 #include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "test/engine/case_list.h"
@@ -132,6 +133,20 @@ TEST_CASE("the fake accelerator takes no tensor of the CPU's, and counts who wai
   CHECK(host_waits() == ++waits);
   CHECK(at::equal(sum.cpu(), copy));
   CHECK(host_waits() == ++waits);
+}
+
+TEST_CASE("a device draws the CPU's dropout masks", "[accelerator]") {
+  const c10::InferenceMode no_autograd;
+  const Dropout dropout(0.3, /*stream=*/5);
+  const RandomKey key{.seed = 0x123456789ABCDEF, .layer = 7, .step = 0xFFFFFFFF, .micro_batch = 3};
+  for (const std::vector<std::int64_t>& shape :
+       {std::vector<std::int64_t>{1}, {127}, {128}, {2, 129}, {3, 5, 70}, {0, 4}}) {
+    const std::int64_t before = host_waits();
+    const at::Tensor mask = dropout.mask(shape, key, fake_accelerator());
+    CHECK(host_waits() == before);
+    CHECK(mask.device() == fake_accelerator());
+    CHECK(at::equal(mask.cpu(), dropout.mask(shape, key)));
+  }
 }
 
 TEST_CASE("numbers arrive late, and whoever reads too early waits", "[accelerator]") {

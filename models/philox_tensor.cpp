@@ -1,0 +1,40 @@
+#include "models/philox_tensor.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+
+#include <array>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+constexpr std::int64_t kWord = 0xFFFFFFFF;
+
+/// Products of two words fill 64 bits and wrap into the sign, which the mask takes off again.
+at::Tensor high(const at::Tensor& product) { return product.bitwise_right_shift(32).bitwise_and_(kWord); }
+at::Tensor low(const at::Tensor& product) { return product.bitwise_and(kWord); }
+
+}  // namespace
+
+at::Tensor philox_words(const RandomStream& stream, std::int64_t blocks, at::Device device) {
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
+  const PhiloxBlock start = stream.counter();
+  std::array<at::Tensor, 4> c{at::arange(blocks, options)};
+  for (std::size_t i = 1; i < c.size(); ++i) {
+    c[i] = at::full({blocks}, static_cast<std::int64_t>(start[i]), options);
+  }
+  auto key0 = static_cast<std::uint32_t>(stream.key.seed);
+  auto key1 = static_cast<std::uint32_t>(stream.key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {  // as philox_round()
+    const at::Tensor p0 = c[0].mul(std::int64_t{0xD2511F53}), p1 = c[2].mul(std::int64_t{0xCD9E8D57});
+    c = {high(p1).bitwise_xor_(c[1]).bitwise_xor_(std::int64_t{key0}), low(p1),
+         high(p0).bitwise_xor_(c[3]).bitwise_xor_(std::int64_t{key1}), low(p0)};
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+  return at::stack(c);
+}
+
+}  // namespace stagecraft
