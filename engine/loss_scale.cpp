@@ -10,13 +10,19 @@ namespace stagecraft {
 
 void LossScale::update(bool overflow) {
   if (!overflow) {
-    if (config_.loss_scale > 0 || ++state_.good_steps < config_.loss_scale_window) return;
+    if (fixed()) state_.patience = patience();
+    if (fixed() || ++state_.good_steps < config_.loss_scale_window) return;
     state_ = {state_.scale * 2, 0, config_.hysteresis};
     return;
   }
   state_.good_steps = 0;
-  if (config_.loss_scale > 0) return;  // the step is left out, the scale stays
   if (--state_.patience > 0) return;
+  if (fixed()) {
+    throw InputError(
+        fmt::format("gradients have overflowed float16 in {} steps in a row at the fixed fp16.loss_scale {}: "
+                    "nothing is learned any more. Use a smaller one, or 0, which finds one by itself",
+                    kFixedPatience, config_.loss_scale));
+  }
   if (state_.scale <= config_.min_loss_scale) {
     throw InputError(
         fmt::format("gradients overflow float16 even at fp16.min_loss_scale {}: the run stops here. A lower "

@@ -36,7 +36,7 @@ void describe(V& v, Fp16Config& c) {
 struct LossScaleState {
   double scale = 1;
   std::int64_t good_steps = 0;  ///< since the last overflow or doubling
-  int patience = 1;             ///< overflows until the scale is halved
+  int patience = 1;             ///< overflows until the scale is halved, or, fixed, until the run is given up
 };
 template <class V>
 void describe(V& v, LossScaleState& s) {
@@ -49,17 +49,21 @@ class LossScale {
  public:
   explicit LossScale(const Fp16Config& config)
       : config_(config),
-        state_{config.loss_scale > 0 ? config.loss_scale : std::exp2(config.initial_scale_power), 0,
-               config.hysteresis} {}
+        state_{fixed() ? config.loss_scale : std::exp2(config.initial_scale_power), 0, patience()} {}
 
   [[nodiscard]] double value() const { return state_.scale; }
   [[nodiscard]] const LossScaleState& state() const { return state_; }
   void set_state(const LossScaleState& state) { state_ = state; }
 
-  /// After each step, one left out for an overflow included. Throws InputError for one at the least scale.
+  /// After each step, one left out for an overflow included. Throws InputError for one at the least scale,
+  /// and at a fixed one for the hundredth in a row.
   void update(bool overflow);
 
  private:
+  [[nodiscard]] bool fixed() const { return config_.loss_scale > 0; }
+  [[nodiscard]] int patience() const { return fixed() ? kFixedPatience : config_.hysteresis; }
+
+  static constexpr int kFixedPatience = 100;
   Fp16Config config_;
   LossScaleState state_;
 };
