@@ -1,5 +1,6 @@
 #include "engine/device/accelerators.h"
 
+#include "engine/device/cuda/queues.h"
 #include "engine/device/driver.h"
 
 #include <cuda_runtime_api.h>
@@ -49,6 +50,7 @@ std::vector<int> peers_of(int device, int count) {
 }  // namespace
 
 AcceleratorReport accelerators() {
+  ask_for_queues();
   AcceleratorReport report;
   report.compiled_in = true;
   report.nccl_header = nccl_version(NCCL_VERSION_CODE);

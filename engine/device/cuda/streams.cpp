@@ -2,19 +2,11 @@
 
 #include "engine/device/cuda/check.h"
 #include "engine/device/cuda/cuda_streams.h"
+#include "engine/device/cuda/queues.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <string>
 
 namespace stagecraft {
-namespace {
-
-// Hardware queues of a device, read when its context is made; the driver's default is 8.
-constexpr const char* kQueuesVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
-constexpr const char* kQueues = "32";  // the most there are
-
-}  // namespace
 
 CudaStreams::CudaStreams(int device) { cuda_check(cudaSetDevice(device), "cudaSetDevice"); }
 
@@ -32,8 +24,7 @@ DeviceStreams::Stream CudaStreams::make_stream() {
 }
 
 int CudaStreams::most_streams() const {
-  const char* queues = std::getenv(kQueuesVariable);
-  return std::max(0, std::atoi(queues != nullptr ? queues : "8") - 1);  // one is the compute stream's
+  return std::max(0, queues() - 1);  // one is the compute stream's
 }
 
 DeviceStreams::Event CudaStreams::take_event() {
@@ -74,9 +65,7 @@ std::shared_ptr<void> CudaStreams::host_memory(std::size_t bytes) {
 }
 
 std::shared_ptr<DeviceStreams> make_device_streams(int index) {
-  // Streams that share a queue wait for each other, and a receive that waits behind another may wait for
-  // ever.
-  setenv(kQueuesVariable, kQueues, /*overwrite=*/0);
+  ask_for_queues();
   return std::make_shared<CudaStreams>(index);
 }
 
