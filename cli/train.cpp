@@ -29,6 +29,19 @@ void print_now(const std::string& text) {
   std::fflush(stdout);  // step lines are read while the run goes on, through pipes too
 }
 
+/// ", 1.2 TFLOP/s, 41 % of the GPUs' peak"; empty for a model without products.
+std::string speed(const RunSummary& summary) {
+  constexpr double kGiga = 1e9, kTera = 1e12;
+  const double rate = summary.flops_per_second;
+  if (rate <= 0) return "";
+  std::string text = rate < kTera ? fmt::format(", {:.3g} GFLOP/s", rate / kGiga)
+                                  : fmt::format(", {:.3g} TFLOP/s", rate / kTera);
+  if (summary.flops_utilization) {
+    text += fmt::format(", {} of the GPUs' peak", format_percent(*summary.flops_utilization));
+  }
+  return text;
+}
+
 void show(const TrainResult& result, const TrainOptions& options) {
   const std::string stopped =
       result.outcome.stopped_by == 0
@@ -49,9 +62,10 @@ void show(const TrainResult& result, const TrainOptions& options) {
   } else if (!result.trained) {
     print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
-    print(fmt::format("Done: {} steps, {} a step (median). `stagecraft report {}` compares with the plan.\n",
-                      result.outcome.steps, format_duration(result.outcome.summary.step.median),
-                      result.run_dir));
+    print(
+        fmt::format("Done: {} steps, {} a step (median){}. `stagecraft report {}` compares with the plan.\n",
+                    result.outcome.steps, format_duration(result.outcome.summary.step.median),
+                    speed(result.outcome.summary), result.run_dir));
   }
   if (!stopped.empty()) throw StoppedError(stopped);
 }

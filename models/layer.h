@@ -112,6 +112,13 @@ class Layer {
     return 1;
   }
 
+  /// Multiply-adds of the matrix products in one sample's forward, `shape` being that of its input.
+  /// Additions, norms and activations do not count.
+  [[nodiscard]] virtual std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const {
+    (void)shape;
+    return 0;
+  }
+
   /// The output for `input`; `kept` gets what backward needs. Null: no backward will follow, as always in
   /// Mode::evaluate. Accepts tensors on the `meta` device (shapes come from there), does not modify `input`
   /// and keeps no state. The output may be `input` itself or a view of it (flatten, dropout in evaluation).

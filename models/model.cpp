@@ -92,6 +92,15 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
+std::int64_t Model::multiply_adds() const {
+  const std::vector<BoundarySpec> inputs = boundaries(*this, 1);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    sum += layers[i]->multiply_adds({inputs[i].shape.begin() + 1, inputs[i].shape.end()});
+  }
+  return sum;
+}
+
 at::Tensor Model::boundary_of(const at::Tensor& inputs) const {
   return inputs.is_floating_point() ? inputs.to(precision.compute) : inputs;
 }

@@ -51,6 +51,8 @@ struct Model {
   std::string fingerprint;  ///< of the layers, their sizes, the sample spec and precision
 
   [[nodiscard]] std::int64_t parameter_count() const;
+  /// Of one sample's forward (Layer::multiply_adds).
+  [[nodiscard]] std::int64_t multiply_adds() const;
   /// What layer 0 reads of a data set's inputs: in the compute precision, unless they are tokens.
   [[nodiscard]] at::Tensor boundary_of(const at::Tensor& inputs) const;
 };

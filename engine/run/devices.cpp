@@ -1,11 +1,14 @@
 #include "engine/run/devices.h"
 
 #include "engine/device/operators.h"
+#include "engine/device/peak_flops.h"
+#include "engine/run/launcher.h"
 #include "engine/transport/factory.h"
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <unistd.h>
@@ -74,6 +77,21 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(config.cuda.deterministic);
   return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
+}
+
+std::optional<double> peak_flops_of(const RunConfig& config, int ranks) {
+  if (config.device == DeviceKind::cpu) return std::nullopt;
+  Products products = config.cuda.tf32 ? Products::tf32 : Products::float32;
+  if (config.bf16.enabled || config.fp16.enabled) products = Products::narrow;
+  if (config.dtype == DType::float64) products = Products::float64;
+  const std::vector<Accelerator> devices = accelerators().devices;
+  if (devices.empty()) return std::nullopt;
+  const std::optional<double> one = peak_flops(devices.front().name, products);
+  if (!one) return std::nullopt;
+  // Ranks that are threads share this machine's; under a launcher machines are taken to be alike, and to have
+  // a GPU a rank.
+  const int used = detect_launch().launched() ? ranks : std::min(ranks, static_cast<int>(devices.size()));
+  return *one * used;
 }
 
 std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const RunSetup& setup,

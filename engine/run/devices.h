@@ -10,6 +10,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -23,6 +24,10 @@ void check_device(const RunConfig& config, const AcceleratorReport& report, cons
 [[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
 /// As in profiles: "cpu", or the GPU's name.
 [[nodiscard]] std::string device_name(at::Device device);
+
+/// What the ranks' devices can compute together, of the products that the config computes in; none where that
+/// is not known.
+[[nodiscard]] std::optional<double> peak_flops_of(const RunConfig& config, int ranks);
 
 /// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
 /// for it, or leaves it open and every rank has a device of its own; otherwise `hosts` by way of page-locked

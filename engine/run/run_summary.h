@@ -29,6 +29,9 @@ struct RunSummary {
   StepTimes step;
   double samples_per_second = 0;  ///< at the median step
   std::optional<double> tokens_per_second;
+  /// The model's: matrix products of forward and backward, without recomputation.
+  double flops_per_second = 0;
+  std::optional<double> flops_utilization;  ///< of what the ranks' GPUs can do, where that is known
   std::optional<Seconds> predicted_step;
   std::optional<MetricsRecord> last_step, last_validation;
   std::vector<Bytes> peak;         ///< measured, a rank
@@ -42,6 +45,8 @@ void describe(V& v, RunSummary& s) {
   v.required("step_time", s.step, "of the last session's steps");
   v.required("samples_per_second", s.samples_per_second, "at the median step");
   v.optional("tokens_per_second", s.tokens_per_second, "at the median step, text");
+  v.optional("flops_per_second", s.flops_per_second, "floating-point operations of the model's products");
+  v.optional("flops_utilization", s.flops_utilization, "of the peak of the ranks' GPUs");
   v.optional("predicted_step_ms", s.predicted_step, "by the plan");
   v.optional("last_step", s.last_step, "as in metrics.jsonl");
   v.optional("last_validation", s.last_validation, "as in metrics.jsonl");

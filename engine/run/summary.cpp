@@ -1,5 +1,6 @@
 #include "engine/run/summary.h"
 
+#include "engine/run/devices.h"
 #include "engine/transport/cores.h"
 #include "schedules/base/statistics.h"
 
@@ -72,6 +73,12 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
   if (const std::int64_t tokens = tokens_per_sample(setup.materials()); tokens > 0) {
     summary.tokens_per_second = summary.samples_per_second * static_cast<double>(tokens);
+  }
+  // A multiply-add is two operations; backward has two products for each of forward's.
+  summary.flops_per_second =
+      6.0 * static_cast<double>(setup.materials().model.multiply_adds()) * summary.samples_per_second;
+  if (const auto peak = peak_flops_of(setup.config(), setup.world())) {
+    summary.flops_utilization = summary.flops_per_second / *peak;
   }
   if (setup.plan().predicted) summary.predicted_step = setup.plan().predicted->step;
   summary.last_step = reporter.last_step();

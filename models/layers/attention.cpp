@@ -34,6 +34,11 @@ class Attention : public Layer {
                        dropout_.probability(), attention_.dropout().probability());
   }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  /// Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    const std::int64_t tokens = shape[0], width = shape[1];
+    return 4 * tokens * width * width + 2 * tokens * tokens * width;
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {

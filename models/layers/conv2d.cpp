@@ -4,6 +4,7 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,6 +24,9 @@ class Conv2d : public Layer {
                        spec_.bias ? "" : ", no bias");
   }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    return c10::multiply_integers(parameters_[0].shape) * extent(shape[1]) * extent(shape[2]);
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {

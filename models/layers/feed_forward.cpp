@@ -4,6 +4,7 @@
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -33,6 +34,9 @@ class FeedForward : public Layer {
   std::string type() const override { return FeedForwardSpec::kName; }
   std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    return 2 * c10::multiply_integers(shape) * parameters_[kExpandWeight].shape[0];
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {

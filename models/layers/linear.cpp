@@ -1,6 +1,8 @@
 #include "models/layers/functional.h"
 #include "models/layers/layers.h"
 
+#include <c10/util/accumulate.h>
+
 #include <cmath>
 #include <utility>
 
@@ -15,6 +17,9 @@ class Linear : public Layer {
   std::string type() const override { return LinearSpec::kName; }
   std::string details() const override { return bias_ ? "" : "no bias"; }
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    return c10::multiply_integers(shape) * parameters_[0].shape[0];
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {

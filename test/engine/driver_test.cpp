@@ -1,5 +1,6 @@
 #include "engine/device/driver.h"
 
+#include "engine/device/peak_flops.h"
 #include "test/support/catch.h"
 
 using namespace stagecraft;
@@ -22,4 +23,12 @@ TEST_CASE("a driver that is too old for the CUDA runtime is told, with the one i
   CHECK(driver_remark("535.183.06", 12).empty());
   CHECK(driver_remark("", 13).empty());       // there is none: said elsewhere
   CHECK(driver_remark("400.1", 99).empty());  // a CUDA of which nothing is known
+}
+
+TEST_CASE("a GPU's peak goes by its name and by what products are computed in", "[driver]") {
+  CHECK(peak_flops("NVIDIA H100 80GB HBM3", Products::narrow) == 989e12);
+  CHECK(peak_flops("NVIDIA H100 PCIe", Products::narrow) == 756e12);
+  CHECK(peak_flops("NVIDIA H200", Products::tf32) == 494e12);
+  CHECK(peak_flops("NVIDIA A100-SXM4-40GB", Products::float32) == 19.5e12);
+  CHECK_FALSE(peak_flops("NVIDIA GeForce GTX 970", Products::float32).has_value());
 }

@@ -130,3 +130,15 @@ TEST_CASE("mlp: every gradient is autograd's", "[model]") {
                     at::randn({4, 3}, at::kDouble),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); });
 }
+
+TEST_CASE("multiply-adds are those of the matrix products", "[model]") {
+  // 12 x 8, 8 x 3
+  CHECK(build(R"({"family": "mlp", "hidden": [8]})", kVector).multiply_adds() == 12 * 8 + 8 * 3);
+  // 5 kernels of 3 x 3 over 8 x 8 pixels with padding; what is left of them, 5 x 4 x 4, into 10 classes
+  CHECK(build(R"({"family": "convnet", "groups": [[5]], "classifier": []})", kImage).multiply_adds() ==
+        5 * 9 * 64 + 5 * 16 * 10);
+  // A block: q, k, v and projection, scores and mixing, two products of the feed-forward; then the head.
+  const std::int64_t t = 6, w = 8, h = 32, classes = 20;
+  CHECK(build(R"({"family": "gpt", "blocks": 2, "width": 8, "heads": 2})", kTokens).multiply_adds() ==
+        2 * (4 * t * w * w + 2 * t * t * w + 2 * t * w * h) + t * w * classes);
+}
