@@ -160,7 +160,7 @@ Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
   std::string problem;
   try {
     inputs.config = config_of(arguments);
-    check_device(*inputs.config, accelerators(), arguments.config);
+    check_device(*inputs.config, arguments.config);
     inputs.materials.emplace(open_materials(*inputs.config, arguments.config));
   } catch (const InputError& error) {
     problem = error.what();

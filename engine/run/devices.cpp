@@ -57,16 +57,19 @@ void check_device(const RunConfig& config, const AcceleratorReport& report, cons
   }
 }
 
+void check_device(const RunConfig& config, const std::string& file) {
+  check_device(config, config.device == DeviceKind::cpu ? AcceleratorReport{} : accelerators(), file);
+}
+
 std::string device_name(at::Device device) {
   if (device.is_cpu()) return "cpu";
   return accelerators().devices.at(static_cast<std::size_t>(device.index())).name;
 }
 
 at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank) {
-  const AcceleratorReport report = accelerators();
-  check_device(config, report, file);
+  check_device(config, file);
   if (config.device == DeviceKind::cpu) return at::kCPU;
-  const auto count = static_cast<int>(report.devices.size());
+  const auto count = static_cast<int>(accelerators().devices.size());
   // Read when cuBLAS starts: with one workspace a stream its products are the same every time.
   if (config.cuda.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   load_cuda_operators();

@@ -18,6 +18,8 @@ namespace stagecraft {
 /// Throws InputError (`file` names the config) where the config asks for CUDA and `report` says that there is
 /// none, or for NCCL without CUDA.
 void check_device(const RunConfig& config, const AcceleratorReport& report, const std::string& file);
+/// The same of this machine, which a config for CPUs does not ask for its GPUs: that would start CUDA.
+void check_device(const RunConfig& config, const std::string& file);
 
 /// Of the rank that is the `machine_rank`-th of this machine: its devices are given out in turn. Loads what
 /// the device needs, and sets this process's switches for it (`cuda` in the config). Throws as above.

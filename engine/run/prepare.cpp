@@ -44,7 +44,7 @@ Plan as_written(Plan plan) {
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
   const std::string& file = request.config;
   Prepared prepared;
-  check_device(config, accelerators(), file);
+  check_device(config, file);
   if (!request.dry_run && !request.print_config) {
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
   }
