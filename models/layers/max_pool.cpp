@@ -3,6 +3,7 @@
 
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -31,6 +32,13 @@ class MaxPool : public Layer {
                             bool needs_input_gradient) const override {
     const auto [indices] = functional::take<1>(kept.for_input);
     if (!needs_input_gradient) return {};
+    if (!grad_output.is_cpu() && spec_.kernel <= spec_.stride) {
+      // No pixel has two windows, so nothing is added up: LibTorch's kernel for GPUs adds all the same, in
+      // any order, and is refused where the same bits are asked for.
+      return at::zeros({grad_output.size(0), shape_[0], shape_[1] * shape_[2]}, grad_output.options())
+          .scatter_(2, indices.flatten(2), grad_output.flatten(2))
+          .view({grad_output.size(0), shape_[0], shape_[1], shape_[2]});
+    }
     // The kernel reads the input's shape, not its values.
     const at::Tensor input =
         grad_output.new_empty({1}).expand({grad_output.size(0), shape_[0], shape_[1], shape_[2]});
