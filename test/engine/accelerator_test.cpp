@@ -6,7 +6,6 @@
 #include "engine/transport/nccl/nccl_transport.h"
 #include "engine/transport/staged/staged_transport.h"
 #include "models/dropout.h"
-#include "schedules/checker.h"
 #include "schedules/lowering.h"
 #include "test/engine/case_list.h"
 #include "test/engine/delays.h"
@@ -53,21 +52,9 @@ void run_on_devices(int world, const Wrap& wrap, const std::function<void(Transp
   });
 }
 
-std::vector<LoweredProgram> programs_of(const Setting& setting) {
-  std::vector<LoweredProgram> programs;
-  SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
-  return programs;
-}
-
 Wrap over_nccl(const Setting& setting) {
-  const std::vector<LoweredProgram> programs = programs_of(setting);
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) all.push_back(&program);
-  const TransportRules rules = transport::nccl_rules_for(all);
-  const auto channels = transport::channels_of(all, rules);
-  return [=](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-    return std::make_unique<NcclTransport>(std::move(hosts), device, device, rules, channels,
+  return [needs = nccl_needs(setting)](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
+    return std::make_unique<NcclTransport>(std::move(hosts), device, device, needs.rules, needs.channels,
                                            TransportOptions{.timeout = Seconds{60}});
   };
 }

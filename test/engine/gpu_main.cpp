@@ -14,7 +14,6 @@
 #include "engine/run/launcher.h"
 #include "engine/transport/factory.h"
 #include "schedules/base/error.h"
-#include "schedules/lowering.h"
 #include "test/engine/case_list.h"
 #include "test/support/ranks.h"
 
@@ -47,22 +46,12 @@ RunConfig cuda_config() {
   return config;
 }
 
-std::vector<LoweredProgram> programs_of(const Setting& setting) {
-  std::vector<LoweredProgram> programs;
-  SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
-  return programs;
-}
-
 const TransportOptions kOptions{.timeout = Seconds{60}};
 
 std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Setting& setting) {
-  const std::vector<LoweredProgram> programs = programs_of(setting);
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) all.push_back(&program);
-  const TransportRules rules = transport::nccl_rules_for(all);
-  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), rules,
-                             transport::channels_of(all, rules), kOptions);
+  const NcclNeeds needs = nccl_needs(setting);
+  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), needs.rules, needs.channels,
+                             kOptions);
 }
 
 std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Setting& setting) {

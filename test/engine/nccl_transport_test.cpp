@@ -70,14 +70,6 @@ struct Runner {
   }
 };
 
-/// Of the case's segments.
-std::vector<LoweredProgram> programs_of(const Setting& setting) {
-  std::vector<LoweredProgram> programs;
-  SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
-  return programs;
-}
-
 std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& programs) {
   std::vector<const LoweredProgram*> all;
   for (const LoweredProgram& program : programs) all.push_back(&program);

@@ -341,6 +341,21 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
   return program;
 }
 
+std::vector<LoweredProgram> programs_of(const Setting& setting) {
+  std::vector<LoweredProgram> programs;
+  SegmentWalk walk(setting.shape);
+  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
+  return programs;
+}
+
+NcclNeeds nccl_needs(const Setting& setting) {
+  const std::vector<LoweredProgram> programs = programs_of(setting);
+  std::vector<const LoweredProgram*> all;
+  for (const LoweredProgram& program : programs) all.push_back(&program);
+  const TransportRules rules = transport::nccl_rules_for(all);
+  return {rules, transport::channels_of(all, rules)};
+}
+
 const OracleResult& oracle_of(const Setting& setting) {
   // Results depend on no placement or rewrite, synchronous ones on no schedule or cuts either: the key leaves
   // them out.

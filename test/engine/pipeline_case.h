@@ -2,6 +2,7 @@
 
 // A pipelined run in small, and whether it equals the oracle to the bit.
 
+#include "engine/transport/nccl/channels.h"
 #include "engine/worker.h"
 #include "schedules/schedule.h"
 #include "test/support/oracle.h"
@@ -71,6 +72,16 @@ struct Setting {
 /// The program of one segment, rewritten if it is a training one. `costs` for schedules that order by time.
 [[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
                                          const CostTable* costs = nullptr);
+
+/// Those of all the case's segments, lowered.
+[[nodiscard]] std::vector<LoweredProgram> programs_of(const Setting& setting);
+
+/// What NCCL needs for the case's programs. Throws RefusedError where it cannot carry them.
+struct NcclNeeds {
+  TransportRules rules;
+  std::vector<transport::NcclChannel> channels;
+};
+[[nodiscard]] NcclNeeds nccl_needs(const Setting& setting);
 
 /// What one rank saw and ended with.
 struct Outcome {
