@@ -98,6 +98,9 @@ CostTable costs_of(const Setting& setting, const Measurement& measurement) {
 /// Bytes a rank.
 struct Peaks {
   std::vector<Bytes> proved, measured;
+  /// The proved peak without its transfers: how many of those are still under way at that moment is up to the
+  /// peer's pace, so a run may show all of them or none.
+  std::vector<Bytes> certain;
   std::vector<std::string> at;  ///< where the proved peak is, and what it is made of
 };
 
@@ -110,7 +113,8 @@ std::string made_of(const MemoryProof& memory) {
 
 Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   const auto world = static_cast<std::size_t>(setting.placement.world());
-  Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world), std::vector<std::string>(world)};
+  Peaks peaks{std::vector<Bytes>(world), std::vector<Bytes>(world), std::vector<Bytes>(world),
+              std::vector<std::string>(world)};
   std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
   std::vector<Segment> segments;
   SegmentWalk walk(setting.shape);
@@ -120,9 +124,11 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
     if (!fresh) continue;
     entry->second = lower(program_of(setting, segment, &costs));
     for (const MemoryProof& memory : prove(entry->second, &costs).memory) {
-      Bytes& peak = peaks.proved[memory.rank.index()];
-      if (memory.peak > peak) peaks.at[memory.rank.index()] = made_of(memory);
-      peak = std::max(peak, memory.peak);
+      const std::size_t r = memory.rank.index();
+      if (memory.peak <= peaks.proved[r]) continue;
+      peaks.proved[r] = memory.peak;
+      peaks.certain[r] = memory.peak - memory.transfers;
+      peaks.at[r] = made_of(memory);
     }
   }
   run_ranks(static_cast<int>(world), {.synchronous_sends = true}, [&](Transport& transport) {
@@ -150,7 +156,7 @@ void check_peaks(const Setting& setting, const Measurement& measurement) {
     INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value << ", "
                  << peaks.at[r]);
     CHECK(peaks.measured[r] <= peaks.proved[r]);
-    CHECK(static_cast<double>(peaks.measured[r].value) > 0.95 * static_cast<double>(peaks.proved[r].value));
+    CHECK(static_cast<double>(peaks.measured[r].value) > 0.95 * static_cast<double>(peaks.certain[r].value));
   }
 }
 
