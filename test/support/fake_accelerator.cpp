@@ -1,12 +1,14 @@
 #include "test/support/fake_accelerator.h"
 
 #include "schedules/base/error.h"
+#include "test/support/fake_recorder.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -43,6 +45,7 @@ void count_wait() {
 class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    if (Recorder* const its = recorder()) return its->allocate(bytes);
     c10::DataPtr block = c10::GetDefaultCPUAllocator()->allocate(bytes);
     void* const data = block.get();
     const c10::DeleterFnPtr deleter = block.get_deleter();
@@ -77,6 +80,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
            reinterpret_cast<std::uintptr_t>(event) == waited_for_;
   }
   void synchronizeEvent(void* event) const override {
+    refuse_while_recording("waiting for an event");
     count_wait();
     waited_for_ = reinterpret_cast<std::uintptr_t>(event);
   }
@@ -128,6 +132,7 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
   const Inside inside;
+  if (Recorder* const its = recorder()) return its->add(op, stack);
   at::native::cpu_fallback(op, stack);
 }
 
@@ -162,6 +167,10 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
+  if (Recorder* const its = inside_operator ? nullptr : recorder()) {
+    its->add_copy(self, to);
+    return to;
+  }
   if (here(self) != here(to) && !non_blocking) count_wait();
   seen_by_cpu(to).copy_(seen_by_cpu(self));
   return to;
@@ -177,11 +186,13 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  refuse_while_recording("reading a number");
   count_wait();
   return at::_local_scalar_dense(seen_by_cpu(self));
 }
 
 bool equal(const at::Tensor& a, const at::Tensor& b) {
+  refuse_while_recording("reading whether tensors are equal");
   count_wait();
   return at::equal(seen_by_cpu(a), seen_by_cpu(b));
 }
@@ -198,6 +209,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", &as_strided);
   library.impl("view", &view);
   library.impl("_reshape_alias", &reshape_alias);
+  library.impl("unfold", &at::native::unfold);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
