@@ -39,7 +39,7 @@ if [ "$gpus" = 0 ] && [ -z "$rehearse" ]; then echo "gpu_check: skipped, no GPU 
 
 cuda=(--set device=cuda --set 'pipeline.cuts=[]')
 nccl=(--set comms.backend=nccl)
-if [ -n "$rehearse" ]; then cuda=(--dry-run --set 'pipeline.cuts=[]') nccl=(); fi
+if [ -n "$rehearse" ]; then cuda=(--dry-run --set 'pipeline.cuts=[]' --set profiler.repeats=2 --set profiler.warmup_ms=0) nccl=(); fi
 failed=0
 results=()
 # part NAME SECONDS COMMAND...: runs it, shows its last line.
