@@ -46,6 +46,7 @@ Json report() {
   json["pages_of_a_block"] = process.block_pages;
   json["mpi"] = mpi_library();
   json["transports"] = Json::array({"local", "mpi"});
+  if (found.compiled_in) json["transports"].push_back("nccl");
   Json& cuda = json["cuda"];
   cuda["compiled_in"] = found.compiled_in;
   cuda["runtime"] = found.cuda_runtime;
@@ -107,7 +108,8 @@ std::string people(const Json& json) {
                        ? ""
                        : "; it should be 0 (MALLOC_ variables?)"));
   line("MPI", text(json["mpi"]));
-  line("transports", "local (ranks are threads), mpi (ranks are processes)");
+  line("transports", fmt::format("local (ranks are threads), mpi (ranks are processes){}",
+                                 json["transports"].size() > 2 ? ", nccl (processes with a GPU each)" : ""));
   const Json& cuda = json["cuda"];
   if (!cuda["compiled_in"].get<bool>()) {
     line("CUDA", text(cuda["remark"]));

@@ -66,10 +66,13 @@ std::string measurement_table(const Measurement& measurement) {
 }
 
 std::string profile_text(const Profile& profile) {
-  std::string out =
-      fmt::format("{} on {}, {}, {} thread{} a rank, {} rank{} busy, {} repeats\n", profile.model,
-                  profile.device, profile.dtype, profile.threads, profile.threads == 1 ? "" : "s",
-                  profile.busy_ranks, profile.busy_ranks == 1 ? "" : "s", profile.repeats);
+  std::string out = fmt::format(
+      "{} on {}{}, {}, {} thread{} a rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
+      profile.device_megahertz > 0
+          ? fmt::format(" at {} of {} MHz", profile.device_megahertz, profile.device_most_megahertz)
+          : "",
+      profile.dtype, profile.threads, profile.threads == 1 ? "" : "s", profile.busy_ranks,
+      profile.busy_ranks == 1 ? "" : "s", profile.repeats);
   for (const Measurement& measurement : profile.measurements) {
     out += fmt::format("\nmicro-batches of {} sample{}\n{}", measurement.micro_batch,
                        measurement.micro_batch == 1 ? "" : "s", measurement_table(measurement));

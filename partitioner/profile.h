@@ -126,6 +126,8 @@ struct Profile {
   std::string model_fingerprint;  ///< empty: not checked
   std::string dtype = "float32";
   std::string device = "cpu";
+  /// A GPU's, when it had just been measured, and the most it can have. 0: not known.
+  std::int64_t device_megahertz = 0, device_most_megahertz = 0;
   int threads = 1;
   int busy_ranks = 1;  ///< ranks that measured at the same time
   int repeats = 1;
@@ -145,6 +147,10 @@ void describe(V& v, Profile& p) {
              "of the model's layers and shapes; empty: not checked");
   v.optional("dtype", p.dtype, "that layers compute in; parameters are float32 where it is a narrower one");
   v.optional("device", p.device, "what the times were measured on");
+  v.optional("device_mhz", p.device_megahertz, "a GPU's clock when it had just been measured; 0: not known",
+             json::at_least(0));
+  v.optional("device_most_mhz", p.device_most_megahertz, "the most that clock can be; 0: not known",
+             json::at_least(0));
   v.optional("threads", p.threads, "a rank", json::at_least(1));
   v.optional("busy_ranks", p.busy_ranks, "ranks that measured at the same time", json::at_least(1));
   v.optional("repeats", p.repeats, "behind each median", json::at_least(1));

@@ -66,6 +66,11 @@ std::string device_name(at::Device device) {
   return accelerators().devices.at(static_cast<std::size_t>(device.index())).name;
 }
 
+std::optional<DeviceClock> clock_of(at::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return device_clock(accelerators().devices.at(static_cast<std::size_t>(device.index())).pci_address);
+}
+
 at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank) {
   check_device(config, file);
   if (config.device == DeviceKind::cpu) return at::kCPU;

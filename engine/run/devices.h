@@ -4,6 +4,7 @@
 
 #include "engine/config.h"
 #include "engine/device/accelerators.h"
+#include "engine/device/clocks.h"
 #include "engine/run/setup.h"
 #include "engine/transport/transport.h"
 
@@ -26,6 +27,9 @@ void check_device(const RunConfig& config, const std::string& file);
 [[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
 /// As in profiles: "cpu", or the GPU's name.
 [[nodiscard]] std::string device_name(at::Device device);
+
+/// A GPU's, where the driver tells.
+[[nodiscard]] std::optional<DeviceClock> clock_of(at::Device device);
 
 /// What the ranks' devices can compute together, of the products that the config computes in; none where that
 /// is not known.

@@ -56,6 +56,10 @@ Profile quick_profile(const RunConfig& config, const Materials& materials, int t
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);
+  if (const auto clock = clock_of(device)) {
+    profile.device_megahertz = clock->megahertz;
+    profile.device_most_megahertz = clock->most_megahertz;
+  }
   return profile;
 }
 
