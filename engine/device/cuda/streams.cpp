@@ -24,7 +24,7 @@ DeviceStreams::Stream CudaStreams::make_stream() {
 }
 
 int CudaStreams::most_streams() const {
-  return std::max(0, queues() - 1);  // one is the compute stream's
+  return std::max(0, queues() - 2);  // one is the compute stream's, one that of data (engine/device_feed.h)
 }
 
 DeviceStreams::Event CudaStreams::take_event() {
