@@ -3,12 +3,13 @@
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
 #include "engine/loss_sum.h"
+#include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
 #include "engine/transport/staged/staged_transport.h"
 #include "models/dropout.h"
 #include "schedules/lowering.h"
 #include "test/engine/case_list.h"
-#include "test/engine/delays.h"
+#include "test/engine/device_memory_hosts.h"
 #include "test/support/catch.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_device.h"
@@ -26,6 +27,7 @@
 
 using namespace stagecraft;
 using namespace stagecraft::test;
+using transport::DirectTransport;
 using transport::NcclTransport;
 using transport::StagedTransport;
 
@@ -41,7 +43,7 @@ void run_on_devices(int world, const Wrap& wrap, const std::function<void(Transp
   run_ranks(world, options, [&](Transport& hosts) {
     const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
     const auto transport =
-        wrap(std::make_unique<DelayedTransport>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
+        wrap(std::make_unique<DeviceMemoryHosts>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
     try {
       body(*transport);
       transport->barrier();
@@ -61,6 +63,11 @@ Wrap over_nccl(const Setting& setting) {
 
 std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
   return std::make_unique<StagedTransport>(std::move(hosts), std::move(device),
+                                           TransportOptions{.timeout = Seconds{60}});
+}
+
+std::unique_ptr<Transport> direct(std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
+  return std::make_unique<DirectTransport>(std::move(hosts), std::move(device),
                                            TransportOptions{.timeout = Seconds{60}});
 }
 
@@ -168,6 +175,7 @@ TEST_CASE("runs on a device equal the oracle there to the bit", "[accelerator]")
         continue;  // NCCL cannot carry it: nccl_transport_test.cpp counts these
       }
       CHECK(run_and_compare(setting, staged) == "");
+      CHECK(run_and_compare(setting, direct) == "");
       ++runs;
     }
   }

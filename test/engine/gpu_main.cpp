@@ -2,7 +2,8 @@
 // rank computes the oracle itself and judges its own layers.
 //
 //   test_gpu local [STRIDE]                ranks are threads on one GPU, tensors go through the host
-//   mpiexec -n N test_gpu staged [STRIDE]  ranks are processes, tensors go through the host
+//   mpiexec -n N test_gpu staged [STRIDE]  ranks are processes, tensors go through the host,
+//                                          or from GPU to GPU where MPI takes their memory
 //   mpiexec -n N test_gpu nccl [STRIDE]    ranks are processes, GPUs exchange tensors by NCCL
 //
 // STRIDE: every so manieth case (default 97). Where processes outnumber GPUs each passes for a host of its
@@ -56,7 +57,7 @@ std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Set
 
 std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Setting& setting) {
   if (hosts->world() == 1) return hosts;
-  return make_staged_transport(std::move(hosts), setting.pipeline.device.index(), kOptions);
+  return make_transport_over_hosts(std::move(hosts), setting.pipeline.device.index(), kOptions);
 }
 
 /// Throws where the run differs from the oracle; false where the transport cannot carry it.
