@@ -24,7 +24,8 @@ DeviceStreams::Stream CudaStreams::make_stream() {
 }
 
 int CudaStreams::most_streams() const {
-  return std::max(0, queues() - 2);  // one is the compute stream's, one that of data (engine/device_feed.h)
+  // One is the compute stream's, one is left for LibTorch's stream that data goes over (engine/device_feed.h).
+  return std::max(0, queues() - 2);
 }
 
 DeviceStreams::Event CudaStreams::take_event() {
