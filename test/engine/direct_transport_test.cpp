@@ -15,11 +15,13 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,10 +63,12 @@ std::string run_direct(const PipelineCase& pipeline) {
   return "";
 }
 
-/// A device that computes until it is told to be done. Then it is so between one question and the next.
+/// A device that computes until it is told to be done. `hesitant`: then it is so between one question and the
+/// next, and again.
 class BusyDevice final : public DeviceStreams {
  public:
-  explicit BusyDevice(std::shared_ptr<DeviceStreams> inner) : inner_(std::move(inner)) {}
+  BusyDevice(std::shared_ptr<DeviceStreams> inner, bool hesitant)
+      : inner_(std::move(inner)), hesitant_(hesitant) {}
   void be_done() { busy_ = false; }
 
   [[nodiscard]] Stream make_stream() override { return inner_->make_stream(); }
@@ -73,7 +77,10 @@ class BusyDevice final : public DeviceStreams {
   void give_event(Event event) override { inner_->give_event(event); }
   void record(Event event, Stream stream) override { inner_->record(event, stream); }
   void wait(Stream stream, Event event) override { inner_->wait(stream, event); }
-  [[nodiscard]] bool over(Event event) override { return !busy_ && ++asked_ % 2 == 0 && inner_->over(event); }
+  [[nodiscard]] bool over(Event event) override {
+    if (busy_ || (hesitant_ && ++asked_ % 2 == 1)) return false;
+    return inner_->over(event);
+  }
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
     inner_->copy(stream, to, from, bytes);
   }
@@ -83,7 +90,7 @@ class BusyDevice final : public DeviceStreams {
 
  private:
   std::shared_ptr<DeviceStreams> inner_;
-  bool busy_ = true;
+  bool busy_ = true, hesitant_;
   int asked_ = 0;
 };
 
@@ -139,10 +146,10 @@ TEST_CASE("nothing is sent or received before the device is done with what was l
   REQUIRE_NOTHROW(run_ranks(2, {.timeout = Seconds{30}}, [](Transport& local) {
     auto owned = std::make_unique<DeviceMemoryHosts>(local, seed_of(local));
     const DeviceMemoryHosts& hosts = *owned;
-    const auto device = std::make_shared<BusyDevice>(device_of(local));
-    transport::DirectTransport direct(std::move(owned), device, {.timeout = Seconds{30}});
-    const Rank peer{1 - direct.rank().value};
+    const Rank peer{1 - local.rank().value};
     const bool sends = peer.value == 1;
+    const auto device = std::make_shared<BusyDevice>(device_of(local), /*hesitant=*/sends);
+    transport::DirectTransport direct(std::move(owned), device, {.timeout = Seconds{30}});
     std::vector<at::Tensor> tensors;
     std::vector<RequestPtr> requests;
     for (int k = 0; k < 3; ++k) {  // of one tag: in this order
@@ -163,6 +170,31 @@ TEST_CASE("nothing is sent or received before the device is done with what was l
       direct.wait(*requests[static_cast<std::size_t>(k)]);
       demand(at::equal(tensors[static_cast<std::size_t>(k)], at::full({1000}, k)), "the wrong values");
     }
+  }));
+}
+
+TEST_CASE("a tensor may be used again when its message has been taken, and a wait for its send ends then",
+          "[direct]") {
+  std::atomic<bool> handed_over = false, used_again = false;
+  REQUIRE_NOTHROW(run_ranks(2, {.timeout = Seconds{30}}, [&](Transport& local) {
+    auto owned = std::make_unique<DeviceMemoryHosts>(local, seed_of(local));
+    const DeviceMemoryHosts& hosts = *owned;
+    transport::DirectTransport direct(std::move(owned), device_of(local), {.timeout = Seconds{30}});
+    const at::Tensor tensor = at::full({1000}, 3);
+    if (direct.rank().value == 0) {
+      const RequestPtr send = direct.start_send(Rank{1}, kTag, tensor);
+      while (hosts.begun() == 0) direct.progress();
+      handed_over = true;
+      direct.wait(*send);
+      used_again = true;
+      tensor.fill_(4);
+      return;
+    }
+    while (!handed_over) direct.progress();
+    for (int turn = 0; turn < 10000 && !used_again; ++turn) std::this_thread::yield();
+    demand(!used_again, "the wait has ended while the message was still in the tensor");
+    direct.wait(*direct.post_receive(Rank{0}, kTag, tensor.zero_()));
+    demand(at::equal(tensor, at::full({1000}, 3)), "the wrong values");
   }));
 }
 
