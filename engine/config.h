@@ -164,6 +164,7 @@ void describe(V& v, LogConfig& c) {
 struct CudaConfig {
   bool tf32 = false;
   bool deterministic = false;
+  bool graphs = true;
 };
 template <class V>
 void describe(V& v, CudaConfig& c) {
@@ -171,6 +172,9 @@ void describe(V& v, CudaConfig& c) {
   v.optional("deterministic", c.deterministic,
              "only operators that give the same bits every time; an operator that has no such form ends the "
              "run");
+  v.optional("graphs", c.graphs,
+             "record forwards and backwards once and repeat them as CUDA graphs: the same bits, fewer "
+             "launches, more memory");
 }
 
 struct Bf16Config {

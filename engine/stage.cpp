@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace stagecraft {
@@ -23,6 +24,14 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.storage().data() : nullptr;
 }
 
+/// As a list in braces it would be held by that, too, until the whole expression is over.
+template <class... Each>
+Tensors moved(Each... each) {
+  Tensors tensors;
+  (tensors.push_back(std::move(each)), ...);
+  return tensors;
+}
+
 /// What leaves a stage has memory of its own, because what it was made from (a receive slot) may be reused
 /// while the result is still on its way. Only stages that merely reshape need the copy.
 at::Tensor detached(at::Tensor tensor, const void* from) {
@@ -32,7 +41,8 @@ at::Tensor detached(at::Tensor tensor, const void* from) {
 }  // namespace
 
 Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
-             at::Device device, std::function<void()> between_layers)
+             at::Device device, std::function<void()> between_layers,
+             const std::shared_ptr<DeviceGraphs>& graphs)
     : loss_(loss),
       id_(id),
       first_(first),
@@ -48,6 +58,9 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
     }
     has_parameters_.push_back(!decays.empty());
   }
+  const bool repeats =
+      std::all_of(layers_.begin(), layers_.end(), [](const LayerPtr& layer) { return layer->repeats(); });
+  if (graphs != nullptr && repeats) graphs_ = std::make_unique<StageGraphs>(graphs, device);
 }
 
 void Stage::begin(const std::vector<Action>& list) {
@@ -65,51 +78,98 @@ at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool 
                    ->forward({parameters[i], buffers_[i]}, boundary, context,
                              kept != nullptr ? &(*kept)[i] : nullptr)
                    .contiguous();
-    between_layers_();
+    after_layer();
   }
   return boundary;
 }
 
-at::Tensor Stage::forward(at::Tensor input, const ForwardTask& task) {
+Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const at::Tensor& input, double share) {
+  MicroBatchWork& work = in_flight_[task.micro_batch];
+  if (graphs_ == nullptr) return work;
+  GraphKey key;
+  key.add(std::uint64_t{task.recomputed_later}).add(share).add(loss_scale_);
+  for (const std::int64_t size : input.sizes()) key.add(static_cast<std::uint64_t>(size));
+  for (const auto* tensors : {&versions_.read(task.version), &std::as_const(buffers_)}) {
+    for (const Tensors& layer : *tensors) {
+      for (const at::Tensor& tensor : layer) key.add(tensor);
+    }
+  }
+  work.pass = graphs_->begin(key, static_cast<std::int64_t>(task.key.step << 32 | task.key.micro_batch));
+  if (work.pass != nullptr) task.key.on_device = StageGraphs::name_of(*work.pass);
+  return work;
+}
+
+void Stage::end(MicroBatch micro_batch) {
+  const auto work = in_flight_.find(micro_batch);
+  StageGraphs::Pass* const pass = work->second.pass;
+  in_flight_.erase(work);
+  if (pass != nullptr) graphs_->end(*pass);
+}
+
+Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inputs, Accumulators* sums,
+                   const StageGraphs::Part& part) {
+  if (work.pass == nullptr) return part(std::move(inputs), work.kept);
+  of_a_pass_ = true;  // nobody else may use the device while it records
+  Tensors outputs = graphs_->run(*work.pass, kind, std::move(inputs), work.kept, sums, part);
+  of_a_pass_ = false;
+  between_layers_();
+  return outputs;
+}
+
+at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {
   const void* source = memory_of(input);
   if (task.mode == Mode::evaluate) {
     return detached(run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr), source);
   }
-  InFlight& work = in_flight_[task.micro_batch];
-  if (task.recomputed_later) work.input = input;
-  return detached(run_layers(std::move(input), task, /*commit_buffers=*/true,
-                             task.recomputed_later ? nullptr : &work.layers),
-                  source);
+  MicroBatchWork& work = begin(task, input, /*share=*/1);
+  const Tensors outputs = run(work, StageGraphs::PartKind::forward, moved(std::move(input)), nullptr,
+                              [&](Tensors inputs, InFlight& kept) -> Tensors {
+                                if (task.recomputed_later) kept.input = inputs[0];
+                                return {run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
+                                                   task.recomputed_later ? nullptr : &kept.layers)};
+                              });
+  return detached(outputs[0], source);
 }
 
-LossValue Stage::forward_loss(at::Tensor input, const ForwardTask& task, LossTask loss) {
+LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss) {
   if (task.mode == Mode::evaluate) {
     const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
     return loss_.forward(output, loss.targets, loss.share, nullptr, /*count_correct=*/true);
   }
-  InFlight& work = in_flight_[task.micro_batch];
-  if (task.recomputed_later) {
-    work.input = input;
-    work.loss_task = loss;
-  }
-  const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/true,
-                                       task.recomputed_later ? nullptr : &work.layers);
-  return loss_.forward(output, loss.targets, loss.share, task.recomputed_later ? nullptr : &work.loss,
-                       /*count_correct=*/false);
+  MicroBatchWork& work = begin(task, input, loss.share);
+  const Tensors value =
+      run(work, StageGraphs::PartKind::forward, moved(std::move(input), std::move(loss.targets)), nullptr,
+          [&](Tensors inputs, InFlight& kept) -> Tensors {
+            if (task.recomputed_later) {
+              kept.input = inputs[0];
+              kept.loss_task = {inputs[1], loss.share};
+            }
+            const at::Tensor output = run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
+                                                 task.recomputed_later ? nullptr : &kept.layers);
+            const LossValue made =
+                loss_.forward(output, inputs[1], loss.share, task.recomputed_later ? nullptr : &kept.loss,
+                              /*count_correct=*/false);
+            return {made.loss, made.correct};
+          });
+  return {value[0], value[1]};
 }
 
-void Stage::recompute(const ForwardTask& task) {
-  InFlight& work = in_flight(task.micro_batch);
-  STAGECRAFT_CHECK(work.input.defined(),
+void Stage::recompute(ForwardTask task) {
+  MicroBatchWork& work = in_flight(task.micro_batch);
+  STAGECRAFT_CHECK(work.kept.input.defined(),
                    fmt::format("micro-batch {} was not forwarded for recomputation", task.micro_batch.value));
-  const at::Tensor output =
-      run_layers(std::exchange(work.input, {}), task, /*commit_buffers=*/false, &work.layers);
-  if (!work.loss_task.targets.defined()) return;
-  const LossTask loss = std::exchange(work.loss_task, {});
-  (void)loss_.forward(output, loss.targets, loss.share, &work.loss, /*count_correct=*/false);
+  if (work.pass != nullptr) task.key.on_device = StageGraphs::name_of(*work.pass);
+  (void)run(work, StageGraphs::PartKind::recompute, {}, nullptr, [&](Tensors, InFlight& kept) -> Tensors {
+    const at::Tensor output =
+        run_layers(std::exchange(kept.input, {}), task, /*commit_buffers=*/false, &kept.layers);
+    if (!kept.loss_task.targets.defined()) return {};
+    const LossTask loss = std::exchange(kept.loss_task, {});
+    (void)loss_.forward(output, loss.targets, loss.share, &kept.loss, /*count_correct=*/false);
+    return {};
+  });
 }
 
-Stage::InFlight& Stage::in_flight(MicroBatch micro_batch) {
+Stage::MicroBatchWork& Stage::in_flight(MicroBatch micro_batch) {
   const auto found = in_flight_.find(micro_batch);
   STAGECRAFT_CHECK(found != in_flight_.end(),
                    fmt::format("stage {} has no forward of micro-batch {}", id_.value, micro_batch.value));
@@ -129,36 +189,57 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
       layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
     }
     if (added) added(first_ + static_cast<int>(i));
-    between_layers_();
+    after_layer();
   }
   return gradient;
 }
 
 at::Tensor Stage::backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient) {
   const void* source = memory_of(gradient);
-  return detached(run_backward(in_flight(micro_batch), version, std::move(gradient), nullptr, nullptr),
-                  source);
+  const Tensors results =
+      run(in_flight(micro_batch), StageGraphs::PartKind::backward_input, moved(std::move(gradient)), nullptr,
+          [&](Tensors inputs, InFlight& kept) -> Tensors {
+            return {run_backward(kept, version, std::move(inputs[0]), nullptr, nullptr)};
+          });
+  return detached(results[0], source);
 }
 
 void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added) {
-  InFlight& work = in_flight(micro_batch);
-  Accumulators& sinks = accumulators(group);
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    if (has_parameters_[i]) layers_[i]->backward_weight(work.layers[i], sinks[i]);
-    work.layers[i].clear();
-    if (added) added(first_ + static_cast<int>(i));
-    between_layers_();
+  MicroBatchWork& work = in_flight(micro_batch);
+  Accumulators& sums = accumulators(group);
+  const StageGraphs::Part part = [&](Tensors, InFlight& kept) -> Tensors {
+    for (std::size_t i = layers_.size(); i-- > 0;) {
+      if (has_parameters_[i]) layers_[i]->backward_weight(kept.layers[i], sums[i]);
+      kept.layers[i].clear();
+      if (added) added(first_ + static_cast<int>(i));
+      after_layer();
+    }
+    return {};
+  };
+  if (added) {
+    (void)part({}, work.kept);  // others hear of its layers one by one
+  } else {
+    (void)run(work, StageGraphs::PartKind::backward_weight, {}, &sums, part);
   }
-  in_flight_.erase(micro_batch);
+  end(micro_batch);
 }
 
 at::Tensor Stage::backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
                            const AfterLayer& added) {
   const void* source = memory_of(gradient);
-  at::Tensor result =
-      run_backward(in_flight(micro_batch), version, std::move(gradient), &accumulators(group), added);
-  in_flight_.erase(micro_batch);
-  return detached(std::move(result), source);
+  MicroBatchWork& work = in_flight(micro_batch);
+  Accumulators& sums = accumulators(group);
+  const StageGraphs::Part part = [&](Tensors inputs, InFlight& kept) -> Tensors {
+    return {run_backward(kept, version, std::move(inputs[0]), &sums, added)};
+  };
+  Tensors results;
+  if (added) {
+    results = part(moved(std::move(gradient)), work.kept);
+  } else {
+    results = run(work, StageGraphs::PartKind::backward, moved(std::move(gradient)), &sums, part);
+  }
+  end(micro_batch);
+  return detached(results[0], source);
 }
 
 Stage::Accumulators& Stage::accumulators(Group group) {

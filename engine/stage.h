@@ -5,7 +5,9 @@
 //
 // Threads: belongs to the worker's thread, which has autograd off (c10::InferenceMode).
 
+#include "engine/in_flight.h"
 #include "engine/optimizer.h"
+#include "engine/stage_graphs.h"
 #include "engine/versions.h"
 #include "models/gradient_accumulator.h"
 #include "models/loss.h"
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -34,18 +37,14 @@ struct ForwardTask {
 /// micro-batch's were added.
 using AfterLayer = std::function<void(int layer)>;
 
-/// The last stage's part of a forward.
-struct LossTask {
-  at::Tensor targets;
-  double share = 1;  ///< of the mini-batch
-};
-
 class Stage {
  public:
   /// Layers [first, last) of `model`, at their initial weights, on `device`, where all tensors that come in
-  /// must lie too. `between_layers` is called after each layer's forward and backward.
+  /// must lie too. `between_layers` is called after each layer's forward and backward. `graphs`: to record
+  /// what repeats; null: nothing is recorded.
   Stage(const Model& model, const Loss& loss, StageId id, int first, int last, std::uint64_t seed,
-        at::Device device, std::function<void()> between_layers);
+        at::Device device, std::function<void()> between_layers,
+        const std::shared_ptr<DeviceGraphs>& graphs = nullptr);
 
   [[nodiscard]] StageId id() const { return id_; }
   [[nodiscard]] int first_layer() const { return first_; }
@@ -56,11 +55,11 @@ class Stage {
   void begin(const std::vector<Action>& list);
 
   /// The stage's output: contiguous, and sharing no memory with `input`.
-  [[nodiscard]] at::Tensor forward(at::Tensor input, const ForwardTask& task);
+  [[nodiscard]] at::Tensor forward(at::Tensor input, ForwardTask task);
   /// The last stage's: forward, then the loss of the output, which nobody else needs.
-  [[nodiscard]] LossValue forward_loss(at::Tensor input, const ForwardTask& task, LossTask loss);
+  [[nodiscard]] LossValue forward_loss(at::Tensor input, ForwardTask task, LossTask loss);
   /// Forward again from the kept input, keeping what backward needs. Changes no buffer.
-  void recompute(const ForwardTask& task);
+  void recompute(ForwardTask task);
 
   /// Gradient of the stage's input: contiguous, sharing no memory with `gradient`, undefined for the model's
   /// first stage. `gradient` is that of the output; undefined for the last stage, which starts at its loss.
@@ -69,6 +68,9 @@ class Stage {
   /// Both halves, layer by layer.
   [[nodiscard]] at::Tensor backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
                                     const AfterLayer& added = nullptr);
+
+  /// Zeros where nothing is recorded.
+  [[nodiscard]] GraphCounts graph_counts() const { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
   /// The sums of accumulation `group`, of one layer (counted in the whole model).
   [[nodiscard]] const Tensors& gradients(Group group, int layer);
@@ -89,19 +91,25 @@ class Stage {
   [[nodiscard]] OptimizerState& optimizer_state(int layer) { return optimizer_[local(layer)]; }
 
  private:
-  /// Between forward and backward.
-  struct InFlight {
-    std::vector<Kept> layers;
-    Kept loss;
-    at::Tensor input;  ///< recomputed ones only, and so is the next
-    LossTask loss_task;
+  struct MicroBatchWork {
+    InFlight kept;
+    StageGraphs::Pass* pass = nullptr;  ///< null: not recorded
   };
   using Accumulators = std::vector<GradientAccumulator>;
 
   [[nodiscard]] std::size_t local(int layer) const { return static_cast<std::size_t>(layer - first_); }
   [[nodiscard]] at::Tensor run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,
                                       std::vector<Kept>* kept);
-  [[nodiscard]] InFlight& in_flight(MicroBatch micro_batch);
+  [[nodiscard]] MicroBatchWork& in_flight(MicroBatch micro_batch);
+  /// Makes the micro-batch's work; `task` is told where its name lies on the device.
+  [[nodiscard]] MicroBatchWork& begin(ForwardTask& task, const at::Tensor& input, double share);
+  void end(MicroBatch micro_batch);
+  void after_layer() const {
+    if (!of_a_pass_) between_layers_();
+  }
+  /// A part of a micro-batch's work, `sums` being what it adds to: of its pass, where it has one.
+  [[nodiscard]] Tensors run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inputs,
+                            Accumulators* sums, const StageGraphs::Part& part);
   [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
                                         Accumulators* accumulators, const AfterLayer& added);
   [[nodiscard]] Accumulators& accumulators(Group group);
@@ -114,12 +122,14 @@ class Stage {
   std::vector<bool> has_parameters_;
   std::vector<std::vector<bool>> decays_;
   std::function<void()> between_layers_;
+  std::unique_ptr<StageGraphs> graphs_;  ///< null: nothing is recorded
+  bool of_a_pass_ = false;               ///< a part that may be recorded runs
 
   double loss_scale_ = 1;
   Versions versions_;
   std::vector<Tensors> buffers_;
   std::vector<OptimizerState> optimizer_;
-  std::unordered_map<MicroBatch, InFlight> in_flight_;
+  std::unordered_map<MicroBatch, MicroBatchWork> in_flight_;
   std::map<Group, Accumulators> accumulators_;
   std::vector<Accumulators> spare_;  ///< of finished groups: their memory stays
 };

@@ -118,8 +118,9 @@ struct Worker::Impl {
     const ChargeTo charge(account);
     for (const StageId id : placement.stages_of(transport.rank())) {
       const auto [first, last] = stage_layers[id.index()];
-      stages.emplace_back(model, loss, id, first, last, options.seed, options.device,
-                          [this] { transport.progress(); });
+      stages.emplace_back(
+          model, loss, id, first, last, options.seed, options.device, [this] { transport.progress(); },
+          options.graphs);
     }
     for (const auto& [first, last] : stage_layers) {
       int count = 0;
@@ -260,6 +261,18 @@ std::optional<LossScaleState> Worker::loss_scale() const {
 
 void Worker::set_loss_scale(const LossScaleState& state) {
   if (impl_->loss_scale) impl_->loss_scale->set_state(state);
+}
+
+GraphCounts Worker::graph_counts() const {
+  GraphCounts all;
+  for (const Stage& stage : impl_->stages) {
+    const GraphCounts counts = stage.graph_counts();
+    all.recorded += counts.recorded;
+    all.repeated += counts.repeated;
+    all.plain += counts.plain;
+    if (all.refusal.empty()) all.refusal = counts.refusal;
+  }
+  return all;
 }
 
 const std::vector<Event>& Worker::events() const { return impl_->recorder.events(); }

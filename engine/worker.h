@@ -6,6 +6,7 @@
 
 #include "engine/loss_scale.h"
 #include "engine/optimizer.h"
+#include "engine/stage_graphs.h"
 #include "engine/transport/transport.h"
 #include "models/data/dataset.h"
 #include "models/loss.h"
@@ -39,6 +40,8 @@ struct WorkerOptions {
   Fp16Config fp16;               ///< enabled: the loss is scaled, for programs that agree on the norm
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;  ///< that computes: weights and all that is made of them lie there
+  std::shared_ptr<DeviceGraphs> graphs =
+      nullptr;  ///< of the device, to record what repeats; null: nothing is
   std::int64_t micro_batch_size = 1;
   bool shuffle = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
@@ -95,6 +98,8 @@ class Worker {
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   void set_loss_scale(const LossScaleState& state);
 
+  /// Of all stages of this rank.
+  [[nodiscard]] GraphCounts graph_counts() const;
   [[nodiscard]] const std::vector<Event>& events()
       const;  ///< of the last `record_steps` steps; times since the worker was made
   /// Of this machine's monotonic clock (std::chrono::steady_clock): where the times of events() are 0.

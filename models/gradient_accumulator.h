@@ -5,6 +5,7 @@
 
 #include "models/layer.h"
 
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -22,6 +23,12 @@ class GradientAccumulator final : public GradientSink {
   void clear();
   /// The sums. Parameters that nothing was added to are zero.
   [[nodiscard]] const Tensors& gradients();
+
+  // For contributions that are recorded once and repeated: where the sums lie, and which parameters have had
+  // one, which decides what a contribution does.
+  [[nodiscard]] const Tensors& memory() const { return gradients_; }
+  [[nodiscard]] const std::vector<bool>& written() const { return written_; }
+  void set_written(std::vector<bool> written) { written_ = std::move(written); }
 
  private:
   /// True for the first contribution to `parameter` since clear().

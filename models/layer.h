@@ -30,6 +30,9 @@ struct RandomKey {
   std::uint64_t layer = 0;        ///< index in the whole model
   std::uint64_t step = 0;         ///< optimizer step of the run
   std::uint64_t micro_batch = 0;  ///< within the step
+  /// On a device, for work that is recorded once and repeated: one number (kLong) there, step in its upper
+  /// and micro-batch in its lower 32 bits, read in place of the two above. Undefined: they are meant.
+  at::Tensor on_device{};
 };
 
 /// What a forward is told besides its tensors.
@@ -111,6 +114,10 @@ class Layer {
     (void)shape;
     return 1;
   }
+
+  /// Whether, for tensors of the same shapes, it asks a device for the same work every time, so that it may
+  /// be recorded once and repeated (engine/device/graphs.h). Not where the host takes part.
+  [[nodiscard]] virtual bool repeats() const { return true; }
 
   /// Multiply-adds of the matrix products in one sample's forward, `shape` being that of its input.
   /// Additions, norms and activations do not count.

@@ -25,6 +25,10 @@ at::Tensor philox_words(const RandomStream& stream, std::int64_t blocks, at::Dev
   for (std::size_t i = 1; i < c.size(); ++i) {
     c[i] = at::full({blocks}, static_cast<std::int64_t>(start[i]), options);
   }
+  if (const at::Tensor& name = stream.key.on_device; name.defined()) {  // in the words of counter()
+    c[1] = low(name).expand({blocks});
+    c[2] = high(name).expand({blocks});
+  }
   auto key0 = static_cast<std::uint32_t>(stream.key.seed);
   auto key1 = static_cast<std::uint32_t>(stream.key.seed >> 32);
   for (int round = 0; round < 10; ++round) {  // as philox_round()

@@ -2,21 +2,23 @@
 # What there is to see on a machine with GPUs, in one command and about five minutes: are runs on a GPU equal to the oracle there, over the
 # host's memory and over NCCL; does training work; how long does a step take. Changes no setting of a GPU; needs no network.
 #
-#   scripts/gpu_check.sh [--build DIR] [--json FILE]
+#   scripts/gpu_check.sh [--build DIR] [--json FILE] [--rehearse]
 #
 # --build: a build folder made elsewhere with the same LibTorch (default: build, made here if it is not there). Each part has a time limit and
 # says ok, FAILED or skipped; what it printed is shown where it failed. Exit code 0 where nothing failed, 1 otherwise, 77 without a GPU.
+# --rehearse: the same commands where there is no GPU, so that a mistake in them shows: what needs one is skipped, training is a dry run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
-build=build json=
+build=build json= rehearse= turn=0
 while (($#)); do
   case "$1" in
     --build) build=$2; shift 2 ;;
     --json) json=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "gpu_check.sh: unknown argument $1 (--build DIR, --json FILE)" >&2; exit 2 ;;
+    --rehearse) rehearse=1; shift ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "gpu_check.sh: unknown argument $1 (--build DIR, --json FILE, --rehearse)" >&2; exit 2 ;;
   esac
 done
 
@@ -33,8 +35,11 @@ if ! [ -x "$build/stagecraft" ] || ! [ -x "$build/test/engine/test_gpu" ]; then
 fi
 "$build/stagecraft" doctor || exit 1
 gpus=$("$build/stagecraft" doctor --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["cuda"]["devices"]))')
-if [ "$gpus" = 0 ]; then echo "gpu_check: skipped, no GPU here"; exit 77; fi
+if [ "$gpus" = 0 ] && [ -z "$rehearse" ]; then echo "gpu_check: skipped, no GPU here"; exit 77; fi
 
+cuda=(--set device=cuda --set 'pipeline.cuts=[]')
+nccl=(--set comms.backend=nccl)
+if [ -n "$rehearse" ]; then cuda=(--dry-run --set 'pipeline.cuts=[]' --set profiler.repeats=2 --set profiler.warmup_ms=0) nccl=(); fi
 failed=0
 results=()
 # part NAME SECONDS COMMAND...: runs it, shows its last line.
@@ -58,15 +63,21 @@ print(json.dumps({"part": os.environ["NAME"], "result": os.environ["VERDICT"], "
 part "equality, threads" 240 "$build/test/engine/test_gpu" local
 part "equality, staged, 2 ranks" 120 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" staged
 part "equality, nccl, 2 ranks" 180 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" nccl 197
+part "equality, graphs" 240 "$build/test/engine/test_gpu" local 97 graphs
+part "equality, nccl, graphs" 180 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" nccl 397 graphs
 part "equality, nccl, 4 ranks" 180 mpirun --oversubscribe -np 4 "$build/test/engine/test_gpu" nccl 397
 for stages in 1 2 4; do
   part "bench_gpt, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set pipeline.stages=$stages --set "run_dir=$work/stages$stages"
   part "bench_gpt bf16, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set bf16.enabled=true \
     --set pipeline.stages=$stages --set "run_dir=$work/bf16-$stages"
 done
+for graphs in false true false true; do  # small layers, where launching counts; in turns
+  part "small layers, graphs $graphs" 60 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set "cuda.graphs=$graphs" \
+    --set model.width=128 --set pipeline.stages=1 --set train_steps=60 --set "run_dir=$work/graphs-$((++turn))"
+done
 part "bench_vgg, 1 stage" 120 "$build/stagecraft" train configs/bench_vgg.json "${cuda[@]}" --set pipeline.stages=1 --set "run_dir=$work/vgg"
 part "bench_gpt, nccl, 2 ranks" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"' \
-  "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set comms.backend=nccl --set pipeline.stages=2 --set "run_dir=$work/nccl"
+  "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" "${nccl[@]}" --set pipeline.stages=2 --set "run_dir=$work/nccl"
 if command -v compute-sanitizer > /dev/null; then
   part "compute-sanitizer" 240 compute-sanitizer --error-exitcode 1 "$build/test/engine/test_gpu" local 1999
 fi

@@ -26,6 +26,7 @@ WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   options.fp16 = config.fp16;
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.device = device;
+  if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
   options.micro_batch_size = config.micro_batch_size;
   options.shuffle = config.data.shuffle;
   options.poison_released_slots = config.comms.poison_released_slots;
@@ -68,6 +69,7 @@ class Trainer {
         paths_(paths),
         transport_(transport),
         doing_(doing),
+        print_(print),
         log_(open_log(setup, paths, transport.rank())),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
@@ -111,6 +113,7 @@ class Trainer {
   void carry_out(const Segment& segment, const Segment* next);
   void save(bool validation_owed);
   void finish();
+  void tell_of_graphs();
   /// The signal that any rank got, the same answer on all of them.
   int agreed_signal();
 
@@ -118,6 +121,7 @@ class Trainer {
   const RunPaths& paths_;
   Transport& transport_;
   Doing& doing_;
+  Print print_;  ///< empty: no one listens
   std::shared_ptr<spdlog::logger> log_;
   Worker worker_;
   std::optional<RunReporter> reporter_;
@@ -194,10 +198,26 @@ int Trainer::agreed_signal() {
   return signal;
 }
 
+void Trainer::tell_of_graphs() {
+  const GraphCounts counts = worker_.graph_counts();
+  if (!counts.refusal.empty()) log_->warn("CUDA graphs are not used: {}", counts.refusal);
+  if (counts.recorded > 0) {
+    log_->info("CUDA graphs: {} recorded, started {} times", counts.recorded, counts.repeated);
+  }
+  if (!reporter_ || !print_) return;
+  if (!counts.refusal.empty()) {
+    print_(fmt::format("CUDA graphs were not used (cuda.graphs): {}\n", counts.refusal));
+  } else if (counts.recorded > 0) {
+    print_(fmt::format("{} CUDA graphs, started {} times (rank {})\n", counts.recorded, counts.repeated,
+                       transport_.rank().value));
+  }
+}
+
 void Trainer::finish() {
   doing_.what = "the end";
   worker_.settle();
   if (reporter_) reporter_->finish();
+  tell_of_graphs();
   const RunResults results = gather_results(setup_, worker_, transport_, together_);
   if (reporter_) {
     outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);

@@ -72,6 +72,7 @@ class Delay : public Layer {
         outputs_(spec_.features > 0 ? spec_.features : inputs_) {}
 
   std::string type() const override { return DelaySpec::kName; }
+  bool repeats() const override { return false; }
   std::string details() const override {
     return spec_.features > 0 ? fmt::format("features {}", spec_.features) : "";
   }

@@ -3,23 +3,15 @@
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
 #include "engine/loss_sum.h"
-#include "engine/transport/direct/direct_transport.h"
-#include "engine/transport/nccl/nccl_transport.h"
-#include "engine/transport/staged/staged_transport.h"
 #include "models/dropout.h"
 #include "schedules/lowering.h"
-#include "test/engine/case_list.h"
-#include "test/engine/device_memory_hosts.h"
+#include "test/engine/on_devices.h"
 #include "test/support/catch.h"
-#include "test/support/fake_accelerator.h"
-#include "test/support/fake_device.h"
-#include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -27,63 +19,8 @@
 
 using namespace stagecraft;
 using namespace stagecraft::test;
-using transport::DirectTransport;
-using transport::NcclTransport;
-using transport::StagedTransport;
 
 namespace {
-
-using Wrap = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport> hosts,
-                                                      std::shared_ptr<FakeDevice> device)>;
-
-/// Ranks with a device each; `wrap` makes the transport that knows of it.
-void run_on_devices(int world, const Wrap& wrap, const std::function<void(Transport&)>& body) {
-  const auto fabric = std::make_shared<FakeFabric>();
-  const TransportOptions options{.timeout = Seconds{60}};
-  run_ranks(world, options, [&](Transport& hosts) {
-    const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
-    const auto transport =
-        wrap(std::make_unique<DeviceMemoryHosts>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
-    try {
-      body(*transport);
-      transport->barrier();
-    } catch (const std::exception& error) {
-      transport->fail(error.what());
-      throw;
-    }
-  });
-}
-
-Wrap over_nccl(const Setting& setting) {
-  return [needs = nccl_needs(setting)](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-    return std::make_unique<NcclTransport>(std::move(hosts), device, device, needs.rules, needs.channels,
-                                           TransportOptions{.timeout = Seconds{60}});
-  };
-}
-
-std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-  return std::make_unique<StagedTransport>(std::move(hosts), std::move(device),
-                                           TransportOptions{.timeout = Seconds{60}});
-}
-
-std::unique_ptr<Transport> direct(std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-  return std::make_unique<DirectTransport>(std::move(hosts), std::move(device),
-                                           TransportOptions{.timeout = Seconds{60}});
-}
-
-/// The first difference from the oracle on any rank.
-std::string run_and_compare(const Setting& setting, const Wrap& wrap) {
-  const OracleResult& oracle = oracle_of(setting);
-  std::vector<std::string> differences(static_cast<std::size_t>(setting.placement.world()));
-  run_on_devices(setting.placement.world(), wrap, [&](Transport& transport) {
-    const Outcome outcome = run_rank(setting, transport);
-    differences[transport.rank().index()] = difference(outcome, oracle, transport.rank().value == 0);
-  });
-  for (const std::string& text : differences) {
-    if (!text.empty()) return text;
-  }
-  return "";
-}
 
 /// What the host of each rank waited for in one training segment behind another one.
 std::vector<std::int64_t> waits_of_a_segment(const Setting& setting, const Wrap& wrap) {
@@ -101,11 +38,6 @@ std::vector<std::int64_t> waits_of_a_segment(const Setting& setting, const Wrap&
     waits[transport.rank().index()] = host_waits() - before;
   });
   return waits;
-}
-
-PipelineCase on_device(PipelineCase pipeline) {
-  pipeline.device = fake_accelerator();
-  return pipeline;
 }
 
 }  // namespace

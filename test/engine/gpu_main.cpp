@@ -1,16 +1,17 @@
 // Pipelines on GPUs that equal the oracle on the same kind of GPU to the bit, in deterministic mode. Every
 // rank computes the oracle itself and judges its own layers.
 //
-//   test_gpu local [STRIDE]                ranks are threads on one GPU, tensors go through the host
-//   mpiexec -n N test_gpu staged [STRIDE]  ranks are processes, tensors go through the host,
-//                                          or from GPU to GPU where MPI takes their memory
-//   mpiexec -n N test_gpu nccl [STRIDE]    ranks are processes, GPUs exchange tensors by NCCL
+//   test_gpu local [STRIDE [graphs]]                ranks are threads on one GPU, tensors go through the host
+//   mpiexec -n N test_gpu staged [STRIDE [graphs]]  ranks are processes, tensors go through the host,
+//                                                   or from GPU to GPU where MPI takes their memory
+//   mpiexec -n N test_gpu nccl [STRIDE [graphs]]    ranks are processes, GPUs exchange tensors by NCCL
 //
-// STRIDE: every so manieth case (default 97). Where processes outnumber GPUs each passes for a host of its
+// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where processes outnumber GPUs each passes for a host of its
 // own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77: no
 // GPU here.
 
 #include "engine/device/accelerators.h"
+#include "engine/device/graphs.h"
 #include "engine/run/devices.h"
 #include "engine/run/launcher.h"
 #include "engine/transport/factory.h"
@@ -60,10 +61,18 @@ std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Settin
   return make_transport_over_hosts(std::move(hosts), setting.pipeline.device.index(), kOptions);
 }
 
+/// What runs are made of besides their cases.
+struct Runs {
+  at::Device device;
+  std::size_t stride = 97;
+  bool graphs = false;
+};
+
 /// Throws where the run differs from the oracle; false where the transport cannot carry it.
-bool run_case(PipelineCase pipeline, at::Device device, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
-  pipeline.device = device;
-  const Setting setting(pipeline);
+bool run_case(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
+  pipeline.device = runs.device;
+  Setting setting(pipeline);
+  if (runs.graphs) setting.options.graphs = make_device_graphs(runs.device.index());
   std::unique_ptr<Transport> transport;
   try {
     transport = wrap(std::move(hosts), setting);
@@ -71,31 +80,32 @@ bool run_case(PipelineCase pipeline, at::Device device, std::unique_ptr<Transpor
     return false;
   }
   const Outcome outcome = run_rank(setting, *transport);
-  const std::string found = difference(outcome, oracle_of(setting), transport->rank().value == 0);
+  std::string found = difference(outcome, oracle_of(setting), transport->rank().value == 0);
+  if (found.empty() && !outcome.graphs.refusal.empty()) found = "not recorded: " + outcome.graphs.refusal;
   if (!found.empty()) throw InternalError(fmt::format("{}: {}", setting.pipeline.name(), found));
   transport->barrier();
   return true;
 }
 
-void over_processes(MpiSession& session, at::Device device, std::size_t stride, const Wrap& wrap) {
+void over_processes(MpiSession& session, const Runs& what, const Wrap& wrap) {
   const std::vector<PipelineCase> cases = all_cases(session.world());
   int runs = 0;
-  for (std::size_t i = static_cast<std::size_t>(session.world()); i < cases.size(); i += stride) {
-    runs += run_case(cases[i], device, make_mpi_transport(session, kOptions), wrap) ? 1 : 0;
+  for (std::size_t i = static_cast<std::size_t>(session.world()); i < cases.size(); i += what.stride) {
+    runs += run_case(cases[i], what, make_mpi_transport(session, kOptions), wrap) ? 1 : 0;
   }
   if (session.rank().value == 0) {
     fmt::print("{} runs over {} processes on {} equal the oracle to the bit\n", runs, session.world(),
-               device_name(device));
+               device_name(what.device));
   }
 }
 
-void over_threads(at::Device device, std::size_t stride) {
+void over_threads(const Runs& what) {
   int runs = 0;
   for (const int ranks : {1, 2, 4}) {
     const std::vector<PipelineCase> cases = all_cases(ranks);
-    for (std::size_t i = static_cast<std::size_t>(ranks); i < cases.size(); i += stride) {
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < cases.size(); i += what.stride) {
       PipelineCase pipeline = cases[i];
-      pipeline.device = device;
+      pipeline.device = what.device;
       const Setting setting(pipeline);
       (void)oracle_of(setting);  // before threads ask for it
       auto transports = make_local_transports(setting.placement.world(), kOptions);
@@ -105,7 +115,7 @@ void over_threads(at::Device device, std::size_t stride) {
         for (std::size_t r = 0; r < transports.size(); ++r) {
           threads.emplace_back([&, r] {
             try {
-              (void)run_case(cases[i], device, std::move(transports[r]), staged);
+              (void)run_case(cases[i], what, std::move(transports[r]), staged);
             } catch (...) {
               errors[r] = std::current_exception();
             }
@@ -118,14 +128,13 @@ void over_threads(at::Device device, std::size_t stride) {
       ++runs;
     }
   }
-  fmt::print("{} runs of threads on {} equal the oracle to the bit\n", runs, device_name(device));
+  fmt::print("{} runs of threads on {} equal the oracle to the bit\n", runs, device_name(what.device));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "local";
-  const std::size_t stride = argc > 2 ? std::stoul(argv[2]) : 97;
   const AcceleratorReport found = accelerators();
   if (found.devices.empty()) {
     fmt::print("skipped: {}\n", found.compiled_in ? found.remark : "this build is without CUDA");
@@ -137,10 +146,12 @@ int main(int argc, char** argv) {
   if (launch.machine_world > devices) {
     ::setenv("NCCL_HOSTID", fmt::format("stagecraft-{}", launch.rank).c_str(), /*overwrite=*/1);
   }
-  const at::Device device = prepare_device(cuda_config(), "test_gpu", launch.machine_rank);
+  Runs runs{.device = prepare_device(cuda_config(), "test_gpu", launch.machine_rank)};
+  if (argc > 2) runs.stride = std::stoul(argv[2]);
+  runs.graphs = argc > 3 && argv[3] == std::string("graphs");
   if (what == "local") {
     try {
-      over_threads(device, stride);
+      over_threads(runs);
       return 0;
     } catch (const std::exception& error) {
       fmt::print(stderr, "{}\n", error.what());
@@ -149,7 +160,7 @@ int main(int argc, char** argv) {
   }
   MpiSession session;
   try {
-    over_processes(session, device, stride, what == "nccl" ? Wrap(over_nccl) : Wrap(staged));
+    over_processes(session, runs, what == "nccl" ? Wrap(over_nccl) : Wrap(staged));
   } catch (const std::exception& error) {
     fmt::print(stderr, "rank {} of {}: {}\n", session.rank().value, session.world(), error.what());
     session.abort(1);

@@ -413,6 +413,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   worker.settle();
   for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
   outcome.events = worker.events();
+  outcome.graphs = worker.graph_counts();
   return outcome;
 }
 

@@ -89,6 +89,7 @@ struct Outcome {
   std::map<std::pair<std::int64_t, int>, Tensors> gradients;  ///< by step and layer
   std::map<int, LayerState> state;                            ///< by layer
   std::vector<Event> events;
+  GraphCounts graphs;
 };
 
 /// What a test does to a run on purpose.

@@ -1,6 +1,7 @@
 #include "test/support/fake_accelerator.h"
 
 #include "schedules/base/error.h"
+#include "test/support/fake_recorder.h"
 #include "test/support/fake_streams.h"
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -44,6 +46,7 @@ void count_wait() {
 class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    if (Recorder* const its = recorder()) return its->allocate(bytes);
     FakeStreams::here().memory_was_allocated();
     c10::DataPtr block = c10::GetDefaultCPUAllocator()->allocate(bytes);
     void* const data = block.get();
@@ -89,6 +92,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
            FakeStreams::here().over(number(event));
   }
   void synchronizeEvent(void* event) const override {
+    refuse_while_recording("waiting for an event");
     count_wait();
     waited_for_ = number(event);
     FakeStreams::here().carry_out(number(event));
@@ -145,6 +149,7 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   check_devices(op, *stack);
   const Inside inside;
+  if (Recorder* const its = recorder()) return its->add(op, stack);
   at::native::cpu_fallback(op, stack);
 }
 
@@ -179,6 +184,10 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
+  if (Recorder* const its = inside_operator ? nullptr : recorder()) {
+    its->add_copy(self, to);
+    return to;
+  }
   FakeStreams& streams = FakeStreams::here();
   if (!here(self) && here(to) && non_blocking && streams.current() != 0) {
     streams.begin_copy(to.mutable_data_ptr(), to.nbytes(),
@@ -200,11 +209,13 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  refuse_while_recording("reading a number");
   count_wait();
   return at::_local_scalar_dense(seen_by_cpu(self));
 }
 
 bool equal(const at::Tensor& a, const at::Tensor& b) {
+  refuse_while_recording("reading whether tensors are equal");
   count_wait();
   return at::equal(seen_by_cpu(a), seen_by_cpu(b));
 }
@@ -221,6 +232,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", &as_strided);
   library.impl("view", &view);
   library.impl("_reshape_alias", &reshape_alias);
+  library.impl("unfold", &at::native::unfold);
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);

@@ -1,0 +1,128 @@
+#include "engine/device/graphs.h"
+
+#include "engine/device/cuda/check.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <atomic>
+#include <exception>
+
+namespace stagecraft {
+namespace {
+
+using Allocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+
+/// LibTorch's, which this library does not link: all its functions are virtual.
+Allocator& allocator() { return *static_cast<Allocator*>(c10::getDeviceAllocator(c10::DeviceType::CUDA)); }
+
+c10::MempoolId_t pool_id(DeviceGraphs::Pool pool) {
+  constexpr c10::CaptureId_t kOurs = 0x53746167;  // LibTorch counts its own from 1
+  return {kOurs, static_cast<c10::CaptureId_t>(pool)};
+}
+
+/// One user of a pool; with the last its memory goes back.
+class PoolUse {
+ public:
+  /// Memory that `stream` takes from now on is the pool's.
+  PoolUse(int device, DeviceGraphs::Pool pool, cudaStream_t stream)
+      : device_(static_cast<c10::DeviceIndex>(device)), id_(pool_id(pool)) {
+    allocator().beginAllocateToPool(device_, id_, [stream](cudaStream_t asks) { return asks == stream; });
+  }
+  ~PoolUse() {
+    stop();
+    allocator().releasePool(device_, id_);
+  }
+  PoolUse(const PoolUse&) = delete;
+  PoolUse& operator=(const PoolUse&) = delete;
+  void stop() {
+    if (taking_) allocator().endAllocateToPool(device_, id_);
+    taking_ = false;
+  }
+
+ private:
+  c10::DeviceIndex device_;
+  c10::MempoolId_t id_;
+  bool taking_ = true;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  CudaGraph(cudaGraph_t recorded, int device, std::unique_ptr<PoolUse> memory)
+      : device_(device), memory_(std::move(memory)) {
+    const cudaError_t made = cudaGraphInstantiate(&executable_, recorded, 0);
+    cudaGraphDestroy(recorded);
+    cuda_check(made, "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override {
+    // It may be under way, and its memory goes back.
+    cudaDeviceSynchronize();
+    cudaGraphExecDestroy(executable_);
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  void launch() override {
+    const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+    const c10::Stream stream =
+        cuda.getStream({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device_)});
+    cuda_check(cudaGraphLaunch(executable_, static_cast<cudaStream_t>(stream.native_handle())),
+               "cudaGraphLaunch");
+  }
+
+ private:
+  int device_;
+  std::unique_ptr<PoolUse> memory_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+class CudaGraphs final : public DeviceGraphs {
+ public:
+  explicit CudaGraphs(int device)
+      : device_(device),
+        // CUDA does not record its default stream, on which the engine computes.
+        stream_(
+            c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA)
+                .getStreamFromGlobalPool({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)})) {}
+
+  Pool make_pool() override {
+    static std::atomic<int> next{0};  // ranks may be threads that share a device
+    return Pool{next++};
+  }
+
+  std::unique_ptr<DeviceGraph> record(Pool pool, const std::function<void()>& work) override {
+    const c10::StreamGuard on_it(stream_);
+    const auto stream = static_cast<cudaStream_t>(stream_.native_handle());
+    auto memory = std::make_unique<PoolUse>(device_, pool, stream);
+    // Relaxed: other ranks of this process may be using CUDA meanwhile.
+    cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+    std::exception_ptr failed;
+    try {
+      work();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    cudaGraph_t recorded = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream, &recorded);
+    memory->stop();
+    if (failed != nullptr) {
+      if (recorded != nullptr) cudaGraphDestroy(recorded);
+      (void)cudaGetLastError();  // it is told by what was thrown
+      std::rethrow_exception(failed);
+    }
+    cuda_check(ended, "cudaStreamEndCapture");
+    return std::make_unique<CudaGraph>(recorded, device_, std::move(memory));
+  }
+
+ private:
+  int device_;
+  c10::Stream stream_;
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceGraphs> make_device_graphs(int index) { return std::make_shared<CudaGraphs>(index); }
+
+}  // namespace stagecraft

@@ -1,0 +1,244 @@
+// A stage's work, recorded once and repeated: what a recording is (on a device that is none), that whole runs
+// with recordings equal the oracle to the bit, and which parts are recorded.
+
+#include "engine/stage_graphs.h"
+
+#include "test/engine/on_devices.h"
+#include "test/support/catch.h"
+#include "test/support/fake_graphs.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <mutex>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+
+namespace {
+
+Setting with_graphs(const PipelineCase& pipeline) {
+  Setting setting(on_device(pipeline));
+  setting.options.graphs = fake_graphs();
+  return setting;
+}
+
+/// Of every rank; the run must equal the oracle.
+std::vector<GraphCounts> counts_of(const Setting& setting) {
+  std::vector<GraphCounts> counts(static_cast<std::size_t>(setting.placement.world()));
+  CHECK(run_and_compare(setting, staged, [&](Rank rank, const Outcome& outcome) {
+          counts[rank.index()] = outcome.graphs;
+        }) == "");
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("what is recorded is done when it is launched, at the addresses that it has seen", "[graphs]") {
+  const c10::InferenceMode no_autograd;
+  const std::shared_ptr<DeviceGraphs> graphs = fake_graphs();
+  const auto pool = graphs->make_pool();
+  const at::Tensor x = at::full({2, 3}, 2.0, at::TensorOptions(fake_accelerator()));
+  at::Tensor sum, product;
+  const auto graph = graphs->record(pool, [&] {
+    sum = x.add(1);
+    x.mul_(3);
+    product = sum.mm(x.t()).relu_();
+  });
+  CHECK(x[0][0].item<float>() == 2);
+  CHECK(std::isnan(sum[0][0].item<float>()));
+  graph->launch();
+  CHECK(x[0][0].item<float>() == 6);
+  CHECK(sum[0][0].item<float>() == 3);
+  CHECK(product[1][1].item<float>() == 54);
+  x.fill_(1);
+  graph->launch();
+  CHECK(product[1][1].item<float>() == 18);
+
+  SECTION("what waits for the device, or moves to the host, cannot be recorded") {
+    CHECK_THROWS(graphs->record(pool, [&] { (void)x[0][0].item<float>(); }));
+    CHECK_THROWS(graphs->record(pool, [&] { (void)x.cpu(); }));
+    CHECK_THROWS(graphs->record(pool, [&] { (void)at::ones({2}).to(fake_accelerator()); }));
+    CHECK(x[0][0].item<float>() == 3);
+  }
+  SECTION("a pool gives memory again that came back") {
+    const void* const address = product.const_data_ptr();
+    product.reset();
+    at::Tensor next;
+    const auto other = graphs->record(pool, [&] { next = x.mm(x.t()); });
+    CHECK(next.const_data_ptr() == address);
+    other->launch();
+    CHECK(next[0][0].item<float>() == 27);
+    graph->launch();  // writes over it: x is 9 now, the sum 4
+    CHECK(next[0][0].item<float>() == 108);
+  }
+}
+
+TEST_CASE("a micro-batch whose backward comes in other parts than when its pass was recorded", "[graphs]") {
+  using Kind = StageGraphs::PartKind;
+  const c10::InferenceMode no_autograd;
+  const at::TensorOptions here(fake_accelerator());
+  StageGraphs graphs(fake_graphs(), fake_accelerator());
+  StageGraphs::Accumulators sums;
+  sums.emplace_back(Tensors{at::empty({2}, here)});
+  const GraphKey key = GraphKey().add(std::uint64_t{1});
+  CHECK(graphs.begin(key, 0) == nullptr);  // the first time warms up
+
+  const StageGraphs::Part forward = [](Tensors inputs, InFlight& work) -> Tensors {
+    work.layers.resize(1);
+    work.layers[0].for_input = {inputs[0].mul(2), inputs[0].add(100)};
+    return {inputs[0].add(1)};
+  };
+  const StageGraphs::Part input_half = [](Tensors inputs, InFlight& work) -> Tensors {
+    const Tensors kept = std::exchange(work.layers[0].for_input, {});
+    work.layers[0].for_weight = {inputs[0].mul(kept[1]).mul(kept[0])};
+    return {inputs[0].add(kept[0])};
+  };
+  const StageGraphs::Part weight_half = [&](Tensors, InFlight& work) -> Tensors {
+    sums[0].add(0, work.layers[0].for_weight.at(0));
+    work.layers[0].clear();
+    return {};
+  };
+  const StageGraphs::Part whole = [&](Tensors inputs, InFlight& work) -> Tensors {
+    Tensors results = input_half(std::move(inputs), work);
+    (void)weight_half({}, work);
+    return results;
+  };
+  Tensors elsewhere;  // takes the memory that parts which run as they are would be given again
+  double sum = 0;
+  for (int k = 1; k < 7; ++k) {
+    INFO(k);
+    const double x = k;
+    StageGraphs::Pass* const pass = graphs.begin(key, k);
+    REQUIRE(pass != nullptr);
+    InFlight work;
+    const at::Tensor out =
+        graphs.run(*pass, Kind::forward, {at::full({2}, x, here)}, work, nullptr, forward).at(0);
+    const at::Tensor gradient = at::full({2}, 3.0, here);
+    at::Tensor back;
+    if (k == 1) {
+      back = graphs.run(*pass, Kind::backward, {gradient}, work, &sums, whole).at(0);
+    } else {
+      back = graphs.run(*pass, Kind::backward_input, {gradient}, work, nullptr, input_half).at(0);
+      elsewhere.push_back(work.layers[0].for_weight.at(0));
+      (void)graphs.run(*pass, Kind::backward_weight, {}, work, &sums, weight_half);
+    }
+    graphs.end(*pass);
+    sum += 3 * (x + 100) * 2 * x;
+    CHECK(out[1].item<double>() == x + 1);
+    CHECK(back[1].item<double>() == 3 + 2 * x);
+    CHECK(sums[0].memory()[0][1].item<double>() == sum);
+  }
+  CHECK(graphs.counts().refusal == "");
+  CHECK(graphs.counts().plain > 0);
+}
+
+TEST_CASE("runs whose work is recorded equal the oracle to the bit", "[graphs]") {
+  int runs = 0;
+  std::int64_t repeated = 0, recordings = 0, plain = 0;
+  std::mutex mutex;
+  for (const int ranks : {1, 2, 3, 4}) {
+    const std::vector<PipelineCase> all = all_cases(ranks);
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 41) {
+      const Setting setting = with_graphs(all[i]);
+      INFO(setting.pipeline.name());
+      CHECK(run_and_compare(setting, staged, [&](Rank, const Outcome& outcome) {
+              const std::scoped_lock lock(mutex);
+              CHECK(outcome.graphs.refusal == "");
+              recordings += outcome.graphs.recorded;
+              repeated += outcome.graphs.repeated;
+              plain += outcome.graphs.plain;
+            }) == "");
+      ++runs;
+    }
+  }
+  std::cout << fmt::format("{} runs: {} parts recorded, {} repeated, {} as they are\n", runs, recordings,
+                           repeated, plain);
+  CHECK(runs > 80);
+  CHECK(repeated > 2 * recordings);
+}
+
+TEST_CASE("over NCCL, too", "[graphs]") {
+  for (const char* schedule : {"1f1b", "zb_h1", "pipedream"}) {
+    const Setting setting = with_graphs({.schedule = schedule,
+                                         .stages = 3,
+                                         .model = ModelKind::gpt,
+                                         .shape = BatchShape::many,
+                                         .optimizer = OptimizerKind::adamw,
+                                         .dropout = true});
+    INFO(setting.pipeline.name());
+    CHECK(run_and_compare(setting, over_nccl(setting)) == "");
+  }
+}
+
+TEST_CASE("of a steady pipeline every part is recorded, a few times and no more", "[graphs]") {
+  for (const Recompute recompute : {Recompute::none, Recompute::all}) {
+    const Setting setting = with_graphs({.schedule = "zb_h1",
+                                         .stages = 2,
+                                         .recompute = recompute,
+                                         .model = ModelKind::gpt,
+                                         .shape = BatchShape::many,
+                                         .optimizer = OptimizerKind::adamw,
+                                         .dropout = true});
+    INFO(setting.pipeline.name());
+    for (const GraphCounts& counts : counts_of(setting)) {
+      INFO(fmt::format("{} recorded, {} repeated, {} plain", counts.recorded, counts.repeated, counts.plain));
+      CHECK(counts.refusal == "");
+      CHECK(counts.recorded > 0);
+      CHECK(counts.plain == 0);  // what has no pass is not counted
+      CHECK(counts.repeated > 4 * counts.recorded);
+    }
+  }
+  CHECK(pool_bytes() == 0);  // the runs are over
+}
+
+TEST_CASE("where a backward hands its layers in to a sum, it runs as it is", "[graphs]") {
+  const Setting setting = with_graphs({.schedule = "1f1b",
+                                       .stages = 2,
+                                       .widths = {2, 1},
+                                       .model = ModelKind::convnet,
+                                       .shape = BatchShape::many});
+  for (const GraphCounts& counts : counts_of(setting)) {
+    CHECK(counts.refusal == "");
+    CHECK(counts.repeated > counts.recorded);
+  }
+}
+
+TEST_CASE("a device that cannot record runs everything as it is, and says why", "[graphs]") {
+  class Unwilling final : public DeviceGraphs {
+   public:
+    Pool make_pool() override { return Pool{0}; }
+    std::unique_ptr<DeviceGraph> record(Pool pool, const std::function<void()>& work) override {
+      // Half of the work is asked for before something cannot be recorded.
+      return graphs_->record(pool == Pool{0} ? mine_ : pool, [&] {
+        work();
+        refuse();
+      });
+    }
+
+   private:
+    static void refuse() { throw InternalError("no room for a recording"); }
+    std::shared_ptr<DeviceGraphs> graphs_ = fake_graphs();
+    Pool mine_ = graphs_->make_pool();
+  };
+  Setting setting = with_graphs({.schedule = "zb_h1",
+                                 .stages = 2,
+                                 .model = ModelKind::gpt,
+                                 .shape = BatchShape::many,
+                                 .optimizer = OptimizerKind::adamw,
+                                 .dropout = true});
+  setting.options.graphs = std::make_shared<Unwilling>();
+  for (const GraphCounts& counts : counts_of(setting)) {
+    CHECK(counts.recorded == 0);
+    CHECK(counts.repeated == 0);
+    CHECK_THAT(counts.refusal, Catch::Contains("no room for a recording"));
+  }
+}
+
+TEST_CASE("layers that the host takes part in are not recorded", "[graphs]") {
+  const Setting setting = with_graphs({.schedule = "1f1b", .stages = 2, .model = ModelKind::straggler});
+  for (const GraphCounts& counts : counts_of(setting)) CHECK(counts.recorded == 0);
+}
