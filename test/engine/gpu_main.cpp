@@ -6,9 +6,9 @@
 //                                                   or from GPU to GPU where MPI takes their memory
 //   mpiexec -n N test_gpu nccl [STRIDE [graphs]]    ranks are processes, GPUs exchange tensors by NCCL
 //
-// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where processes outnumber GPUs each passes for a host of its
-// own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77: no
-// GPU here.
+// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where
+// processes outnumber GPUs each passes for a host of its own (NCCL_HOSTID), since NCCL takes one rank a GPU
+// and host; it goes over sockets then. Exit code 77: no GPU here.
 
 #include "engine/device/accelerators.h"
 #include "engine/device/graphs.h"
