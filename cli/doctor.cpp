@@ -4,6 +4,7 @@
 #include "cli/output.h"
 #include "engine/device/accelerators.h"
 #include "engine/run/process_facts.h"
+#include "engine/transport/mpi/device_memory.h"
 #include "schedules/base/json.h"
 #include "schedules/base/table.h"
 
@@ -45,6 +46,7 @@ Json report() {
   json["page_faults_of_a_used_block"] = process.faults_again;
   json["pages_of_a_block"] = process.block_pages;
   json["mpi"] = mpi_library();
+  json["mpi_built_for_cuda"] = transport::mpi_built_for_cuda();
   json["transports"] = Json::array({"local", "mpi"});
   if (found.compiled_in) json["transports"].push_back("nccl");
   Json& cuda = json["cuda"];
@@ -107,7 +109,9 @@ std::string people(const Json& json) {
                    json["page_faults_of_a_used_block"].get<double>() < 1
                        ? ""
                        : "; it should be 0 (MALLOC_ variables?)"));
-  line("MPI", text(json["mpi"]));
+  line("MPI", text(json["mpi"]) + (json["mpi_built_for_cuda"].get<bool>()
+                                       ? ", built to take GPU memory; a run asks again"
+                                       : ", built for host memory: tensors of GPUs are copied through it"));
   line("transports", fmt::format("local (ranks are threads), mpi (ranks are processes){}",
                                  json["transports"].size() > 2 ? ", nccl (processes with a GPU each)" : ""));
   const Json& cuda = json["cuda"];

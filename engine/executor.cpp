@@ -177,13 +177,10 @@ at::Tensor Executor::stage_targets(const Action& action) {
 }
 
 void Executor::load(const Action& action) {
-  const auto loader = equipment_.loaders.find(action.stage);
-  STAGECRAFT_CHECK(loader != equipment_.loaders.end(), "only the first and the last stage load");
-  Batch batch = loader->second->take(segment_.micro_batches[action.micro_batch.index()]);
-  for (at::Tensor* const tensor : {&batch.inputs, &batch.targets}) {
-    if (tensor->defined()) *tensor = tensor->to(equipment_.options.device, /*non_blocking=*/true);
-  }
-  loaded_.emplace(std::pair{action.stage, action.micro_batch}, std::move(batch));
+  const auto source = equipment_.data.find(action.stage);
+  STAGECRAFT_CHECK(source != equipment_.data.end(), "only the first and the last stage load");
+  loaded_.emplace(std::pair{action.stage, action.micro_batch},
+                  source->second->take(segment_.micro_batches[action.micro_batch.index()]));
 }
 
 void Executor::forward(const Action& action) {

@@ -10,7 +10,7 @@
 #include "engine/replica_sum.h"
 #include "engine/stage.h"
 #include "engine/worker.h"
-#include "models/data/loader.h"
+#include "models/data/batch_source.h"
 #include "schedules/program.h"
 #include "schedules/segments.h"
 
@@ -27,7 +27,7 @@ namespace stagecraft {
 
 /// What the first stage loads, and the last, where a rank holds them: apart even on one rank, so that each
 /// micro-batch's part is read when its stage comes to it.
-using Loaders = std::map<StageId, std::unique_ptr<Loader>>;
+using BatchSources = std::map<StageId, std::unique_ptr<BatchSource>>;
 
 /// What an executor works on; all of it is the worker's and outlives it.
 struct Equipment {
@@ -35,7 +35,7 @@ struct Equipment {
   const std::vector<int>& parameter_counts;  ///< parameter tensors of every stage of the model
   std::vector<Stage>& stages;                ///< of this rank, ascending
   Boundaries& boundaries;
-  const Loaders& loaders;  ///< of the segment's split
+  const BatchSources& data;  ///< of the segment's split, on the device
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;

@@ -1,5 +1,6 @@
 #include "engine/worker.h"
 
+#include "engine/device_feed.h"
 #include "engine/executor.h"
 #include "engine/late_reports.h"
 #include "models/counting_allocator.h"
@@ -8,6 +9,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -88,7 +90,8 @@ struct Worker::Impl {
   std::vector<Stage> stages;
   std::vector<int> parameter_counts;
   std::unique_ptr<Boundaries> boundaries;
-  Loaders training_data, validation_data;
+  std::optional<c10::Stream> copies;  // that data goes to the device on; none: the device is the CPU
+  BatchSources training_data, validation_data;
   std::optional<LossScale> loss_scale;
   LateReports late_reports;
 
@@ -109,6 +112,9 @@ struct Worker::Impl {
     if (options.device.is_cuda()) {
       c10::getDeviceAllocator(options.device.type())->resetPeakStats(options.device.index());
     }
+    if (!options.device.is_cpu()) {
+      copies = c10::impl::VirtualGuardImpl(options.device.type()).getStreamFromGlobalPool(options.device);
+    }
     const ChargeTo charge(account);
     for (const StageId id : placement.stages_of(transport.rank())) {
       const auto [first, last] = stage_layers[id.index()];
@@ -128,22 +134,28 @@ struct Worker::Impl {
   }
 
   /// Of the first and the last stage, where this rank holds them; made when first needed.
-  const Loaders& loaders(SegmentKind kind) {
+  const BatchSources& data_of(SegmentKind kind) {
     const bool training = kind == SegmentKind::train;
-    Loaders& loaders = training ? training_data : validation_data;
+    BatchSources& sources = training ? training_data : validation_data;
     for (const Stage& stage : stages) {
       const bool first = stage.id().value == 0;
       const bool last = stage.id().index() + 1 == stage_layers.size();
-      if ((!first && !last) || loaders.contains(stage.id())) continue;
+      if ((!first && !last) || sources.contains(stage.id())) continue;
       LoaderOptions loading;
       loading.split = training ? Split::train : Split::validation;
       loading.seed = options.seed;
       loading.shuffle = training && options.shuffle;
       loading.inputs = first;
       loading.targets = last;
-      loaders.emplace(stage.id(), std::make_unique<Loader>(data, loading));
+      auto loader = std::make_unique<Loader>(data, loading);
+      std::unique_ptr<BatchSource>& source = sources[stage.id()];
+      if (copies) {
+        source = std::make_unique<DeviceFeed>(std::move(loader), *copies);
+      } else {
+        source = std::move(loader);
+      }
     }
-    return loaders;
+    return sources;
   }
 
   Stage& stage_of(int layer) {
@@ -163,13 +175,13 @@ Worker::Worker(const Model& model, const Loss& loss, const Dataset& data,
 Worker::~Worker() = default;
 
 void Worker::read_ahead(const LoweredProgram& program, const Segment& segment) {
-  for (const auto& [stage, loader] : impl_->loaders(segment.kind)) {
+  for (const auto& [stage, source] : impl_->data_of(segment.kind)) {
     std::vector<MicroBatchRange> ranges;
     for (const Action& action : program.ranks.at(impl_->transport.rank().index())) {
       if (action.op != Op::load || action.stage != stage) continue;
       ranges.push_back(segment.micro_batches.at(action.micro_batch.index()));
     }
-    loader->announce(ranges);
+    source->announce(ranges);
   }
 }
 
@@ -183,7 +195,7 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .parameter_counts = impl_->parameter_counts,
                             .stages = impl_->stages,
                             .boundaries = *impl_->boundaries,
-                            .loaders = impl_->loaders(segment.kind),
+                            .data = impl_->data_of(segment.kind),
                             .recorder = impl_->recorder,
                             .transport = impl_->transport,
                             .options = impl_->options,

@@ -110,7 +110,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
   const bool nccl =
       comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
                                          every_rank_has_its_own(*hosts, device));
-  if (!nccl) return make_staged_transport(std::move(hosts), device.index(), options);
+  if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index(), options);
   const std::vector<const LoweredProgram*> programs = setup.programs().all();
   const TransportRules rules = transport::nccl_rules_for(programs);
   return make_nccl_transport(std::move(hosts), device.index(), rules, transport::channels_of(programs, rules),

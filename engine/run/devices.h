@@ -36,8 +36,8 @@ void check_device(const RunConfig& config, const std::string& file);
 [[nodiscard]] std::optional<double> peak_flops_of(const RunConfig& config, int ranks);
 
 /// What carries tensors of `device` between ranks: `hosts` itself for the CPU's; NCCL where the config asks
-/// for it, or leaves it open and every rank has a device of its own; otherwise `hosts` by way of page-locked
-/// memory. Collective.
+/// for it, or leaves it open and every rank has a device of its own; otherwise `hosts`, by way of page-locked
+/// memory unless it takes the device's. Collective.
 [[nodiscard]] std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts,
                                                        const RunSetup& setup, at::Device device);
 

@@ -1,5 +1,6 @@
 #include "engine/transport/factory.h"
 
+#include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/local/local_transport.h"
 #include "engine/transport/mpi/mpi_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
@@ -31,9 +32,18 @@ std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts,
                                                     rules, channels, options);
 }
 
-std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> hosts, int index,
-                                                 const TransportOptions& options) {
-  return std::make_unique<transport::StagedTransport>(std::move(hosts), make_device_streams(index), options);
+std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
+                                                     std::shared_ptr<DeviceStreams> streams,
+                                                     const TransportOptions& options) {
+  if (hosts->takes_device_memory()) {
+    return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(streams), options);
+  }
+  return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(streams), options);
+}
+
+std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts, int index,
+                                                     const TransportOptions& options) {
+  return make_transport_over_hosts(std::move(hosts), make_device_streams(index), options);
 }
 
 }  // namespace stagecraft

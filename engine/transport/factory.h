@@ -2,6 +2,7 @@
 
 // The one place that chooses a transport.
 
+#include "engine/device/streams.h"
 #include "engine/transport/mpi/mpi_session.h"
 #include "engine/transport/nccl/channels.h"
 #include "engine/transport/transport.h"
@@ -25,8 +26,14 @@ namespace stagecraft {
     std::unique_ptr<Transport> hosts, int index, const TransportRules& rules,
     const std::vector<transport::NcclChannel>& channels, const TransportOptions& options);
 
-/// Tensors of the device `index` over `hosts`, through page-locked memory. Throws as above.
-[[nodiscard]] std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> hosts, int index,
-                                                               const TransportOptions& options);
+/// Tensors of a device over `hosts`: from its memory into the other device's where `hosts` takes that,
+/// through page-locked memory of the host otherwise.
+[[nodiscard]] std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
+                                                                   std::shared_ptr<DeviceStreams> streams,
+                                                                   const TransportOptions& options);
+/// The same for the process's device `index`. Throws as above.
+[[nodiscard]] std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
+                                                                   int index,
+                                                                   const TransportOptions& options);
 
 }  // namespace stagecraft

@@ -10,12 +10,16 @@
 
 namespace stagecraft::transport {
 
-void check_transfer(Rank rank, int world, bool send, const Tag& tag, Rank peer, const at::Tensor& tensor) {
-  STAGECRAFT_CHECK(peer.valid() && peer.value < world && peer != rank,
-                   fmt::format("{} on rank {} of {}", name_transfer(send, tag, peer), rank.value, world));
-  STAGECRAFT_CHECK(tensor.defined() && tensor.is_contiguous() && tensor.is_cpu(),
-                   fmt::format("rank {}: {} needs a contiguous tensor in the CPU's memory", rank.value,
-                               name_transfer(send, tag, peer)));
+void check_transfer(const Transport& transport, bool send, const Tag& tag, Rank peer,
+                    const at::Tensor& tensor) {
+  const Rank rank = transport.rank();
+  STAGECRAFT_CHECK(
+      peer.valid() && peer.value < transport.world() && peer != rank,
+      fmt::format("{} on rank {} of {}", name_transfer(send, tag, peer), rank.value, transport.world()));
+  const bool any_memory = transport.takes_device_memory();
+  STAGECRAFT_CHECK(tensor.defined() && tensor.is_contiguous() && (any_memory || tensor.is_cpu()),
+                   fmt::format("rank {}: {} needs a contiguous tensor{}", rank.value,
+                               name_transfer(send, tag, peer), any_memory ? "" : " in the CPU's memory"));
 }
 
 void report_unfinished(Rank rank, bool send, const Tag& tag, Rank peer) noexcept {

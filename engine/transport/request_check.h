@@ -2,15 +2,14 @@
 
 // What every transport demands of its callers.
 
-#include "schedules/action.h"
-
-#include <ATen/core/Tensor.h>
+#include "engine/transport/transport.h"
 
 namespace stagecraft::transport {
 
-/// Throws InternalError unless `peer` is another rank of the world and `tensor` is defined, contiguous and on
-/// the CPU.
-void check_transfer(Rank rank, int world, bool send, const Tag& tag, Rank peer, const at::Tensor& tensor);
+/// Throws InternalError unless `peer` is another rank of the world and `tensor` is defined, contiguous and in
+/// memory that the transport takes.
+void check_transfer(const Transport& transport, bool send, const Tag& tag, Rank peer,
+                    const at::Tensor& tensor);
 
 /// A request is destroyed before its transfer is complete: expected while an exception unwinds, otherwise a
 /// defect, which a destructor can only log.

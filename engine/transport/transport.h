@@ -40,6 +40,9 @@ class Transport {
   [[nodiscard]] virtual Rank rank() const = 0;
   [[nodiscard]] virtual int world() const = 0;
   [[nodiscard]] virtual std::string name() const = 0;  ///< "local", "mpi"
+  /// Of a transport between hosts: whether it takes tensors in a device's memory as well. It knows nothing of
+  /// streams: such memory is read or written from the call on, whatever is still launched there.
+  [[nodiscard]] virtual bool takes_device_memory() const { return false; }
 
   /// `into` (contiguous) is written until the request is waited for.
   [[nodiscard]] virtual RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) = 0;

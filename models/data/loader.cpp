@@ -33,9 +33,10 @@ struct Loader::Impl {
 
   std::mutex mutex;
   std::condition_variable changed;  // one condition for both sides: there are two threads, no herd
-  std::map<MicroBatchRange, Entry, InOrder> entries;  // announced and not taken
-  std::deque<MicroBatchRange> unread;                 // the reading thread's work; some may be taken already
-  int waiting = 0;                                    // entries that are ready
+  using Entries = std::map<MicroBatchRange, Entry, InOrder>;
+  Entries entries;                      // announced and not taken
+  std::deque<MicroBatchRange> unread;   // the reading thread's work; some may be taken already
+  std::deque<Entries::iterator> ready;  // in the order they were read, which is that of announcements
   bool stopping = false;
 
   double waited = 0;   // only the taking thread touches it
@@ -72,7 +73,8 @@ struct Loader::Impl {
     while (true) {
       auto entry = entries.end();
       changed.wait(lock, [&] {
-        return stopping || (waiting < options.depth && (entry = next_pending()) != entries.end());
+        return stopping || (ready.size() < static_cast<std::size_t>(options.depth) &&
+                            (entry = next_pending()) != entries.end());
       });
       if (stopping) return;
       entry->second.state = State::reading;  // until it is ready nobody erases it
@@ -90,7 +92,7 @@ struct Loader::Impl {
       entry->second.batch = std::move(batch);
       entry->second.error = error;
       entry->second.state = State::ready;
-      ++waiting;
+      ready.push_back(entry);
       changed.notify_all();
     }
   }
@@ -136,8 +138,8 @@ Batch Loader::take(const MicroBatchRange& range) {
       impl_->changed.wait(lock, [&] { return entry->second.state == State::ready; });
       batch = std::move(entry->second.batch);
       error = entry->second.error;
+      std::erase(impl_->ready, entry);
       impl_->entries.erase(entry);
-      --impl_->waiting;
       lock.unlock();
       impl_->changed.notify_all();
     }
@@ -145,6 +147,20 @@ Batch Loader::take(const MicroBatchRange& range) {
   impl_->waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (error) std::rethrow_exception(error);
   return batch;
+}
+
+std::optional<Loader::Ready> Loader::take_ready() {
+  std::optional<Ready> taken;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->ready.empty() || impl_->ready.front()->second.error) return std::nullopt;
+    const auto entry = impl_->ready.front();
+    taken = {entry->first, std::move(entry->second.batch)};
+    impl_->ready.pop_front();
+    impl_->entries.erase(entry);
+  }
+  impl_->changed.notify_all();
+  return taken;
 }
 
 Seconds Loader::waited() const { return Seconds{impl_->waited}; }

@@ -2,24 +2,17 @@
 
 // Reads batches ahead of the program that uses them, on one thread of its own.
 
+#include "models/data/batch_source.h"
 #include "models/data/dataset.h"
 #include "schedules/base/ids.h"
 #include "schedules/segments.h"
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace stagecraft {
-
-/// One micro-batch's data. What was not asked for is undefined.
-struct Batch {
-  at::Tensor inputs;
-  at::Tensor targets;
-  std::int64_t samples = 0;
-};
 
 struct LoaderOptions {
   Split split = Split::train;
@@ -34,20 +27,25 @@ struct LoaderOptions {
 /// in LibTorch's thread pools, so ranks as many as cores do not suffer from it. What reading throws comes out
 /// of the take() that asks for that batch. May be destroyed at any time; the batch being read is finished
 /// first. `data` must outlive the loader.
-class Loader {
+class Loader final : public BatchSource {
  public:
   Loader(const Dataset& data, LoaderOptions options);
-  ~Loader();
+  ~Loader() override;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Micro-batches that will be taken, in that order behind those announced before. One that is announced
-  /// already and was not taken yet is not read twice.
-  void announce(const std::vector<MicroBatchRange>& ranges);
+  void announce(const std::vector<MicroBatchRange>& ranges) override;
 
-  /// The data of an announced micro-batch, once. Any order is safe: one that was not begun yet is read here
-  /// and now.
-  [[nodiscard]] Batch take(const MicroBatchRange& range);
+  /// One whose reading was not begun yet is read here and now.
+  [[nodiscard]] Batch take(const MicroBatchRange& range) override;
+
+  struct Ready {
+    MicroBatchRange range;
+    Batch batch;
+  };
+  /// The first announced micro-batch that was not taken, and takes it, where it has been read. Waits for
+  /// nothing. Nothing where it is not there yet, or could not be read, which take() tells.
+  [[nodiscard]] std::optional<Ready> take_ready();
 
   /// Time spent in take(), waiting or reading, since the loader was made: what reading ahead did not hide.
   [[nodiscard]] Seconds waited() const;

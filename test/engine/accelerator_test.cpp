@@ -107,6 +107,7 @@ TEST_CASE("runs on a device equal the oracle there to the bit", "[accelerator]")
         continue;  // NCCL cannot carry it: nccl_transport_test.cpp counts these
       }
       CHECK(run_and_compare(setting, staged) == "");
+      CHECK(run_and_compare(setting, direct) == "");
       ++runs;
     }
   }

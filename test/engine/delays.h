@@ -15,6 +15,7 @@ class DelayedTransport : public Transport {
   [[nodiscard]] Rank rank() const override { return inner_.rank(); }
   [[nodiscard]] int world() const override { return inner_.world(); }
   [[nodiscard]] std::string name() const override { return inner_.name(); }
+  [[nodiscard]] bool takes_device_memory() const override { return inner_.takes_device_memory(); }
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override {
     dawdle();
     return inner_.post_receive(from, tag, into);

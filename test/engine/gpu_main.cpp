@@ -2,12 +2,13 @@
 // rank computes the oracle itself and judges its own layers.
 //
 //   test_gpu local [STRIDE [graphs]]                ranks are threads on one GPU, tensors go through the host
-//   mpiexec -n N test_gpu staged [STRIDE [graphs]]  ranks are processes, tensors go through the host
+//   mpiexec -n N test_gpu staged [STRIDE [graphs]]  ranks are processes, tensors go through the host,
+//                                                   or from GPU to GPU where MPI takes their memory
 //   mpiexec -n N test_gpu nccl [STRIDE [graphs]]    ranks are processes, GPUs exchange tensors by NCCL
 //
-// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where processes outnumber GPUs each passes for a host of its
-// own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77: no
-// GPU here.
+// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where
+// processes outnumber GPUs each passes for a host of its own (NCCL_HOSTID), since NCCL takes one rank a GPU
+// and host; it goes over sockets then. Exit code 77: no GPU here.
 
 #include "engine/device/accelerators.h"
 #include "engine/device/graphs.h"
@@ -57,7 +58,7 @@ std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Set
 
 std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Setting& setting) {
   if (hosts->world() == 1) return hosts;
-  return make_staged_transport(std::move(hosts), setting.pipeline.device.index(), kOptions);
+  return make_transport_over_hosts(std::move(hosts), setting.pipeline.device.index(), kOptions);
 }
 
 /// What runs are made of besides their cases.

@@ -1,14 +1,18 @@
 // The MPI transport under mpiexec: its contract, and pipelines that equal the oracle to the bit, with as many
 // stages as ranks. Every rank computes the oracle itself and judges its own layers.
 //
-//   mpiexec -n N test_mpi contract | equality [STRIDE] | stragglers | failure | timeout
+//   mpiexec -n N test_mpi contract | equality [STRIDE] | direct [STRIDE] | stragglers | failure | timeout
+//
+// direct: both of the direct transport over MPI, on a fake device.
 //
 // Not a Catch2 binary: a rank that fails must take the others with it (MPI_Abort), not finish its report.
 
+#include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/factory.h"
 #include "schedules/base/error.h"
 #include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
+#include "test/support/fake_device.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -16,6 +20,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,21 +51,42 @@ void contract(MpiSession& session) {
   }
 }
 
-void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
-  const auto transport = make_mpi_transport(session, {.timeout = Seconds{120}, .synchronous_sends = true});
+void equality(MpiSession& session, Transport& transport, const std::vector<PipelineCase>& cases,
+              std::size_t stride) {
   std::size_t runs = 0;
   for (std::size_t i = stride == 1 ? 0 : static_cast<std::size_t>(session.world()); i < cases.size();
        i += stride) {
     const Setting setting(cases[i]);
-    const Outcome outcome = run_rank(setting, *transport);
-    const std::string found = difference(outcome, oracle_of(setting), transport->rank().value == 0);
+    const Outcome outcome = run_rank(setting, transport);
+    const std::string found = difference(outcome, oracle_of(setting), transport.rank().value == 0);
     demand(found.empty(), fmt::format("{}: {}", cases[i].name(), found));
     ++runs;
   }
-  transport->barrier();
+  transport.barrier();
   if (session.rank().value == 0) {
     fmt::print("{} runs over {} MPI ranks compared with the oracle\n", runs, session.world());
   }
+}
+
+void equality(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
+  const auto transport = make_mpi_transport(session, {.timeout = Seconds{120}, .synchronous_sends = true});
+  equality(session, *transport, cases, stride);
+}
+
+/// MPI is handed what is on the fake device, whose memory is the CPU's.
+void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::size_t stride) {
+  const TransportOptions options{.timeout = Seconds{120}, .synchronous_sends = true};
+  const auto seed = static_cast<std::uint64_t>(session.rank().value) + 1;
+  transport::DirectTransport transport(make_mpi_transport(session, options),
+                                       std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed),
+                                       options);
+  for (const auto& promise : {collectives_agree, tags_match, equal_tags_keep_their_order, transfers_progress,
+                              posted_sends_do_not_block}) {
+    promise(transport);
+  }
+  large_messages_arrive(transport, std::int64_t{64} << 20U);
+  if (transport.world() >= 2) background_work_goes_on(transport);
+  equality(session, transport, cases, stride);
 }
 
 const Tag kTag{
@@ -122,6 +148,8 @@ int main(int argc, char** argv) {
       contract(session);
     } else if (what == "equality") {
       equality(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
+    } else if (what == "direct") {
+      direct(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "stragglers") {
       equality(session, straggler_cases(session.world()), 1);
     } else if (what == "failure") {

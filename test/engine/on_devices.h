@@ -2,10 +2,11 @@
 
 // Whole runs on the fake accelerator, a rank a thread, compared with the oracle there.
 
+#include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/nccl/nccl_transport.h"
 #include "engine/transport/staged/staged_transport.h"
 #include "test/engine/case_list.h"
-#include "test/engine/delays.h"
+#include "test/engine/device_memory_hosts.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_device.h"
 #include "test/support/ranks.h"
@@ -28,7 +29,7 @@ inline void run_on_devices(int world, const Wrap& wrap, const std::function<void
   run_ranks(world, options, [&](Transport& hosts) {
     const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
     const auto transport =
-        wrap(std::make_unique<DelayedTransport>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
+        wrap(std::make_unique<DeviceMemoryHosts>(hosts, seed), std::make_shared<FakeDevice>(fabric, seed));
     try {
       body(*transport);
       transport->barrier();
@@ -50,6 +51,12 @@ inline Wrap over_nccl(const Setting& setting) {
 inline std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts,
                                          std::shared_ptr<FakeDevice> device) {
   return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(device),
+                                                      TransportOptions{.timeout = Seconds{60}});
+}
+
+inline std::unique_ptr<Transport> direct(std::unique_ptr<Transport> hosts,
+                                         std::shared_ptr<FakeDevice> device) {
+  return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(device),
                                                       TransportOptions{.timeout = Seconds{60}});
 }
 

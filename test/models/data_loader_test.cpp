@@ -132,6 +132,30 @@ TEST_CASE("loader: reads ahead, but only so far", "[data]") {
   wait_until([&] { return data.reads == 4; });
 }
 
+TEST_CASE("loader: the first that is ready can be had without waiting", "[data]") {
+  Numbers data;
+  const auto ranges = some_ranges(6);
+  data.broken_sample = expected(ranges[4], 7)[0].item<std::int64_t>();
+  Loader loader(data, options(3));
+  CHECK_FALSE(loader.take_ready().has_value());
+  loader.announce(ranges);
+  wait_until([&] { return data.reads == 3; });  // the first two are there
+  const auto first = loader.take_ready();
+  REQUIRE(first.has_value());
+  CHECK(first->range == ranges[0]);
+  CHECK(at::equal(first->batch.inputs, expected(ranges[0], 7)));
+  CHECK_THROWS((void)loader.take(ranges[0]));  // it was taken
+  CHECK(at::equal(loader.take(ranges[1]).inputs, expected(ranges[1], 7)));
+  wait_until([&] { return data.reads == 5; });
+  const auto third = loader.take_ready();
+  REQUIRE(third.has_value());
+  CHECK(third->range == ranges[2]);
+  CHECK(at::equal(loader.take(ranges[3]).inputs, expected(ranges[3], 7)));
+  wait_until([&] { return data.reads == 6; });
+  CHECK_FALSE(loader.take_ready().has_value());  // reading it threw
+  CHECK_THROWS_WITH(loader.take(ranges[4]), "sample is broken");
+}
+
 TEST_CASE("loader: measures what reading ahead could not hide", "[data]") {
   Numbers data;
   data.delay = 5ms;

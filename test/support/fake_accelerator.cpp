@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "test/support/fake_recorder.h"
+#include "test/support/fake_streams.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -46,6 +47,7 @@ class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (Recorder* const its = recorder()) return its->allocate(bytes);
+    FakeStreams::here().memory_was_allocated();
     c10::DataPtr block = c10::GetDefaultCPUAllocator()->allocate(bytes);
     void* const data = block.get();
     const c10::DeleterFnPtr deleter = block.get_deleter();
@@ -66,32 +68,47 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return {kType, 0}; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, getDevice()); }
-  c10::Stream exchangeStream(c10::Stream) const override {
-    return c10::Stream(c10::Stream::DEFAULT, getDevice());
+  c10::Stream getStream(c10::Device) const override { return stream(FakeStreams::here().current()); }
+  c10::Stream exchangeStream(c10::Stream next) const override {
+    const c10::Stream before = getStream(getDevice());
+    FakeStreams::here().set_current(next.id());
+    return before;
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
+    return stream(FakeStreams::here().make());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    FakeStreams::here().forget(number(*event));
     *event = reinterpret_cast<void*>(++newest_);
+    FakeStreams::here().record(newest_, stream.id());
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    FakeStreams::here().wait(stream.id(), number(event));
   }
   bool queryEvent(void* event) const override {
-    return reinterpret_cast<std::uintptr_t>(event) < newest_ ||
-           reinterpret_cast<std::uintptr_t>(event) == waited_for_;
+    return (number(event) < newest_ || number(event) == waited_for_) &&
+           FakeStreams::here().over(number(event));
   }
   void synchronizeEvent(void* event) const override {
     refuse_while_recording("waiting for an event");
     count_wait();
-    waited_for_ = reinterpret_cast<std::uintptr_t>(event);
+    waited_for_ = number(event);
+    FakeStreams::here().carry_out(number(event));
   }
   /// A millisecond from each event to the next.
   double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
-    return static_cast<double>(reinterpret_cast<std::uintptr_t>(second) -
-                               reinterpret_cast<std::uintptr_t>(first));
+    return static_cast<double>(number(second) - number(first));
   }
-  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    FakeStreams::here().forget(number(event));
+  }
 
  private:
+  static std::uintptr_t number(void* event) { return reinterpret_cast<std::uintptr_t>(event); }
+  c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, getDevice(), id); }
+
   static thread_local std::uintptr_t newest_, waited_for_;
 };
 thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0;
@@ -169,6 +186,12 @@ at::Tensor reshape_alias(const at::Tensor& self, c10::SymIntArrayRef size, c10::
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   if (Recorder* const its = inside_operator ? nullptr : recorder()) {
     its->add_copy(self, to);
+    return to;
+  }
+  FakeStreams& streams = FakeStreams::here();
+  if (!here(self) && here(to) && non_blocking && streams.current() != 0) {
+    streams.begin_copy(to.mutable_data_ptr(), to.nbytes(),
+                       [self, to] { seen_by_cpu(to).copy_(seen_by_cpu(self)); });
     return to;
   }
   if (here(self) != here(to) && !non_blocking) count_wait();

@@ -7,7 +7,8 @@
 //     that nobody waits;
 //   - the device seems to be behind the host: an event is over when a later one was recorded, or when it was
 //     waited for.
-// Operators are over when they return, so streams beside the compute stream are test/support/fake_device.h's.
+// Operators are over when they return. Streams of LibTorch's beside the one that computes are
+// test/support/fake_streams.h's, those of transports test/support/fake_device.h's.
 
 #include <ATen/core/Tensor.h>
 

@@ -24,7 +24,9 @@ DeviceStreams::Stream CudaStreams::make_stream() {
 }
 
 int CudaStreams::most_streams() const {
-  return std::max(0, queues() - 1);  // one is the compute stream's
+  // One is the compute stream's, one is left for LibTorch's stream that data goes over
+  // (engine/device_feed.h).
+  return std::max(0, queues() - 2);
 }
 
 DeviceStreams::Event CudaStreams::take_event() {

@@ -24,7 +24,7 @@ LocalTransport::LocalTransport(std::shared_ptr<LocalHub> hub, Rank rank)
     : hub_(std::move(hub)), rank_(rank) {}
 
 RequestPtr LocalTransport::begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
-  check_transfer(rank_, world(), send, tag, peer, tensor);
+  check_transfer(*this, send, tag, peer, tensor);
   auto half = std::make_shared<LocalHalf>();
   half->send = send;
   half->self = rank_;

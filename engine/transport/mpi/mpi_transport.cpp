@@ -1,5 +1,6 @@
 #include "engine/transport/mpi/mpi_transport.h"
 
+#include "engine/transport/mpi/device_memory.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "engine/transport/mpi/polling.h"
 #include "engine/transport/request_check.h"
@@ -81,6 +82,7 @@ struct MpiTransport::MpiRequest final : Request {
 MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options)
     : session_(session),
       options_(options),
+      takes_device_memory_(mpi_takes_device_memory()),
       tags_(tag_upper_bound()),
       data_(duplicate_world()),
       alarm_(duplicate_world()),
@@ -103,7 +105,7 @@ MpiTransport::~MpiTransport() {
 }
 
 RequestPtr MpiTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
-  check_transfer(rank(), world(), /*send=*/false, tag, from, into);
+  check_transfer(*this, /*send=*/false, tag, from, into);
   const int code = tags_.encode(tag);
   const int bytes = message_bytes(into);
   auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/false, from, tag, into);
@@ -119,7 +121,7 @@ RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& t
 }
 
 RequestPtr MpiTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
-  check_transfer(rank(), world(), /*send=*/true, tag, to, tensor);
+  check_transfer(*this, /*send=*/true, tag, to, tensor);
   const int code = tags_.encode(tag);
   const int bytes = message_bytes(tensor);
   auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/true, to, tag, tensor);

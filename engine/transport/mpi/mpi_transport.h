@@ -30,6 +30,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] Rank rank() const override { return session_.rank(); }
   [[nodiscard]] int world() const override { return session_.world(); }
   [[nodiscard]] std::string name() const override { return "mpi"; }
+  [[nodiscard]] bool takes_device_memory() const override { return takes_device_memory_; }
 
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
@@ -61,6 +62,7 @@ class MpiTransport final : public Transport {
 
   MpiSession& session_;
   const TransportOptions options_;
+  const bool takes_device_memory_;
   MpiTagLayout tags_;
   MPI_Comm data_ = MPI_COMM_NULL;
   MPI_Comm alarm_ = MPI_COMM_NULL;
