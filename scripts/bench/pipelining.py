@@ -7,7 +7,8 @@
 Schedules: gpipe, 1f1b, interleaved, interleaved_zb and zbv are torch.distributed.pipelining's over gloo, with equally many stages a
 rank; ddp is DistributedDataParallel with one reduction a step; plain is one process: micro-batches one after the other, gradients
 accumulated. One process a rank, one thread each, fused optimizers. A step's time is that between the ends of two steps on the
-rank with the last stage, which also writes the loss.
+rank with the last stage, which also writes the loss. On a GPU (plain alone) the loss is read one step late, so that nobody waits for
+it, and a step's time is that between the ends of two steps on the GPU.
 """
 
 import argparse
@@ -42,15 +43,15 @@ PRECISIONS = ["fp32", "autocast", "bf16"]
 class Precise(nn.Module):
     """Layers in a precision: bf16 has bf16 weights too, autocast casts an operation."""
 
-    def __init__(self, layers, precision):
+    def __init__(self, layers, precision, device="cpu"):
         super().__init__()
         self.layers = nn.Sequential(*layers)
-        self.autocast = precision == "autocast"
+        self.autocast, self.device = precision == "autocast", device
         if precision == "bf16":
             self.to(torch.bfloat16)
 
     def forward(self, x):
-        with torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext():
+        with torch.autocast(self.device, torch.bfloat16) if self.autocast else contextlib.nullcontext():
             return self.layers(x)
 
 
@@ -62,14 +63,16 @@ class Accumulating:
     """Micro-batches one after the other: all of them, or under DDP every world-th."""
 
     def __init__(self, layers, arguments, micro_batches, rank, world):
-        self.local = Precise(layers, arguments.precision)
+        self.local = Precise(layers, arguments.precision, arguments.device).to(arguments.device)
         self.modules, self.losses_here = [self.local], True
         self.model = nn.parallel.DistributedDataParallel(self.local, gradient_as_bucket_view=True) if world > 1 else self.local
+        if arguments.compile:
+            self.model = torch.compile(self.model)
         self.micro_batches, self.rank, self.world = micro_batches, rank, world
 
     def step(self, inputs, targets):
         mine = list(zip(inputs.chunk(self.micro_batches), targets.chunk(self.micro_batches)))[self.rank::self.world]
-        total = torch.zeros(())
+        total = torch.zeros((), device=targets.device)
         for i, (x, y) in enumerate(mine):
             quiet = self.world > 1 and i + 1 < len(mine)
             with self.model.no_sync() if quiet else contextlib.nullcontext():
@@ -103,6 +106,27 @@ class Pipelined:
         return torch.stack(losses).mean() if losses else None
 
 
+def train_on_gpu(trainer, optimizer, prepared, steps, out):
+    last = None  # step, its loss and the event behind it
+    before = torch.cuda.Event(enable_timing=True)
+    before.record()
+    for i in range(steps + 1):
+        this = None
+        if i < steps:
+            optimizer.zero_grad()
+            loss = trainer.step(*(tensor.to("cuda", non_blocking=True) for tensor in prepared[i % len(prepared)]))
+            optimizer.step()
+            end = torch.cuda.Event(enable_timing=True)
+            end.record()
+            this = (i + 1, loss, end)
+        if last:
+            step, loss, end = last
+            end.synchronize()  # of the step before: this one is under way
+            print(json.dumps({"step": step, "loss": loss.item(), "ms": before.elapsed_time(end)}), file=out, flush=True)
+            before = end
+        last = this
+
+
 def train(rank, world, arguments, port):
     torch.set_num_threads(1)
     if arguments.bind:
@@ -123,6 +147,11 @@ def train(rank, world, arguments, port):
         prepared = [(x.bfloat16() if x.is_floating_point() else x, y) for x, y in prepared]
     speaks = trainer.losses_here and (kind is Pipelined or rank == 0)
     out = open(arguments.out, "w", encoding="utf-8", buffering=1) if speaks and arguments.out else None
+    if arguments.device == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = arguments.tf32
+        prepared = [(x.pin_memory(), y.pin_memory()) for x, y in prepared]
+        train_on_gpu(trainer, optimizer, prepared, arguments.steps, out or sys.stdout)
+        return
     before = time.perf_counter()
     for i in range(arguments.steps):
         optimizer.zero_grad()
@@ -144,12 +173,17 @@ def main():
     parser.add_argument("--schedule", choices=[*PIPELINES, "ddp", "plain"], default="1f1b")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--cuts", type=lambda t: [int(n) for n in t.split(",")], default=[], help="first layers of stages 1, 2, ...")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: for plain")
+    parser.add_argument("--compile", action="store_true", help="the model under torch.compile, for plain")
+    parser.add_argument("--tf32", action="store_true", help="float32 products on a GPU with inputs rounded to 10 bits")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batches", type=int, default=40, help="different mini-batches, made before the first step")
     parser.add_argument("--bind", action="store_true", help="rank i runs on core i alone")
     parser.add_argument("--out", type=Path, help="a line a step goes there instead of the standard output")
     arguments = parser.parse_args()
+    if (arguments.device == "cuda" or arguments.compile) and arguments.schedule != "plain":
+        parser.error("--device cuda and --compile are for --schedule plain")
     if arguments.schedule == "plain":
         train(0, 1, arguments, None)
         return
