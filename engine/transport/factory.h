@@ -3,7 +3,7 @@
 // The one place that chooses a transport.
 
 #include "engine/transport/mpi/mpi_session.h"
-#include "engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 
 #include <memory>
@@ -20,10 +20,10 @@ namespace stagecraft {
                                                             const TransportOptions& options);
 
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
-/// the rules and channels of all programs of the run. Throws InputError where the build is without CUDA.
-[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(
-    std::unique_ptr<Transport> hosts, int index, const TransportRules& rules,
-    const std::vector<transport::NcclChannel>& channels, const TransportOptions& options);
+/// the wiring of all programs of the run. Throws InputError where the build is without CUDA.
+[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
+                                                             const transport::NcclWiring& wiring,
+                                                             const TransportOptions& options);
 
 /// Tensors of the device `index` over `hosts`, through page-locked memory. Throws as above.
 [[nodiscard]] std::unique_ptr<Transport> make_staged_transport(std::unique_ptr<Transport> hosts, int index,

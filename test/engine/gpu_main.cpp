@@ -50,8 +50,7 @@ RunConfig cuda_config() {
 const TransportOptions kOptions{.timeout = Seconds{60}};
 
 std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Setting& setting) {
-  const NcclNeeds needs = nccl_needs(setting);
-  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), needs.rules, needs.channels,
+  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), nccl_needs(setting),
                              kOptions);
 }
 
