@@ -107,7 +107,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
                                          every_rank_has_its_own(*hosts, device));
   if (!nccl) return make_staged_transport(std::move(hosts), device.index(), options);
   return make_nccl_transport(std::move(hosts), device.index(),
-                             transport::nccl_wiring(setup.programs().all(), SumOrder::ordered), options);
+                             transport::nccl_wiring(setup.programs().all(), comms.replica_sum), options);
 }
 
 }  // namespace stagecraft
