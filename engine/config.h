@@ -7,6 +7,7 @@
 
 #include "engine/loss_scale.h"
 #include "engine/optimizer.h"
+#include "engine/transport/nccl/groups.h"
 #include "models/data/data_config.h"
 #include "models/loss.h"
 #include "models/model_config.h"
@@ -41,6 +42,12 @@ struct EnumNames<Backend> {
   static constexpr std::array values{std::pair{Backend::automatic, "auto"},
                                      std::pair{Backend::local, "local"}, std::pair{Backend::mpi, "mpi"},
                                      std::pair{Backend::nccl, "nccl"}};
+};
+
+template <>
+struct EnumNames<SumOrder> {
+  static constexpr std::array values{std::pair{SumOrder::ordered, "ordered"},
+                                     std::pair{SumOrder::nccl, "nccl"}};
 };
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
@@ -131,6 +138,7 @@ void describe(V& v, CheckpointConfig& c) {
 
 struct CommsConfig {
   Backend backend = Backend::automatic;
+  SumOrder replica_sum = SumOrder::ordered;
   double timeout_s = 300;
   bool synchronous_sends = false;
   bool poison_released_slots = false;
@@ -141,6 +149,13 @@ void describe(V& v, CommsConfig& c) {
   v.optional("backend", c.backend,
              "auto: mpi under mpirun or srun, else local (ranks are threads); with device cuda, nccl where "
              "every rank has a GPU of its own. local, mpi: GPUs' tensors go through the hosts' memory");
+  v.optional(
+      "replica_sum", c.replica_sum,
+      "gradients of a stage's replicas are added in the replicas' order (ordered: the bits do not depend "
+      "on the transport), or, from three on, as NCCL likes best (nccl, for backend nccl)");
+  v.require(c.replica_sum == SumOrder::ordered || c.backend == Backend::nccl, "replica_sum",
+            "\"nccl\" is NCCL's own order, and backend is \"" + enum_name(c.backend) +
+                "\"; leave replica_sum out, or set backend to \"nccl\"");
   v.optional("timeout_s", c.timeout_s, "longest wait for another rank, seconds", json::above(0));
   v.optional("synchronous_sends", c.synchronous_sends,
              "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");

@@ -1,6 +1,7 @@
 #include "engine/executor.h"
 
 #include "engine/clipping.h"
+#include "engine/exchanged_sum.h"
 #include "schedules/base/error.h"
 #include "schedules/reductions.h"
 
@@ -43,7 +44,7 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
   }
   if (reduces) {
     equipment_.transport.set_background([this] {
-      for (auto& [stage, sum] : sums_) sum.poll();
+      for (auto& [stage, sum] : sums_) sum->poll();
     });
   }
   equipment_.boundaries.begin(program.slots.at(me().index()));
@@ -238,8 +239,11 @@ AfterLayer Executor::hand_in_at(const Action& action) {
   return join_sum(action.stage, group_of_[action.micro_batch.index()]);
 }
 
-AfterLayer Executor::join_sum(StageId id, Group group) {
-  Stage& summed = stage(id);
+std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
+  Transport& transport = equipment_.transport;
+  const std::vector<Rank>& replicas = program_.placement.ranks[summed.id().index()];
+  const Tag tag = reduction_tag(summed.id(), group);
+  if (std::unique_ptr<ReplicaSum> its_own = transport.make_sum(replicas, tag)) return its_own;
   Bytes bytes;
   const auto count = [&](const Tensors& tensors) {
     for (const at::Tensor& tensor : tensors) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
@@ -248,11 +252,14 @@ AfterLayer Executor::join_sum(StageId id, Group group) {
     count(summed.parameters(layer));
     count(summed.buffers(layer));
   }
-  const auto [entry, fresh] =
-      sums_.try_emplace(id, equipment_.transport, program_.placement.ranks[id.index()],
-                        reduction_tag(id, group), bytes, equipment_.options.device);
-  STAGECRAFT_CHECK(fresh, "a stage's sums are finished one after another");
-  return [&summed, &sum = entry->second, group](int layer) {
+  return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, equipment_.options.device);
+}
+
+AfterLayer Executor::join_sum(StageId id, Group group) {
+  Stage& summed = stage(id);
+  STAGECRAFT_CHECK(!sums_.contains(id), "a stage's sums are finished one after another");
+  const auto entry = sums_.emplace(id, make_sum(summed, group)).first;
+  return [&summed, &sum = *entry->second, group](int layer) {
     for (const at::Tensor& gradient : summed.gradients(group, layer)) sum.add(gradient);
     if (layer == summed.first_layer()) sum.flush();
   };
@@ -271,8 +278,8 @@ void Executor::reduce(const Action& action) {
     const Tensors& own = reduced.buffers(layer);
     buffers.insert(buffers.end(), own.begin(), own.end());
   }
-  for (const at::Tensor& buffer : buffers) sum->second.add(buffer);
-  sum->second.finish();
+  for (const at::Tensor& buffer : buffers) sum->second->add(buffer);
+  sum->second->finish();
   sums_.erase(sum);
   const auto width = static_cast<double>(program_.placement.width(action.stage));
   for (const at::Tensor& buffer : buffers) buffer.div_(width);

@@ -7,7 +7,6 @@
 #include "engine/late_reports.h"
 #include "engine/loss_sum.h"
 #include "engine/recorder.h"
-#include "engine/replica_sum.h"
 #include "engine/stage.h"
 #include "engine/worker.h"
 #include "models/data/batch_source.h"
@@ -98,6 +97,7 @@ class Executor {
   [[nodiscard]] at::Tensor stage_targets(const Action& action);
   [[nodiscard]] at::Tensor output_gradient(const Action& action);
   void hand_on(const Action& action, at::Tensor input_gradient);
+  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);
   /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
   /// hands in those of a layer, which come from the last to the first.
   [[nodiscard]] AfterLayer join_sum(StageId id, Group group);
@@ -114,8 +114,9 @@ class Executor {
   std::vector<GroupState> groups_;
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
-  std::set<std::size_t> joins_;         ///< positions of the backwards at which the rank joins a sum
-  std::map<StageId, ReplicaSum> sums_;  ///< under way; a stage has one accumulation at a time
+  std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a sum
+  /// Under way; a stage has one accumulation at a time.
+  std::map<StageId, std::unique_ptr<ReplicaSum>> sums_;
 };
 
 }  // namespace stagecraft

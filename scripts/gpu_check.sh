@@ -66,6 +66,7 @@ part "equality, nccl, 2 ranks" 180 mpirun --oversubscribe -np 2 "$build/test/eng
 part "equality, graphs" 240 "$build/test/engine/test_gpu" local 97 graphs
 part "equality, nccl, graphs" 180 mpirun --oversubscribe -np 2 "$build/test/engine/test_gpu" nccl 397 graphs
 part "equality, nccl, 4 ranks" 180 mpirun --oversubscribe -np 4 "$build/test/engine/test_gpu" nccl 397
+part "equality, nccl, replicas" 180 mpirun --oversubscribe -np 3 "$build/test/engine/test_gpu" nccl 37 replicas
 for stages in 1 2 4; do
   part "bench_gpt, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set pipeline.stages=$stages --set "run_dir=$work/stages$stages"
   part "bench_gpt bf16, $stages stages" 120 "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" --set bf16.enabled=true \
@@ -78,6 +79,8 @@ done
 part "bench_vgg, 1 stage" 120 "$build/stagecraft" train configs/bench_vgg.json "${cuda[@]}" --set pipeline.stages=1 --set "run_dir=$work/vgg"
 part "bench_gpt, nccl, 2 ranks" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"' \
   "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" "${nccl[@]}" --set pipeline.stages=2 --set "run_dir=$work/nccl"
+part "bench_gpt, nccl, 2 replicas" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"' \
+  "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" "${nccl[@]}" --set pipeline.stages=1 --set 'pipeline.widths=[2]' --set "run_dir=$work/replicas"
 if command -v compute-sanitizer > /dev/null; then
   part "compute-sanitizer" 240 compute-sanitizer --error-exitcode 1 "$build/test/engine/test_gpu" local 1999
 fi

@@ -111,10 +111,8 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
       comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
                                          every_rank_has_its_own(*hosts, device));
   if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index(), options);
-  const std::vector<const LoweredProgram*> programs = setup.programs().all();
-  const TransportRules rules = transport::nccl_rules_for(programs);
-  return make_nccl_transport(std::move(hosts), device.index(), rules, transport::channels_of(programs, rules),
-                             options);
+  return make_nccl_transport(std::move(hosts), device.index(),
+                             transport::nccl_wiring(setup.programs().all(), comms.replica_sum), options);
 }
 
 }  // namespace stagecraft

@@ -24,12 +24,11 @@ std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const Transpo
 }
 
 std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
-                                               const TransportRules& rules,
-                                               const std::vector<transport::NcclChannel>& channels,
+                                               const transport::NcclWiring& wiring,
                                                const TransportOptions& options) {
   const std::shared_ptr<DeviceStreams> streams = make_device_streams(index);
   return std::make_unique<transport::NcclTransport>(std::move(hosts), streams, make_nccl_lines(streams),
-                                                    rules, channels, options);
+                                                    wiring, options);
 }
 
 std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,

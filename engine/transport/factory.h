@@ -4,7 +4,7 @@
 
 #include "engine/device/streams.h"
 #include "engine/transport/mpi/mpi_session.h"
-#include "engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 
 #include <memory>
@@ -21,10 +21,10 @@ namespace stagecraft {
                                                             const TransportOptions& options);
 
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
-/// the rules and channels of all programs of the run. Throws InputError where the build is without CUDA.
-[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(
-    std::unique_ptr<Transport> hosts, int index, const TransportRules& rules,
-    const std::vector<transport::NcclChannel>& channels, const TransportOptions& options);
+/// the wiring of all programs of the run. Throws InputError where the build is without CUDA.
+[[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
+                                                             const transport::NcclWiring& wiring,
+                                                             const TransportOptions& options);
 
 /// Tensors of a device over `hosts`: from its memory into the other device's where `hosts` takes that,
 /// through page-locked memory of the host otherwise.

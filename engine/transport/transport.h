@@ -9,6 +9,7 @@
 // Failure: every blocking call gives up after the timeout, or at once when another rank has failed, with
 // PeerError that names rank, peer, tag and age. No call hangs.
 
+#include "engine/transport/replica_sum.h"
 #include "schedules/action.h"
 
 #include <ATen/core/Tensor.h>
@@ -59,6 +60,12 @@ class Transport {
   /// `work` is called by progress() and, again and again, while this rank waits for a transfer: whatever can
   /// go on in the meantime. It may begin and test transfers, not wait for any. Empty: none.
   virtual void set_background(std::function<void()> work) = 0;
+  /// This rank's part of a sum over `replicas`, itself among them, of the stage and group that `tag` names;
+  /// one at a time of a stage, which this object outlives. Null: the transport does not sum by itself.
+  [[nodiscard]] virtual std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& /*replicas*/,
+                                                             const Tag& /*tag*/) {
+    return nullptr;
+  }
 
   // Collectives, in the same order on all ranks. Small: configuration, norms, reports.
   virtual void barrier() = 0;

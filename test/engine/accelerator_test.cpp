@@ -117,20 +117,27 @@ TEST_CASE("runs on a device equal the oracle there to the bit", "[accelerator]")
 
 TEST_CASE("in a steady step the host waits for the norm, where there is one, and for nothing else",
           "[accelerator]") {
-  for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
-    PipelineCase pipeline{.schedule = "pipedream",
-                          .stages = 3,
-                          .model = model,
-                          .optimizer = OptimizerKind::adamw,
-                          .dropout = true};
-    Setting asynchronous(on_device(pipeline));
-    INFO(asynchronous.pipeline.name());
-    CHECK((waits_of_a_segment(asynchronous, over_nccl(asynchronous)) == std::vector<std::int64_t>{0, 0, 0}));
-    pipeline.schedule = "1f1b";
-    Setting synchronous(on_device(pipeline));
-    CHECK((waits_of_a_segment(synchronous, over_nccl(synchronous)) == std::vector<std::int64_t>{0, 0, 0}));
-    pipeline.clipping = 0.05;
-    Setting clipped(on_device(pipeline));
-    CHECK((waits_of_a_segment(clipped, over_nccl(clipped)) == std::vector<std::int64_t>{1, 1, 1}));
+  using Waits = std::vector<std::int64_t>;
+  // Stages of a rank each, and of replicas, whose sums the host only launches and whose first one has the
+  // norm.
+  for (const auto& [widths, norms] :
+       {std::pair<std::vector<int>, Waits>{{}, {1, 1, 1}}, {{2, 1}, {1, 0, 1}}, {{3}, {1, 0, 0}}}) {
+    for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
+      PipelineCase pipeline{.schedule = "pipedream",
+                            .stages = widths.empty() ? 3 : static_cast<int>(widths.size()),
+                            .widths = widths,
+                            .model = model,
+                            .optimizer = OptimizerKind::adamw,
+                            .dropout = true};
+      const Setting asynchronous(on_device(pipeline));
+      INFO(asynchronous.pipeline.name());
+      CHECK((waits_of_a_segment(asynchronous, over_nccl(asynchronous)) == Waits{0, 0, 0}));
+      pipeline.schedule = "1f1b";
+      const Setting synchronous(on_device(pipeline));
+      CHECK((waits_of_a_segment(synchronous, over_nccl(synchronous)) == Waits{0, 0, 0}));
+      pipeline.clipping = 0.05;
+      const Setting clipped(on_device(pipeline));
+      CHECK((waits_of_a_segment(clipped, over_nccl(clipped)) == norms));
+    }
   }
 }

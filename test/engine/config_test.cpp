@@ -110,6 +110,19 @@ TEST_CASE("mixed precision is one of two, over float32 weights", "[config]") {
   }
 }
 
+TEST_CASE("NCCL's order of additions is for NCCL", "[config]") {
+  CHECK(read(minimal()).comms.replica_sum == SumOrder::ordered);
+  for (const char* backend : {"auto", "local", "mpi"}) {
+    const std::string said = complaint("/comms", Json{{"replica_sum", "nccl"}, {"backend", backend}});
+    for (const std::string& part :
+         {std::string("/comms/replica_sum"), fmt::format("backend is \"{}\"", backend)})
+      CHECK(says(said, part));
+    CHECK(complaint("/comms", Json{{"replica_sum", "ordered"}, {"backend", backend}}).empty());
+  }
+  CHECK(complaint("/comms", Json{{"replica_sum", "nccl"}, {"backend", "nccl"}}).empty());
+  CHECK(says(complaint("/comms/replica_sum", "any"), "/comms/replica_sum"));
+}
+
 TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense", "[config]") {
   Json json = minimal();
   json["fp16"] = {

@@ -1,14 +1,15 @@
 // Pipelines on GPUs that equal the oracle on the same kind of GPU to the bit, in deterministic mode. Every
 // rank computes the oracle itself and judges its own layers.
 //
-//   test_gpu local [STRIDE [graphs]]                ranks are threads on one GPU, tensors go through the host
-//   mpiexec -n N test_gpu staged [STRIDE [graphs]]  ranks are processes, tensors go through the host,
-//                                                   or from GPU to GPU where MPI takes their memory
-//   mpiexec -n N test_gpu nccl [STRIDE [graphs]]    ranks are processes, GPUs exchange tensors by NCCL
+//   test_gpu local [STRIDE [KIND]]                ranks are threads on one GPU, tensors go through the host
+//   mpiexec -n N test_gpu staged [STRIDE [KIND]]  ranks are processes, tensors go through the host, or from GPU
+//                                                 to GPU where MPI takes their memory
+//   mpiexec -n N test_gpu nccl [STRIDE [KIND]]    ranks are processes, GPUs exchange tensors by NCCL
 //
-// STRIDE: every so manieth case (default 97). graphs: what repeats is recorded, and something must be. Where
-// processes outnumber GPUs each passes for a host of its own (NCCL_HOSTID), since NCCL takes one rank a GPU
-// and host; it goes over sockets then. Exit code 77: no GPU here.
+// STRIDE: every so manieth case (default 97). KIND: graphs: what repeats is recorded, and something must be;
+// replicas: of the cases whose stages have replicas. Where processes outnumber GPUs each passes for a host of
+// its own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77:
+// no GPU here.
 
 #include "engine/device/accelerators.h"
 #include "engine/device/graphs.h"
@@ -51,8 +52,7 @@ RunConfig cuda_config() {
 const TransportOptions kOptions{.timeout = Seconds{60}};
 
 std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Setting& setting) {
-  const NcclNeeds needs = nccl_needs(setting);
-  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), needs.rules, needs.channels,
+  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), nccl_needs(setting),
                              kOptions);
 }
 
@@ -66,7 +66,14 @@ struct Runs {
   at::Device device;
   std::size_t stride = 97;
   bool graphs = false;
+  bool replicas = false;
 };
+
+std::vector<PipelineCase> cases_of(int ranks, const Runs& runs) {
+  std::vector<PipelineCase> cases = all_cases(ranks);
+  if (runs.replicas) std::erase_if(cases, [](const PipelineCase& one) { return one.widths.empty(); });
+  return cases;
+}
 
 /// Throws where the run differs from the oracle; false where the transport cannot carry it.
 bool run_case(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport> hosts, const Wrap& wrap) {
@@ -88,7 +95,7 @@ bool run_case(PipelineCase pipeline, const Runs& runs, std::unique_ptr<Transport
 }
 
 void over_processes(MpiSession& session, const Runs& what, const Wrap& wrap) {
-  const std::vector<PipelineCase> cases = all_cases(session.world());
+  const std::vector<PipelineCase> cases = cases_of(session.world(), what);
   int runs = 0;
   for (std::size_t i = static_cast<std::size_t>(session.world()); i < cases.size(); i += what.stride) {
     runs += run_case(cases[i], what, make_mpi_transport(session, kOptions), wrap) ? 1 : 0;
@@ -102,7 +109,7 @@ void over_processes(MpiSession& session, const Runs& what, const Wrap& wrap) {
 void over_threads(const Runs& what) {
   int runs = 0;
   for (const int ranks : {1, 2, 4}) {
-    const std::vector<PipelineCase> cases = all_cases(ranks);
+    const std::vector<PipelineCase> cases = cases_of(ranks, what);
     for (std::size_t i = static_cast<std::size_t>(ranks); i < cases.size(); i += what.stride) {
       PipelineCase pipeline = cases[i];
       pipeline.device = what.device;
@@ -149,6 +156,7 @@ int main(int argc, char** argv) {
   Runs runs{.device = prepare_device(cuda_config(), "test_gpu", launch.machine_rank)};
   if (argc > 2) runs.stride = std::stoul(argv[2]);
   runs.graphs = argc > 3 && argv[3] == std::string("graphs");
+  runs.replicas = argc > 3 && argv[3] == std::string("replicas");
   if (what == "local") {
     try {
       over_threads(runs);

@@ -6,16 +6,13 @@
 
 #include "schedules/lowering.h"
 #include "test/engine/case_list.h"
-#include "test/engine/delays.h"
+#include "test/engine/nccl_ranks.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/catch.h"
-#include "test/support/fake_device.h"
-#include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -29,46 +26,23 @@ using namespace stagecraft::test;
 using transport::channels_of;
 using transport::nccl_rules_for;
 using transport::NcclChannel;
-using transport::NcclTransport;
+using transport::NcclWiring;
 
 namespace {
 
 /// What the contract's functions use: each payload both ways between all ranks.
-std::vector<NcclChannel> all_pairs(int world) {
-  std::vector<NcclChannel> channels;
+NcclWiring all_pairs(int world) {
+  NcclWiring wiring{.rules = TransportRules::nccl(), .channels = {}, .groups = {}};
   for (int from = 0; from < world; ++from) {
     for (int to = 0; to < world; ++to) {
       if (from == to) continue;
       for (const Payload payload : {Payload::activation, Payload::gradient}) {
-        channels.push_back({Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}, 0});
+        wiring.channels.push_back({Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}});
       }
     }
   }
-  return channels;
+  return wiring;
 }
-
-struct Runner {
-  TransportOptions options{.timeout = Seconds{30}};
-  int most_streams = 31;
-  std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
-
-  void run(int world, const std::vector<NcclChannel>& channels, const std::function<void(Transport&)>& body,
-           const TransportRules& rules = TransportRules::nccl()) const {
-    run_ranks(world, options, [&](Transport& hosts) {
-      const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
-      const auto device = std::make_shared<FakeDevice>(fabric, seed, most_streams);
-      NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed), device, device, rules, channels,
-                         options);
-      try {
-        body(nccl);
-        nccl.barrier();  // a device that goes ends what its peers have under way
-      } catch (const std::exception& error) {
-        nccl.fail(error.what());
-        throw;
-      }
-    });
-  }
-};
 
 std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& programs) {
   std::vector<const LoweredProgram*> all;
@@ -76,31 +50,11 @@ std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& p
   return all;
 }
 
-/// The first difference from the oracle on any rank.
-std::string run_over_nccl(const PipelineCase& pipeline, const TransportRules& rules) {
-  const Setting setting(pipeline);
-  const std::vector<LoweredProgram> programs = programs_of(setting);
-  const OracleResult& oracle = oracle_of(setting);
-  const int world = setting.placement.world();
-  std::vector<std::string> differences(static_cast<std::size_t>(world));
-  Runner().run(
-      world, channels_of(pointers(programs), rules),
-      [&](Transport& nccl) {
-        const Outcome outcome = run_rank(setting, nccl);
-        differences[nccl.rank().index()] = difference(outcome, oracle, nccl.rank().value == 0);
-      },
-      rules);
-  for (const std::string& text : differences) {
-    if (!text.empty()) return text;
-  }
-  return "";
-}
-
 const Tag kTag{
     .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
 
 /// Rank 0 waits for what rank 1 never sends, after `trouble`; what it is told in the end.
-std::string message_of_rank_0(const Runner& runner, const std::function<void(Transport&)>& trouble) {
+std::string message_of_rank_0(const NcclRanks& runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;
   CHECK_THROWS_AS(runner.run(2, all_pairs(2),
                              [&](Transport& transport) {
@@ -128,9 +82,9 @@ TEST_CASE("the nccl transport keeps the contract, but for tags", "[nccl]") {
   CAPTURE(world);
   for (const auto& promise :
        {equal_tags_keep_their_order, transfers_progress, collectives_agree, posted_sends_do_not_block}) {
-    REQUIRE_NOTHROW(Runner().run(world, all_pairs(world), promise));
+    REQUIRE_NOTHROW(NcclRanks().run(world, all_pairs(world), promise));
   }
-  REQUIRE_NOTHROW(Runner().run(world, all_pairs(world), [](Transport& transport) {
+  REQUIRE_NOTHROW(NcclRanks().run(world, all_pairs(world), [](Transport& transport) {
     large_messages_arrive(transport, std::int64_t{8} << 20U);
   }));
 }
@@ -142,9 +96,10 @@ TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every
     const std::vector<PipelineCase> all = all_cases(ranks);
     for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 47) {
       INFO(all[i].name());
-      const TransportRules rules = nccl_rules_for(pointers(programs_of(Setting(all[i]))));
-      if (rules.channels == TransportRules::Channels::boundary) ++boundaries;
-      CHECK(run_over_nccl(all[i], rules) == "");
+      const Setting setting(all[i]);
+      const NcclWiring wiring = nccl_needs(setting);
+      if (wiring.rules.channels == TransportRules::Channels::boundary) ++boundaries;
+      CHECK(difference(run_over_nccl(setting, wiring), oracle_of(setting)) == "");
       ++runs;
     }
   }
@@ -171,12 +126,12 @@ TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is f
   }
 }
 
-TEST_CASE("channels are what programs need: a payload a direction, and a stage and phase of sums", "[nccl]") {
+TEST_CASE("channels are what programs need: a payload a direction", "[nccl]") {
   const TransportRules rules = TransportRules::nccl();
   const Setting straight(PipelineCase{.schedule = "1f1b", .stages = 3});
   const std::vector<LoweredProgram> programs = programs_of(straight);
   const auto line = [](int from, int to, Payload payload) {
-    return NcclChannel{Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}, 0};
+    return NcclChannel{Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}};
   };
   const std::vector<NcclChannel> wanted{line(0, 1, Payload::activation), line(1, 0, Payload::gradient),
                                         line(1, 2, Payload::activation), line(2, 0, Payload::loss),
@@ -185,14 +140,6 @@ TEST_CASE("channels are what programs need: a payload a direction, and a stage a
   // A validation pass alone has no gradients, but a loss.
   const LoweredProgram validation = lower(validation_program(straight.placement, 2));
   CHECK(channels_of({&validation}, rules).size() == 3);
-
-  const Setting replicated(PipelineCase{.schedule = "1f1b", .stages = 2, .widths = {2, 1}});
-  const std::vector<LoweredProgram> more = programs_of(replicated);
-  const std::vector<NcclChannel> channels = channels_of(pointers(more), rules);
-  CHECK(std::count_if(channels.begin(), channels.end(), [](const NcclChannel& channel) {
-          return channel.key.from == StageId{0} && channel.key.to == StageId{0};
-        }) == 4);
-  CHECK(channels.size() == 9);
 }
 
 TEST_CASE("a launch without an event of what was computed before is found", "[nccl]") {
@@ -210,8 +157,8 @@ TEST_CASE("an event serves one launch: what is computed after it is not covered"
   const auto fabric = std::make_shared<FakeFabric>();
   FakeDevice sender(fabric, 1);
   FakeDevice receiver(fabric, 2);
-  std::thread other([&] { receiver.open({{0, false, "one"}}, Seconds{10}); });
-  sender.open({{0, true, "one"}}, Seconds{10});
+  std::thread other([&] { receiver.open({{0, false, "one"}}, {}, Seconds{10}); });
+  sender.open({{0, true, "one"}}, {}, Seconds{10});
   other.join();
   float sent = 3;
   float received = 0;
@@ -237,7 +184,7 @@ TEST_CASE("an event serves one launch: what is computed after it is not covered"
 
 TEST_CASE("a transfer that nobody answers ends with rank, peer and tag, without a wait of the host's",
           "[nccl]") {
-  Runner runner;
+  NcclRanks runner;
   runner.options.timeout = Seconds{0.3};
   const std::string heard = message_of_rank_0(runner, [](Transport&) {});
   for (const char* part : {"rank 0: receive of activation 7", "from rank 1", "after 0.3 s"}) {
@@ -247,7 +194,7 @@ TEST_CASE("a transfer that nobody answers ends with rank, peer and tag, without 
 }
 
 TEST_CASE("what NCCL reports behind a launch ends the run with its words", "[nccl]") {
-  const Runner runner;
+  const NcclRanks runner;
   const std::string heard =
       message_of_rank_0(runner, [&](Transport&) { runner.fabric->fail("unhandled system error"); });
   INFO(heard);
@@ -255,7 +202,7 @@ TEST_CASE("what NCCL reports behind a launch ends the run with its words", "[ncc
 }
 
 TEST_CASE("more kinds of transfers than queues are refused", "[nccl]") {
-  Runner runner;
+  NcclRanks runner;
   runner.most_streams = 3;
   CHECK_THROWS_AS(runner.run(2, all_pairs(2), [](Transport&) {}), InputError);
 }

@@ -42,8 +42,7 @@ inline void run_on_devices(int world, const Wrap& wrap, const std::function<void
 
 inline Wrap over_nccl(const Setting& setting) {
   return [needs = nccl_needs(setting)](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-    return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, needs.rules,
-                                                      needs.channels,
+    return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, needs,
                                                       TransportOptions{.timeout = Seconds{60}});
   };
 }

@@ -348,12 +348,11 @@ std::vector<LoweredProgram> programs_of(const Setting& setting) {
   return programs;
 }
 
-NcclNeeds nccl_needs(const Setting& setting) {
+transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order) {
   const std::vector<LoweredProgram> programs = programs_of(setting);
   std::vector<const LoweredProgram*> all;
   for (const LoweredProgram& program : programs) all.push_back(&program);
-  const TransportRules rules = transport::nccl_rules_for(all);
-  return {rules, transport::channels_of(all, rules)};
+  return transport::nccl_wiring(all, order);
 }
 
 const OracleResult& oracle_of(const Setting& setting) {

@@ -2,7 +2,7 @@
 
 // A pipelined run in small, and whether it equals the oracle to the bit.
 
-#include "engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/wiring.h"
 #include "engine/worker.h"
 #include "schedules/schedule.h"
 #include "test/support/oracle.h"
@@ -77,11 +77,7 @@ struct Setting {
 [[nodiscard]] std::vector<LoweredProgram> programs_of(const Setting& setting);
 
 /// What NCCL needs for the case's programs. Throws RefusedError where it cannot carry them.
-struct NcclNeeds {
-  TransportRules rules;
-  std::vector<transport::NcclChannel> channels;
-};
-[[nodiscard]] NcclNeeds nccl_needs(const Setting& setting);
+[[nodiscard]] transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order = SumOrder::ordered);
 
 /// What one rank saw and ended with.
 struct Outcome {

@@ -13,6 +13,44 @@ namespace stagecraft::test {
 
 constexpr std::chrono::seconds kPatience(60);  // where a GPU would stand still
 
+namespace {
+
+using Collective = FakeFabric::Collective;
+using Numbers = NcclLines::Numbers;
+
+bool same(const Collective& a, const Collective& b) {
+  return a.kind == b.kind && a.root == b.root &&
+         std::equal(
+             a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(),
+             [](const Numbers& x, const Numbers& y) { return x.count == y.count && x.type == y.type; });
+}
+
+/// Carries it out on one of the tensors.
+template <class Number>
+void combine(const std::vector<const Collective*>& calls, std::size_t tensor, std::uint64_t round) {
+  const auto members = calls.size();
+  const auto root = static_cast<std::size_t>(calls.front()->root);
+  std::vector<Number*> of;
+  for (const Collective* const call : calls) {
+    of.push_back(static_cast<Number*>(call->tensors[tensor].first));
+  }
+  const std::size_t count = calls.front()->tensors[tensor].count;
+  for (std::size_t i = 0; i < count; ++i) {
+    Number result = of[root][i];
+    if (calls.front()->kind != Collective::Kind::broadcast) {
+      // As of a ring, each part of which begins at another member.
+      const std::size_t first = members > 2 ? (i * members / count + round) % members : 0;
+      result = of[first][i];
+      for (std::size_t k = 1; k < members; ++k) result += of[(first + k) % members][i];
+    }
+    for (std::size_t m = 0; m < members; ++m) {
+      if (calls.front()->kind != Collective::Kind::reduce || m == root) of[m][i] = result;
+    }
+  }
+}
+
+}  // namespace
+
 void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
   std::unique_lock lock(mutex_);
   Line& line = lines_[channel];
@@ -50,6 +88,53 @@ bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t byte
   line.met = true;
   changed_.notify_all();
   return true;
+}
+
+void FakeFabric::join(const NcclLines::Membership& mine, Seconds timeout) {
+  std::unique_lock lock(mutex_);
+  Circle& circle = circles_[mine.group];
+  if (circle.joined++ == 0) {
+    circle.id = mine.id;
+    circle.calls.resize(static_cast<std::size_t>(mine.members));
+  }
+  const auto members = static_cast<int>(circle.calls.size());
+  STAGECRAFT_CHECK(
+      circle.id == mine.id && mine.members == members && mine.number < members && circle.joined <= members,
+      fmt::format("the members of group {} do not fit", mine.group));
+  changed_.notify_all();
+  const bool all = changed_.wait_for(lock, std::chrono::duration<double>(timeout.value),
+                                     [&] { return circle.joined == members || aborted_; });
+  if (!all || aborted_) throw PeerError(fmt::format("not all members open group {}", mine.group));
+}
+
+bool FakeFabric::collect(int group, int number, const Collective& call) {
+  std::unique_lock lock(mutex_);
+  Circle& circle = circles_.at(group);
+  const std::uint64_t round = circle.rounds;
+  circle.calls.at(static_cast<std::size_t>(number)) = &call;
+  if (std::count(circle.calls.begin(), circle.calls.end(), nullptr) > 0) {
+    changed_.wait(lock, [&] { return circle.rounds > round || aborted_; });
+    return circle.rounds > round;
+  }
+  carry_out(circle);
+  std::fill(circle.calls.begin(), circle.calls.end(), nullptr);
+  ++circle.rounds;
+  ++collectives_;
+  changed_.notify_all();
+  return true;
+}
+
+void FakeFabric::carry_out(const Circle& circle) {
+  const Collective& first = *circle.calls.front();
+  for (const Collective* const call : circle.calls) {
+    if (same(first, *call)) continue;
+    failure_ = "the members of a group launch different things";
+    return;
+  }
+  for (std::size_t i = 0; i < first.tensors.size(); ++i) {
+    const bool single = first.tensors[i].type == NcclLines::NumberType::float32;
+    (single ? combine<float> : combine<double>)(circle.calls, i, circle.rounds);
+  }
 }
 
 void FakeFabric::abort() {
@@ -127,13 +212,17 @@ void FakeDevice::record(Event event, Stream stream) {
   const std::lock_guard lock(mutex_);
   Marks& marks = events_.at(static_cast<std::size_t>(event));
   const std::uint64_t mark = ++marks.recorded;
-  marks.of_compute = stream == Stream::compute;
-  if (marks.of_compute) {
+  if (stream == Stream::compute) {
+    marks.covers = true;
     marks.over = mark;  // the thread that records has computed it
+    marks.collective = 0;
     changed_.notify_all();
     return;
   }
-  push(queue_of(stream), [this, event, mark] {
+  Queue& queue = queue_of(stream);
+  marks.covers = std::exchange(queue.launched, false);
+  marks.collective = queue.collective;
+  push(queue, [this, event, mark] {
     const std::lock_guard here(mutex_);
     std::uint64_t& over = events_.at(static_cast<std::size_t>(event)).over;
     over = std::max(over, mark);
@@ -154,13 +243,15 @@ void FakeDevice::wait(Stream stream, Event event) {
   Marks& marks = events_.at(static_cast<std::size_t>(event));
   const std::uint64_t mark = marks.recorded;
   if (stream == Stream::compute) {
+    demanded_ = std::max(demanded_, marks.collective);
+    changed_.notify_all();
     lock.unlock();
     if (!await(event, mark) || fabric_->aborted())
       throw PeerError("the channels were aborted, or nobody came");
     return;
   }
   Queue& queue = queue_of(stream);
-  if (marks.of_compute) queue.ordered_after = &marks;
+  if (marks.covers) queue.ordered_after = &marks;
   push(queue, [this, event, mark] { (void)await(event, mark); });
 }
 
@@ -175,15 +266,20 @@ std::string FakeDevice::make_id() {
   return fmt::format("channel id {:08}", ++next);
 }
 
-void FakeDevice::open(const std::vector<End>& ends, Seconds timeout) {
+void FakeDevice::open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) {
   for (const End& end : ends) fabric_->open(end.channel, end.id, timeout);
+  for (const Membership& mine : groups) {
+    fabric_->join(mine, timeout);
+    groups_[mine.group].number = mine.number;
+  }
 }
 
 void FakeDevice::check_order(Queue& queue, const std::string& what) {
   Marks* const before = std::exchange(queue.ordered_after, nullptr);
-  STAGECRAFT_CHECK(before != nullptr && before->of_compute,
+  STAGECRAFT_CHECK(before != nullptr && before->covers,
                    what + " is launched without an event of what was computed before");
-  before->of_compute = false;
+  before->covers = false;
+  queue.launched = true;
 }
 
 void FakeDevice::copy(Stream stream, void* to, const void* from, std::size_t bytes) {
@@ -214,6 +310,42 @@ void FakeDevice::send(int channel, Stream stream, const void* from, std::size_t 
 
 void FakeDevice::receive(int channel, Stream stream, void* into, std::size_t bytes) {
   launch(/*send=*/false, channel, stream, into, bytes);
+}
+
+bool FakeDevice::await_demand(std::uint64_t collective) {
+  // As in await(), another rank's abort is not rung for.
+  constexpr std::chrono::milliseconds kLook(5);
+  std::unique_lock lock(mutex_);
+  while (demanded_ < collective) {
+    if (ending_ || fabric_->aborted()) return false;
+    (void)changed_.wait_for(lock, kLook);
+  }
+  return true;
+}
+
+void FakeDevice::launch(int group, Stream stream, FakeFabric::Collective call) {
+  const std::lock_guard lock(mutex_);
+  Queue& queue = queue_of(stream);
+  check_order(queue, fmt::format("a collective of group {}", group));
+  Place& place = groups_.at(group);
+  if (!place.stream) place.stream = stream;
+  STAGECRAFT_CHECK(place.stream == stream, fmt::format("group {} is used from two streams", group));
+  queue.collective = ++launched_;
+  push(queue, [this, group, number = place.number, which = launched_, call = std::move(call)] {
+    if (await_demand(which)) (void)fabric_->collect(group, number, call);
+  });
+}
+
+void FakeDevice::all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) {
+  launch(group, stream, {Collective::Kind::all_reduce, 0, tensors});
+}
+
+void FakeDevice::reduce(int group, Stream stream, int root, const std::vector<Numbers>& tensors) {
+  launch(group, stream, {Collective::Kind::reduce, root, tensors});
+}
+
+void FakeDevice::broadcast(int group, Stream stream, int root, const std::vector<Numbers>& tensors) {
+  launch(group, stream, {Collective::Kind::broadcast, root, tensors});
 }
 
 std::optional<std::string> FakeDevice::failure() {

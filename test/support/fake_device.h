@@ -3,10 +3,15 @@
 // A device without a GPU: streams are threads, device memory is the CPU's, and the compute stream is the
 // rank's own thread, whose operators are over when they return. Ranks of one FakeFabric reach each other. It
 // is stricter than a GPU:
-//   - a send, receive or copy must stand behind a wait for a mark of the compute stream that is its own, else
-//     InternalError: on a GPU it would race with what computes;
-//   - a channel is opened by both ends with one id, used in one direction and by one stream;
-//   - ends of different sizes fail, as NCCL only sometimes does.
+//   - a send, receive, sum or copy must stand behind a wait for a mark that is its own, of the compute stream
+//     or of a launch that did so, else InternalError: on a GPU it would race with what computes;
+//   - a channel is opened by both ends with one id, used in one direction and by one stream; a group by all
+//     its members, and used by one stream of each;
+//   - ends of different sizes fail, and so do members that come with different things, as NCCL only sometimes
+//     does;
+//   - what a group does is not begun before all members have launched it, nor before the compute stream of
+//     each waits for it, or for a later one: who reads too early finds what was there before, every time;
+//   - three and more members' numbers are added beginning with another one each time: no order is promised.
 // Streams dawdle now and then, so that what is not ordered by events goes wrong.
 
 #include "engine/device/nccl_lines.h"
@@ -42,6 +47,20 @@ class FakeFabric {
   void fail(const std::string& failure);
   [[nodiscard]] int transfers() const { return transfers_; }
 
+  /// What all members of a group launch.
+  struct Collective {
+    enum class Kind { all_reduce, reduce, broadcast };
+    Kind kind = Kind::all_reduce;
+    int root = 0;
+    std::vector<NcclLines::Numbers> tensors;
+  };
+  /// Blocks until all members have come with the same id. Throws PeerError.
+  void join(const NcclLines::Membership& mine, Seconds timeout);
+  /// Blocks until all members have come, of whom the last one carries it out. False: aborted.
+  bool collect(int group, int number, const Collective& call);
+  /// Collectives that were carried out.
+  [[nodiscard]] int collectives() const { return collectives_; }
+
  private:
   struct Line {
     std::string id;
@@ -50,12 +69,22 @@ class FakeFabric {
     std::size_t bytes = 0;
     bool met = false;
   };
+  struct Circle {
+    std::string id;
+    int joined = 0;
+    std::vector<const Collective*> calls;  ///< of the members, null for those that have not come
+    std::uint64_t rounds = 0;              ///< that are over
+  };
+  void carry_out(const Circle& circle);
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, Line> lines_;
+  std::map<int, Circle> circles_;
   std::string failure_;
   std::atomic<bool> aborted_ = false;
   std::atomic<int> transfers_ = 0;
+  std::atomic<int> collectives_ = 0;
 };
 
 class FakeDevice final : public DeviceStreams, public NcclLines {
@@ -76,9 +105,12 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
   [[nodiscard]] std::string make_id() override;
-  void open(const std::vector<End>& ends, Seconds timeout) override;
+  void open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) override;
   void send(int channel, Stream stream, const void* from, std::size_t bytes) override;
   void receive(int channel, Stream stream, void* into, std::size_t bytes) override;
+  void all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) override;
+  void reduce(int group, Stream stream, int root, const std::vector<Numbers>& tensors) override;
+  void broadcast(int group, Stream stream, int root, const std::vector<Numbers>& tensors) override;
   [[nodiscard]] std::optional<std::string> failure() override;
   void abort() noexcept override;
 
@@ -86,22 +118,34 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   /// How often an event was recorded, and how many of those marks are over.
   struct Marks {
     std::uint64_t recorded = 0, over = 0;
-    bool of_compute = false;  ///< the last mark is of the compute stream, and no launch has used it
+    /// The last mark is of the compute stream or of a launch behind it, and no launch has used it.
+    bool covers = false;
+    std::uint64_t collective = 0;  ///< the last one before the last mark
   };
   struct Queue {
     std::deque<std::function<void()>> work;
-    Marks* ordered_after =
-        nullptr;  ///< a mark of the compute stream that was waited for since the last launch
+    Marks* ordered_after = nullptr;  ///< a mark that covers and was waited for since the last launch
+    bool launched = false;           ///< since the last mark
+    std::uint64_t collective = 0;    ///< the last one, of all the device's
     std::thread thread;
+  };
+
+  /// In a group.
+  struct Place {
+    int number = 0;
+    std::optional<Stream> stream{};  ///< none: not used yet
   };
 
   void serve(Queue& queue, std::uint64_t seed);
   void push(Queue& queue, std::function<void()> work);
   void launch(bool send, int channel, Stream stream, void* memory, std::size_t bytes);
+  void launch(int group, Stream stream, FakeFabric::Collective call);
   /// Throws where the stream's next work would not wait for what was computed before.
   void check_order(Queue& queue, const std::string& what);
   /// Of this device's events. False: aborted.
   bool await(Event event, std::uint64_t mark);
+  /// Of the device's collectives: until the compute stream waits for it or a later one. False: nobody does.
+  bool await_demand(std::uint64_t collective);
   [[nodiscard]] Queue& queue_of(Stream stream) { return *queues_.at(static_cast<std::size_t>(stream) - 1); }
 
   std::shared_ptr<FakeFabric> fabric_;
@@ -113,6 +157,8 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   std::deque<Marks> events_;
   std::vector<Event> free_;
   std::map<int, std::pair<bool, Stream>> used_;  ///< a channel's direction and stream
+  std::map<int, Place> groups_;
+  std::uint64_t launched_ = 0, demanded_ = 0;  ///< collectives
   bool ending_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -44,6 +45,16 @@ Clock::time_point after(Seconds time) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
 }
 
+/// With rings alone an all-reduce of two members adds each pair of numbers once, by an ordinary addition of
+/// the device, so that its bits are those of a + b; of NVLink's switches nobody promises that. And a ring
+/// that has moved one number is connected for all sizes, where other algorithms would connect at their first
+/// use, with the host waiting. NCCL reads this whenever a communicator is opened; who sets it knows better.
+void ask_for_rings() { ::setenv("NCCL_ALGO", "allreduce:ring", /*overwrite=*/0); }
+
+ncclDataType_t nccl_type(NcclLines::NumberType type) {
+  return type == NcclLines::NumberType::float64 ? ncclFloat64 : ncclFloat32;
+}
+
 class CudaNcclLines final : public NcclLines {
  public:
   explicit CudaNcclLines(std::shared_ptr<CudaStreams> streams) : streams_(std::move(streams)) {}
@@ -58,36 +69,26 @@ class CudaNcclLines final : public NcclLines {
     return {id.internal, sizeof id.internal};
   }
 
-  void open(const std::vector<End>& ends, Seconds timeout) override {
-    const Clock::time_point until = after(timeout);
+  void open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) override {
     timeout_ = timeout;
-    if (ends.empty()) return;
-    void* byte = nullptr;
-    cuda_check(cudaMalloc(&byte, 1), "cudaMalloc");
-    const std::unique_ptr<void, decltype(&cudaFree)> freed(byte, &cudaFree);
+    if (ends.empty() && groups.empty()) return;
+    ask_for_rings();
+    void* number = nullptr;
+    cuda_check(cudaMalloc(&number, sizeof(float)), "cudaMalloc");
+    const std::unique_ptr<void, decltype(&cudaFree)> freed(number, &cudaFree);
     const Stream stream = streams_->make_stream();
+    const Clock::time_point until = after(timeout);
     for (const End& end : ends) {
-      ncclUniqueId id;
-      STAGECRAFT_CHECK(end.id.size() == sizeof id.internal, "an id of NCCL's has another length");
-      std::memcpy(id.internal, end.id.data(), sizeof id.internal);
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      config.minCTAs = 1;
-      config.maxCTAs = kBlocks;
       Line& line = lines_[end.channel];
-      nccl_check(ncclCommInitRankConfig(&line.communicator, 2, id, end.sends ? 0 : 1, &config),
-                 "ncclCommInitRankConfig");
-      settle(line.communicator, until, "opening a channel");
       line.peer = end.sends ? 1 : 0;
-      end.sends ? send(end.channel, stream, byte, 1) : receive(end.channel, stream, byte, 1);
-      const DeviceStreams::Event moved = streams_->take_event();
-      streams_->record(moved, stream);
-      while (!streams_->over(moved)) {
-        if (const auto failed = failure()) throw PeerError("opening a channel: " + *failed);
-        if (Clock::now() > until) throw PeerError("the first byte of a channel does not arrive");
-        std::this_thread::yield();
-      }
-      streams_->give_event(moved);
+      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, until);
+      end.sends ? send(end.channel, stream, number, 1) : receive(end.channel, stream, number, 1);
+      await(stream, until);
+    }
+    for (const Membership& mine : groups) {
+      connect(groups_[mine.group], mine.members, mine.number, mine.id, until);
+      all_reduce(mine.group, stream, {{number, 1, NumberType::float32}});
+      await(stream, until);
     }
   }
 
@@ -104,25 +105,44 @@ class CudaNcclLines final : public NcclLines {
     settle(line.communicator, after(timeout_), "ncclRecv");
   }
 
+  void all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) override {
+    collective(group, "ncclAllReduce", tensors, [&](const Numbers& one, ncclComm_t communicator) {
+      return ncclAllReduce(one.first, one.first, one.count, nccl_type(one.type), ncclSum, communicator,
+                           streams_->of(stream));
+    });
+  }
+  void reduce(int group, Stream stream, int root, const std::vector<Numbers>& tensors) override {
+    collective(group, "ncclReduce", tensors, [&](const Numbers& one, ncclComm_t communicator) {
+      return ncclReduce(one.first, one.first, one.count, nccl_type(one.type), ncclSum, root, communicator,
+                        streams_->of(stream));
+    });
+  }
+  void broadcast(int group, Stream stream, int root, const std::vector<Numbers>& tensors) override {
+    collective(group, "ncclBroadcast", tensors, [&](const Numbers& one, ncclComm_t communicator) {
+      return ncclBroadcast(one.first, one.first, one.count, nccl_type(one.type), root, communicator,
+                           streams_->of(stream));
+    });
+  }
+
   std::optional<std::string> failure() override {
     for (const auto& [channel, line] : lines_) {
-      ncclResult_t state = ncclSuccess;
-      const ncclResult_t asked = ncclCommGetAsyncError(line.communicator, &state);
-      if (asked != ncclSuccess) state = asked;
-      if (state != ncclSuccess && state != ncclInProgress) {
-        return fmt::format("channel {}: {} ({})", channel, ncclGetErrorString(state),
-                           ncclGetLastError(line.communicator));
-      }
+      if (auto said = failure_of(line.communicator)) return fmt::format("channel {}: {}", channel, *said);
+    }
+    for (const auto& [group, communicator] : groups_) {
+      if (auto said = failure_of(communicator)) return fmt::format("group {}: {}", group, *said);
     }
     return std::nullopt;
   }
 
   void abort() noexcept override {
-    for (auto& [channel, line] : lines_) {
+    for (const auto& [channel, line] : lines_) {
       if (line.communicator != nullptr) ncclCommAbort(line.communicator);
-      line.communicator = nullptr;
+    }
+    for (const auto& [group, communicator] : groups_) {
+      if (communicator != nullptr) ncclCommAbort(communicator);
     }
     lines_.clear();
+    groups_.clear();
   }
 
  private:
@@ -130,11 +150,56 @@ class CudaNcclLines final : public NcclLines {
     ncclComm_t communicator = nullptr;
     int peer = 0;
   };
-  // A boundary is small beside what computes meanwhile: a few blocks move it, the rest computes.
+  // What travels is small beside what computes meanwhile: a few blocks move it, the rest computes.
   static constexpr int kBlocks = 4;
+
+  /// Of which this is number `number`.
+  static void connect(ncclComm_t& communicator, int members, int number, const std::string& name,
+                      Clock::time_point until) {
+    ncclUniqueId id;
+    STAGECRAFT_CHECK(name.size() == sizeof id.internal, "an id of NCCL's has another length");
+    std::memcpy(id.internal, name.data(), sizeof id.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.minCTAs = 1;
+    config.maxCTAs = kBlocks;
+    nccl_check(ncclCommInitRankConfig(&communicator, members, id, number, &config), "ncclCommInitRankConfig");
+    settle(communicator, until, "opening a communicator");
+  }
+
+  /// The host does, for the first number through a communicator.
+  void await(Stream stream, Clock::time_point until) {
+    const DeviceStreams::Event moved = streams_->take_event();
+    streams_->record(moved, stream);
+    while (!streams_->over(moved)) {
+      if (const auto failed = failure()) throw PeerError("opening a communicator: " + *failed);
+      if (Clock::now() > until) throw PeerError("the first number of a communicator does not arrive");
+      std::this_thread::yield();
+    }
+    streams_->give_event(moved);
+  }
+
+  /// `call` for each tensor, all in one launch.
+  template <class Call>
+  void collective(int group, const char* name, const std::vector<Numbers>& tensors, const Call& call) {
+    const ncclComm_t communicator = groups_.at(group);
+    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    for (const Numbers& one : tensors) nccl_check(call(one, communicator), name);
+    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+    settle(communicator, after(timeout_), name);
+  }
+
+  [[nodiscard]] static std::optional<std::string> failure_of(ncclComm_t communicator) {
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
+    if (asked != ncclSuccess) state = asked;
+    if (state == ncclSuccess || state == ncclInProgress) return std::nullopt;
+    return fmt::format("{} ({})", ncclGetErrorString(state), ncclGetLastError(communicator));
+  }
 
   std::shared_ptr<CudaStreams> streams_;
   std::map<int, Line> lines_;
+  std::map<int, ncclComm_t> groups_;
   Seconds timeout_{300};
 };
 

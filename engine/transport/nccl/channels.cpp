@@ -9,29 +9,12 @@
 namespace stagecraft::transport {
 namespace {
 
-constexpr int kPhases = 2;  // of a sum: parts are scattered, sums gathered
-
 void add_transfers(const LoweredProgram& program, const TransportRules& rules,
                    std::set<NcclChannel>& channels) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     for (const Action& action : program.ranks[r]) {
       if (action.op != Op::start_send) continue;
       channels.insert(channel_of(rules, Rank{r}, receiver_of(program.placement, action.tag), action.tag));
-    }
-  }
-}
-
-void add_sums(const LoweredProgram& program, std::set<NcclChannel>& channels) {
-  if (program.kind != SegmentKind::train) return;
-  for (int s = 0; s < program.placement.stages(); ++s) {
-    const std::vector<Rank>& replicas = program.placement.ranks[static_cast<std::size_t>(s)];
-    for (const Rank from : replicas) {
-      for (const Rank to : replicas) {
-        if (from == to) continue;
-        for (std::int32_t phase = 0; phase < kPhases; ++phase) {
-          channels.insert({from, to, {Payload::gradient, StageId{s}, StageId{s}}, phase});
-        }
-      }
     }
   }
 }
@@ -53,18 +36,13 @@ TransportRules nccl_rules_for(const std::vector<const LoweredProgram*>& programs
 }
 
 NcclChannel channel_of(const TransportRules& rules, Rank from, Rank to, const Tag& tag) {
-  const bool sum = tag.from == tag.to;
-  return {from, to, sum ? ChannelKey{tag.payload, tag.from, tag.to} : channel_key(rules, tag),
-          sum ? tag.index : 0};
+  return {from, to, channel_key(rules, tag)};
 }
 
 std::vector<NcclChannel> channels_of(const std::vector<const LoweredProgram*>& programs,
                                      const TransportRules& rules) {
   std::set<NcclChannel> channels;
-  for (const LoweredProgram* program : programs) {
-    add_transfers(*program, rules, channels);
-    add_sums(*program, channels);
-  }
+  for (const LoweredProgram* program : programs) add_transfers(*program, rules, channels);
   return {channels.begin(), channels.end()};
 }
 

@@ -3,21 +3,20 @@
 // The one-way lines that a run's programs need between ranks. NCCL has no tags, and what is launched on a
 // communicator waits for what was launched there before: ends meet by their order. So each kind of transfer
 // between two ranks has a communicator of its own, and gradients never queue behind activations; where that
-// is not enough for both ends to have one order (many stages a rank), each boundary between stages has.
+// is not enough for both ends to have one order (many stages a rank), each boundary between stages has. Sums
+// over replicas have communicators of their own (groups.h).
 
 #include "schedules/program.h"
 #include "schedules/transport_rules.h"
 
 #include <compare>
-#include <cstdint>
 #include <vector>
 
 namespace stagecraft::transport {
 
 struct NcclChannel {
   Rank from, to;
-  ChannelKey key;  ///< by the rules; sums over replicas have their stage's, since they go on side by side
-  std::int32_t phase = 0;  ///< of a sum: 0 to scatter, 1 to gather
+  ChannelKey key;  ///< by the rules
 
   constexpr auto operator<=>(const NcclChannel&) const = default;
 };

@@ -1,37 +1,14 @@
 #include "engine/transport/nccl/nccl_transport.h"
 
-#include "engine/transport/request_check.h"
 #include "engine/transport/wait_error.h"
 #include "schedules/base/error.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace stagecraft::transport {
-
-/// One NCCL call that was launched, and the event behind it.
-struct NcclTransport::Launch {
-  Launch(std::shared_ptr<DeviceStreams> its_streams, bool is_send, const Tag& its_tag, Rank its_peer,
-         at::Tensor its_tensor)
-      : streams(std::move(its_streams)),
-        end(streams->take_event()),
-        tensor(std::move(its_tensor)),
-        tag(its_tag),
-        peer(its_peer),
-        send(is_send) {}
-  ~Launch() { streams->give_event(end); }
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-
-  std::shared_ptr<DeviceStreams> streams;
-  DeviceStreams::Event end;
-  at::Tensor tensor;
-  Tag tag;
-  Rank peer;
-  bool send;
-  Clock::time_point begun = Clock::now();
-};
 
 struct NcclTransport::NcclRequest final : Request {
   explicit NcclRequest(std::shared_ptr<Launch> its_launch) : launch(std::move(its_launch)) {}
@@ -39,65 +16,96 @@ struct NcclTransport::NcclRequest final : Request {
 };
 
 NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                             std::shared_ptr<NcclLines> nccl, const TransportRules& rules,
-                             const std::vector<NcclChannel>& channels, const TransportOptions& options)
+                             std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring,
+                             const TransportOptions& options)
     : hosts_(std::move(hosts)),
-      rules_(rules),
+      rules_(wiring.rules),
+      order_(wiring.order),
       options_(options),
       streams_(std::move(streams)),
-      nccl_(std::move(nccl)) {
-  open(channels);
+      nccl_(std::move(nccl)),
+      launches_(rank(), options.timeout, streams_, nccl_) {
+  open(wiring.channels, wiring.groups);
 }
 
-NcclTransport::~NcclTransport() {
-  for (const auto& launched : under_way_) {
-    if (streams_->over(launched->end)) continue;
-    nccl_->abort();  // before the tensors go that it works on
-    break;
-  }
-}
-
-void NcclTransport::open(const std::vector<NcclChannel>& channels) {
-  // A channel's number is its place in the list. Its sender makes the id; all hear of all.
-  const auto sends = [&](const NcclChannel& channel) { return channel.from == rank(); };
-  std::string ids;
-  for (const NcclChannel& channel : channels) {
-    if (sends(channel)) ids += nccl_->make_id();
-  }
-  const std::vector<std::string> all = hosts_->all_gather_text(ids);
-  std::vector<std::size_t> made(all.size(), 0);
-  for (const NcclChannel& channel : channels) ++made.at(channel.from.index());
-  std::vector<std::size_t> next(all.size(), 0);
+void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::vector<NcclGroup>& groups) {
+  check_queues(channels, groups);
+  // Numbers are places in the two lists. A channel's sender makes its id, a group's first member; all hear of
+  // all.
+  std::vector<Rank> makers;
+  for (const NcclChannel& channel : channels) makers.push_back(channel.from);
+  for (const NcclGroup& group : groups) makers.push_back(group.members.front());
+  const std::vector<std::string> ids = ids_of(makers);
   std::vector<NcclLines::End> ends;
   for (std::size_t i = 0; i < channels.size(); ++i) {
-    const std::size_t from = channels[i].from.index();
-    const std::size_t length = all[from].size() / made[from];
-    const std::string id = all[from].substr(length * next[from]++, length);
-    if (!sends(channels[i]) && channels[i].to != rank()) continue;
-    ends.push_back({static_cast<int>(i), sends(channels[i]), id});
+    const bool sends = channels[i].from == rank();
+    if (sends || channels[i].to == rank()) ends.push_back({static_cast<int>(i), sends, ids[i]});
   }
-  const int most = streams_->most_streams();
-  if (static_cast<int>(ends.size()) > most) {
-    throw InputError(fmt::format(
-        "rank {} exchanges {} kinds of tensors with other ranks, and its device has {} queues for "
-        "them: with more, a transfer could wait behind another one for ever. Use fewer replicas a "
-        "stage, or comms.backend mpi",
-        rank().value, ends.size(), most));
+  std::vector<NcclLines::Membership> mine;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::vector<Rank>& members = groups[i].members;
+    const auto me = std::find(members.begin(), members.end(), rank());
+    if (me == members.end()) continue;
+    mine.push_back({static_cast<int>(i), static_cast<int>(members.size()),
+                    static_cast<int>(me - members.begin()), ids[channels.size() + i]});
   }
   for (const NcclLines::End& end : ends) {
     lines_[channels[static_cast<std::size_t>(end.channel)]] = {end.channel, streams_->make_stream()};
   }
-  nccl_->open(ends, options_.timeout);
+  for (const NcclLines::Membership& one : mine) {
+    groups_[groups[static_cast<std::size_t>(one.group)]] = {one.group, streams_->make_stream()};
+  }
+  nccl_->open(ends, mine, options_.timeout);
+}
+
+/// The same on all ranks, or those that have enough would wait for the others.
+void NcclTransport::check_queues(const std::vector<NcclChannel>& channels,
+                                 const std::vector<NcclGroup>& groups) const {
+  std::vector<int> wanted(static_cast<std::size_t>(world()), 0);
+  for (const NcclChannel& channel : channels) {
+    ++wanted.at(channel.from.index());
+    ++wanted.at(channel.to.index());
+  }
+  for (const NcclGroup& group : groups) {
+    for (const Rank member : group.members) ++wanted.at(member.index());
+  }
+  const int most = streams_->most_streams();
+  const auto worst = std::max_element(wanted.begin(), wanted.end());
+  if (*worst <= most) return;
+  throw InputError(
+      fmt::format("rank {} exchanges {} kinds of tensors with other ranks, and its device has {} queues for "
+                  "them: with more, a transfer could wait behind another one for ever. Use fewer replicas a "
+                  "stage, or comms.backend mpi",
+                  worst - wanted.begin(), *worst, most));
+}
+
+/// As many as `makers`, each made by the rank that stands there.
+std::vector<std::string> NcclTransport::ids_of(const std::vector<Rank>& makers) {
+  std::string made;
+  for (const Rank maker : makers) {
+    if (maker == rank()) made += nccl_->make_id();
+  }
+  const std::vector<std::string> all = hosts_->all_gather_text(made);
+  std::vector<std::size_t> counts(all.size(), 0);
+  for (const Rank maker : makers) ++counts.at(maker.index());
+  std::vector<std::size_t> next(all.size(), 0);
+  std::vector<std::string> ids;
+  for (const Rank maker : makers) {
+    const std::size_t length = all[maker.index()].size() / counts[maker.index()];
+    ids.push_back(all[maker.index()].substr(length * next[maker.index()]++, length));
+  }
+  return ids;
 }
 
 RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
-  listen();
+  launches_.listen();
   const auto line = lines_.find(channel_of(rules_, send ? rank() : peer, send ? peer : rank(), tag));
   STAGECRAFT_CHECK(line != lines_.end() && tensor.is_contiguous(),
                    fmt::format("rank {}: no channel for the {}, or its tensor is not contiguous",
                                rank().value, name_transfer(send, tag, peer)));
   const auto [channel, stream] = line->second;
-  const auto launched = std::make_shared<Launch>(streams_, send, tag, peer, tensor);
+  const auto launched = std::make_shared<Launch>(streams_, send ? Launch::Kind::send : Launch::Kind::receive,
+                                                 tag, peer, std::vector{tensor});
   // What is sent must have been computed, and what is received into must have been read, before.
   streams_->record(launched->end, DeviceStreams::Stream::compute);
   streams_->wait(stream, launched->end);
@@ -107,7 +115,7 @@ RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at:
     nccl_->receive(channel, stream, tensor.mutable_data_ptr(), tensor.nbytes());
   }
   streams_->record(launched->end, stream);
-  under_way_.push_back(launched);
+  launches_.add(launched);
   return std::make_unique<NcclRequest>(launched);
 }
 
@@ -126,35 +134,40 @@ RequestPtr NcclTransport::post_send(Rank to, const Tag& tag, const at::Tensor& t
 
 bool NcclTransport::test(Request& request) {
   if (streams_->over(dynamic_cast<NcclRequest&>(request).launch->end)) return true;
-  listen();
+  launches_.listen();
   return false;
 }
 
 void NcclTransport::wait(Request& request) {
   Launch& launched = *dynamic_cast<NcclRequest&>(request).launch;
-  listen();
+  launches_.listen();
   streams_->wait(DeviceStreams::Stream::compute, launched.end);
   // Its memory may be had again by what is computed from now on, which waits for the launch.
-  launched.tensor.reset();
+  launched.tensors.clear();
 }
 
 void NcclTransport::progress() {
-  listen();
+  launches_.listen();
   hosts_->progress();
 }
 
 void NcclTransport::set_background(std::function<void()> work) { hosts_->set_background(std::move(work)); }
 
-void NcclTransport::listen() {
-  while (!under_way_.empty() && streams_->over(under_way_.front()->end)) under_way_.pop_front();
-  if (under_way_.empty()) return;
-  const Launch& oldest = *under_way_.front();
-  const std::string what = name_transfer(oldest.send, oldest.tag, oldest.peer);
-  if (const auto failure = nccl_->failure()) {
-    throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank().value, what, *failure));
+std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& replicas, const Tag& tag) {
+  const auto lane = [&](std::vector<Rank> members) {
+    const auto found = groups_.find({tag.from, std::move(members)});
+    STAGECRAFT_CHECK(found != groups_.end(), fmt::format("rank {}: nobody opened a communicator for {}",
+                                                         rank().value, describe_tag(tag)));
+    return found->second;
+  };
+  SumLanes lanes{
+      .all = lane(replicas), .previous = {}, .next = {}, .replicas = static_cast<int>(replicas.size())};
+  if (by_chain(order_, replicas.size())) {
+    const auto me = std::find(replicas.begin(), replicas.end(), rank());
+    if (me != replicas.begin()) lanes.previous = lane({*(me - 1), *me});
+    if (me + 1 != replicas.end()) lanes.next = lane({*me, *(me + 1)});
   }
-  const Seconds age{std::chrono::duration<double>(Clock::now() - oldest.begun).count()};
-  if (age > options_.timeout) throw PeerError(timed_out(rank(), what, age, options_.timeout));
+  return std::make_unique<NcclSum>(launches_, streams_, nccl_, lanes, tag);
 }
 
 void NcclTransport::fail(const std::string& reason) noexcept {

@@ -8,16 +8,18 @@
 // computed next. The host blocks in none of them. So a receive is launched at its place in the program, and
 // whether that deadlocks is proved before the run (nccl_rules_for).
 //
-// A launch cannot time out by itself. Each call therefore looks after those that are not over: one older than
-// the timeout, an asynchronous error of NCCL's, or another rank's failure throws PeerError; fail() aborts the
-// communicators, so that streams end and the process can.
+// Sums over replicas are launched in the same way (nccl_sum.h), on streams of theirs.
+//
+// A launch cannot time out by itself. Each call therefore looks after those that are not over (launches.h):
+// one older than the timeout, an asynchronous error of NCCL's, or another rank's failure throws PeerError;
+// fail() aborts the communicators, so that streams end and the process can.
 
 #include "engine/device/nccl_lines.h"
-#include "engine/transport/nccl/channels.h"
+#include "engine/transport/nccl/launches.h"
+#include "engine/transport/nccl/nccl_sum.h"
+#include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 
-#include <chrono>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,14 +29,10 @@ namespace stagecraft::transport {
 
 class NcclTransport final : public Transport {
  public:
-  /// Collective: all ranks come with the same `rules` and `channels`, those of all programs of the run.
-  /// Throws InputError where a rank has more of them than the device has queues.
+  /// Collective: all ranks come with the same `wiring`, that of all programs of the run. Throws InputError
+  /// where a rank has a part in more of it than the device has queues.
   NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                std::shared_ptr<NcclLines> nccl, const TransportRules& rules,
-                const std::vector<NcclChannel>& channels, const TransportOptions& options);
-  ~NcclTransport() override;
-  NcclTransport(const NcclTransport&) = delete;
-  NcclTransport& operator=(const NcclTransport&) = delete;
+                std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring, const TransportOptions& options);
 
   [[nodiscard]] Rank rank() const override { return hosts_->rank(); }
   [[nodiscard]] int world() const override { return hosts_->world(); }
@@ -48,6 +46,8 @@ class NcclTransport final : public Transport {
   void wait(Request& request) override;
   void progress() override;
   void set_background(std::function<void()> work) override;
+  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& replicas,
+                                                     const Tag& tag) override;
 
   void barrier() override { hosts_->barrier(); }
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {
@@ -61,26 +61,26 @@ class NcclTransport final : public Transport {
   void fail(const std::string& reason) noexcept override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Launch;
   struct NcclRequest;
   struct Line {
     int channel = 0;
     DeviceStreams::Stream stream{};
   };
 
-  void open(const std::vector<NcclChannel>& channels);
+  void open(const std::vector<NcclChannel>& channels, const std::vector<NcclGroup>& groups);
+  void check_queues(const std::vector<NcclChannel>& channels, const std::vector<NcclGroup>& groups) const;
+  [[nodiscard]] std::vector<std::string> ids_of(const std::vector<Rank>& makers);
   [[nodiscard]] RequestPtr launch(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor);
-  /// Looks after what is under way.
-  void listen();
 
   std::unique_ptr<Transport> hosts_;
   TransportRules rules_;
+  SumOrder order_;
   TransportOptions options_;
   std::shared_ptr<DeviceStreams> streams_;
   std::shared_ptr<NcclLines> nccl_;
-  std::map<NcclChannel, Line> lines_;              ///< with an end here
-  std::deque<std::shared_ptr<Launch>> under_way_;  ///< oldest first; some may be over
+  std::map<NcclChannel, Line> lines_;  ///< with an end here
+  std::map<NcclGroup, Lane> groups_;   ///< with this rank among the members
+  Launches launches_;
 };
 
 }  // namespace stagecraft::transport

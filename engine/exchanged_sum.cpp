@@ -1,4 +1,4 @@
-#include "engine/replica_sum.h"
+#include "engine/exchanged_sum.h"
 
 #include "schedules/base/error.h"
 #include "schedules/reductions.h"
@@ -15,8 +15,8 @@ constexpr std::int64_t kPiece = 1 << 20;
 
 }  // namespace
 
-ReplicaSum::ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
-                       at::Device device)
+ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag,
+                           Bytes bytes, at::Device device)
     : transport_(transport),
       replicas_(replicas),
       tag_(tag),
@@ -27,7 +27,7 @@ ReplicaSum::ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, 
   me_ = static_cast<std::int64_t>(mine - replicas.begin());
 }
 
-void ReplicaSum::add(const at::Tensor& tensor) {
+void ExchangedSum::add(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.view({-1});
   const auto bytes = static_cast<std::int64_t>(flat.nbytes());
   if (bytes > kReducePack.value) {
@@ -45,13 +45,13 @@ void ReplicaSum::add(const at::Tensor& tensor) {
   small_bytes_ += bytes;
 }
 
-void ReplicaSum::flush() {
+void ExchangedSum::flush() {
   if (!small_.empty()) waiting_.push_back({.of = std::move(small_)});
   small_.clear();
   small_bytes_ = 0;
 }
 
-void ReplicaSum::poll() {
+void ExchangedSum::poll() {
   for (bool moved = true; moved;) {
     moved = false;
     if (!gathering_.empty() && arrived(gathering_.front())) {
@@ -75,7 +75,7 @@ void ReplicaSum::poll() {
   }
 }
 
-void ReplicaSum::finish() {
+void ExchangedSum::finish() {
   flush();
   for (poll(); !scattering_.empty() || !gathering_.empty(); poll()) {
     const Piece& next = scattering_.empty() ? gathering_.front() : scattering_.front();
@@ -86,7 +86,7 @@ void ReplicaSum::finish() {
 }
 
 /// The last parts are the larger ones, by a number.
-at::Tensor ReplicaSum::part(const at::Tensor& values, std::int64_t replica) const {
+at::Tensor ExchangedSum::part(const at::Tensor& values, std::int64_t replica) const {
   const std::int64_t begin = values.numel() * replica / width();
   const std::int64_t end = values.numel() * (replica + 1) / width();
   return values.narrow(0, begin, end - begin);
@@ -94,7 +94,7 @@ at::Tensor ReplicaSum::part(const at::Tensor& values, std::int64_t replica) cons
 
 /// Memory for what is beside the tensors, if there is room: taken piece after piece until the end, and from
 /// the beginning again when nobody needs it any more.
-bool ReplicaSum::stage(Piece& piece) {
+bool ExchangedSum::stage(Piece& piece) {
   std::int64_t numbers = 0;
   for (const at::Tensor& tensor : piece.of) numbers += tensor.numel();
   const at::Tensor& like = piece.of.front();
@@ -112,12 +112,12 @@ bool ReplicaSum::stage(Piece& piece) {
   return true;
 }
 
-bool ReplicaSum::arrived(Piece& piece) {
+bool ExchangedSum::arrived(Piece& piece) {
   while (!piece.requests.empty() && transport_.test(*piece.requests.back())) piece.requests.pop_back();
   return piece.requests.empty();
 }
 
-void ReplicaSum::scatter(Piece& piece) {
+void ExchangedSum::scatter(Piece& piece) {
   if (piece.packed()) {
     std::int64_t at = 0;
     for (const at::Tensor& tensor : piece.of) {
@@ -130,7 +130,7 @@ void ReplicaSum::scatter(Piece& piece) {
       [&](std::int64_t to) { return part(piece.values, to); });
 }
 
-void ReplicaSum::gather(Piece& piece) {
+void ExchangedSum::gather(Piece& piece) {
   exchange(
       piece, 1, [&](std::int64_t from) { return part(piece.values, from); },
       [&](std::int64_t) { return part(piece.values, me_); });
@@ -138,7 +138,7 @@ void ReplicaSum::gather(Piece& piece) {
 
 /// To and from every other replica; empty parts (fewer numbers than replicas) do not travel.
 template <class Into, class From>
-void ReplicaSum::exchange(Piece& piece, std::int32_t index, const Into& into, const From& from) {
+void ExchangedSum::exchange(Piece& piece, std::int32_t index, const Into& into, const From& from) {
   Tag tag = tag_;
   tag.index = index;
   const auto each = [&](const auto& begin) {
@@ -158,7 +158,7 @@ void ReplicaSum::exchange(Piece& piece, std::int32_t index, const Into& into, co
 }
 
 /// In the order of the replicas: own is the me_-th. (The first two may change places: a + b = b + a.)
-void ReplicaSum::add_others(Piece& piece) {
+void ExchangedSum::add_others(Piece& piece) {
   const at::Tensor own = part(piece.values, me_);
   const at::Tensor& others = piece.others;
   if (me_ <= 1) {
@@ -175,7 +175,7 @@ void ReplicaSum::add_others(Piece& piece) {
   if (!piece.packed()) --staging_pieces_;
 }
 
-void ReplicaSum::complete(Piece& piece) {
+void ExchangedSum::complete(Piece& piece) {
   if (!piece.packed()) return;
   std::int64_t at = 0;
   for (const at::Tensor& tensor : piece.of) {

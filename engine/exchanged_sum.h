@@ -1,9 +1,8 @@
 #pragma once
 
-// The sum of a stage's gradients over its replicas, in place, with the same bits on all of them: replica 0's
-// values plus replica 1's, and so on, whatever the transport. (MPI_Allreduce and ncclAllReduce promise no
-// order.) It runs beside whatever else the rank does: tensors are handed in as they are ready, and nothing
-// waits before finish().
+// A sum over replicas made of a transport's sends and receives, in the replicas' order: replica 0's values
+// plus replica 1's, and so on. (MPI_Allreduce promises no order.) The host looks whether a piece has arrived
+// before it adds, so it is for transports that the host moves.
 //
 // Tensors are cut into pieces; small ones are copied together into one. A piece has as many parts as there
 // are replicas; a replica gets everybody's values of its own part, adds them in order, and gives the others
@@ -11,6 +10,7 @@
 // Gropp, IJHPCA 2005, section 4.5). Pieces go through both in the order they were handed in, several at a
 // time.
 
+#include "engine/transport/replica_sum.h"
 #include "engine/transport/transport.h"
 
 #include <cstdint>
@@ -20,25 +20,19 @@
 
 namespace stagecraft {
 
-class ReplicaSum {
+class ExchangedSum final : public ReplicaSum {
  public:
   /// Of this rank's part. `replicas`: the members, this rank among them, at least two. Messages go by `tag`
   /// with the indices 0 and 1, which no other transfer has before this sum is finished. `bytes`: of all that
   /// will be handed in; reduce_staging (schedules/reductions.h) of it is allocated here, on their
   /// device, and nothing later.
-  ReplicaSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
-             at::Device device);
+  ExchangedSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
+               at::Device device);
 
-  /// Hands in a contiguous tensor, which nobody touches before finish(). Every replica hands in tensors of
-  /// the same shapes in the same order.
-  void add(const at::Tensor& tensor);
-  /// What was handed in leaves, though more could travel with it. Replicas flush at the same tensors.
-  void flush();
-  /// Goes on as far as that is possible without waiting. Throws PeerError.
-  void poll();
-  /// Flushes and waits until all that was handed in is the sum. Where poll() is the transport's background
-  /// work it is called meanwhile. Throws PeerError.
-  void finish();
+  void add(const at::Tensor& tensor) override;
+  void flush() override;
+  void poll() override;
+  void finish() override;
 
  private:
   struct Piece {

@@ -1,4 +1,4 @@
-#include "engine/replica_sum.h"
+#include "engine/exchanged_sum.h"
 
 #include "models/counting_allocator.h"
 #include "schedules/base/error.h"
@@ -96,7 +96,7 @@ TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]
       Tag tag = kTag;
       tag.micro_batch = MicroBatch{group};
       const Tensors tensors = mine(replica, kMixed);
-      ReplicaSum sum(transport, ranks_of(width), tag, bytes_of(tensors), at::kCPU);
+      ExchangedSum sum(transport, ranks_of(width), tag, bytes_of(tensors), at::kCPU);
       for (const at::Tensor& tensor : tensors) {
         if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         sum.add(tensor);
@@ -119,7 +119,7 @@ TEST_CASE("what is more than the staging memory goes through it piece by piece",
     MemoryAccount account;
     {
       const ChargeTo charge(account);
-      ReplicaSum sum(transport, ranks_of(2), kTag, all, at::kCPU);
+      ExchangedSum sum(transport, ranks_of(2), kTag, all, at::kCPU);
       for (const at::Tensor& tensor : tensors) sum.add(tensor);
       sum.finish();
     }
@@ -137,7 +137,7 @@ TEST_CASE("a sum goes on while its rank waits for something else", "[replica_sum
       .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
   REQUIRE_NOTHROW(run_ranks(2, options, [&](Transport& transport) {
     const Tensors tensors = mine(replica_of(transport, 2), kMixed);
-    ReplicaSum sum(transport, ranks_of(2), kTag, bytes_of(tensors), at::kCPU);
+    ExchangedSum sum(transport, ranks_of(2), kTag, bytes_of(tensors), at::kCPU);
     for (const at::Tensor& tensor : tensors) sum.add(tensor);
     sum.flush();
     const at::Tensor message = at::zeros({3});
@@ -167,8 +167,8 @@ TEST_CASE("a replica that fails ends the others' sums with its reason, and nothi
                               [&](Transport& transport) {
                                 const auto me = transport.rank().index();
                                 try {
-                                  ReplicaSum sum(transport, ranks_of(3), kTag, bytes_of(tensors[me]),
-                                                 at::kCPU);
+                                  ExchangedSum sum(transport, ranks_of(3), kTag, bytes_of(tensors[me]),
+                                                   at::kCPU);
                                   for (std::size_t i = 0; i < kMixed.size(); ++i) {
                                     if (me == 0 && i == 7) throw std::runtime_error("the disk is full");
                                     sum.add(tensors[me][i]);
@@ -198,7 +198,7 @@ TEST_CASE("a sum without its other replicas says which one it waits for", "[repl
     run_ranks(2, {.timeout = Seconds{0.2}}, [&](Transport& transport) {
       if (transport.rank().value == 1) return;
       const at::Tensor tensor = at::ones({8});
-      ReplicaSum sum(transport, ranks_of(2), kTag, Bytes{32}, at::kCPU);
+      ExchangedSum sum(transport, ranks_of(2), kTag, Bytes{32}, at::kCPU);
       sum.add(tensor);
       sum.finish();
     });

@@ -1,0 +1,10 @@
+#include "engine/transport/nccl/wiring.h"
+
+namespace stagecraft::transport {
+
+NcclWiring nccl_wiring(const std::vector<const LoweredProgram*>& programs, SumOrder order) {
+  const TransportRules rules = nccl_rules_for(programs);
+  return {rules, channels_of(programs, rules), groups_of(programs, order), order};
+}
+
+}  // namespace stagecraft::transport

@@ -1,0 +1,60 @@
+#pragma once
+
+// Ranks as threads whose transport is NCCL's, on devices without a GPU (test/support/fake_device.h).
+
+#include "engine/transport/nccl/nccl_transport.h"
+#include "test/engine/delays.h"
+#include "test/engine/pipeline_case.h"
+#include "test/support/fake_device.h"
+#include "test/support/ranks.h"
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft::test {
+
+struct NcclRanks {
+  TransportOptions options{.timeout = Seconds{30}};
+  int most_streams = 31;
+  std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
+
+  void run(int world, const transport::NcclWiring& wiring,
+           const std::function<void(Transport&)>& body) const {
+    run_ranks(world, options, [&](Transport& hosts) {
+      const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
+      const auto device = std::make_shared<FakeDevice>(fabric, seed, most_streams);
+      transport::NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed), device, device, wiring,
+                                    options);
+      try {
+        body(nccl);
+        nccl.barrier();  // a device that goes ends what its peers have under way
+      } catch (const std::exception& error) {
+        nccl.fail(error.what());
+        throw;
+      }
+    });
+  }
+};
+
+/// A case over NCCL, its ranks' outcomes. Throws RefusedError where NCCL cannot carry it.
+inline std::vector<Outcome> run_over_nccl(const Setting& setting, const transport::NcclWiring& wiring) {
+  (void)oracle_of(setting);  // before threads ask for it
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(setting.placement.world()));
+  NcclRanks().run(setting.placement.world(), wiring,
+                  [&](Transport& nccl) { outcomes[nccl.rank().index()] = run_rank(setting, nccl); });
+  return outcomes;
+}
+
+/// The first difference from the oracle on any rank.
+inline std::string difference(const std::vector<Outcome>& outcomes, const OracleResult& oracle) {
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (std::string text = difference(outcomes[rank], oracle, rank == 0); !text.empty()) return text;
+  }
+  return "";
+}
+
+}  // namespace stagecraft::test

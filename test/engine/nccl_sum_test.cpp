@@ -1,0 +1,324 @@
+// Sums over replicas by NCCL, on a device without a GPU (test/support/fake_device.h): which order they have,
+// that whole runs equal the oracle to the bit where it is the replicas', that the host does nothing but
+// launch, and how they end when something goes wrong.
+
+#include "engine/transport/nccl/nccl_sum.h"
+
+#include "schedules/lowering.h"
+#include "test/engine/nccl_ranks.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace stagecraft;
+using namespace stagecraft::test;
+using transport::groups_of;
+using transport::NcclGroup;
+using transport::NcclWiring;
+
+namespace {
+
+const Tag kTag{
+    .payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
+
+struct Shape {
+  std::int64_t count;
+  at::ScalarType type = at::kFloat;
+};
+
+/// Fewer numbers than replicas, many for one launch, of two types, and more than one piece of a chain.
+const std::vector<Shape> kMixed{
+    {1},   {3},      {50'000}, {20'000}, {17, at::kDouble}, {40'001, at::kDouble}, {300'001},
+    {128}, {65'536}, {65'537}, {0},      {2'100'000}};
+
+/// Of one replica: their sum depends on the order of additions.
+Tensors values(int replica, const std::vector<Shape>& shapes) {
+  Tensors tensors;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    at::Tensor places = at::arange(shapes[i].count, shapes[i].type);
+    places.add_(replica * 31 + static_cast<int>(i) * 7 + 1);
+    tensors.push_back(places.mul_(0.37 + replica).sin_().mul_(std::pow(40.0, replica)));
+  }
+  return tensors;
+}
+
+/// Replica 0's, plus replica 1's, and so on.
+Tensors in_order(int width, const std::vector<Shape>& shapes) {
+  Tensors sums = values(0, shapes);
+  for (int replica = 1; replica < width; ++replica) {
+    const Tensors next = values(replica, shapes);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].add_(next[i]);
+  }
+  return sums;
+}
+
+bool same(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
+}
+
+/// Replicas need not ascend by rank.
+std::vector<Rank> replicas_of(int width) {
+  std::vector<Rank> ranks;
+  for (int r = width; r-- > 0;) ranks.emplace_back(r);
+  return ranks;
+}
+int replica_of(const Transport& transport) { return transport.world() - 1 - transport.rank().value; }
+
+/// Of a program whose one stage has so many replicas, as far as sums go.
+NcclWiring wiring_of(int width, SumOrder order) {
+  LoweredProgram program;
+  program.placement.ranks = {{}, replicas_of(width)};
+  return {.rules = TransportRules::nccl(),
+          .channels = {},
+          .groups = groups_of({&program}, order),
+          .order = order};
+}
+
+void demand(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+/// Three sums one after another with nobody waiting in between; those of the last, by replica.
+std::vector<Tensors> sums_of(int width, SumOrder order, int slow) {
+  std::vector<Tensors> sums(static_cast<std::size_t>(width));
+  NcclRanks().run(width, wiring_of(width, order), [&](Transport& nccl) {
+    const int replica = replica_of(nccl);
+    for (int group = 0; group < 3; ++group) {
+      Tag tag = kTag;
+      tag.micro_batch = MicroBatch{group};
+      const Tensors tensors = values(replica, kMixed);
+      const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), tag);
+      for (const at::Tensor& tensor : tensors) {
+        if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        sum->add(tensor);
+      }
+      sum->finish();
+      sums[static_cast<std::size_t>(replica)] = tensors;
+    }
+  });
+  return sums;
+}
+
+/// Whole runs of a schedule over stages of such widths.
+PipelineCase replicated(const std::string& schedule, const std::vector<int>& widths) {
+  const Schedule& known = find_schedule(schedule);
+  PipelineCase pipeline{.schedule = schedule,
+                        .stages = static_cast<int>(widths.size()) * known.virtual_stages,
+                        .placement = known.placement,
+                        .widths = widths,
+                        .shape = BatchShape::many};
+  return pipeline;
+}
+
+}  // namespace
+
+TEST_CASE("what NCCL sums in order has the bits of a loop over the replicas", "[nccl_sum]") {
+  const int width = GENERATE(2, 3, 4, 5);
+  const int slow = GENERATE(-1, 0, 1);  // a replica that comes late with every tensor
+  CAPTURE(width, slow);
+  const Tensors expected = in_order(width, kMixed);
+  for (const Tensors& sum : sums_of(width, SumOrder::ordered, slow)) CHECK(same(sum, expected));
+}
+
+TEST_CASE("NCCL's own order is that of two replicas, and of more within the bound", "[nccl_sum]") {
+  CHECK(same(sums_of(2, SumOrder::nccl, -1).front(), in_order(2, kMixed)));
+  for (const int width : {3, 4}) {
+    CAPTURE(width);
+    const std::vector<Tensors> sums = sums_of(width, SumOrder::nccl, -1);
+    const Tensors expected = in_order(width, kMixed);
+    CHECK_FALSE(same(sums.front(), expected));  // or the bound would show nothing
+    for (const Tensors& sum : sums) CHECK(same(sum, sums.front()));
+    for (std::size_t i = 0; i < kMixed.size(); ++i) {
+      at::Tensor magnitudes = at::zeros_like(expected[i], at::kDouble);
+      for (int replica = 0; replica < width; ++replica) magnitudes.add_(values(replica, kMixed)[i].abs());
+      const double unit = (kMixed[i].type == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                         : std::numeric_limits<float>::epsilon()) /
+                          2;
+      // Each of the two is so far from the exact sum; a little more for terms of higher order.
+      const at::Tensor bound = magnitudes.mul_(2.001 * (width - 1) * unit);
+      const at::Tensor error = sums.front()[i].to(at::kDouble).sub(expected[i].to(at::kDouble)).abs();
+      CHECK(at::le(error, bound).all().item<bool>());
+    }
+  }
+}
+
+TEST_CASE("runs whose replicas sum by NCCL equal the oracle to the bit", "[nccl_sum]") {
+  int runs = 0;
+  for (const std::vector<int>& widths : {std::vector{2, 1}, {1, 2}, {2, 2}, {3}, {3, 1}, {1, 3}, {2, 1, 2}}) {
+    for (const char* schedule :
+         {"fill_drain", "1f1b", "zb_h1", "interleaved_1f1b", "zb_v", "pipedream", "2bw"}) {
+      for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet}) {  // the latter has batch norms
+        PipelineCase pipeline = replicated(schedule, widths);
+        pipeline.model = model;
+        if (pipeline.stages > 6 || !served(pipeline)) continue;
+        for (const BatchShape shape : {BatchShape::many, BatchShape::few}) {  // few: replicas without any
+          pipeline.shape = shape;
+          if (!served(pipeline)) continue;
+          const Setting setting(pipeline);
+          INFO(pipeline.name());
+          CHECK(difference(run_over_nccl(setting, nccl_needs(setting)), oracle_of(setting)) == "");
+          ++runs;
+        }
+      }
+    }
+  }
+  std::cout << fmt::format("{} runs whose replicas sum by NCCL compared with the oracle\n", runs);
+  CHECK(runs > 60);
+}
+
+TEST_CASE(
+    "in NCCL's own order two replicas still equal the oracle, and three have its first gradients nearly",
+    "[nccl_sum]") {
+  const Setting two(replicated("1f1b", {2, 1}));
+  CHECK(difference(run_over_nccl(two, nccl_needs(two, SumOrder::nccl)), oracle_of(two)) == "");
+
+  const Setting three(replicated("1f1b", {3, 1}));
+  const std::vector<Outcome> outcomes = run_over_nccl(three, nccl_needs(three, SumOrder::nccl));
+  CHECK(difference(outcomes, oracle_of(three)) != "");
+  for (const Outcome& outcome : outcomes) {
+    for (const auto& [place, gradients] : outcome.gradients) {
+      if (place.first > 0) continue;  // of other weights
+      const Tensors& wanted = oracle_of(three).steps.front().gradients.at(place.second);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        CHECK(at::allclose(gradients[i], wanted[i], /*rtol=*/1e-5, /*atol=*/1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("the host launches whole sums before anything of them has happened", "[nccl_sum]") {
+  const int width = GENERATE(2, 3);
+  const NcclRanks ranks;
+  const Tensors expected = in_order(width, kMixed);
+  REQUIRE_NOTHROW(ranks.run(width, wiring_of(width, SumOrder::ordered), [&](Transport& nccl) {
+    const Tensors tensors = values(replica_of(nccl), kMixed);
+    const Tensors before = values(replica_of(nccl), kMixed);
+    const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), kTag);
+    for (int late = 0; late < width; ++late) {  // one rank after the other
+      if (nccl.rank().value == late) {
+        for (const at::Tensor& tensor : tensors) sum->add(tensor);
+        sum->flush();
+        sum->poll();
+      }
+      nccl.barrier();
+    }
+    demand(ranks.fabric->collectives() == 0 && same(tensors, before), "something was done already");
+    nccl.barrier();
+    sum->finish();
+    demand(same(tensors, expected), "another sum");
+  }));
+  CHECK(ranks.fabric->failure() == "");
+}
+
+TEST_CASE("a stage's replicas share a communicator, three and more in order their neighbours too",
+          "[nccl_sum]") {
+  LoweredProgram program;
+  program.placement.ranks = {{Rank{0}, Rank{1}}, {Rank{2}}, {Rank{5}, Rank{3}, Rank{4}}};
+  const NcclGroup two{StageId{0}, {Rank{0}, Rank{1}}};
+  const NcclGroup three{StageId{2}, {Rank{5}, Rank{3}, Rank{4}}};
+  const NcclGroup first{StageId{2}, {Rank{5}, Rank{3}}};
+  const NcclGroup last{StageId{2}, {Rank{3}, Rank{4}}};
+  CHECK((groups_of({&program}, SumOrder::nccl) == std::vector{two, three}));
+  CHECK((groups_of({&program, &program}, SumOrder::ordered) == std::vector{two, last, first, three}));
+  program.kind = SegmentKind::validate;
+  CHECK(groups_of({&program}, SumOrder::ordered).empty());
+}
+
+TEST_CASE("sums take queues of the device too", "[nccl_sum]") {
+  NcclRanks ranks;
+  ranks.most_streams = 2;  // the replica in the middle has three communicators
+  CHECK_THROWS_AS(ranks.run(3, wiring_of(3, SumOrder::ordered), [](Transport&) {}), InputError);
+  CHECK_NOTHROW(ranks.run(3, wiring_of(3, SumOrder::nccl), [](Transport&) {}));
+}
+
+TEST_CASE("a collective without an event of what was computed before is found, and so is a wrong order",
+          "[nccl_sum]") {
+  const auto fabric = std::make_shared<FakeFabric>();
+  FakeDevice device(fabric, 1);
+  device.open({}, {{.group = 0, .members = 1, .number = 0, .id = "one"}}, Seconds{1});
+  const FakeDevice::Stream stream = device.make_stream();
+  const FakeDevice::Stream other = device.make_stream();
+  const FakeDevice::Event event = device.take_event();
+  float number = 2;
+  const auto all_reduce = [&](FakeDevice::Stream on) { device.all_reduce(0, on, {{&number, 1}}); };
+  CHECK_THROWS_AS(all_reduce(stream), InternalError);
+  device.record(event, FakeDevice::Stream::compute);
+  CHECK_THROWS_AS(all_reduce(stream), InternalError);  // nobody waits for it
+  device.wait(stream, event);
+  CHECK_NOTHROW(all_reduce(stream));
+  CHECK_THROWS_AS(all_reduce(stream), InternalError);  // of something that was computed since
+  device.record(event, stream);
+  device.wait(other, event);
+  CHECK_THROWS_AS(all_reduce(other), InternalError);  // two streams for one group
+  device.wait(FakeDevice::Stream::compute, event);
+  CHECK(fabric->collectives() == 1);
+
+  // Replicas that launch different things.
+  const NcclRanks ranks;
+  ranks.run(2, wiring_of(2, SumOrder::ordered), [](Transport& nccl) {
+    const at::Tensor tensor = at::ones({nccl.rank().value == 0 ? 3 : 4});
+    const auto sum = nccl.make_sum(replicas_of(2), kTag);
+    sum->add(tensor);
+    sum->finish();
+  });
+  CHECK(ranks.fabric->failure() == "the members of a group launch different things");
+}
+
+TEST_CASE("a sum whose other replicas do not come ends with its name, without a wait of the host's",
+          "[nccl_sum]") {
+  const int width = GENERATE(2, 3);
+  NcclRanks ranks;
+  ranks.options.timeout = Seconds{0.3};
+  const bool reported = GENERATE(false, true);  // by NCCL, or by the clock
+  std::string heard;
+  CHECK_THROWS_AS(ranks.run(width, wiring_of(width, SumOrder::ordered),
+                            [&](Transport& nccl) {
+                              if (nccl.rank().value > 0) {
+                                while (true) nccl.progress();  // until it hears of rank 0
+                              }
+                              const at::Tensor tensor = at::ones({8});
+                              const auto sum = nccl.make_sum(replicas_of(width), kTag);
+                              sum->add(tensor);
+                              sum->flush();
+                              if (reported) ranks.fabric->fail("unhandled system error");
+                              try {
+                                while (true) nccl.progress();
+                              } catch (const PeerError& error) {
+                                heard = error.what();
+                                throw;
+                              }
+                            }),
+                  PeerError);
+  INFO(heard);
+  for (const char* part : {"rank 0: ", "sum over replicas of gradients of group 0 of stage 1"}) {
+    CHECK(heard.find(part) != std::string::npos);
+  }
+  CHECK((heard.find(reported ? "NCCL says: unhandled system error" : "after 0.3 s") != std::string::npos));
+}
+
+TEST_CASE("a rank that fails ends the sums that others wait for", "[nccl_sum]") {
+  const int width = GENERATE(2, 3);
+  CHECK_THROWS_WITH(NcclRanks().run(width, wiring_of(width, SumOrder::ordered),
+                                    [&](Transport& nccl) {
+                                      if (nccl.rank().value == 0)
+                                        throw std::runtime_error("the disk is full");
+                                      const at::Tensor tensor = at::ones({8});
+                                      const auto sum = nccl.make_sum(replicas_of(width), kTag);
+                                      sum->add(tensor);
+                                      sum->finish();
+                                    }),
+                    "the disk is full");
+}
