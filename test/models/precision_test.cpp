@@ -14,7 +14,7 @@ using namespace stagecraft::test;
 
 namespace {
 
-constexpr Context kTrain{Mode::train, {11, 4, 7, 2}};
+const Context kTrain{Mode::train, {11, 4, 7, 2}};
 
 /// A layer's output, input gradient and parameter gradients.
 Tensors everything(const Layer& layer, const Tensors& full, Precision precision, const at::Tensor& input,
