@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What there is to see on a machine with GPUs, in one command and about five minutes: are runs on a GPU equal to the oracle there, over the
+# What there is to see on a machine with GPUs, in one command and about ten minutes: are runs on a GPU equal to the oracle there, over the
 # host's memory and over NCCL; does training work; how long does a step take. Changes no setting of a GPU; needs no network.
 #
 #   scripts/gpu_check.sh [--build DIR] [--json FILE] [--rehearse]
@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
-build=build json= rehearse= turn=0
+build=build json= rehearse= turn=0 python=${PYTHON:-python3}
 while (($#)); do
   case "$1" in
     --build) build=$2; shift 2 ;;
@@ -46,15 +46,21 @@ results=()
 part() {
   local name=$1 limit=$2 begin=$SECONDS verdict code
   shift 2
-  timeout -k 10 "$limit" "$@" > "$work/out" 2>&1
-  code=$?
+  if command -v "$1" > /dev/null; then
+    timeout -k 10 "$limit" "$@" > "$work/out" 2>&1
+    code=$?
+  else
+    echo "skipped: no $1 here" > "$work/out"
+    code=77
+  fi
   case $code in
     0) verdict=ok ;;
     77) verdict=skipped ;;
     124 | 137) verdict="FAILED: not over after $limit s" ;;
     *) verdict="FAILED: exit code $code" ;;
   esac
-  printf '%-28s %-10s %4d s  %s\n' "$name" "$verdict" $((SECONDS - begin)) "$(tail -1 "$work/out" | cut -c1-110)"
+  printf '%-28s %-10s %4d s  %s\n' "$name" "$verdict" $((SECONDS - begin)) "$(grep -v '^-*$' "$work/out" | tail -1 | cut -c1-110)"
+  case $name in bench,*) sed 's/^/    /' "$work/out" ;; esac
   [[ $verdict != FAILED* ]] || { failed=1; tail -25 "$work/out" | sed 's/^/    /'; }
   results+=("$(NAME=$name VERDICT=$verdict TOOK=$((SECONDS - begin)) python3 -c 'import json, os, sys
 print(json.dumps({"part": os.environ["NAME"], "result": os.environ["VERDICT"], "seconds": int(os.environ["TOOK"]), "output": sys.stdin.read()[-4000:]}))' < "$work/out")")
@@ -81,6 +87,19 @@ part "bench_gpt, nccl, 2 ranks" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_H
   "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" "${nccl[@]}" --set pipeline.stages=2 --set "run_dir=$work/nccl"
 part "bench_gpt, nccl, 2 replicas" 120 mpirun --oversubscribe -np 2 bash -c 'NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec "$0" "$@"' \
   "$build/stagecraft" train configs/bench_gpt.json "${cuda[@]}" "${nccl[@]}" --set pipeline.stages=1 --set 'pipeline.widths=[2]' --set "run_dir=$work/replicas"
+bench() { # NAME SECONDS ARGUMENTS...: beside PyTorch, where there is a python (PYTHON, python3) that has it
+  local name=$1 limit=$2
+  shift 2
+  if "$python" -c 'import torch' 2> /dev/null; then part "$name" "$limit" "$python" scripts/bench/gpu.py --binary "$build/stagecraft" "$@"; fi
+}
+if [ -n "$rehearse" ]; then
+  bench "bench, rehearsed" 300 --device cpu --config configs/bench_gpt.json --rows graphs --pairs 1 --steps 1 --repeats 1
+else
+  bench "bench, GPT-2 small" 300 --pairs 3
+  bench "bench, GPT-2 medium" 400 --pairs 3 --config configs/gpt2_medium.json --rows plain compiled stages2
+  bench "bench, small layers" 200 --pairs 3 --config configs/bench_gpt.json --rows plain launched graphs
+  bench "bench, VGG, TF32" 200 --pairs 3 --config configs/bench_vgg.json --rows plain compiled --tf32
+fi
 if command -v compute-sanitizer > /dev/null; then
   part "compute-sanitizer" 240 compute-sanitizer --error-exitcode 1 "$build/test/engine/test_gpu" local 1999
 fi

@@ -33,7 +33,8 @@ COMPUTES = ("forward", "backward", "backward_input", "backward_weight", "recompu
 class Gpu:
     def __init__(self, arguments, folder):
         self.arguments, self.folder = arguments, Path(folder)
-        self.bench = Workbench(arguments.binary, arguments.config, folder, bind=False, settings={"device": arguments.device})
+        self.bench = Workbench(arguments.binary, arguments.config, folder, bind=False,
+                               settings={"device": arguments.device, **({"cuda": {"tf32": True}} if arguments.tf32 else {})})
         self.weights = self.folder / "weights"
         self.mixed = self.bench.config.get("bf16", {}).get("enabled", False)
 
@@ -55,7 +56,7 @@ class Gpu:
         command = [sys.executable, "scripts/bench/pipelining.py", str(self.weights), "--schedule", "plain", "--device", self.arguments.device,
                    "--precision", "autocast" if self.mixed else "fp32", "--steps", "1000000", "--out", str(lines)]
         command += ["--compile"] if compiled else []
-        command += ["--tf32"] if self.bench.config.get("cuda", {}).get("tf32") else []
+        command += ["--tf32"] if self.arguments.tf32 else []
         return command, lines
 
     def sides(self, row):
@@ -91,6 +92,7 @@ def main():
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--config", default=ROOT / "configs/gpt2_small.json", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tf32", action="store_true", help="float32 products with inputs rounded to 10 bits, on both sides")
     parser.add_argument("--pairs", type=int, default=5, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=5, help="behind each turn's median; one more is dropped")
     parser.add_argument("--repeats", type=int, default=20, help="of the profile that plans are made from")

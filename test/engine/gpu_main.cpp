@@ -2,7 +2,8 @@
 // rank computes the oracle itself and judges its own layers.
 //
 //   test_gpu local [STRIDE [KIND]]                ranks are threads on one GPU, tensors go through the host
-//   mpiexec -n N test_gpu staged [STRIDE [KIND]]  ranks are processes, tensors go through the host, or from GPU
+//   mpiexec -n N test_gpu staged [STRIDE [KIND]]  ranks are processes, tensors go through the host, or from
+//   GPU
 //                                                 to GPU where MPI takes their memory
 //   mpiexec -n N test_gpu nccl [STRIDE [KIND]]    ranks are processes, GPUs exchange tensors by NCCL
 //
