@@ -5,7 +5,7 @@
 
 A small MLP (each layer a few microseconds) is trained on the CPU by one rank, in 32 micro-batches a step, for two numbers of steps; their
 difference is steady steps alone. Printed: instructions a computing action (load, forward, backward) and what they were spent in. Those of
-`stagecraft` are the engine, the layers' own code and what is inlined from LibTorch's headers; libc's are mostly operators' memory.
+`stagecraft` are the engine, the layers' own code and what is inlined from LibTorch's headers; libc's are mostly malloc and free.
 Needs valgrind.
 """
 
