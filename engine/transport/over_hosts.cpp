@@ -1,0 +1,93 @@
+#include "engine/transport/over_hosts.h"
+
+#include "engine/transport/wait_error.h"
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+
+namespace stagecraft::transport {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Seconds since(Clock::time_point begun) {
+  return Seconds{std::chrono::duration<double>(Clock::now() - begun).count()};
+}
+
+}  // namespace
+
+OverHosts::Transfer::Transfer(std::shared_ptr<DeviceStreams> its_streams, bool is_send, Rank its_peer,
+                              const Tag& its_tag, at::Tensor its_tensor)
+    : streams(std::move(its_streams)),
+      event(streams->take_event()),
+      send(is_send),
+      peer(its_peer),
+      tag(its_tag),
+      tensor(std::move(its_tensor)) {}
+
+OverHosts::OverHosts(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
+                     const TransportOptions& options)
+    : hosts_(std::move(hosts)), streams_(std::move(streams)), options_(options) {
+  hosts_->set_background([this] {
+    move();
+    if (background_) background_();
+  });
+}
+
+OverHosts::~OverHosts() { hosts_->set_background(nullptr); }
+
+RequestPtr OverHosts::begin_checked(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
+  STAGECRAFT_CHECK(tensor.is_contiguous(), fmt::format("rank {}: {} needs a contiguous tensor", rank().value,
+                                                       name_transfer(send, tag, peer)));
+  return begin(send, peer, tag, tensor);
+}
+
+void OverHosts::poll(const Transfer& transfer, const std::function<bool()>& done) {
+  constexpr int kEager = 100;
+  const Clock::time_point waiting_since = Clock::now();
+  for (int turn = 0; !done(); ++turn) {
+    progress();
+    if (turn < kEager) continue;
+    std::this_thread::yield();
+    if (since(waiting_since) <= options_.timeout) continue;
+    throw PeerError(timed_out(rank(), name_transfer(transfer.send, transfer.tag, transfer.peer),
+                              since(transfer.begun), options_.timeout));
+  }
+}
+
+RequestPtr OverHosts::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
+  return begin_checked(/*send=*/false, from, tag, into);
+}
+
+RequestPtr OverHosts::start_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  return begin_checked(/*send=*/true, to, tag, tensor);
+}
+
+RequestPtr OverHosts::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
+  return begin_checked(/*send=*/true, to, tag, tensor);
+}
+
+void OverHosts::barrier() {
+  hand_over();
+  hosts_->barrier();
+}
+
+std::vector<std::vector<double>> OverHosts::all_gather(const std::vector<double>& mine) {
+  hand_over();
+  return hosts_->all_gather(mine);
+}
+
+std::vector<std::string> OverHosts::all_gather_text(const std::string& mine) {
+  hand_over();
+  return hosts_->all_gather_text(mine);
+}
+
+std::string OverHosts::broadcast(const std::string& text) {
+  hand_over();
+  return hosts_->broadcast(text);
+}
+
+}  // namespace stagecraft::transport
