@@ -4,20 +4,15 @@
 
 #include "engine/transport/direct/direct_transport.h"
 
-#include "schedules/base/error.h"
-#include "test/engine/case_list.h"
 #include "test/engine/device_memory_hosts.h"
-#include "test/engine/transport_contract.h"
-#include "test/support/catch.h"
+#include "test/engine/over_hosts_cases.h"
 #include "test/support/fake_device.h"
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include <atomic>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -47,20 +42,6 @@ void run_direct(int world, const TransportOptions& options, const std::function<
       throw;
     }
   });
-}
-
-std::string run_direct(const PipelineCase& pipeline) {
-  const Setting setting(pipeline);
-  const OracleResult& oracle = oracle_of(setting);
-  std::vector<std::string> differences(static_cast<std::size_t>(setting.placement.world()));
-  run_direct(setting.placement.world(), {.timeout = Seconds{60}}, [&](Transport& direct) {
-    const Outcome outcome = run_rank(setting, direct);
-    differences[direct.rank().index()] = difference(outcome, oracle, direct.rank().value == 0);
-  });
-  for (const std::string& text : differences) {
-    if (!text.empty()) return text;
-  }
-  return "";
 }
 
 /// A device that computes until it is told to be done. `hesitant`: then it is so between one question and the
@@ -118,28 +99,11 @@ TEST_CASE("tensors go directly where the hosts' transport takes a device's memor
 TEST_CASE("the direct transport keeps the contract", "[direct]") {
   const int world = GENERATE(1, 2, 3, 4);
   CAPTURE(world);
-  const TransportOptions options{.timeout = Seconds{30}};
-  for (const auto& promise : {tags_match, equal_tags_keep_their_order, transfers_progress, collectives_agree,
-                              posted_sends_do_not_block}) {
-    REQUIRE_NOTHROW(run_direct(world, options, promise));
-  }
-  if (world > 1) REQUIRE_NOTHROW(run_direct(world, options, background_work_goes_on));
-  REQUIRE_NOTHROW(run_direct(world, options, [](Transport& transport) {
-    large_messages_arrive(transport, std::int64_t{8} << 20U);
-  }));
+  keeps_the_contract(run_direct, world);
 }
 
 TEST_CASE("runs over the direct transport equal the oracle to the bit", "[direct]") {
-  int runs = 0;
-  for (const int ranks : {2, 3, 4}) {
-    const std::vector<PipelineCase> all = all_cases(ranks);
-    for (std::size_t i = static_cast<std::size_t>(ranks) + 1; i < all.size(); i += 47) {
-      INFO(all[i].name());
-      CHECK(run_direct(all[i]) == "");
-      ++runs;
-    }
-  }
-  std::cout << fmt::format("{} runs over the direct transport compared with the oracle\n", runs);
+  runs_equal_the_oracle(run_direct, "direct");
 }
 
 TEST_CASE("nothing is sent or received before the device is done with what was launched before", "[direct]") {
@@ -199,24 +163,5 @@ TEST_CASE("a tensor may be used again when its message has been taken, and a wai
 }
 
 TEST_CASE("a direct transfer that nobody answers names rank, peer and tag", "[direct]") {
-  std::string heard;
-  CHECK_THROWS_AS(run_direct(2, {.timeout = Seconds{0.3}},
-                             [&](Transport& transport) {
-                               if (transport.rank().value == 1) {
-                                 while (true) transport.progress();  // until it hears of rank 0
-                               }
-                               const at::Tensor tensor = at::zeros({4});
-                               const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
-                               try {
-                                 transport.wait(*receive);
-                               } catch (const PeerError& error) {
-                                 heard = error.what();
-                                 throw;
-                               }
-                             }),
-                  PeerError);
-  INFO(heard);
-  for (const char* part : {"rank 0: receive of activation 7", "from rank 1", "after 0.3 s"}) {
-    CHECK(heard.find(part) != std::string::npos);
-  }
+  an_unanswered_transfer_is_named(run_direct);
 }

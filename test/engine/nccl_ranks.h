@@ -49,12 +49,4 @@ inline std::vector<Outcome> run_over_nccl(const Setting& setting, const transpor
   return outcomes;
 }
 
-/// The first difference from the oracle on any rank.
-inline std::string difference(const std::vector<Outcome>& outcomes, const OracleResult& oracle) {
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (std::string text = difference(outcomes[rank], oracle, rank == 0); !text.empty()) return text;
-  }
-  return "";
-}
-
 }  // namespace stagecraft::test

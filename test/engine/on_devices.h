@@ -63,16 +63,12 @@ inline std::unique_ptr<Transport> direct(std::unique_ptr<Transport> hosts,
 inline std::string run_and_compare(const Setting& setting, const Wrap& wrap,
                                    const std::function<void(Rank, const Outcome&)>& see = nullptr) {
   const OracleResult& oracle = oracle_of(setting);
-  std::vector<std::string> differences(static_cast<std::size_t>(setting.placement.world()));
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(setting.placement.world()));
   run_on_devices(setting.placement.world(), wrap, [&](Transport& transport) {
-    const Outcome outcome = run_rank(setting, transport);
+    Outcome& outcome = outcomes[transport.rank().index()] = run_rank(setting, transport);
     if (see) see(transport.rank(), outcome);
-    differences[transport.rank().index()] = difference(outcome, oracle, transport.rank().value == 0);
   });
-  for (const std::string& text : differences) {
-    if (!text.empty()) return text;
-  }
-  return "";
+  return difference(outcomes, oracle);
 }
 
 inline PipelineCase on_device(PipelineCase pipeline) {

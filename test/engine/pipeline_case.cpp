@@ -464,19 +464,22 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
   return "";
 }
 
+std::string difference(const std::vector<Outcome>& outcomes, const OracleResult& oracle) {
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (std::string text = difference(outcomes[rank], oracle, rank == 0); !text.empty()) return text;
+  }
+  return "";
+}
+
 std::string run_locally(const PipelineCase& pipeline, const Mischief& mischief) {
   const Setting setting(pipeline);
   const OracleResult& oracle = oracle_of(setting);
   const int world = setting.placement.world();
-  std::vector<std::string> differences(static_cast<std::size_t>(world));
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(world));
   run_ranks(world, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
-    const Outcome outcome = run_rank(setting, transport, mischief);
-    differences[transport.rank().index()] = difference(outcome, oracle, transport.rank().value == 0);
+    outcomes[transport.rank().index()] = run_rank(setting, transport, mischief);
   });
-  for (const std::string& text : differences) {
-    if (!text.empty()) return text;
-  }
-  return "";
+  return difference(outcomes, oracle);
 }
 
 }  // namespace stagecraft::test

@@ -108,6 +108,8 @@ struct Mischief {
 
 /// The first difference between what a rank got and the oracle, in words; empty when all bits are equal.
 [[nodiscard]] std::string difference(const Outcome& outcome, const OracleResult& oracle, bool reports);
+/// The same of all ranks, of which rank 0 reports.
+[[nodiscard]] std::string difference(const std::vector<Outcome>& outcomes, const OracleResult& oracle);
 
 /// A case over the local transport with synchronous sends and poisoned slots: the first difference of any
 /// rank.
