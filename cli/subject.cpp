@@ -1,42 +1,18 @@
 #include "cli/subject.h"
 
 #include "schedules/base/error.h"
+#include "schedules/base/files.h"
 #include "schedules/schedule.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
 
 namespace stagecraft::cli {
 namespace {
-
-/// Above every schedule that the readers take; a larger file is a slip, or never ends.
-constexpr std::size_t kMostBytes = std::size_t{1} << 30U;
-
-std::string read_text(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw InputError({path, ""}, "is a folder, not a file");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError({path, ""}, fmt::format("cannot be read: {}", std::strerror(errno)));
-  constexpr std::size_t kPiece = std::size_t{1} << 20U;
-  std::string text;
-  while (in) {
-    const std::size_t before = text.size();
-    text.resize(before + kPiece);
-    in.read(text.data() + before, static_cast<std::streamsize>(kPiece));
-    text.resize(before + static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMostBytes)
-      throw InputError({path, ""}, "is larger than 1 GiB; no plan or schedule is");
-  }
-  return text;
-}
 
 bool has_any(const Json& json, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -114,7 +90,7 @@ Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& r
 }
 
 Subject read_subject(const std::string& path, const SubjectRequest& request) {
-  const std::string text = read_text(path);
+  const std::string text = read_file(path);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InputError({path, ""}, "is empty; expected a plan or a schedule");
   // JSON begins with a brace, or a comment; a schedule's text form with its first line, or a comment.

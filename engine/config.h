@@ -7,6 +7,7 @@
 
 #include "engine/loss_scale.h"
 #include "engine/optimizer.h"
+#include "engine/threads.h"
 #include "engine/transport/nccl/groups.h"
 #include "models/data/data_config.h"
 #include "models/loss.h"
@@ -284,7 +285,7 @@ void describe(V& v, RunConfig& c) {
   v.optional("checkpoint", c.checkpoint, "saved state");
   v.optional("comms", c.comms, "transfers between ranks");
   v.optional("threads_per_rank", c.threads_per_rank, "of LibTorch's operators; 0: cores over ranks",
-             json::at_least(0));
+             json::between(0, kMostThreadsPerRank));
   v.optional("cluster", c.cluster, "path of a cluster.json to plan for; absent: this machine",
              json::non_empty());
   v.optional("initial_checkpoint", c.initial_checkpoint,

@@ -84,9 +84,14 @@ void optimizer_step(const OptimizerConfig& config, double learning_rate, const T
   ++state.steps;
 }
 
+std::vector<std::string> optimizer_tensor_names(const OptimizerConfig& config) {
+  const auto* sgd = std::get_if<SgdConfig>(&config.type);
+  if (sgd == nullptr) return {"exp_avg", "exp_avg_sq"};
+  return sgd->momentum == 0 ? std::vector<std::string>{} : std::vector<std::string>{"momentum_buffer"};
+}
+
 double optimizer_bytes_per_parameter_byte(const OptimizerConfig& config) {
-  if (const auto* sgd = std::get_if<SgdConfig>(&config.type)) return sgd->momentum == 0 ? 0 : 1;
-  return 2;
+  return static_cast<double>(optimizer_tensor_names(config).size());
 }
 
 }  // namespace stagecraft

@@ -134,6 +134,9 @@ struct OptimizerState {
 void optimizer_step(const OptimizerConfig& config, double learning_rate, const Tensors& parameters,
                     const Tensors& gradients, const std::vector<bool>& decays, OptimizerState& state);
 
+/// The state tensors of every parameter once it was updated.
+[[nodiscard]] std::vector<std::string> optimizer_tensor_names(const OptimizerConfig& config);
+
 /// State bytes per parameter byte: SGD 0 or 1 (momentum), Adam and AdamW 2.
 [[nodiscard]] double optimizer_bytes_per_parameter_byte(const OptimizerConfig& config);
 

@@ -11,11 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <tuple>
 
@@ -74,9 +71,12 @@ class HeaderReader {
                                entry.end, data_bytes_));
     }
     std::uint64_t bytes = c10::elementSize(entry.dtype);
+    std::int64_t extent = 1;  // of a tensor without elements LibTorch multiplies the rest of the shape
     for (const std::int64_t size : entry.shape) {
-      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes))
+      if (__builtin_mul_overflow(extent, std::max<std::int64_t>(size, 1), &extent) ||
+          __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) {
         refuse(name, "its shape is too large");
+      }
     }
     if (bytes != entry.end - entry.begin) {
       refuse(name,
@@ -86,8 +86,8 @@ class HeaderReader {
     return entry;
   }
 
-  /// Every byte of data belongs to exactly one tensor.
-  void check_cover(std::vector<Entry> entries) const {
+  /// Every byte of data belongs to exactly one tensor. Sorts by where that is.
+  void check_cover(std::vector<Entry>& entries) const {
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
       return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
     });
@@ -149,9 +149,8 @@ const at::Tensor& SafetensorsFile::tensor(const std::string& name, at::IntArrayR
   return tensor;
 }
 
-void write_safetensors(const std::string& path,
-                       const std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+SafetensorsImage::SafetensorsImage(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                                   const std::map<std::string, std::string>& metadata) {
   std::vector<std::pair<std::string, at::Tensor>> dense;
   std::set<std::string> names{kMetadata};
   for (const auto& [name, tensor] : tensors) {
@@ -166,30 +165,50 @@ void write_safetensors(const std::string& path,
   Json header = Json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::uint64_t offset = 0;
-  for (const auto& [name, tensor] : dense) {
+  for (auto& [name, tensor] : dense) {
     header[name] = Json{{"dtype", dtype_name(tensor.scalar_type())},
                         {"shape", tensor.sizes().vec()},
                         {"data_offsets", {offset, offset + tensor.nbytes()}}};
     offset += tensor.nbytes();
+    dense_.push_back(std::move(tensor));
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
+  header_ = std::string(reinterpret_cast<const char*>(&length), kLengthBytes) + text;
+}
 
-  std::vector<std::string_view> pieces{{reinterpret_cast<const char*>(&length), kLengthBytes}, text};
-  for (const auto& [name, tensor] : dense) pieces.push_back(bytes_of(tensor));
-  write_file_atomically(path, pieces);
+std::vector<std::string_view> SafetensorsImage::pieces() const {
+  std::vector<std::string_view> pieces{header_};
+  for (const at::Tensor& tensor : dense_) pieces.push_back(bytes_of(tensor));
+  return pieces;
+}
+
+void write_safetensors(const std::string& path,
+                       const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  write_file_atomically(path, SafetensorsImage(tensors, metadata).pieces());
 }
 
 SafetensorsFile read_safetensors(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError({path, ""}, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(path, error);
-  if (error) throw InputError({path, ""}, "cannot be read: " + error.message());
+  StoredFilePtr in;
+  if (const std::error_code error = storage().open(path, OpenFor::reading, in)) {
+    throw InputError({path, ""}, "cannot be opened: " + error.message());
+  }
+  FileFacts facts;
+  if (const std::error_code error = in->facts(facts)) {
+    throw InputError({path, ""}, "cannot be read: " + error.message());
+  }
+  if (!facts.is_file()) throw InputError({path, ""}, "is no file");
+  const std::uint64_t size = facts.bytes;
   const auto read = [&](void* to, std::uint64_t bytes) {
-    in.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
-    if (!in) throw InputError({path, ""}, "cannot be read to its end");
+    for (std::uint64_t done = 0; done < bytes;) {
+      std::size_t got = 0;
+      const std::error_code error = in->read(static_cast<char*>(to) + done, bytes - done, got);
+      if (error) throw InputError({path, ""}, "cannot be read: " + error.message());
+      if (got == 0) throw InputError({path, ""}, "cannot be read to its end");
+      done += got;
+    }
   };
 
   std::uint64_t length = 0;
@@ -216,10 +235,9 @@ SafetensorsFile read_safetensors(const std::string& path) {
       entries.push_back(reader.entry(name, json));
     }
   }
-  reader.check_cover(entries);
+  reader.check_cover(entries);  // and leaves them in the order of their data
   for (const Entry& entry : entries) {
     at::Tensor tensor = at::empty(entry.shape, entry.dtype);
-    in.seekg(static_cast<std::streamoff>(kLengthBytes + length + entry.begin));
     if (tensor.nbytes() > 0) read(tensor.mutable_data_ptr(), tensor.nbytes());
     file.tensors.emplace(entry.name, std::move(tensor));
   }

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,21 @@ struct SafetensorsFile {
                                          at::ScalarType dtype) const;
 };
 
-/// Replaces `path` atomically. Names must differ and not be "__metadata__". Tensors that are not dense or not
-/// on the CPU are copied for it, one copy at a time in memory with the rest.
+/// A file's bytes in pieces, of which the tensors' are their own memory. Names must differ and not be
+/// "__metadata__". Tensors that are not dense or not on the CPU are copied for it.
+class SafetensorsImage {
+ public:
+  explicit SafetensorsImage(const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                            const std::map<std::string, std::string>& metadata = {});
+  /// Valid while this is.
+  [[nodiscard]] std::vector<std::string_view> pieces() const;
+
+ private:
+  std::string header_;  ///< with its length in front
+  std::vector<at::Tensor> dense_;
+};
+
+/// Replaces `path` atomically with the image.
 void write_safetensors(const std::string& path,
                        const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});

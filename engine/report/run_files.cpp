@@ -1,16 +1,15 @@
 #include "engine/report/report.h"
+#include "schedules/base/files.h"
 
 #include <fmt/format.h>
-
-#include <filesystem>
 
 namespace stagecraft {
 
 RunFiles read_run(const std::string& run_dir) {
-  if (!std::filesystem::is_directory(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
+  if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
   const auto path = [&](const char* name) {
     std::string file = fmt::format("{}/{}", run_dir, name);
-    if (!std::filesystem::exists(file)) {
+    if (!is_there(file)) {
       throw InputError({file, ""}, "is missing: a run writes it when it ends (or is stopped by a signal)");
     }
     return file;

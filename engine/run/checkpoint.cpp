@@ -1,29 +1,21 @@
 #include "engine/run/checkpoint.h"
 
-#include "engine/run/run_dir.h"
+#include "engine/run/checkpoint_folder.h"
 #include "models/safetensors.h"
 #include "schedules/base/files.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
-#include <map>
+#include <functional>
+#include <set>
 #include <string_view>
 
 namespace stagecraft {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kComplete = "complete";
-constexpr const char* kAside = ".part";
-constexpr std::string_view kPrefix = "step-";
 
 bool has_state(const Layer& layer) { return !layer.parameters().empty() || !layer.buffers().empty(); }
 
@@ -40,18 +32,57 @@ Json pipeline_of(const Plan& plan) {
   return json;
 }
 
+/// Hands the file's bytes to `take` in pieces. Throws InputError: missing, or it cannot be read, which says
+/// nothing of what is in it.
+void read_through(const std::string& path, const std::function<void(std::string_view)>& take) {
+  StoredFilePtr file;
+  const std::error_code closed = storage().open(path, OpenFor::reading, file);
+  if (closed == std::errc::no_such_file_or_directory) throw InputError({path, ""}, "is missing");
+  if (closed) throw InputError({path, ""}, "cannot be opened: " + closed.message());
+  std::vector<char> buffer(1 << 20);
+  for (std::size_t got = 1; got > 0;) {
+    if (const std::error_code error = file->read(buffer.data(), buffer.size(), got)) {
+      throw InputError({path, ""}, "cannot be read: " + error.message());
+    }
+    take({buffer.data(), got});
+  }
+}
+
 CheckpointFile measured(const std::string& folder, const std::string& name) {
-  std::ifstream in(folder + "/" + name, std::ios::binary);
-  if (!in) throw InputError({folder + "/" + name, ""}, "is missing");
   CheckpointFile file{name, 0, ""};
   Fingerprint hash;
-  std::vector<char> buffer(1 << 20);
-  while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())), in.gcount() > 0) {
-    hash.add({buffer.data(), static_cast<std::size_t>(in.gcount())});
-    file.bytes += in.gcount();
-  }
+  read_through(folder + "/" + name, [&](std::string_view bytes) {
+    hash.add(bytes);
+    file.bytes += static_cast<std::int64_t>(bytes.size());
+  });
   file.hash = hash.text();
   return file;
+}
+
+/// Throws InputError where the file is not what was written: a disk or a memory that fails.
+void compare(const std::string& path, std::vector<std::string_view> pieces) {
+  std::size_t piece = 0;
+  bool same = true;
+  read_through(path, [&](std::string_view found) {
+    while (same && !found.empty()) {
+      while (piece < pieces.size() && pieces[piece].empty()) ++piece;
+      same = piece < pieces.size();
+      if (!same) return;
+      const std::size_t bytes = std::min(found.size(), pieces[piece].size());
+      same = found.substr(0, bytes) == pieces[piece].substr(0, bytes);
+      found.remove_prefix(bytes);
+      pieces[piece].remove_prefix(bytes);
+    }
+  });
+  same =
+      same && std::all_of(pieces.begin(), pieces.end(), [](std::string_view rest) { return rest.empty(); });
+  if (same) return;
+  throw InputError({path, ""}, "is not what was written to it: the disk or this machine's memory fails");
+}
+
+void write_compared(const std::string& path, const std::vector<std::string_view>& pieces) {
+  write_new_file(path, pieces);
+  compare(path, pieces);
 }
 
 CheckpointFile write_layer(const std::string& folder, const Layer& layer, const LayerState& state) {
@@ -69,50 +100,17 @@ CheckpointFile write_layer(const std::string& folder, const Layer& layer, const 
       tensors.emplace_back(fmt::format("optimizer/{}/{}", parameters[i].name, name), tensor);
     }
   }
-  const std::string name = layer_file(layer.name());
-  write_safetensors(folder + "/" + name, tensors,
-                    {{"format", "pt"}, {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
-  return measured(folder, name);
-}
-
-void rename_folder(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::remove_all(to, error);  // of a step that is made again after a resume from an older one
-  fs::rename(from, to, error);
-  if (error) throw InputError({to, ""}, fmt::format("cannot be written: {}", error.message()));
-}
-
-/// The step in a checkpoint's name; nothing for any other name.
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return step;
-}
-
-/// Complete checkpoints, oldest first.
-std::vector<std::string> complete_checkpoints(const std::string& folder) {
-  std::map<std::int64_t, std::string> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const auto step = step_of(entry.path().filename().native());
-    if (step && fs::exists(entry.path() / kComplete)) found[*step] = entry.path();
+  const SafetensorsImage image(
+      tensors, {{"format", "pt"}, {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
+  CheckpointFile file{layer_file(layer.name()), 0, ""};
+  Fingerprint hash;
+  for (const std::string_view piece : image.pieces()) {
+    hash.add(piece);
+    file.bytes += static_cast<std::int64_t>(piece.size());
   }
-  std::vector<std::string> paths;
-  for (const auto& [step, path] : found) paths.push_back(path);
-  return paths;
-}
-
-void remove_older(const std::string& folder, std::int64_t keep) {
-  const std::vector<std::string> found = complete_checkpoints(folder);
-  if (keep == 0 || static_cast<std::int64_t>(found.size()) <= keep) return;
-  for (std::size_t i = 0; i < found.size() - static_cast<std::size_t>(keep); ++i) {
-    std::error_code ignored;  // it stays and is tried again after the next one
-    fs::remove(fs::path(found[i]) / kComplete, ignored);
-    fs::remove_all(found[i], ignored);
-  }
+  file.hash = hash.text();
+  write_compared(folder + "/" + file.name, image.pieces());
+  return file;
 }
 
 Manifest manifest_of(const RunSetup& setup, std::int64_t step, bool validation_owed) {
@@ -150,7 +148,7 @@ SafetensorsFile read_layer(const std::string& folder, const Layer& layer, const 
     const auto listed = std::find_if(manifest->files.begin(), manifest->files.end(),
                                      [&](const CheckpointFile& file) { return file.name == name; });
     if (listed == manifest->files.end()) {
-      throw InputError({folder + "/" + kManifest, "/files"},
+      throw InputError({folder + "/" + kManifestName, "/files"},
                        fmt::format("has no file of layer {}", layer.name()));
     }
     const CheckpointFile found = measured(folder, name);
@@ -181,84 +179,117 @@ void take_weights(const SafetensorsFile& file, const Layer& layer, LayerState& s
   }
 }
 
-OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer) {
+std::int64_t optimizer_steps(const SafetensorsFile& file) {
+  const auto found = file.metadata.find("optimizer_steps");
+  if (found == file.metadata.end())
+    throw InputError({file.path, ""}, "has no \"optimizer_steps\" in its metadata");
+  const std::string& text = found->second;
+  std::int64_t steps = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error != std::errc() || end != text.data() + text.size() || steps < 0) {
+    throw InputError({file.path, "/__metadata__/optimizer_steps"},
+                     fmt::format("expected a number of steps, found {}", json::brief(text)));
+  }
+  return steps;
+}
+
+/// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
+OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, const Tensors& values,
+                               const OptimizerConfig& optimizer) {
   OptimizerState state;
+  state.steps = optimizer_steps(file);
   const std::vector<ParameterSpec> parameters = layer.parameters();
   state.tensors.resize(parameters.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::string prefix = fmt::format("optimizer/{}/", parameters[i].name);
-    for (const auto& [name, tensor] : file.tensors) {
-      if (name.starts_with(prefix)) state.tensors[i][name.substr(prefix.size())] = tensor;
+  std::set<std::string> known;
+  for (std::size_t i = 0; state.steps > 0 && i < parameters.size(); ++i) {
+    for (const std::string& name : optimizer_tensor_names(optimizer)) {
+      const std::string stored = fmt::format("optimizer/{}/{}", parameters[i].name, name);
+      state.tensors[i][name] = file.tensor(stored, values[i].sizes(), values[i].scalar_type());
+      known.insert(stored);
     }
   }
-  const auto steps = file.metadata.find("optimizer_steps");
-  if (steps == file.metadata.end() || steps->second.empty() ||
-      steps->second.find_first_not_of("0123456789") != std::string::npos) {
-    throw InputError({file.path, ""}, "has no \"optimizer_steps\" in its metadata");
+  for (const auto& [name, tensor] : file.tensors) {
+    if (!name.starts_with("optimizer/") || known.contains(name)) continue;
+    throw InputError({file.path, ""}, fmt::format("tensor \"{}\" is none of this optimizer's", name));
   }
-  state.steps = std::stoll(steps->second);
   return state;
 }
 
 }  // namespace
 
 std::string layer_file(const std::string& layer) {
+  constexpr std::size_t kLongest =
+      200;  // of 255 that file systems take, less a suffix and what some of them add
+  constexpr std::size_t kKept = 120;
   std::string name;
   for (const char c : layer) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
     name += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
+  if (name.size() > kLongest) name = name.substr(0, kKept) + "~" + fingerprint(layer);
   return name + ".safetensors";
 }
 
-std::string save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
-                            Transport& transport, std::int64_t step, bool validation_owed) {
-  const std::string final_name = fmt::format("{}/{}{:08}", folder, kPrefix, step);
-  const std::string aside = final_name + kAside;
+std::uint64_t checkpoint_bytes(const RunSetup& setup) {
+  const Model& model = setup.materials().model;
+  const double states = optimizer_bytes_per_parameter_byte(setup.config().optimizer);
+  double bytes = 0;
+  for (const LayerPtr& layer : model.layers) {
+    std::int64_t parameters = 0, buffers = 0;
+    for (const ParameterSpec& spec : layer->parameters()) parameters += c10::multiply_integers(spec.shape);
+    for (const BufferSpec& spec : layer->buffers()) buffers += c10::multiply_integers(spec.shape);
+    bytes += static_cast<double>(parameters) * (1 + states) + static_cast<double>(buffers);
+  }
+  return static_cast<std::uint64_t>(bytes * static_cast<double>(c10::elementSize(model.precision.full)));
+}
+
+Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
+                      Transport& transport, std::int64_t step, bool validation_owed) {
   const bool first = transport.rank() == Rank{0};
-  if (first) {
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);  // left by a run that was killed
-    make_folder(aside);
-  }
-  transport.barrier();
-  Json mine = Json::array();
-  for (const StageId stage : setup.placement().stages_of(transport.rank())) {
-    if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
-    const auto [begin, end] = setup.layers_of_stages()[stage.index()];
-    for (int layer = begin; layer < end; ++layer) {
-      const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
-      if (has_state(that)) mine.push_back(json::write(write_layer(aside, that, worker.state(layer))));
+  Saved saved{checkpoint_path(folder, step), {}};
+  std::string aside;
+  try {
+    if (first) {
+      saved.notes = sweep_checkpoints(folder);
+      aside = begin_checkpoint(folder, step);
     }
+    aside = transport.broadcast(aside);
+    Json mine = Json::array();
+    for (const StageId stage : setup.placement().stages_of(transport.rank())) {
+      if (setup.placement().ranks[stage.index()].front() != transport.rank()) continue;  // replicas are equal
+      const auto [begin, end] = setup.layers_of_stages()[stage.index()];
+      for (int layer = begin; layer < end; ++layer) {
+        const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
+        if (has_state(that)) mine.push_back(json::write(write_layer(aside, that, worker.state(layer))));
+      }
+    }
+    sync_folder(aside);
+    const std::vector<std::string> all = transport.all_gather_text(mine.dump());
+    if (!first) return saved;
+    Manifest manifest = manifest_of(setup, step, validation_owed);
+    manifest.loss_scale = worker.loss_scale();
+    for (const std::string& files : all) {
+      for (const Json& file : Json::parse(files)) {
+        manifest.files.push_back(json::read<CheckpointFile>(file, {}));
+      }
+    }
+    const std::string text = json::write(manifest).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    write_compared(aside + "/" + kManifestName, {text});
+    publish_checkpoint(folder, aside, step);
+  } catch (...) {
+    if (!aside.empty()) (void)remove_tree(aside);  // gigabytes, maybe on a full disk
+    throw;
   }
-  const std::vector<std::string> all = transport.all_gather_text(mine.dump());
-  if (!first) return final_name;
-  Manifest manifest = manifest_of(setup, step, validation_owed);
-  manifest.loss_scale = worker.loss_scale();
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    for (const Json& file : Json::parse(all[r]))
-      manifest.files.push_back(json::read<CheckpointFile>(file, {}));
+  for (std::string& note : remove_older_checkpoints(folder, setup.config().checkpoint.keep)) {
+    saved.notes.push_back(std::move(note));
   }
-  write_json_file(aside + "/" + kManifest, json::write(manifest));
-  rename_folder(aside, final_name);
-  write_file_atomically(final_name + "/" + kComplete, "");
-  remove_older(folder, setup.config().checkpoint.keep);
-  return final_name;
+  return saved;
 }
 
 void note_validation(const std::string& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   manifest.validation_owed = false;
-  write_json_file(checkpoint + "/" + kManifest, json::write(manifest));
-}
-
-std::string newest_checkpoint(const std::string& folder) {
-  const std::vector<std::string> found = complete_checkpoints(folder);
-  return found.empty() ? "" : found.back();
-}
-
-Manifest read_manifest(const std::string& checkpoint) {
-  return json::read_file<Manifest>(checkpoint + "/" + kManifest);
+  write_json_file(checkpoint + "/" + kManifestName, json::write(manifest), Links::replace);
 }
 
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
@@ -281,7 +312,8 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   }
 }
 
-void load_checkpoint(const std::string& checkpoint, const Model& model, Worker& worker) {
+void load_checkpoint(const std::string& checkpoint, const Model& model, const OptimizerConfig& optimizer,
+                     Worker& worker) {
   const Manifest manifest = read_manifest(checkpoint);
   for (const int index : worker.layers()) {
     const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
@@ -289,16 +321,16 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, Worker& 
     const SafetensorsFile file = read_layer(checkpoint, layer, &manifest);
     LayerState state = worker.state(index);
     take_weights(file, layer, state, /*need_buffers=*/true);
-    state.optimizer = optimizer_state(file, layer);
+    state.optimizer = optimizer_state(file, layer, state.parameters, optimizer);
     worker.set_state(index, std::move(state));
   }
   if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);
 }
 
 void load_weights(const std::string& folder, const Model& model, Worker& worker) {
-  if (!fs::is_directory(folder)) throw InputError({folder, ""}, "no such folder (initial_checkpoint)");
+  if (!is_folder(folder)) throw InputError({folder, ""}, "no such folder (initial_checkpoint)");
   std::optional<Manifest> manifest;
-  if (fs::exists(folder + "/" + kManifest)) manifest = read_manifest(folder);
+  if (is_there(folder + "/" + kManifestName)) manifest = read_manifest(folder);
   for (const int index : worker.layers()) {
     const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
     if (!has_state(layer)) continue;

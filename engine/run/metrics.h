@@ -3,6 +3,7 @@
 // metrics.jsonl: one JSON object a line, written as soon as a step or a validation is over.
 
 #include "schedules/base/json.h"
+#include "schedules/base/storage.h"
 
 #include <cstdint>
 #include <optional>
@@ -40,27 +41,31 @@ void describe(V& v, MetricsRecord& r) {
   v.optional("tokens_per_second", r.tokens_per_second, "throughput, text");
 }
 
-/// Appends lines. Each is one write, so a killed run leaves at most one broken line, the last.
+/// Appends lines. A killed run leaves at most one broken line, the last.
 class MetricsWriter {
  public:
-  /// Throws InputError when the file cannot be opened.
+  /// Throws InputError when the file cannot be opened: unwritable, or a link in its place.
   explicit MetricsWriter(std::string path);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  /// Throws InputError when the line cannot be written, and leaves none of it.
   void append(const MetricsRecord& record);
+  /// All lines will be there after a power cut. Before each checkpoint, so that history reaches as far as
+  /// state.
+  void sync();
 
  private:
   std::string path_;
-  int file_ = -1;
+  StoredFilePtr file_;
+  std::uint64_t bytes_ = 0;
 };
 
 /// All lines; none where the file is missing. A broken last line is left out; any other throws InputError
-/// with its number.
+/// with its number, and so does what cannot be read.
 [[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path);
 
-/// Keeps the lines of the first `step` steps, in place and atomically: what a resumed run will write again
-/// goes. `validation_owed`: so does the validation after `step`.
-void cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed);
+/// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines
+/// that a power cut left broken. `validation_owed`: so does the validation after `step`. Looks at no line
+/// before those that go, so that it takes as long for any history. Returns the step of the last line that
+/// stays; -1 for none. Throws InputError, with all lines still there.
+std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed);
 
 }  // namespace stagecraft

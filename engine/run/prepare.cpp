@@ -1,6 +1,7 @@
 #include "engine/run/prepare.h"
 
 #include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
 #include "engine/run/devices.h"
 #include "engine/run/metrics.h"
 #include "engine/run/plan_source.h"
@@ -8,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 namespace stagecraft {
@@ -18,7 +20,7 @@ namespace {
 std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file, const Materials& materials,
                                  const std::optional<World>& world) {
   const std::string path = RunPaths{config.run_dir}.plan();
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!is_there(path)) return std::nullopt;
   Plan plan = read_plan(path);
   try {
     check_plan(plan, path, config, file, materials.model, world);
@@ -39,6 +41,37 @@ Plan as_written(Plan plan) {
   }
 }
 
+std::string absolute(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
+void remove_file(const std::string& path) {
+  const std::error_code error = storage().remove(path);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw InputError({path, ""}, "cannot be removed: " + error.message());
+  }
+}
+
+/// A run without a checkpoint starts again at step 0 and makes its steps again. What an earlier session wrote
+/// of them stays, under another name.
+void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes) {
+  FileFacts facts;
+  const std::error_code none = storage().facts(paths.metrics(), /*follow=*/false, facts);
+  if (none == std::errc::no_such_file_or_directory) return;
+  if (none) throw InputError({paths.metrics(), ""}, "cannot be read: " + none.message());
+  if (facts.bytes == 0) return remove_file(paths.metrics());
+  int number = 1;
+  const auto earlier = [&] { return fmt::format("{}/metrics.earlier-{}.jsonl", paths.root, number); };
+  while (is_there(earlier())) ++number;
+  if (const std::error_code error = storage().rename(paths.metrics(), earlier())) {
+    throw InputError({earlier(), ""}, "cannot be written: " + error.message());
+  }
+  notes.push_back(
+      fmt::format("{} holds no complete checkpoint: the run starts at step 0, and the lines of the session "
+                  "before are in {}",
+                  paths.root, earlier()));
+}
+
 }  // namespace
 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
@@ -49,7 +82,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
   }
   Materials materials = open_materials(config, file);
-  if (config.initial_checkpoint && !std::filesystem::is_directory(*config.initial_checkpoint)) {
+  if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
     throw InputError({file, "/initial_checkpoint"},
                      fmt::format("no such folder: {}", *config.initial_checkpoint));
   }
@@ -87,24 +120,38 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   return prepared;
 }
 
-void write_run_files(const RunPaths& paths, const RunSetup& setup) {
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup) {
+  const StartPoint& start = setup.start();
   make_folder(paths.logs());
   make_folder(paths.checkpoints());
-  write_json_file(paths.config(), json::write(setup.config()));
-  write_json_file(paths.plan(), json::write(setup.plan()));
-  cut_metrics_back(paths.metrics(), setup.start().step, setup.start().validation_owed);
-  if (setup.start().step < setup.shape().steps)
-    std::filesystem::remove(paths.summary());  // the session before's
-  if (setup.start().checkpoint.empty()) std::filesystem::remove(paths.metrics());
+  std::vector<std::string> notes =
+      sweep_checkpoints(paths.checkpoints());  // first: it may be what fills the disk
+  write_json_file(paths.config(), json::write(setup.config()), Links::replace);
+  write_json_file(paths.plan(), json::write(setup.plan()), Links::replace);
+  if (start.checkpoint.empty()) {
+    keep_earlier_metrics(paths, notes);
+  } else if (is_there(paths.metrics())) {
+    const std::int64_t last = cut_metrics_back(paths.metrics(), start.step, start.validation_owed);
+    if (last < start.step) {
+      notes.push_back(
+          fmt::format("{} ends before step {}, where this session goes on: steps {} to {} are not in it",
+                      paths.metrics(), start.step, std::max<std::int64_t>(last, 0) + 1, start.step));
+    }
+  }
+  if (start.step < setup.shape().steps) remove_file(paths.summary());  // the session before's
+  return notes;
 }
 
 std::string setup_text(const RunSetup& setup, const std::string& file, const std::string& run_dir) {
   Json json;
   json["file"] = file;
-  json["run_dir"] = run_dir;
+  // Other ranks may have been started in other folders.
+  json["run_dir"] = absolute(run_dir);
   json["config"] = json::write(setup.config());
   json["plan"] = json::write(setup.plan());
-  json["start"] = json::write(setup.start());
+  StartPoint start = setup.start();
+  if (!start.checkpoint.empty()) start.checkpoint = absolute(start.checkpoint);
+  json["start"] = json::write(start);
   return json.dump();
 }
 

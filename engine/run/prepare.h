@@ -25,9 +25,9 @@ struct Prepared {
 [[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
                                const std::optional<World>& world);
 
-/// Puts the run's own files (config.json, plan.json, folders) into the directory and cuts metrics back to the
-/// start.
-void write_run_files(const RunPaths& paths, const RunSetup& setup);
+/// Puts the run's own files (config.json, plan.json, folders) into the directory, cuts metrics back to the
+/// start and removes what a killed session left half-written. Returns remarks for people.
+std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& setup);
 
 /// What rank 0 knows, for the others; and back.
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,

@@ -26,6 +26,8 @@ class RunReporter {
   /// Throws InputError when the loss is no number: what follows would only be saved over better weights.
   void step(const StepReport& report);
   void validation(const StepReport& report, std::int64_t steps_made);
+  /// Every line of metrics.jsonl will be there after a power cut.
+  void sync() { metrics_.sync(); }
   /// Takes the progress bar away for good.
   void finish() { progress_.reset(); }
 

@@ -9,6 +9,7 @@
 //
 // One run at a time: the directory is locked while it is used.
 
+#include "schedules/base/files.h"
 #include "schedules/base/ids.h"
 #include "schedules/base/json.h"
 
@@ -19,6 +20,7 @@ namespace stagecraft {
 /// The names above, under one root. A plain value; touches no file.
 struct RunPaths {
   std::string root;
+  std::string session = {};  ///< of the RunDirectory that holds it, on the process that does; else ""
 
   [[nodiscard]] std::string config() const { return root + "/config.json"; }
   [[nodiscard]] std::string plan() const { return root + "/plan.json"; }
@@ -29,14 +31,20 @@ struct RunPaths {
   [[nodiscard]] std::string checkpoints() const { return root + "/checkpoints"; }
   [[nodiscard]] std::string logs() const { return root + "/logs"; }
   [[nodiscard]] std::string log(Rank rank) const;
+  [[nodiscard]] std::string lock() const { return root + "/.lock"; }
+  [[nodiscard]] std::string owner() const { return root + "/.owner"; }
 };
 
 /// Holds a run directory for this process until destroyed. Made by rank 0 before anything is written.
+///
+/// The lock is flock's on `.lock`. Where the file system has no such locks, it is a file `.owner` instead,
+/// which a run that is killed leaves behind: it is taken over where its process is gone from this machine.
 class RunDirectory {
  public:
-  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, in use
-  /// by another run, or, without `resume`, not empty. With `resume` an empty one is fine: the run starts
-  /// fresh. What an earlier failure left (exit.json) is removed.
+  /// Makes the folder where it is missing and locks it. Throws InputError: not a folder, not writable, a link
+  /// in the lock's place, in use by another run, or, without `resume`, not empty. With `resume` an empty one
+  /// is fine: the run starts fresh. What an earlier session left of its own (exit.json, files that were being
+  /// written) is removed.
   RunDirectory(const std::string& path, bool resume);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
@@ -45,12 +53,17 @@ class RunDirectory {
   [[nodiscard]] const RunPaths& paths() const { return paths_; }
 
  private:
+  void lock();
+  void claim();
   RunPaths paths_;
-  int lock_ = -1;
+  StoredFilePtr lock_;
+  bool claimed_ = false;  ///< `.owner` is ours
 };
 
-/// Makes a folder and its parents. Throws InputError.
-void make_folder(const std::string& path);
+/// Throws InputError where another run has taken the directory meanwhile: some file systems give a lock to
+/// one process of every machine, and a lock file may be deleted under its holder. Does nothing without a
+/// session.
+void check_session(const RunPaths& paths);
 
 /// What the first failing rank writes.
 struct ExitRecord {

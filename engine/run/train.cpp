@@ -1,5 +1,6 @@
 #include "engine/run/train.h"
 
+#include "engine/run/checkpoint_folder.h"
 #include "engine/run/devices.h"
 #include "engine/run/launcher.h"
 #include "engine/run/prepare.h"
@@ -29,6 +30,14 @@ TransportOptions transport_options(const RunConfig& config) {
 void announce(const Prepared& prepared, const TrainVoice& voice) {
   for (const std::string& note : prepared.notes) voice.note(note);
   if (voice.print) voice.print(start_up_tables(*prepared.setup));
+}
+
+/// The run had made all its steps, and may have been killed while it put things away.
+void tidy_over(const Prepared& prepared, const TrainVoice& voice) {
+  const std::int64_t keep = prepared.setup->config().checkpoint.keep;
+  for (const std::string& remark : tidy_checkpoints(prepared.directory->paths().checkpoints(), keep)) {
+    voice.note(remark);
+  }
 }
 
 /// `setup`: null for a rank that failed before it had one.
@@ -101,9 +110,13 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
   if (request.print_config) return result;
   announce(prepared, voice);
   result.over = prepared.setup->over();
-  if (request.dry_run || result.over) return result;
+  if (request.dry_run) return result;
+  if (result.over) {
+    tidy_over(prepared, voice);
+    return result;
+  }
   const RunPaths& paths = prepared.directory->paths();
-  write_run_files(paths, *prepared.setup);
+  for (const std::string& remark : write_run_files(paths, *prepared.setup)) voice.note(remark);
   const StopSignals signals;
   result.outcome = LocalRun(*prepared.setup, paths, voice.print).run();
   result.trained = true;
@@ -196,9 +209,13 @@ std::string MpiRun::prepare_run(RunConfig config) {
   setup_ = prepared_.setup.get();
   if (!request_.print_config) announce(prepared_, voice_);
   std::fflush(stdout);
-  if (!prepared_.directory || setup_->over()) return "";
+  if (!prepared_.directory) return "";
+  if (setup_->over()) {
+    tidy_over(prepared_, voice_);
+    return "";
+  }
   paths_ = prepared_.directory->paths();
-  write_run_files(paths_, *setup_);
+  for (const std::string& remark : write_run_files(paths_, *setup_)) voice_.note(remark);
   return setup_text(*setup_, request_.config, paths_.root);
 }
 

@@ -1,6 +1,9 @@
 #include "engine/run/trainer.h"
 
 #include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/log_file.h"
+#include "engine/run/saving_probe.h"
 #include "engine/run/signals.h"
 #include "engine/run/summary.h"
 #include "schedules/base/files.h"
@@ -8,10 +11,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <spdlog/logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
 
 #include <algorithm>
-#include <filesystem>
 
 namespace stagecraft {
 namespace {
@@ -48,19 +49,6 @@ spdlog::level::level_enum log_level(LogLevel level) {
   return spdlog::level::info;
 }
 
-/// A logger of this rank alone: not registered, so ranks that are threads do not meet in it.
-std::shared_ptr<spdlog::logger> open_log(const RunSetup& setup, const RunPaths& paths, Rank rank) {
-  try {
-    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_st>(paths.log(rank));
-    auto logger = std::make_shared<spdlog::logger>(setup.rank_name(rank), std::move(sink));
-    logger->set_level(log_level(setup.config().log.level));
-    logger->flush_on(spdlog::level::info);
-    return logger;
-  } catch (const spdlog::spdlog_ex& error) {
-    throw InputError({paths.log(rank), ""}, error.what());
-  }
-}
-
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
@@ -70,9 +58,10 @@ class Trainer {
         transport_(transport),
         doing_(doing),
         print_(print),
-        log_(open_log(setup, paths, transport.rank())),
+        log_(open_log(paths.log(transport.rank()), setup.rank_name(transport.rank()))),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
+    log_->set_level(log_level(setup.config().log.level));
     if (transport.rank() != setup.reporter()) return;
     reporter_.emplace(setup, paths.metrics(), print);
     if (print && !device.is_cpu())
@@ -136,9 +125,11 @@ void Trainer::start() {
   outcome_.steps = start.step;
   log_->info("{} of {} over {}, {} threads", setup_.rank_name(transport_.rank()), setup_.world(),
              transport_.name(), setup_.config().threads_per_rank);
+  doing_.what = "trying to save";
+  try_saving(setup_, paths_, transport_);
   if (!start.checkpoint.empty()) {
     doing_.what = "loading " + start.checkpoint;
-    load_checkpoint(start.checkpoint, model, worker_);
+    load_checkpoint(start.checkpoint, model, setup_.config().optimizer, worker_);
     log_->info("state of step {} from {}", start.step, start.checkpoint);
     saved_step_ = start.step;
     outcome_.last_checkpoint = start.checkpoint;
@@ -177,14 +168,20 @@ void Trainer::carry_out(const Segment& segment, const Segment* next) {
   };
   worker_.run(setup_.programs().of(segment), segment, report);
   if (next == nullptr || next->kind != segment.kind) worker_.settle();
+  // Before the manifest says that this validation was made.
+  if (reporter_ && !train) reporter_->sync();
   if (train) outcome_.steps = segment.first_step + groups;
 }
 
 void Trainer::save(bool validation_owed) {
   doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
   worker_.settle();
-  outcome_.last_checkpoint =
+  if (reporter_) reporter_->sync();
+  check_session(paths_);
+  const Saved saved =
       save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
+  for (const std::string& note : saved.notes) log_->warn("{}", note);
+  outcome_.last_checkpoint = saved.folder;
   saved_step_ = outcome_.steps;
   log_->info("{} written", outcome_.last_checkpoint);
   if (reporter_) reporter_->restart_clock();
@@ -222,13 +219,19 @@ void Trainer::finish() {
   if (reporter_) {
     outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);
     if (outcome_.steps > setup_.start().step) {
-      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline));
-    } else if (std::filesystem::exists(paths_.summary())) {  // no step but the validation that was owed
+      write_json_file(paths_.timeline(), to_chrome_trace(results.timeline), Links::replace);
+    } else if (is_there(paths_.summary())) {  // no step but the validation that was owed
       auto summary = json::read_file<RunSummary>(paths_.summary());
       summary.last_validation = outcome_.summary.last_validation;
       outcome_.summary = std::move(summary);
     }
-    write_json_file(paths_.summary(), json::write(outcome_.summary));
+    reporter_->sync();
+    write_json_file(paths_.summary(), json::write(outcome_.summary), Links::replace);
+  }
+  if (transport_.rank() == Rank{0}) {
+    for (const std::string& note : tidy_checkpoints(paths_.checkpoints(), setup_.config().checkpoint.keep)) {
+      log_->warn("{}", note);
+    }
   }
   transport_.barrier();  // nobody leaves before the files are there
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);

@@ -1,23 +1,15 @@
 #include "models/data/data_file.h"
 
+#include "schedules/base/files.h"
+
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <memory>
+#include <algorithm>
+#include <unistd.h>
+#include <vector>
 
 namespace stagecraft {
-
-namespace {
-
-struct CloseGz {
-  void operator()(gzFile_s* file) const { gzclose_r(file); }
-};
-
-}  // namespace
 
 InputError data_file_error(const InputPlace& place, const std::string& path, const std::string& what) {
   return InputError(place, fmt::format("{}: {}", path, what));
@@ -25,32 +17,125 @@ InputError data_file_error(const InputPlace& place, const std::string& path, con
 
 std::string find_data_file(const std::string& path, const std::string& fetch, const InputPlace& place) {
   for (const std::string& candidate : {path, path + ".gz"}) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(candidate, ignored)) return candidate;
+    FileFacts facts;
+    const std::error_code error = storage().facts(candidate, /*follow=*/true, facts);
+    if (!error && facts.is_file()) return candidate;
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+      throw data_file_error(place, candidate, "cannot be read: " + error.message());
+    }
   }
   throw data_file_error(place, path, fmt::format("no such file, nor with .gz; run {}", fetch));
 }
 
-std::string read_data_file(const std::string& path, const InputPlace& place) {
-  // zlib reads a file without the gzip magic as it stands, so one path serves both.
-  errno = 0;
-  const std::unique_ptr<gzFile_s, CloseGz> file(gzopen(path.c_str(), "rb"));
-  if (file == nullptr) throw data_file_error(place, path, std::strerror(errno != 0 ? errno : ENOMEM));
-  const bool must_be_gzip = path.ends_with(".gz");
-  std::string bytes;
-  std::array<char, 1U << 18U> buffer{};
-  while (true) {
-    const int got = gzread(file.get(), buffer.data(), static_cast<unsigned>(buffer.size()));
-    int code = Z_OK;
-    const char* message = gzerror(file.get(), &code);
-    if (code == Z_BUF_ERROR) throw data_file_error(place, path, "truncated: the gzip stream has no end");
-    if (code == Z_ERRNO) throw data_file_error(place, path, std::strerror(errno));
-    if (got < 0) throw data_file_error(place, path, fmt::format("corrupt gzip file ({})", message));
-    if (got > 0 && must_be_gzip && gzdirect(file.get()) != 0)
-      throw data_file_error(place, path, "not a gzip file");
-    if (got == 0) return bytes;
-    bytes.append(buffer.data(), static_cast<std::size_t>(got));
+struct DataFile::Impl {
+  std::string path;
+  InputPlace place;
+  StoredFilePtr file;
+  std::vector<char> buffer = std::vector<char>(1U << 18U);
+  std::size_t filled = 0, used = 0;  // of the buffer
+  bool compressed = false;
+  bool between_streams = true;  // a gzip file may be several, one after another
+  z_stream stream{};
+
+  [[nodiscard]] InputError wrong(const std::string& what) const { return data_file_error(place, path, what); }
+
+  /// False at the end of the file.
+  bool refill() {
+    used = 0;
+    if (const std::error_code error = file->read(buffer.data(), buffer.size(), filled)) {
+      filled = 0;
+      throw wrong("cannot be read: " + error.message());
+    }
+    return filled > 0;
   }
+
+  [[nodiscard]] bool begins_gzip() const {
+    return filled > used && static_cast<unsigned char>(buffer[used]) == 0x1f &&
+           (filled == used + 1 || static_cast<unsigned char>(buffer[used + 1]) == 0x8b);
+  }
+
+  std::size_t copy(char* to, std::size_t bytes) {
+    const std::size_t now = std::min(bytes, filled - used);
+    std::copy_n(buffer.data() + used, now, to);
+    used += now;
+    return now;
+  }
+
+  std::size_t uncompress(char* to, std::size_t bytes) {
+    if (between_streams && !begins_gzip()) {  // padding behind the last stream
+      used = filled;
+      return 0;
+    }
+    if (between_streams) inflateReset(&stream);
+    between_streams = false;
+    stream.next_in = reinterpret_cast<Bytef*>(buffer.data() + used);
+    stream.avail_in = static_cast<uInt>(filled - used);
+    stream.next_out = reinterpret_cast<Bytef*>(to);
+    const auto room = static_cast<uInt>(std::min<std::size_t>(bytes, 1U << 30U));
+    stream.avail_out = room;
+    const int code = inflate(&stream, Z_NO_FLUSH);
+    used = filled - stream.avail_in;
+    if (code == Z_STREAM_END) {
+      between_streams = true;
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {
+      throw wrong(fmt::format("corrupt gzip file ({})", stream.msg != nullptr ? stream.msg : zError(code)));
+    }
+    return room - stream.avail_out;
+  }
+};
+
+DataFile::DataFile(const std::string& path, const InputPlace& place) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->place = place;
+  if (const std::error_code error = storage().open(path, OpenFor::reading, impl_->file)) {
+    throw impl_->wrong("cannot be opened: " + error.message());
+  }
+  (void)impl_->refill();
+  impl_->compressed = impl_->begins_gzip();
+  if (path.ends_with(".gz") && !impl_->compressed) throw impl_->wrong("not a gzip file");
+  constexpr int kGzip = 16 + MAX_WBITS;
+  if (impl_->compressed && inflateInit2(&impl_->stream, kGzip) != Z_OK) throw std::bad_alloc();
+}
+
+DataFile::~DataFile() {
+  if (impl_->compressed) inflateEnd(&impl_->stream);
+}
+
+std::string DataFile::read(std::uint64_t bytes) {
+  Impl& file = *impl_;
+  constexpr std::size_t kPiece = std::size_t{1} << 20U;
+  std::string text;
+  while (text.size() < bytes) {
+    if (file.used == file.filled && !file.refill()) {
+      if (file.compressed && !file.between_streams) throw file.wrong("truncated: the gzip stream has no end");
+      break;
+    }
+    const std::size_t before = text.size();
+    text.resize(before + std::min<std::uint64_t>(kPiece, bytes - before));
+    const std::size_t room = text.size() - before;
+    text.resize(before + (file.compressed ? file.uncompress(text.data() + before, room)
+                                          : file.copy(text.data() + before, room)));
+  }
+  return text;
+}
+
+std::string read_data_file(const std::string& path, const InputPlace& place, std::uint64_t most) {
+  FileFacts facts;
+  const std::error_code error = storage().facts(path, /*follow=*/true, facts);
+  const auto too_large = [&](const std::string& how_large) {
+    return data_file_error(
+        place, path,
+        fmt::format("has {} bytes; at most {} are read, half of this machine's memory", how_large, most));
+  };
+  if (!error && facts.is_file() && facts.bytes > most) throw too_large(std::to_string(facts.bytes));
+  std::string bytes = DataFile(path, place).read(most + 1);
+  if (bytes.size() > most) throw too_large("more");
+  return bytes;
+}
+
+std::uint64_t most_data_bytes() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
 }
 
 }  // namespace stagecraft

@@ -1,9 +1,12 @@
 #pragma once
 
-// Data files, read whole into memory.
+// Data files, plain or compressed with gzip, read from their beginning through storage().
 
 #include "schedules/base/error.h"
+#include "schedules/base/storage.h"
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 namespace stagecraft {
@@ -18,8 +21,30 @@ namespace stagecraft {
 [[nodiscard]] std::string find_data_file(const std::string& path, const std::string& fetch,
                                          const InputPlace& place);
 
-/// All bytes of a plain file, or of a gzip file uncompressed. Throws InputError: unreadable, truncated or
-/// corrupt gzip.
-[[nodiscard]] std::string read_data_file(const std::string& path, const InputPlace& place);
+/// One data file from its first byte to its last, uncompressed where it is a gzip file (by its contents).
+class DataFile {
+ public:
+  /// Throws InputError: unreadable, or a name in .gz for something else.
+  DataFile(const std::string& path, const InputPlace& place);
+  ~DataFile();
+  DataFile(const DataFile&) = delete;
+  DataFile& operator=(const DataFile&) = delete;
+
+  /// Up to `bytes` more; fewer only at the end. Throws InputError: truncated or corrupt gzip, an error of the
+  /// disk.
+  [[nodiscard]] std::string read(std::uint64_t bytes);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// All bytes. Throws InputError like DataFile, and for more than `most`, of which none are kept: a small gzip
+/// file can hold any number.
+[[nodiscard]] std::string read_data_file(const std::string& path, const InputPlace& place,
+                                         std::uint64_t most);
+
+/// What a data set may take of this machine: half of its memory.
+[[nodiscard]] std::uint64_t most_data_bytes();
 
 }  // namespace stagecraft

@@ -38,8 +38,9 @@ std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
 IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const InputPlace& place) {
   IdxFile file;
   file.path = find_data_file(wanted, "scripts/fetch_data.sh --fashion data", place);
-  file.bytes = read_data_file(file.path, place);
+  DataFile in(file.path, place);
   file.header = 4 + 4 * std::size_t{dimensions};
+  file.bytes = in.read(file.header);
   const auto wrong = [&](const std::string& what) { return data_file_error(place, file.path, what); };
   if (file.bytes.size() < file.header)
     throw wrong(
@@ -56,12 +57,17 @@ IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const Inpu
     file.sizes.push_back(size);
     total *= size;
   }
+  if (static_cast<std::uint64_t>(total) > most_data_bytes())
+    throw wrong(fmt::format("its header promises {} bytes ({}), more than half of this machine's memory",
+                            total, fmt::join(file.sizes, " x ")));
+  // One byte more than promised, whatever else a compressed file may hold.
+  file.bytes += in.read(static_cast<std::uint64_t>(total) + 1);
   const auto found = static_cast<std::int64_t>(file.bytes.size() - file.header);
   if (found < total)
     throw wrong(fmt::format("truncated: {} bytes of data, its header promises {} ({})", found, total,
                             fmt::join(file.sizes, " x ")));
   if (found > total)
-    throw wrong(fmt::format("{} bytes beyond the {} its header promises ({})", found - total, total,
+    throw wrong(fmt::format("has more than the {} bytes its header promises ({})", total,
                             fmt::join(file.sizes, " x ")));
   return file;
 }

@@ -54,7 +54,7 @@ class TextDataset final : public Dataset {
  public:
   TextDataset(const TextDataConfig& config, const InputPlace& place) : config_(config) {
     const std::string path = find_data_file(config.path, "scripts/fetch_data.sh --text data", place);
-    const std::string bytes = read_data_file(path, place);
+    const std::string bytes = read_data_file(path, place, most_data_bytes());
     fingerprint_ = Fingerprint()
                        .add(bytes)
                        .add(fmt::format("{} {} {}", config.tokens, config.sequence, config.validation))

@@ -1,18 +1,15 @@
 #include "partitioner/graph/graph_text.h"
 
 #include "schedules/base/error.h"
+#include "schedules/base/files.h"
 #include "schedules/costs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -230,16 +227,7 @@ LayerGraph graph_from_text(const std::string& text, const std::string& file) {
 }
 
 LayerGraph read_graph(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError({path, ""}, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  std::string text;
-  std::array<char, 1U << 16U> piece{};
-  while (in && text.size() <= kMostGraphBytes) {
-    in.read(piece.data(), piece.size());
-    text.append(piece.data(), static_cast<std::size_t>(in.gcount()));
-  }
-  if (in.bad()) throw InputError({path, ""}, "cannot be read (is it a file?)");
-  return graph_from_text(text, path);
+  return graph_from_text(read_file(path, kMostGraphBytes), path);
 }
 
 }  // namespace stagecraft

@@ -2,96 +2,202 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
+#include <algorithm>
 #include <filesystem>
-#include <unistd.h>
+#include <random>
 
 namespace stagecraft {
 namespace {
 
-[[noreturn]] void unwritable(const std::string& path) {
-  throw InputError({path, ""}, fmt::format("cannot be written: {}", std::strerror(errno)));
+[[noreturn]] void unwritable(const std::string& path, const std::error_code& error) {
+  throw InputError({path, ""}, "cannot be written: " + error.message());
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-/// False, with errno, when not everything could be written.
-bool write_all(const FileDescriptor& file, const std::vector<std::string_view>& pieces) {
-  for (const std::string_view piece : pieces) {
-    for (std::size_t done = 0; done < piece.size();) {
-      const ssize_t n = ::write(file.get(), piece.data() + done, piece.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return false;
-      done += static_cast<std::size_t>(n);
-    }
-  }
-  return true;
+[[noreturn]] void unreadable(const std::string& path, const std::error_code& error) {
+  throw InputError({path, ""}, "cannot be read: " + error.message());
 }
 
-[[noreturn]] void give_up(const std::string& path, const std::string& aside) {
-  const int error = errno;
-  ::unlink(aside.c_str());
-  errno = error;
-  unwritable(path);
+bool missing(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+/// Makes `path`, writes and syncs; what it leaves behind on an error is the caller's to remove.
+std::error_code make_file(const std::string& path, const std::vector<std::string_view>& pieces,
+                          const FileFacts* like) {
+  StoredFilePtr file;
+  std::error_code error = storage().open(path, OpenFor::making, file);
+  if (!error && like != nullptr) error = file->set_mode(like->mode);
+  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*file, pieces[i]);
+  return error ? error : file->sync();
 }
 
 /// Where the links lead that begin at `path`; there need be nothing yet.
-std::filesystem::path end_of_links(std::filesystem::path path) {
-  std::error_code ignored;
-  for (int links = 0; std::filesystem::is_symlink(path, ignored); ++links) {
-    if (links == 40) {  // as many as the kernel follows
-      errno = ELOOP;
-      unwritable(path.string());
-    }
-    path = path.parent_path() / std::filesystem::read_symlink(path, ignored);
+std::string end_of_links(std::string path) {
+  constexpr int kMostLinks = 40;  // as many as the kernel follows
+  FileFacts facts;
+  for (int links = 0; !storage().facts(path, /*follow=*/false, facts); ++links) {
+    if (facts.kind != FileFacts::Kind::link) break;
+    if (links == kMostLinks) unwritable(path, std::make_error_code(std::errc::too_many_symbolic_link_levels));
+    std::string target;
+    if (const std::error_code error = storage().read_link(path, target)) unwritable(path, error);
+    path = (std::filesystem::path(path).parent_path() / target).string();
   }
   return path;
 }
 
+void write_to_device(const std::string& path, const std::vector<std::string_view>& pieces) {
+  StoredFilePtr device;
+  std::error_code error = storage().open(path, OpenFor::streaming, device);
+  if (error == std::errc::no_such_device_or_address) {
+    throw InputError({path, ""}, "cannot be written: nobody has this pipe open for reading");
+  }
+  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*device, pieces[i]);
+  if (error) unwritable(path, error);
+}
+
 }  // namespace
 
-void write_file_atomically(const std::string& path, std::string_view contents) {
-  write_file_atomically(path, std::vector{contents});
+std::string read_file(const std::string& path, std::uint64_t most) {
+  StoredFilePtr file;
+  if (const std::error_code error = storage().open(path, OpenFor::reading, file)) {
+    throw InputError({path, ""}, "cannot be opened: " + error.message());
+  }
+  const auto too_large = [&](const std::string& how_large) {
+    throw InputError({path, ""}, fmt::format("has {} bytes; at most {} are read", how_large, most));
+  };
+  FileFacts facts;
+  if (const std::error_code error = file->facts(facts)) unreadable(path, error);
+  if (facts.is_file() && facts.bytes > most) too_large(std::to_string(facts.bytes));
+  constexpr std::size_t kPiece = std::size_t{1} << 18U;
+  std::string text;
+  if (facts.is_file()) text.reserve(facts.bytes + 1);
+  while (true) {
+    const std::size_t before = text.size();
+    const std::size_t room = text.capacity() - before;
+    text.resize(before + std::clamp<std::size_t>(room, 1, std::max(kPiece, before)));
+    std::size_t got = 0;
+    const std::error_code error = file->read(text.data() + before, text.size() - before, got);
+    text.resize(before + got);
+    if (error) unreadable(path, error);
+    if (got == 0) return text;
+    if (text.size() > most) too_large(fmt::format("more than {}", most));
+    if (text.size() == text.capacity()) text.reserve(text.size() + std::max(kPiece, text.size() / 2));
+  }
 }
 
-void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces) {
-  std::error_code ignored;
-  const auto there = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) {
-    const FileDescriptor device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (device.get() < 0 || !write_all(device, pieces)) unwritable(path);
+void write_file_atomically(const std::string& path, std::string_view contents, Links links) {
+  write_file_atomically(path, std::vector{contents}, links);
+}
+
+void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces,
+                           Links links) {
+  const std::string target = links == Links::follow ? end_of_links(path) : path;
+  FileFacts there;
+  const bool exists = !storage().facts(target, /*follow=*/false, there);
+  if (exists && !there.is_file() && links == Links::follow) return write_to_device(target, pieces);
+  const std::string aside = unique_name(target) + ".part";
+  std::error_code error = make_file(aside, pieces, exists && there.is_file() ? &there : nullptr);
+  if (!error) error = storage().rename(aside, target);
+  if (error) {
+    (void)storage().remove(aside);
+    unwritable(path, error);
+  }
+  sync_folder(folder_of(target));
+}
+
+void write_json_file(const std::string& path, const Json& json, Links links) {
+  write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", links);
+}
+
+void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces) {
+  const std::error_code error = make_file(path, pieces, nullptr);
+  if (!error) return;
+  if (error != std::errc::file_exists) (void)storage().remove(path);
+  unwritable(path, error);
+}
+
+std::error_code write_all(StoredFile& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    std::size_t wrote = 0;
+    if (const std::error_code error = file.write(bytes, wrote)) return error;
+    if (wrote == 0) return std::make_error_code(std::errc::io_error);  // or this would go on for ever
+    bytes.remove_prefix(wrote);
+  }
+  return {};
+}
+
+std::string unique_name(const std::string& stem) {
+  std::random_device random;
+  return fmt::format("{}.{:08x}{:08x}", stem, random(), random());
+}
+
+bool is_there(const std::string& path) {
+  FileFacts facts;
+  const std::error_code error = storage().facts(path, /*follow=*/true, facts);
+  if (error && !missing(error)) unreadable(path, error);
+  return !error;
+}
+
+bool is_folder(const std::string& path) {
+  FileFacts facts;
+  const std::error_code error = storage().facts(path, /*follow=*/true, facts);
+  if (error && !missing(error)) unreadable(path, error);
+  return !error && facts.is_folder();
+}
+
+void make_folder(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError({path, ""}, "the folder cannot be made: " + why);
+  };
+  FileFacts facts;
+  if (!storage().facts(path, /*follow=*/true, facts)) {
+    if (!facts.is_folder()) refuse("a file is in its place");
     return;
   }
-  const std::filesystem::path target = end_of_links(path);
-  const std::string aside = fmt::format("{}.{}.part", target.string(), ::getpid());
-  {
-    const FileDescriptor file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) unwritable(path);
-    if (!write_all(file, pieces) || ::fsync(file.get()) != 0) give_up(path, aside);
-  }
-  if (::rename(aside.c_str(), target.c_str()) != 0) give_up(path, aside);
-  const std::filesystem::path parent = target.parent_path();
-  const FileDescriptor folder(
-      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() >= 0) ::fsync(folder.get());
+  const std::string parent = folder_of(path);
+  if (parent != path) make_folder(parent);
+  const std::error_code error = storage().make_folder(path);
+  if (error == std::errc::file_exists) return;  // somebody else was quicker, or the path ends in a slash
+  if (error) refuse(error.message());
+  sync_folder(parent);
 }
 
-void write_json_file(const std::string& path, const Json& json) {
-  write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  if (const std::error_code error = storage().list(folder, names)) unreadable(folder, error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void sync_folder(const std::string& path) {
+  StoredFilePtr folder;
+  std::error_code error = storage().open(path, OpenFor::syncing, folder);
+  if (error == std::errc::permission_denied) return;  // may be written to and not read
+  if (!error) error = folder->sync();
+  if (error == std::errc::invalid_argument || error == std::errc::not_supported) return;
+  if (error) unwritable(path, error);
+}
+
+std::error_code remove_tree(const std::string& path) {
+  std::error_code first = storage().remove(path);
+  if (!first || missing(first)) return {};
+  if (first != std::errc::directory_not_empty && first != std::errc::file_exists) return first;
+  std::vector<std::string> names;
+  first = storage().list(path, names);
+  for (const std::string& name : names) {
+    const std::error_code error = remove_tree(path + "/" + name);
+    if (!first) first = error;
+  }
+  if (!first) first = storage().remove(path);
+  return missing(first) ? std::error_code{} : first;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  const std::size_t slash = end == std::string::npos ? end : path.find_last_of('/', end);
+  if (slash == std::string::npos) return end == std::string::npos && !path.empty() ? "/" : ".";
+  const std::size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
 }
 
 Fingerprint& Fingerprint::add(std::string_view bytes) {

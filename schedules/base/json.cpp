@@ -1,11 +1,11 @@
 #include "schedules/base/json.h"
 
+#include "schedules/base/files.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 namespace stagecraft::json {
 namespace {
@@ -154,12 +154,11 @@ Json parse_text(const std::string& text, const std::string& file) {
 }
 
 Json parse_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw InputError({path, ""}, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad() || text.fail()) throw InputError({path, ""}, "cannot be read (is it a file?)");
-  return parse_text(text.str(), path);
+  const std::string text = stagecraft::read_file(path);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError({path, ""}, "is empty; expected a JSON document");
+  }
+  return parse_text(text, path);
 }
 
 void detail::wrong(const InputPlace& place, const Json& value, const std::string& expected) {

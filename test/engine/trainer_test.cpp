@@ -2,6 +2,7 @@
 
 #include "engine/report/report.h"
 #include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
 #include "engine/run/metrics.h"
 #include "engine/run/train.h"
 #include "schedules/base/files.h"

@@ -78,7 +78,7 @@ TEST_CASE("IDX: what is wrong with a file is said with its name", "[data]") {
   }
   SECTION("longer than its header promises") {
     folder.write("train-images-idx3-ubyte", images + "xy");
-    expected = "2 bytes beyond the 18 its header promises";
+    expected = "has more than the 18 bytes its header promises";
   }
   SECTION("another kind of IDX file") {
     folder.write("train-images-idx3-ubyte", folder.read("train-labels-idx1-ubyte") + "            ");

@@ -1,9 +1,6 @@
 #include "test/support/command.h"
 
 #include <fcntl.h>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/wait.h>
@@ -38,27 +35,6 @@ CommandResult stagecraft(const std::vector<std::string>& arguments) {
   result.out = read_text_file(out);
   result.err = read_text_file(err);
   return result;
-}
-
-ScratchFolder::ScratchFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "stagecraft-test-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
-  folder_ = name;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
-
-std::string ScratchFolder::write(const std::string& name, const std::string& contents) const {
-  std::ofstream(path(name), std::ios::binary) << contents;
-  return path(name);
-}
-
-std::string read_text_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace stagecraft::test

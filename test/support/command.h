@@ -2,6 +2,8 @@
 
 // Runs the built `stagecraft` as a user would, and keeps what it said.
 
+#include "test/support/scratch_folder.h"
+
 #include <string>
 #include <vector>
 
@@ -16,27 +18,9 @@ struct CommandResult {
 /// `arguments` go to the binary as they are, without a shell. Standard input is empty.
 [[nodiscard]] CommandResult stagecraft(const std::vector<std::string>& arguments);
 
-/// A folder of its own under the system's temporary one, removed with everything in it at the end.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  /// Writes a file and returns its path.
-  std::string write(const std::string& name, const std::string& contents) const;
-
- private:
-  std::string folder_;
-};
-
 /// Whether `part` occurs in what was said.
 [[nodiscard]] inline bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-[[nodiscard]] std::string read_text_file(const std::string& path);
 
 }  // namespace stagecraft::test

@@ -1,0 +1,41 @@
+#include "engine/run/log_file.h"
+
+#include "schedules/base/files.h"
+
+#include <fmt/format.h>
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+
+namespace stagecraft {
+namespace {
+
+class StorageSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit StorageSink(StoredFilePtr file) : file_(std::move(file)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    (void)write_all(*file_, {line.data(), line.size()});
+  }
+  void flush_() override {}
+
+ private:
+  StoredFilePtr file_;
+};
+
+}  // namespace
+
+std::shared_ptr<spdlog::logger> open_log(const std::string& path, const std::string& name) {
+  StoredFilePtr file;
+  const std::error_code error = storage().open(path, OpenFor::appending, file);
+  if (error == std::errc::too_many_symbolic_link_levels) {
+    throw InputError({path, ""}, "is a link, which a run does not write through; remove it");
+  }
+  if (error) throw InputError({path, ""}, "cannot be written: " + error.message());
+  return std::make_shared<spdlog::logger>(name, std::make_shared<StorageSink>(std::move(file)));
+}
+
+}  // namespace stagecraft

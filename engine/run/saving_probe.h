@@ -1,0 +1,22 @@
+#pragma once
+
+// Saving is tried before the first step, so that what would spoil a checkpoint after hours shows at once: a
+// folder that is not shared by all machines, a read-only disk, a quota, names the file system does not take,
+// too little space.
+
+#include "engine/run/run_dir.h"
+#include "engine/run/setup.h"
+#include "engine/transport/transport.h"
+
+namespace stagecraft {
+
+/// Collective. Every rank makes a file in checkpoints/ under the longest name that a checkpoint will have,
+/// writes, syncs, reads it back, and looks whether it sees those of all others. Rank 0 compares the space that
+/// is left with what the checkpoints of the run take that are not there yet: keep and one more, or, where all
+/// are kept, all. Nothing is left behind. Throws InputError that names path and rank.
+void try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport);
+
+/// Checkpoints that the run will have on disk at once, at most.
+[[nodiscard]] std::int64_t checkpoints_at_once(const RunSetup& setup);
+
+}  // namespace stagecraft

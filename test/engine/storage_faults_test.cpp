@@ -1,0 +1,236 @@
+// Whole runs on a disk that fails: at its n-th call, for every n, or with the power. After each the run must go
+// on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
+
+#include "engine/run/checkpoint_folder.h"
+#include "engine/run/manifest.h"
+#include "engine/run/metrics.h"
+#include "engine/run/train.h"
+#include "schedules/base/files.h"
+#include "test/support/catch.h"
+#include "test/support/simulated_disk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+
+using namespace stagecraft;
+using test::DiskFault;
+using test::SimulatedDisk;
+
+namespace {
+
+constexpr const char* kConfig = R"({
+    "model": {"family": "mlp", "hidden": [6]},
+    "data": {"type": "synthetic", "samples": 24, "validation_samples": 8, "shape": [4], "classes": 3},
+    "loss": {"type": "cross_entropy"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 4,
+    "train_steps": 4,
+    "threads_per_rank": 1,
+    "steps_per_print": 0,
+    "profiler": {"repeats": 1, "warmup_ms": 0},
+    "pipeline": {"schedule": "1f1b", "cuts": [1]},
+    "validation": {"every_steps": 2},
+    "checkpoint": {"every_steps": 1, "keep": 1},
+    "log": {"timeline_steps": 1},
+    "run_dir": "/runs/one"
+  })";
+
+const RunPaths kPaths{"/runs/one"};
+
+std::unique_ptr<SimulatedDisk> fresh_disk() {
+  auto disk = std::make_unique<SimulatedDisk>();
+  disk->write("/run.json", kConfig);
+  return disk;
+}
+
+/// "" for a run that came to its end, else what it said, in one line.
+std::string session(SimulatedDisk& disk, bool resume) {
+  const StorageInstead instead(disk);
+  TrainRequest request;
+  request.config = "/run.json";
+  request.resume = resume;
+  TrainVoice voice;
+  voice.note = [](const std::string&) {};
+  try {
+    (void)train(request, voice);
+    return "";
+  } catch (const InputError& error) {
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    return error.what();
+  }
+}
+
+/// What a run comes to: its history without times, its last state to the bit, and which files there are.
+struct Left {
+  std::vector<std::string> history;
+  std::map<std::string, std::string> state;
+  std::vector<std::string> files;
+};
+
+Left left_on(SimulatedDisk& disk) {
+  Left left;
+  const StorageInstead instead(disk);
+  for (const MetricsRecord& r : read_metrics(kPaths.metrics())) {
+    left.history.push_back(
+        fmt::format("{} {} {:.17g} {:.17g}", r.step, r.validation, r.loss, r.gradient_norm.value_or(0)));
+  }
+  const std::string checkpoint = newest_checkpoint(kPaths.checkpoints());
+  for (const std::string& path : disk.files()) {
+    if (path.starts_with(checkpoint) && path.ends_with(".safetensors")) left.state[path] = disk.read(path);
+    // A session that began again at step 0 keeps what the one before had written of its steps. Logs are not
+    // synced.
+    const bool may_differ = path.find("metrics.earlier-") != std::string::npos || path.starts_with(kPaths.logs());
+    if (!may_differ) left.files.push_back(path);
+  }
+  return left;
+}
+
+const Left& undisturbed() {
+  static const Left left = [] {
+    const auto disk = fresh_disk();
+    REQUIRE(session(*disk, false).empty());
+    return left_on(*disk);
+  }();
+  return left;
+}
+
+std::int64_t calls_of(const SimulatedDisk& before, bool resume) {
+  const auto disk = before.copy();
+  disk->set_fault({});
+  REQUIRE(session(*disk, resume).empty());
+  return disk->calls();
+}
+
+struct Tally {
+  int runs = 0;      ///< faults tried
+  int unharmed = 0;  ///< the run came to its end all the same
+  int resumed = 0;   ///< it stopped with a line, and the next session came to the end
+};
+
+void check_left(SimulatedDisk& disk) {
+  const Left left = left_on(disk);
+  CHECK(left.history == undisturbed().history);
+  CHECK(left.state == undisturbed().state);
+  // The end's own files are written behind the last checkpoint; a run that is over does not write them again.
+  std::vector<std::string> files = undisturbed().files;
+  for (const std::string& last : {kPaths.summary(), kPaths.timeline()}) {
+    if (disk.read(last).empty()) std::erase(files, last);
+  }
+  std::vector<std::string> found = left.files;
+  std::erase(found, kPaths.exit_record());  // what the fault did to a run that was over is still told
+  CHECK(found == files);
+}
+
+/// One session with the fault, `mend`, and one without it.
+void try_fault(const SimulatedDisk& before, bool resume, const DiskFault& fault,
+               const std::function<void(SimulatedDisk&)>& mend, Tally& tally) {
+  const auto disk = before.copy();
+  disk->set_fault(fault);
+  const std::string said = session(*disk, resume);
+  INFO(fmt::format("call {}, error {}: {}", fault.call, fault.error, said));
+  mend(*disk);
+  const std::string after = session(*disk, true);
+  CHECK(after == "");
+  check_left(*disk);
+  ++tally.runs;
+  ++(said.empty() ? tally.unharmed : tally.resumed);
+}
+
+/// A run that lost its disk behind step 2.
+std::unique_ptr<SimulatedDisk> interrupted_disk() {
+  const std::int64_t calls = calls_of(*fresh_disk(), false);
+  auto disk = fresh_disk();
+  disk->set_fault({DiskFault::Kind::power_cut, calls * 3 / 5, 0});
+  REQUIRE(session(*disk, false) != "");
+  disk->set_fault({});
+  REQUIRE(disk->read("/runs/one/checkpoints/step-00000001/manifest.json") +
+              disk->read("/runs/one/checkpoints/step-00000002/manifest.json") +
+              disk->read("/runs/one/checkpoints/step-00000003/manifest.json") !=
+          "");
+  return disk;
+}
+
+/// Of single faults every `stride`-th call is tried; with STORAGE_SWEEP=1 in the environment all are.
+std::int64_t stride(const DiskFault& fault) {
+  constexpr std::int64_t kSampled = 5;
+  return fault.kind == DiskFault::Kind::power_cut || std::getenv("STORAGE_SWEEP") != nullptr ? 1 : kSampled;
+}
+
+void sweep(const SimulatedDisk& before, bool resume, const std::string& name, const DiskFault& kind) {
+  const std::int64_t calls = calls_of(before, resume);
+  Tally tally;
+  // Ranks are threads: a call has not the same number each time, and a few more may be made.
+  for (std::int64_t call = 0; call < calls + 5; call += stride(kind)) {
+    DiskFault fault = kind;
+    fault.call = call;
+    try_fault(before, resume, fault,
+              [&](SimulatedDisk& disk) {
+                if (fault.kind == DiskFault::Kind::power_cut) return disk.restart(static_cast<std::uint64_t>(call) * 77 + 1);
+                disk.set_fault({});
+              },
+              tally);
+  }
+  std::cout << fmt::format("{:<12} {:<8} {:>4} calls {:>4} tried: {:>4} came to their end, {:>4} were resumed\n", name,
+                           resume ? "resumed" : "fresh", calls, tally.runs, tally.unharmed, tally.resumed);
+}
+
+}  // namespace
+
+TEST_CASE("a call that fails once costs no state and no history", "[storage_faults]") {
+  const auto fresh = fresh_disk();
+  const auto interrupted = interrupted_disk();
+  const std::vector<std::pair<const char*, int>> errors{
+      {"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EACCES", EACCES}, {"EROFS", EROFS}};
+  for (const auto& [name, error] : errors) {
+    sweep(*fresh, false, name, {DiskFault::Kind::error, 0, error});
+    sweep(*interrupted, true, name, {DiskFault::Kind::error, 0, error});
+  }
+  sweep(*fresh, false, "short write", {DiskFault::Kind::short_write, 0, 0});
+  sweep(*interrupted, true, "short write", {DiskFault::Kind::short_write, 0, 0});
+}
+
+TEST_CASE("power that goes at any call costs no checkpoint and no history", "[power_cuts]") {
+  sweep(*fresh_disk(), false, "power cut", {DiskFault::Kind::power_cut, 0, 0});
+  sweep(*interrupted_disk(), true, "power cut", {DiskFault::Kind::power_cut, 0, 0});
+}
+
+TEST_CASE("a disk that stores other bits than it was given spoils no checkpoint", "[storage_faults]") {
+  const auto before = fresh_disk();
+  const std::int64_t calls = calls_of(*before, false);
+  int caught = 0;
+  for (std::int64_t call = 0; call < calls; ++call) {
+    const auto disk = before->copy();
+    disk->set_fault({DiskFault::Kind::flipped_write, call, 0});
+    const std::string said = session(*disk, false);
+    INFO(fmt::format("call {}: {}", call, said));
+    if (said.find("is not what was written to it") != std::string::npos) ++caught;
+    const StorageInstead instead(*disk);
+    for (const std::string& checkpoint : complete_checkpoints(kPaths.checkpoints())) {
+      for (const CheckpointFile& file : read_manifest(checkpoint).files) {
+        CHECK(fingerprint(disk->read(checkpoint + "/" + file.name)) == file.hash);
+      }
+    }
+  }
+  CHECK(caught > 4);  // two layers and a manifest for each of four steps
+}
+
+TEST_CASE("a disk that fills up while a checkpoint is written is not left full of it", "[storage_faults]") {
+  const auto before = fresh_disk();
+  const std::int64_t calls = calls_of(*before, false);
+  for (std::int64_t call = calls / 3; call < calls; call += 11) {
+    const auto disk = before->copy();
+    disk->set_fault({DiskFault::Kind::error, call, ENOSPC});
+    if (session(*disk, false).empty()) continue;
+    for (const std::string& path : disk->files()) {
+      INFO(path);
+      CHECK(path.find(".part") == std::string::npos);
+    }
+  }
+}

@@ -1,0 +1,80 @@
+#pragma once
+
+// A disk in memory that does what disks do on bad days: one call fails, a write is short, power goes.
+//
+// It keeps two states of every file and folder: as programs see it, and as it is known to be after a power cut,
+// which a sync brings up to date. What was not synced may be there after the cut, or not, or half, each thing by
+// itself: more than any one file system does, and what POSIX allows.
+
+#include "schedules/base/storage.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace stagecraft::test {
+
+/// What happens at the `call`-th call, counted from 0.
+struct DiskFault {
+  enum class Kind : std::uint8_t { none, error, short_write, flipped_write, power_cut };
+  Kind kind = Kind::none;
+  std::int64_t call = -1;
+  int error = 0;  ///< of Kind::error: an errno
+};
+
+class SimulatedDisk final : public Storage {
+ public:
+  SimulatedDisk();
+  ~SimulatedDisk() override;
+
+  /// A disk with the same contents, without faults; nothing is open on it.
+  [[nodiscard]] std::unique_ptr<SimulatedDisk> copy() const;
+
+  void set_fault(const DiskFault& fault);
+  /// Calls since the disk was made or the fault was set.
+  [[nodiscard]] std::int64_t calls() const;
+  /// Power comes back: what was not synced is as `seed` has it. Faults are over.
+  void restart(std::uint64_t seed);
+
+  void set_locks(bool supported) { locks_ = supported; }
+  void set_space(std::uint64_t bytes) { space_ = bytes; }
+  void write(const std::string& path, const std::string& contents);  ///< synced; folders are made
+  [[nodiscard]] std::string read(const std::string& path) const;     ///< "" for none
+  [[nodiscard]] std::vector<std::string> files() const;  ///< paths, sorted; empty folders with a slash
+
+  std::error_code open(const std::string& path, OpenFor use, StoredFilePtr& file) override;
+  std::error_code rename(const std::string& from, const std::string& to) override;
+  std::error_code link(const std::string& from, const std::string& to) override;
+  std::error_code remove(const std::string& path) override;
+  std::error_code make_folder(const std::string& path) override;
+  std::error_code list(const std::string& path, std::vector<std::string>& names) override;
+  std::error_code facts(const std::string& path, bool follow, FileFacts& facts) override;
+  std::error_code read_link(const std::string& path, std::string& target) override;
+  std::error_code space(const std::string& path, std::uint64_t& bytes) override;
+
+ private:
+  struct Node;
+  using NodePtr = std::shared_ptr<Node>;
+  class Handle;
+  struct Place;
+
+  /// Of the call that begins now: an error, or none, but `how` a write goes wrong.
+  std::error_code begin(DiskFault::Kind* how = nullptr);
+  [[nodiscard]] Place place_of(const std::string& path) const;
+  static NodePtr copied(const NodePtr& node, std::map<const Node*, NodePtr>& done);
+  static void settle(Node& node, std::uint64_t& random);
+  static void collect(const Node& node, const std::string& path, std::vector<std::string>& found);
+
+  mutable std::mutex mutex_;
+  NodePtr root_;
+  DiskFault fault_;
+  std::int64_t calls_ = 0;
+  bool dead_ = false;
+  bool locks_ = true;
+  std::uint64_t space_ = std::uint64_t{1} << 40U;
+};
+
+}  // namespace stagecraft::test
