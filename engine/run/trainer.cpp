@@ -125,8 +125,6 @@ void Trainer::start() {
   outcome_.steps = start.step;
   log_->info("{} of {} over {}, {} threads", setup_.rank_name(transport_.rank()), setup_.world(),
              transport_.name(), setup_.config().threads_per_rank);
-  doing_.what = "trying to save";
-  try_saving(setup_, paths_, transport_);
   if (!start.checkpoint.empty()) {
     doing_.what = "loading " + start.checkpoint;
     load_checkpoint(start.checkpoint, model, setup_.config().optimizer, worker_);
@@ -242,6 +240,9 @@ void Trainer::finish() {
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
                         const Print& print, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
+  doing.what = "trying to save";
+  try_saving(setup, paths, transport);
+  doing.what = "start-up";
   return Trainer(setup, paths, transport, device, print, doing).run();
 }
 

@@ -5,11 +5,13 @@
 #include "schedules/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
+#include "test/support/simulated_disk.h"
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <unistd.h>
 
 using namespace stagecraft;
 using test::ScratchFolder;
@@ -63,6 +65,75 @@ TEST_CASE("a file in its place, or a place that is none, is said", "[run_dir]") 
   CHECK(says(complaint(file, false), "cannot be made"));
   CHECK(says(complaint(file + "/below", false), "cannot be made"));
   CHECK(says(complaint("/proc/stagecraft", false), "/proc/stagecraft: "));
+}
+
+TEST_CASE("a lock that is a link to somebody's file is refused, and the file stays as it is", "[run_dir]") {
+  const ScratchFolder folder;
+  const std::string precious = folder.write("precious", "all my work");
+  const std::string run = folder.path("run");
+  std::filesystem::create_directory(run);
+  SECTION("symbolic") {
+    std::filesystem::create_symlink(precious, run + "/.lock");
+    CHECK(says(complaint(run, false), "its .lock is a link"));
+  }
+  SECTION("hard") {
+    std::filesystem::create_hard_link(precious, run + "/.lock");
+    CHECK(says(complaint(run, false), "its .lock is no file of its own"));
+  }
+  CHECK(test::read_text_file(precious) == "all my work");
+}
+
+TEST_CASE("metrics are not written through a link", "[metrics]") {
+  const ScratchFolder folder;
+  const std::string precious = folder.write("precious", "mine");
+  std::filesystem::create_symlink(precious, folder.path("metrics.jsonl"));
+  CHECK_THROWS_WITH(MetricsWriter(folder.path("metrics.jsonl")), Catch::Contains("is a link"));
+  CHECK(test::read_text_file(precious) == "mine");
+}
+
+TEST_CASE("what a killed process was writing is gone when the directory is taken again", "[run_dir]") {
+  const ScratchFolder folder;
+  folder.write("metrics.jsonl", "");
+  folder.write("plan.json.0123456789abcdef.part", "half");
+  CHECK(complaint(folder.path(""), true).empty());
+  CHECK_FALSE(std::filesystem::exists(folder.path("plan.json.0123456789abcdef.part")));
+}
+
+TEST_CASE("where the file system has no locks, a file keeps the second run out until the first is gone",
+          "[run_dir]") {
+  test::SimulatedDisk disk;
+  disk.set_locks(false);
+  const StorageInstead instead(disk);
+  {
+    const RunDirectory first("/run", false);
+    const std::string what = complaint("/run", false);
+    CHECK(says(what, "is in use by another run, process " + std::to_string(::getpid())));
+    CHECK(says(what, "Remove /run/.owner"));
+  }
+  CHECK(complaint("/run", false).empty());
+  std::string text = [&] {
+    const RunDirectory again("/run", false);
+    return disk.read("/run/.owner");
+  }();
+  // Killed: its process number is of nobody any more.
+  text.replace(0, text.find(' '), "999999999");
+  disk.write("/run/.owner", text);
+  CHECK(complaint("/run", false).empty());
+  // On another machine, or in another container, nothing is known of it.
+  text.replace(text.find("/"), 1, "?");
+  disk.write("/run/.owner", text);
+  CHECK(says(complaint("/run", false), "is in use by another run, process 999999999"));
+}
+
+TEST_CASE("a directory that another run has taken meanwhile is not saved into", "[run_dir]") {
+  const ScratchFolder folder;
+  const RunDirectory directory(folder.path("run"), false);
+  CHECK_NOTHROW(check_session(directory.paths()));
+  CHECK_NOTHROW(check_session({folder.path("run")}));  // a rank that holds nothing
+  std::filesystem::remove(folder.path("run/.lock"));
+  const RunDirectory other(folder.path("run"), true);  // on a new file, so the lock is free
+  CHECK_THROWS_WITH(check_session(directory.paths()), Catch::Contains("was taken by another run, process"));
+  CHECK_NOTHROW(check_session(other.paths()));
 }
 
 TEST_CASE("of several failing ranks the first writes exit.json", "[run_dir]") {
@@ -126,6 +197,72 @@ TEST_CASE("metrics are cut back to a step, a broken last line goes", "[metrics]"
   cut_metrics_back(path, 0, false);
   CHECK(read_metrics(path).empty());
   cut_metrics_back(folder.path("missing"), 0, false);
+}
+
+TEST_CASE("metrics that cannot be read are neither none nor cut", "[metrics]") {
+  test::SimulatedDisk disk;
+  const std::string text = "{\"step\": 1, \"loss\": 1, \"ms\": 1, \"samples_per_second\": 1}\n";
+  for (std::int64_t call = 0; call < 4; ++call) {
+    CAPTURE(call);
+    disk.write("/m", text + text);
+    disk.set_fault({test::DiskFault::Kind::error, call, EACCES});
+    const StorageInstead instead(disk);
+    std::size_t read = 2;
+    try {
+      read = read_metrics("/m").size();
+    } catch (const InputError& error) {
+      CHECK(says(error.what(), "/m: cannot be "));
+    }
+    CHECK(read == 2);
+    disk.set_fault({test::DiskFault::Kind::error, call, EIO});
+    try {
+      cut_metrics_back("/m", 0, false);
+      CHECK(disk.read("/m").empty());
+    } catch (const InputError& error) {
+      CHECK(says(error.what(), "/m: cannot be "));
+      CHECK((disk.read("/m") == text + text || disk.read("/m").empty()));
+    }
+  }
+}
+
+TEST_CASE("a line that cannot be written whole leaves none of it", "[metrics]") {
+  test::SimulatedDisk disk;
+  const StorageInstead instead(disk);
+  MetricsWriter writer("/m");
+  writer.append(record(1));
+  const std::string before = disk.read("/m");
+  disk.set_fault({test::DiskFault::Kind::error, 0, ENOSPC});
+  CHECK_THROWS_WITH(writer.append(record(2)), Catch::Contains("No space left"));
+  CHECK(disk.read("/m") == before);
+}
+
+TEST_CASE("cutting back looks at no line before those that go", "[metrics]") {
+  const ScratchFolder folder;
+  const std::string path = folder.path("metrics.jsonl");
+  const auto line = [](int step) {
+    return "{\"step\": " + std::to_string(step) + ", \"loss\": 1, \"ms\": 1, \"samples_per_second\": 1}\n";
+  };
+  const std::string broken = std::string("\0\0\0", 3) + "}\n";
+  // A bad byte in old lines, a hole that a power cut left behind the checkpoint's step, and a broken end.
+  const std::string kept = line(1) + broken + line(2) + line(3);
+  folder.write("metrics.jsonl", kept + line(4) + std::string(5000, '\0') + "\n" + line(6) + "{\"ste");
+  CHECK(cut_metrics_back(path, 3, false) == 3);
+  CHECK(test::read_text_file(path) == kept);
+  CHECK(cut_metrics_back(path, 7, false) == 3);  // lines of steps 4 to 7 are missing
+  // Lines of another version are history as well.
+  folder.write("metrics.jsonl", "{\"step\": 1, \"new\": 2}\n{\"step\": 2, \"new\": 2}\n");
+  CHECK(cut_metrics_back(path, 1, false) == 1);
+  CHECK(test::read_text_file(path) == "{\"step\": 1, \"new\": 2}\n");
+}
+
+TEST_CASE("deeply nested metrics are an error, not the end of the stack", "[metrics]") {
+  const ScratchFolder folder;
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']') + "\n";
+  const std::string path = folder.write("metrics.jsonl", deep + "{}\n");
+  CHECK_THROWS_WITH(read_metrics(path), Catch::Contains("line 1"));
+  const std::string shallow = folder.write("m", std::string(30'000, '[') + std::string(30'000, ']') + "\n{}\n");
+  CHECK_THROWS_WITH(read_metrics(shallow), Catch::Contains("nested more than 100 deep"));
+  CHECK(cut_metrics_back(path, 0, false) == -1);
 }
 
 TEST_CASE("a broken line in the middle of metrics is an error with its number", "[metrics]") {

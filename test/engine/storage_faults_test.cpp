@@ -234,3 +234,19 @@ TEST_CASE("a disk that fills up while a checkpoint is written is not left full o
     }
   }
 }
+
+TEST_CASE("a disk without room for the checkpoints of a run is refused before the first step", "[storage_faults]") {
+  const auto disk = fresh_disk();
+  const std::uint64_t each = 3 * 4 * (4 * 6 + 6 + 6 * 3 + 3);  // AdamW: parameters and two tensors of their size
+  disk->set_space(2 * each - 1);
+  const std::string said = session(*disk, false);
+  CHECK(said.find("/runs/one/checkpoints: 2 checkpoints of ") == 0);
+  CHECK(said.find("are left on this disk") != std::string::npos);
+  CHECK(disk->read(kPaths.metrics()).empty());
+  disk->set_space(2 * each);
+  CHECK(session(*disk, true).empty());
+  // What is there already needs no room.
+  const auto resumed = interrupted_disk();
+  resumed->set_space(each);
+  CHECK(session(*resumed, true).empty());
+}

@@ -5,6 +5,7 @@
 #include "engine/run/checkpoint_folder.h"
 #include "engine/run/metrics.h"
 #include "engine/run/train.h"
+#include "models/safetensors.h"
 #include "schedules/base/files.h"
 #include "schedules/schedule.h"
 #include "test/support/catch.h"
@@ -508,6 +509,96 @@ TEST_CASE("a checkpoint without its complete marker does not count", "[trainer]"
   fs::remove(run.checkpoint(6) + "/complete");
   CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == run.checkpoint(3));
   CHECK(run.train(true).result.outcome.steps == 6);
+}
+
+TEST_CASE("a run without a checkpoint begins again, and what it had written stays", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  const std::string before = test::read_text_file(run.dir() + "/metrics.jsonl");
+  fs::remove_all(run.checkpoint(3));
+  CHECK(run.train(true).result.outcome.steps == 3);
+  CHECK(test::read_text_file(run.dir() + "/metrics.earlier-1.jsonl") == before);
+  fs::remove_all(run.checkpoint(3));
+  (void)run.train(true);
+  CHECK(fs::exists(run.dir() + "/metrics.earlier-2.jsonl"));
+  CHECK(run.metrics().size() == 4);  // three steps and a validation
+}
+
+TEST_CASE("layers of any name are saved and loaded", "[trainer]") {
+  std::string chinese;
+  for (int i = 0; i < 40; ++i) chinese += "\xe5\xb1\x82";
+  Json config = tiny();
+  config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+    {"type": "linear", "out_features": 6}, {"type": "activation"}, {"type": "linear", "out_features": 4}]})");
+  config["model"]["layers"][0]["name"] = chinese;
+  config["model"]["layers"][2]["name"] = std::string(300, 'x');
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  CHECK(run.train(true, {"train_steps=2"}).result.outcome.steps == 2);
+}
+
+TEST_CASE("saving is tried before the first step", "[trainer]") {
+  const Run run(tiny());
+  SECTION("a place that cannot be written") {
+    // Nobody can make a folder in a file.
+    fs::create_directories(run.dir());
+    std::ofstream(run.dir() + "/checkpoints") << "";
+    CHECK(says(run.complaint(true), "/checkpoints: the folder cannot be made: a file is in its place"));
+  }
+  SECTION("nothing is left of it") {
+    (void)run.train();
+    for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints")) {
+      CHECK(says(entry.path().filename().string(), "step-"));
+    }
+  }
+}
+
+TEST_CASE("the optimizer's state must be there whole, and nothing else", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  const std::string folder = run.checkpoint(1);
+  const std::string name = read_manifest(folder).files.front().name;
+  const SafetensorsFile good = read_safetensors(folder + "/" + name);
+  std::map<std::string, at::Tensor> tensors = good.tensors;
+  std::map<std::string, std::string> metadata = good.metadata;
+  std::string expected;
+  SECTION("a missing one would begin at zero") {
+    std::erase_if(tensors, [](const auto& entry) { return says(entry.first, "exp_avg_sq"); });
+    expected = "has no tensor \"optimizer/";
+  }
+  SECTION("one that is not this optimizer's") {
+    tensors["optimizer/weight/momentum_buffer"] = tensors.begin()->second;
+    expected = "is none of this optimizer's";
+  }
+  SECTION("a number of steps beyond every number") {
+    metadata["optimizer_steps"] = "99999999999999999999";
+    expected = "expected a number of steps, found \"99999999999999999999\"";
+  }
+  write_safetensors(folder + "/" + name, {tensors.begin(), tensors.end()}, metadata);
+  Json manifest = json::parse_file(folder + "/manifest.json");
+  for (Json& file : manifest["files"]) {
+    const std::string bytes = test::read_text_file(folder + "/" + file["name"].get<std::string>());
+    file["bytes"] = bytes.size();
+    file["hash"] = fingerprint(bytes);
+  }
+  write_json_file(folder + "/manifest.json", manifest);
+  CHECK(says(run.complaint(true, {"train_steps=2"}), expected));
+}
+
+TEST_CASE("a manifest with impossible threads is refused", "[trainer]") {
+  Json config = tiny();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  Json manifest = json::parse_file(run.checkpoint(1) + "/manifest.json");
+  manifest["threads_per_rank"] = 100000;
+  write_json_file(run.checkpoint(1) + "/manifest.json", manifest);
+  CHECK(says(run.complaint(true, {"train_steps=2"}), "/threads_per_rank: expected at least 1 and at most 1024"));
 }
 
 TEST_CASE("weights start from another run's checkpoint", "[trainer]") {

@@ -88,6 +88,10 @@ TEST_CASE("IDX: what is wrong with a file is said with its name", "[data]") {
     folder.write("train-images-idx3-ubyte", idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "x"));
     expected = "impossible size 4294967295 in dimension 1";
   }
+  SECTION("more promised than this machine has memory") {
+    folder.write("train-images-idx3-ubyte", idx({0xFFFFFFFF, 4096, 4096}, "x"));
+    expected = "more than half of this machine's memory";
+  }
   SECTION("no images") {
     folder.write("train-images-idx3-ubyte", idx({0, 2, 3}, ""));
     expected = "impossible size 0 in dimension 0";

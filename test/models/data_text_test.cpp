@@ -1,6 +1,8 @@
+#include "models/data/data_file.h"
 #include "models/data/dataset.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
+#include "test/support/simulated_disk.h"
 
 #include <ATen/ATen.h>
 
@@ -99,6 +101,46 @@ TEST_CASE("text: the excerpt of Shakespeare", "[data]") {
   CHECK(data->size(Split::validation) > 100);
   CHECK(data->sample().classes < 100);
   CHECK(data->inputs(Split::train, {0, 1}).max().item<std::int64_t>() < data->sample().classes);
+}
+
+TEST_CASE("data files: what a file holds is bounded before it is read", "[data]") {
+  const DataFolder folder;
+  const InputPlace place{"run.json", "/data/path"};
+  folder.write_gz("zeros.gz", std::string(1U << 22U, '\0'));  // a few kilobytes
+  CHECK(read_data_file(folder.path("zeros.gz"), place, 1U << 22U).size() == 1U << 22U);
+  CHECK_THROWS_WITH(read_data_file(folder.path("zeros.gz"), place, 1U << 21U),
+                    Contains("/data/path: ") && Contains("zeros.gz: has more bytes; at most 2097152 are read"));
+  folder.write("sparse", "");
+  std::filesystem::resize_file(folder.path("sparse"), std::uintmax_t{100} << 30U);
+  CHECK_THROWS_WITH(open_dataset({TextDataConfig{folder.path("sparse"), "bytes", 4, 0.1}}, place),
+                    Contains("has 107374182400 bytes; at most"));
+}
+
+TEST_CASE("data files: gzip files may have several streams, and padding behind them", "[data]") {
+  const DataFolder folder;
+  folder.write_gz("a.gz", "first ");
+  folder.write_gz("b.gz", std::string(1U << 20U, 'x'));
+  folder.write("both.gz", folder.read("a.gz") + folder.read("b.gz") + std::string(512, '\0'));
+  CHECK(read_data_file(folder.path("both.gz"), {}, 1U << 24U) == "first " + std::string(1U << 20U, 'x'));
+  folder.write("cut.gz", folder.read("a.gz") + folder.read("b.gz").substr(0, 30));
+  CHECK_THROWS_WITH(read_data_file(folder.path("cut.gz"), {}, 1U << 24U), Contains("the gzip stream has no end"));
+}
+
+TEST_CASE("data files: a disk that fails is not the end of the data", "[data]") {
+  for (std::int64_t call = 0; call < 4; ++call) {
+    CAPTURE(call);
+    SimulatedDisk disk;
+    disk.write("/text", std::string(1U << 19U, 'a'));
+    disk.set_fault({DiskFault::Kind::error, call, 5});
+    const StorageInstead instead(disk);
+    std::size_t read = 0;
+    try {
+      read = read_data_file("/text", {}, 1U << 24U).size();
+    } catch (const InputError& error) {
+      CHECK_THAT(error.what(), Contains("/text: cannot be "));
+    }
+    CHECK((read == 0 || read == 1U << 19U));
+  }
 }
 
 }  // namespace

@@ -107,6 +107,9 @@ TEST_CASE("safetensors: a damaged file is refused by name", "[safetensors]") {
              Contains("\"y\"") && Contains("overlapping"));
   CHECK_THAT(message(with_header("{" + entry("x", R"("shape":[1],"data_offsets":[1,2])") + "}", "ab")),
              Contains("gap"));
+  CHECK_THAT(message(with_header(
+                 "{" + entry("x", R"("shape":[0,4611686018427387903,8],"data_offsets":[0,0])") + "}", "")),
+             Contains("its shape is too large"));
   CHECK_THAT(message(with_header("{" + entry("x", R"("shape":[-1],"data_offsets":[0,2])") + "}", "ab")),
              Contains("at least 0"));
   CHECK_THAT(message(with_header(
