@@ -531,7 +531,7 @@ TEST_CASE("layers of any name are saved and loaded", "[trainer]") {
   for (int i = 0; i < 40; ++i) chinese += "\xe5\xb1\x82";
   Json config = tiny();
   config["model"] = Json::parse(R"({"family": "sequential", "layers": [
-    {"type": "linear", "out_features": 6}, {"type": "activation"}, {"type": "linear", "out_features": 4}]})");
+    {"type": "linear", "features": 6}, {"type": "relu"}, {"type": "linear", "features": 4}]})");
   config["model"]["layers"][0]["name"] = chinese;
   config["model"]["layers"][2]["name"] = std::string(300, 'x');
   config["train_steps"] = 1;
@@ -546,7 +546,7 @@ TEST_CASE("saving is tried before the first step", "[trainer]") {
     // Nobody can make a folder in a file.
     fs::create_directories(run.dir());
     std::ofstream(run.dir() + "/checkpoints") << "";
-    CHECK(says(run.complaint(true), "/checkpoints: the folder cannot be made: a file is in its place"));
+    CHECK(says(run.complaint(true), "/checkpoints: cannot be read: Not a directory"));
   }
   SECTION("nothing is left of it") {
     (void)run.train();
