@@ -2,9 +2,10 @@
 
 // A run's checkpoints/: which of its folders count, and how one comes and goes without ever being half there.
 //
-// A checkpoint is written as step-00000100.<random>.part, `complete` last, synced, and renamed to step-00000100:
-// from that moment it counts, at once and for good. Nobody else writes into a folder with that random name, ranks
-// of a killed run that live on included. Whatever is not complete is of a process that was killed, and is swept.
+// A checkpoint is written as step-00000100.<random>.part, `complete` last, synced, and renamed to
+// step-00000100: from that moment it counts, at once and for good. Nobody else writes into a folder with that
+// random name, ranks of a killed run that live on included. Whatever is not complete is of a process that was
+// killed, and is swept.
 
 #include <cstdint>
 #include <string>
@@ -12,8 +13,8 @@
 
 namespace stagecraft {
 
-/// The complete checkpoints, oldest first; none where the folder is missing. Throws InputError where that cannot
-/// be told: "there is none" would start a run afresh.
+/// The complete checkpoints, oldest first; none where the folder is missing. Throws InputError where that
+/// cannot be told: "there is none" would start a run afresh.
 [[nodiscard]] std::vector<std::string> complete_checkpoints(const std::string& folder);
 
 /// The newest complete checkpoint, "" when there is none. Throws like complete_checkpoints.
@@ -25,8 +26,8 @@ namespace stagecraft {
 /// Makes an empty folder to write it in. Throws InputError.
 [[nodiscard]] std::string begin_checkpoint(const std::string& folder, std::int64_t step);
 
-/// Everything in `aside` is written and synced: marks it complete and puts it in its place, instead of what may
-/// be there. Throws InputError.
+/// Everything in `aside` is written and synced: marks it complete and puts it in its place, instead of what
+/// may be there. Throws InputError.
 std::string publish_checkpoint(const std::string& folder, const std::string& aside, std::int64_t step);
 
 // What cannot be removed stays and is tried again the next time; a line for each says why.

@@ -41,10 +41,6 @@ Plan as_written(Plan plan) {
   }
 }
 
-std::string absolute(const std::string& path) {
-  return std::filesystem::absolute(path).lexically_normal().string();
-}
-
 void remove_file(const std::string& path) {
   const std::error_code error = storage().remove(path);
   if (error && error != std::errc::no_such_file_or_directory) {
@@ -145,12 +141,12 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
 std::string setup_text(const RunSetup& setup, const std::string& file, const std::string& run_dir) {
   Json json;
   json["file"] = file;
-  // Other ranks may have been started in other folders.
-  json["run_dir"] = absolute(run_dir);
+  json["run_dir"] = run_dir;
   json["config"] = json::write(setup.config());
   json["plan"] = json::write(setup.plan());
   StartPoint start = setup.start();
-  if (!start.checkpoint.empty()) start.checkpoint = absolute(start.checkpoint);
+  // Other ranks may have been started in other folders.
+  if (!start.checkpoint.empty()) start.checkpoint = std::filesystem::absolute(start.checkpoint);
   json["start"] = json::write(start);
   return json.dump();
 }

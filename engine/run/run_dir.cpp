@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <filesystem>
 #include <sstream>
 #include <unistd.h>
 
@@ -67,7 +68,9 @@ bool holds_a_run(const RunPaths& paths) {
 
 std::string RunPaths::log(Rank rank) const { return fmt::format("{}/rank-{}.log", logs(), rank.value); }
 
-RunDirectory::RunDirectory(const std::string& path, bool resume) : paths_{path, unique_name("run")} {
+RunDirectory::RunDirectory(const std::string& path, bool resume)
+    // Other ranks, which may have been started in other folders, are told of paths in it.
+    : paths_{std::filesystem::absolute(path).lexically_normal().string(), unique_name("run")} {
   make_folder(path);
   lock();
   if (!resume && holds_a_run(paths_)) {

@@ -21,7 +21,9 @@ std::string longest_file_name(const Model& model) {
   return longest;
 }
 
-std::string folder_of_rank(const std::string& probe, int rank) { return fmt::format("{}/rank-{}", probe, rank); }
+std::string folder_of_rank(const std::string& probe, int rank) {
+  return fmt::format("{}/rank-{}", probe, rank);
+}
 
 void check_space(const RunSetup& setup, const std::string& folder) {
   std::uint64_t left = 0;
@@ -30,13 +32,16 @@ void check_space(const RunSetup& setup, const std::string& folder) {
   const std::int64_t more = std::max<std::int64_t>(1, checkpoints_at_once(setup) - there);
   const std::uint64_t each = checkpoint_bytes(setup);
   if (each == 0 || left / each >= static_cast<std::uint64_t>(more)) return;
-  const auto text = [](double bytes) { return format_bytes(Bytes{static_cast<std::int64_t>(std::min(bytes, 9e18))}); };
+  const auto text = [](double bytes) {
+    return format_bytes(Bytes{static_cast<std::int64_t>(std::min(bytes, 9e18))});
+  };
   throw InputError(
       {folder, ""},
-      fmt::format("{} checkpoints of {} each are to come here ({} at once, {} there already), which is {}; {} are "
-                  "left on this disk. Make room, or use a smaller checkpoint.keep or another run_dir",
-                  more, text(static_cast<double>(each)), checkpoints_at_once(setup), there,
-                  text(static_cast<double>(each) * static_cast<double>(more)), text(static_cast<double>(left))));
+      fmt::format(
+          "{} checkpoints of {} each are to come here ({} at once, {} there already), which is {}; {} are "
+          "left on this disk. Make room, or use a smaller checkpoint.keep or another run_dir",
+          more, text(static_cast<double>(each)), checkpoints_at_once(setup), there,
+          text(static_cast<double>(each) * static_cast<double>(more)), text(static_cast<double>(left))));
 }
 
 }  // namespace
@@ -61,10 +66,11 @@ void try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transpo
     }
     probe = transport.broadcast(probe);
     if (!is_folder(probe)) {
-      throw InputError({probe, ""},
-                       fmt::format("rank {} does not see this folder, which rank 0 made just now: run_dir must be on a "
-                                   "disk that all machines of the run share",
-                                   me));
+      throw InputError(
+          {probe, ""},
+          fmt::format("rank {} does not see this folder, which rank 0 made just now: run_dir must be on a "
+                      "disk that all machines of the run share",
+                      me));
     }
     const std::string mine = folder_of_rank(probe, me);
     make_folder(mine);
@@ -72,14 +78,16 @@ void try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transpo
     const std::string contents = fmt::format("rank {} can write here\n", me);
     write_new_file(file, {contents});
     sync_folder(mine);
-    if (read_file(file) != contents) throw InputError({file, ""}, "is not what was written to it a moment ago");
+    if (read_file(file) != contents)
+      throw InputError({file, ""}, "is not what was written to it a moment ago");
     transport.barrier();
     for (int other = 0; other < transport.world(); ++other) {
       if (is_folder(folder_of_rank(probe, other))) continue;
-      throw InputError({folder_of_rank(probe, other), ""},
-                       fmt::format("rank {} does not see what rank {} wrote: run_dir must be on a disk that all machines "
-                                   "of the run share",
-                                   me, other));
+      throw InputError(
+          {folder_of_rank(probe, other), ""},
+          fmt::format("rank {} does not see what rank {} wrote: run_dir must be on a disk that all machines "
+                      "of the run share",
+                      me, other));
     }
     transport.barrier();
   } catch (...) {

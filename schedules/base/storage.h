@@ -1,12 +1,13 @@
 #pragma once
 
-// The file system as everything that a run reads or writes sees it: a few calls, each of which can fail. There
-// are two implementations, the machine's (POSIX) and one in the tests' memory that fails on demand and loses
-// power (test/support/simulated_disk.h). What is built on it, files that are never half-written, is in files.h.
+// The file system as everything that a run reads or writes sees it: a few calls, each of which can fail.
+// There are two implementations, the machine's (POSIX) and one in the tests' memory that fails on demand and
+// loses power (test/support/simulated_disk.h). What is built on it, files that are never half-written, is in
+// files.h.
 //
-// Errors are std::error_code with the numbers of errno: whoever calls knows the file's role and says it. Links
-// in the last part of a path are never followed where a file is made, appended to or locked: a run directory
-// may have been prepared by somebody else.
+// Errors are std::error_code with the numbers of errno: whoever calls knows the file's role and says it.
+// Links in the last part of a path are never followed where a file is made, appended to or locked: a run
+// directory may have been prepared by somebody else.
 //
 // Threads: all calls may come from any thread; one StoredFile belongs to one thread at a time.
 
@@ -24,7 +25,7 @@ struct FileFacts {
   enum class Kind : std::uint8_t { file, folder, link, other };  ///< other: pipes, devices
   Kind kind = Kind::file;
   std::uint64_t bytes = 0;
-  unsigned mode = 0;            ///< permissions
+  unsigned mode = 0;           ///< permissions
   std::uint64_t identity = 0;  ///< of the file itself, whatever its names: device and inode
   std::uint64_t names = 1;     ///< hard links
 

@@ -391,8 +391,9 @@ TEST_CASE("under mpirun: failures end the job with one message and the right cod
   CHECK(stagecraft::json::parse_file(folder.path("mpi") + "/exit.json")["rank"] == 1);
 }
 
-TEST_CASE("under mpirun: ranks started in different folders share one run directory, or are told that they do not",
-          "[train_mpi]") {
+TEST_CASE(
+    "under mpirun: ranks started in different folders share one run directory, or are told that they do not",
+    "[train_mpi]") {
   if (!has_mpirun()) return;
   const ScratchFolder folder;
   Json config = tiny(folder);
@@ -401,13 +402,14 @@ TEST_CASE("under mpirun: ranks started in different folders share one run direct
   fs::create_directories(folder.path("a/run"));
   fs::create_directories(folder.path("b"));
   const auto launched = [&](const std::string& second) {
-    return shell(folder, fmt::format("{0}1 --wdir {1} {{0}} train {2} : -np 1 --wdir {3} {4}{{0}} train {2}", kMpirun,
-                                     folder.path("a"), file, folder.path("b"), second));
+    return shell(folder, fmt::format("{0}1 --wdir {1} {{0}} train {2} : -np 1 --wdir {3} {4}{{0}} train {2}",
+                                     kMpirun, folder.path("a"), file, folder.path("b"), second));
   };
   // Rank 1 sees another disk in the folder's place.
   if (std::system("unshare -m true > /dev/null 2>&1") == 0) {
-    check_refused(launched("unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") + R"( && exec "$@"' sh )"), 2,
-                  "rank 1 does not see this folder, which rank 0 made just now: run_dir must be on a disk that all");
+    check_refused(
+        launched("unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") + R"( && exec "$@"' sh )"),
+        2, "rank 1 does not see this folder, which rank 0 made just now: run_dir must be on a disk that all");
     fs::remove_all(folder.path("a/run"));
   }
   const auto together = launched("");

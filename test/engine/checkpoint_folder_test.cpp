@@ -37,7 +37,8 @@ TEST_CASE("complete checkpoints are found, by step; other names and unfinished o
   CHECK(newest_checkpoint(folder.path("")) == folder.path("/step-00000100"));
 }
 
-TEST_CASE("a folder that cannot be listed or looked into is not one without checkpoints", "[checkpoint_folder]") {
+TEST_CASE("a folder that cannot be listed or looked into is not one without checkpoints",
+          "[checkpoint_folder]") {
   test::SimulatedDisk disk;
   disk.write("/c/step-00000001/complete", "");
   const StorageInstead instead(disk);
@@ -68,7 +69,8 @@ TEST_CASE("one old checkpoint that cannot be looked at stops nothing", "[checkpo
   for (std::int64_t call = 0; call < 30; ++call) {
     CAPTURE(call);
     test::SimulatedDisk disk;
-    for (const char* step : {"1", "2", "3"}) disk.write(std::string("/c/step-0000000") + step + "/complete", "");
+    for (const char* step : {"1", "2", "3"})
+      disk.write(std::string("/c/step-0000000") + step + "/complete", "");
     const StorageInstead instead(disk);
     disk.set_fault({test::DiskFault::Kind::error, call, ESTALE});
     (void)remove_older_checkpoints("/c", 1);
@@ -79,7 +81,8 @@ TEST_CASE("one old checkpoint that cannot be looked at stops nothing", "[checkpo
   }
 }
 
-TEST_CASE("a stale folder in the place of a new checkpoint makes room, whatever is in it", "[checkpoint_folder]") {
+TEST_CASE("a stale folder in the place of a new checkpoint makes room, whatever is in it",
+          "[checkpoint_folder]") {
   const ScratchFolder folder;
   make_folder(folder.path("step-00000005/.nfs0001"));
   const std::string aside = begin_checkpoint(folder.path(""), 5);

@@ -260,7 +260,8 @@ TEST_CASE("deeply nested metrics are an error, not the end of the stack", "[metr
   const std::string deep = std::string(300'000, '[') + std::string(300'000, ']') + "\n";
   const std::string path = folder.write("metrics.jsonl", deep + "{}\n");
   CHECK_THROWS_WITH(read_metrics(path), Catch::Contains("line 1"));
-  const std::string shallow = folder.write("m", std::string(30'000, '[') + std::string(30'000, ']') + "\n{}\n");
+  const std::string shallow =
+      folder.write("m", std::string(30'000, '[') + std::string(30'000, ']') + "\n{}\n");
   CHECK_THROWS_WITH(read_metrics(shallow), Catch::Contains("nested more than 100 deep"));
   CHECK(cut_metrics_back(path, 0, false) == -1);
 }

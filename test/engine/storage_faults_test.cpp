@@ -1,5 +1,5 @@
-// Whole runs on a disk that fails: at its n-th call, for every n, or with the power. After each the run must go
-// on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
+// Whole runs on a disk that fails: at its n-th call, for every n, or with the power. After each the run must
+// go on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
 
 #include "engine/run/checkpoint_folder.h"
 #include "engine/run/manifest.h"
@@ -86,7 +86,8 @@ Left left_on(SimulatedDisk& disk) {
     if (path.starts_with(checkpoint) && path.ends_with(".safetensors")) left.state[path] = disk.read(path);
     // A session that began again at step 0 keeps what the one before had written of its steps. Logs are not
     // synced.
-    const bool may_differ = path.find("metrics.earlier-") != std::string::npos || path.starts_with(kPaths.logs());
+    const bool may_differ =
+        path.find("metrics.earlier-") != std::string::npos || path.starts_with(kPaths.logs());
     if (!may_differ) left.files.push_back(path);
   }
   return left;
@@ -170,15 +171,18 @@ void sweep(const SimulatedDisk& before, bool resume, const std::string& name, co
   for (std::int64_t call = 0; call < calls + 5; call += stride(kind)) {
     DiskFault fault = kind;
     fault.call = call;
-    try_fault(before, resume, fault,
-              [&](SimulatedDisk& disk) {
-                if (fault.kind == DiskFault::Kind::power_cut) return disk.restart(static_cast<std::uint64_t>(call) * 77 + 1);
-                disk.set_fault({});
-              },
-              tally);
+    try_fault(
+        before, resume, fault,
+        [&](SimulatedDisk& disk) {
+          if (fault.kind == DiskFault::Kind::power_cut)
+            return disk.restart(static_cast<std::uint64_t>(call) * 77 + 1);
+          disk.set_fault({});
+        },
+        tally);
   }
-  std::cout << fmt::format("{:<12} {:<8} {:>4} calls {:>4} tried: {:>4} came to their end, {:>4} were resumed\n", name,
-                           resume ? "resumed" : "fresh", calls, tally.runs, tally.unharmed, tally.resumed);
+  std::cout << fmt::format(
+      "{:<12} {:<8} {:>4} calls {:>4} tried: {:>4} came to their end, {:>4} were resumed\n", name,
+      resume ? "resumed" : "fresh", calls, tally.runs, tally.unharmed, tally.resumed);
 }
 
 }  // namespace
@@ -235,9 +239,11 @@ TEST_CASE("a disk that fills up while a checkpoint is written is not left full o
   }
 }
 
-TEST_CASE("a disk without room for the checkpoints of a run is refused before the first step", "[storage_faults]") {
+TEST_CASE("a disk without room for the checkpoints of a run is refused before the first step",
+          "[storage_faults]") {
   const auto disk = fresh_disk();
-  const std::uint64_t each = 3 * 4 * (4 * 6 + 6 + 6 * 3 + 3);  // AdamW: parameters and two tensors of their size
+  const std::uint64_t each =
+      3 * 4 * (4 * 6 + 6 + 6 * 3 + 3);  // AdamW: parameters and two tensors of their size
   disk->set_space(2 * each - 1);
   const std::string said = session(*disk, false);
   CHECK(said.find("/runs/one/checkpoints: 2 checkpoints of ") == 0);

@@ -598,7 +598,8 @@ TEST_CASE("a manifest with impossible threads is refused", "[trainer]") {
   Json manifest = json::parse_file(run.checkpoint(1) + "/manifest.json");
   manifest["threads_per_rank"] = 100000;
   write_json_file(run.checkpoint(1) + "/manifest.json", manifest);
-  CHECK(says(run.complaint(true, {"train_steps=2"}), "/threads_per_rank: expected at least 1 and at most 1024"));
+  CHECK(says(run.complaint(true, {"train_steps=2"}),
+             "/threads_per_rank: expected at least 1 and at most 1024"));
 }
 
 TEST_CASE("weights start from another run's checkpoint", "[trainer]") {

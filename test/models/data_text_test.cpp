@@ -108,8 +108,9 @@ TEST_CASE("data files: what a file holds is bounded before it is read", "[data]"
   const InputPlace place{"run.json", "/data/path"};
   folder.write_gz("zeros.gz", std::string(1U << 22U, '\0'));  // a few kilobytes
   CHECK(read_data_file(folder.path("zeros.gz"), place, 1U << 22U).size() == 1U << 22U);
-  CHECK_THROWS_WITH(read_data_file(folder.path("zeros.gz"), place, 1U << 21U),
-                    Contains("/data/path: ") && Contains("zeros.gz: has more bytes; at most 2097152 are read"));
+  CHECK_THROWS_WITH(
+      read_data_file(folder.path("zeros.gz"), place, 1U << 21U),
+      Contains("/data/path: ") && Contains("zeros.gz: has more bytes; at most 2097152 are read"));
   folder.write("sparse", "");
   std::filesystem::resize_file(folder.path("sparse"), std::uintmax_t{100} << 30U);
   CHECK_THROWS_WITH(open_dataset({TextDataConfig{folder.path("sparse"), "bytes", 4, 0.1}}, place),
@@ -123,7 +124,8 @@ TEST_CASE("data files: gzip files may have several streams, and padding behind t
   folder.write("both.gz", folder.read("a.gz") + folder.read("b.gz") + std::string(512, '\0'));
   CHECK(read_data_file(folder.path("both.gz"), {}, 1U << 24U) == "first " + std::string(1U << 20U, 'x'));
   folder.write("cut.gz", folder.read("a.gz") + folder.read("b.gz").substr(0, 30));
-  CHECK_THROWS_WITH(read_data_file(folder.path("cut.gz"), {}, 1U << 24U), Contains("the gzip stream has no end"));
+  CHECK_THROWS_WITH(read_data_file(folder.path("cut.gz"), {}, 1U << 24U),
+                    Contains("the gzip stream has no end"));
 }
 
 TEST_CASE("data files: a disk that fails is not the end of the data", "[data]") {

@@ -42,7 +42,8 @@ SimulatedDisk& with_old(SimulatedDisk& disk) {
 
 }  // namespace
 
-TEST_CASE("a file is replaced whole or not at all, whichever call fails, and nothing stays aside", "[files]") {
+TEST_CASE("a file is replaced whole or not at all, whichever call fails, and nothing stays aside",
+          "[files]") {
   std::int64_t calls = 0;
   {
     SimulatedDisk disk;
@@ -73,8 +74,9 @@ TEST_CASE("a short write is gone on with", "[files]") {
   }
 }
 
-TEST_CASE("after a power cut a replaced file is the old or the new one, and the new one once it was said to be",
-          "[files]") {
+TEST_CASE(
+    "after a power cut a replaced file is the old or the new one, and the new one once it was said to be",
+    "[files]") {
   for (std::int64_t call = 0; call < 10; ++call) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       CAPTURE(call, seed);
@@ -131,8 +133,10 @@ TEST_CASE("an empty file is told from one that is missing", "[files]") {
   const ScratchFolder folder;
   CHECK(complaint([&] { (void)json::parse_file(folder.write("e.json", " \n")); }).find("is empty") !=
         std::string::npos);
-  CHECK(complaint([&] { (void)json::parse_file(folder.path("none")); }).find("No such file") != std::string::npos);
-  CHECK(complaint([&] { (void)json::parse_file(folder.path("")); }).find("Is a directory") != std::string::npos);
+  CHECK(complaint([&] { (void)json::parse_file(folder.path("none")); }).find("No such file") !=
+        std::string::npos);
+  CHECK(complaint([&] { (void)json::parse_file(folder.path("")); }).find("Is a directory") !=
+        std::string::npos);
 }
 
 TEST_CASE("a tree is removed without following its links", "[files]") {

@@ -26,7 +26,8 @@ struct SimulatedDisk::Node {
   std::map<std::string, NodePtr> entries, synced_entries;
 };
 
-/// Where a path leads: its folder (null where that is missing), its name there, and what has the name, if any.
+/// Where a path leads: its folder (null where that is missing), its name there, and what has the name, if
+/// any.
 struct SimulatedDisk::Place {
   NodePtr folder;
   std::string name;
@@ -35,7 +36,8 @@ struct SimulatedDisk::Place {
 
 class SimulatedDisk::Handle final : public StoredFile {
  public:
-  Handle(SimulatedDisk& disk, NodePtr node, bool at_end) : disk_(disk), node_(std::move(node)), at_end_(at_end) {}
+  Handle(SimulatedDisk& disk, NodePtr node, bool at_end)
+      : disk_(disk), node_(std::move(node)), at_end_(at_end) {}
   ~Handle() override {
     const std::scoped_lock lock(disk_.mutex_);
     if (holds_) node_->locked = false;
@@ -210,7 +212,8 @@ void SimulatedDisk::settle(Node& node, std::uint64_t& random) {
         if (grown > 0) node.contents.resize(before.size() + draw(random) % grown);
         break;
       case 2:  // its length is there, its bytes are not
-        if (grown > 0) std::fill(node.contents.end() - static_cast<std::ptrdiff_t>(grown), node.contents.end(), '\0');
+        if (grown > 0)
+          std::fill(node.contents.end() - static_cast<std::ptrdiff_t>(grown), node.contents.end(), '\0');
         break;
       default:
         break;

@@ -2,9 +2,9 @@
 
 // A disk in memory that does what disks do on bad days: one call fails, a write is short, power goes.
 //
-// It keeps two states of every file and folder: as programs see it, and as it is known to be after a power cut,
-// which a sync brings up to date. What was not synced may be there after the cut, or not, or half, each thing by
-// itself: more than any one file system does, and what POSIX allows.
+// It keeps two states of every file and folder: as programs see it, and as it is known to be after a power
+// cut, which a sync brings up to date. What was not synced may be there after the cut, or not, or half, each
+// thing by itself: more than any one file system does, and what POSIX allows.
 
 #include "schedules/base/storage.h"
 
