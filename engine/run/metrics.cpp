@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -15,19 +14,7 @@
 namespace stagecraft {
 namespace {
 
-/// JSON has no infinities: a diverged loss is written as null and read back as NaN.
 std::string line_of(const MetricsRecord& record) { return json::write(record).dump() + "\n"; }
-
-MetricsRecord record_of(Json json, const InputPlace& place) {
-  const bool diverged = json.is_object() && json.contains("loss") && json["loss"].is_null();
-  if (diverged) json["loss"] = 0.0;
-  if (json.is_object() && json.contains("gradient_norm") && json["gradient_norm"].is_null()) {
-    json.erase("gradient_norm");
-  }
-  auto record = json::read<MetricsRecord>(json, place);
-  if (diverged) record.loss = std::nan("");
-  return record;
-}
 
 }  // namespace
 
@@ -58,7 +45,7 @@ std::vector<MetricsRecord> read_metrics(const std::string& path) {
       if (last) break;
       throw InputError({path, fmt::format("line {}", number)}, "not valid JSON");
     }
-    records.push_back(record_of(json, {path, fmt::format("line {}", number)}));
+    records.push_back(json::read<MetricsRecord>(json, {path, fmt::format("line {}", number)}));
   }
   return records;
 }
