@@ -391,6 +391,39 @@ TEST_CASE("under mpirun: failures end the job with one message and the right cod
   CHECK(stagecraft::json::parse_file(folder.path("mpi") + "/exit.json")["rank"] == 1);
 }
 
+TEST_CASE("numbers that are not finite end a run with one message and exit 2, and are not saved",
+          "[train][train_mpi]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["checkpoint"] = {{"every_steps", 1}, {"keep", 1}};
+  config["pipeline"]["schedule"] = GENERATE("1f1b", "pipedream");
+  const auto launched = [&](const char* launcher, const char* lr) {
+    fs::remove_all(folder.path("run"));
+    config["optimizer"] = Json::parse(fmt::format(R"({{"type": "SGD", "params": {{"lr": {}}}}})", lr));
+    return shell(folder, fmt::format("{}{{}} train {}", launcher, folder.write("run.json", config.dump())));
+  };
+  const std::string mpirun = fmt::format("{}2 ", kMpirun);
+  for (const char* launcher : {"", mpirun.c_str()}) {
+    if (*launcher != 0 && !has_mpirun()) continue;
+    // The gradient of step 1 is finite, its update is not.
+    check_refused(launched(launcher, "1e300"), 2, "step 1: after it ");
+    CHECK(fs::is_empty(folder.path("run/checkpoints")));
+    // Weights that no forward survives.
+    check_refused(launched(launcher, "1e30"), 2, "step 2: the gradient of ");
+    CHECK(fs::exists(folder.path("run/checkpoints/step-00000001/complete")));
+    const Json exit = stagecraft::json::parse_file(folder.path("run/exit.json"));
+    CHECK(exit["code"] == 2);
+    CHECK(says(exit["message"], folder.path("run/checkpoints/step-00000001") + " has the last good state"));
+  }
+  const CommandResult skipped = stagecraft::test::stagecraft(
+      {"train", folder.path("run.json"), "--resume", "--set", "on_overflow=skip"});
+  INFO(skipped.err);
+  CHECK(skipped.code == 0);
+  CHECK(says(skipped.out, "Done: 4 steps (3 skipped: the gradient was not finite)"));
+  // The losses of those weights are not finite either, and the run can be read all the same.
+  CHECK(stagecraft::test::stagecraft({"report", folder.path("run")}).code == 0);
+}
+
 TEST_CASE("report of what is no run exits 2", "[train]") {
   const ScratchFolder folder;
   check_refused(stagecraft::test::stagecraft({"report", folder.path("none")}), 2, "no such run directory");
