@@ -42,6 +42,13 @@ std::string speed(const RunSummary& summary) {
   return text;
 }
 
+/// " (3 skipped: the gradient was not finite)"; empty for none.
+std::string skips(const RunSummary& summary) {
+  return summary.skipped_steps == 0
+             ? ""
+             : fmt::format(" ({} skipped: the gradient was not finite)", summary.skipped_steps);
+}
+
 void show(const TrainResult& result, const TrainOptions& options) {
   const std::string stopped =
       result.outcome.stopped_by == 0
@@ -62,10 +69,10 @@ void show(const TrainResult& result, const TrainOptions& options) {
   } else if (!result.trained) {
     print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
-    print(
-        fmt::format("Done: {} steps, {} a step (median){}. `stagecraft report {}` compares with the plan.\n",
-                    result.outcome.steps, format_duration(result.outcome.summary.step.median),
-                    speed(result.outcome.summary), result.run_dir));
+    print(fmt::format(
+        "Done: {} steps{}, {} a step (median){}. `stagecraft report {}` compares with the plan.\n",
+        result.outcome.steps, skips(result.outcome.summary),
+        format_duration(result.outcome.summary.step.median), speed(result.outcome.summary), result.run_dir));
   }
   if (!stopped.empty()) throw StoppedError(stopped);
 }

@@ -109,6 +109,12 @@ void check_schedule(const RunConfig& config, const std::string& name, const std:
                                  "overflowed, and {} has none; use a synchronous schedule, or bf16",
                                  name));
   }
+  if (schedule.synchronous && !config.gradient_norm && config.overflow_policy() == OnOverflow::skip) {
+    throw InputError({file, "/on_overflow"},
+                     fmt::format("under {} all stages skip a step or none does, so ranks must agree on the "
+                                 "gradient's norm; set gradient_norm to true, or on_overflow to \"stop\"",
+                                 name));
+  }
   if (pipeline.update_interval.value_or(m) == m) return;
   throw InputError(
       {file, "/pipeline/update_interval"},

@@ -7,6 +7,7 @@
 
 #include "engine/loss_scale.h"
 #include "engine/optimizer.h"
+#include "engine/overflow.h"
 #include "engine/threads.h"
 #include "engine/transport/nccl/groups.h"
 #include "models/data/data_config.h"
@@ -220,6 +221,7 @@ struct RunConfig {
   SchedulerConfig scheduler;
   double gradient_clipping = 0;
   bool gradient_norm = true;
+  std::optional<OnOverflow> on_overflow;  ///< absent: stop; with fp16 skip
   std::int64_t train_batch_size = 1;
   std::int64_t micro_batch_size = 1;
   std::optional<std::int64_t> gradient_accumulation_steps;
@@ -244,6 +246,9 @@ struct RunConfig {
   std::string run_dir = "runs/run";
   LogConfig log;
 
+  [[nodiscard]] OnOverflow overflow_policy() const {
+    return on_overflow.value_or(fp16.enabled ? OnOverflow::skip : OnOverflow::stop);
+  }
   /// Micro-batches of one step: ceil(train_batch_size / micro_batch_size).
   [[nodiscard]] int micro_batches() const {
     return static_cast<int>((train_batch_size + micro_batch_size - 1) / micro_batch_size);
@@ -261,6 +266,9 @@ void describe(V& v, RunConfig& c) {
              json::at_least(0));
   v.optional("gradient_norm", c.gradient_norm,
              "synchronous schedules: report the global norm even where nothing is clipped");
+  v.optional("on_overflow", c.on_overflow,
+             "a step whose gradient is not finite; stop: the run ends before it; skip: it is left out and "
+             "counted, and the hundredth in a row ends the run. Absent: stop, or skip with fp16");
   v.required("train_batch_size", c.train_batch_size, "samples of one optimizer step", json::at_least(1));
   v.required("train_micro_batch_size_per_gpu", c.micro_batch_size,
              "samples that go through the pipeline at once", json::at_least(1));
@@ -310,6 +318,8 @@ void describe(V& v, RunConfig& c) {
             "gradient_clipping needs the norm; leave gradient_norm out or set it to true");
   v.require(!c.fp16.enabled || c.gradient_norm, "gradient_norm",
             "fp16 hears of overflows by the norm; leave gradient_norm out or set it to true");
+  v.require(!c.fp16.enabled || c.on_overflow.value_or(OnOverflow::skip) == OnOverflow::skip, "on_overflow",
+            "fp16 finds its loss scale by skipping; leave on_overflow out or set it to \"skip\"");
   v.require(c.device == DeviceKind::cuda || !(c.cuda.tf32 || c.cuda.deterministic), "cuda",
             "is for device \"cuda\", and device is \"cpu\"");
   v.require(!c.bf16.enabled || !c.fp16.enabled, "fp16", "bf16 and fp16 are both enabled; choose one");

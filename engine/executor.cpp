@@ -11,8 +11,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace stagecraft {
+namespace {
+
+Tensors gradients_of(Stage& stage, Group group) {
+  Tensors all;
+  for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+    const Tensors& gradients = stage.gradients(group, layer);
+    all.insert(all.end(), gradients.begin(), gradients.end());
+  }
+  return all;
+}
+
+}  // namespace
 
 Executor::Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
                    const std::function<void(const StepReport&)>& report)
@@ -285,33 +298,41 @@ void Executor::reduce(const Action& action) {
   for (const at::Tensor& buffer : buffers) buffer.div_(width);
 }
 
-void Executor::agree_norm(const Action& action) {
+std::vector<double> Executor::gather_squares(const Action& action) {
   Tensors mine;
   for (Stage& stage : equipment_.stages) {
     if (program_.placement.ranks[stage.id().index()].front() != me()) continue;  // replicas have the same
-    for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
-      const Tensors& gradients = stage.gradients(action.group, layer);
-      mine.insert(mine.end(), gradients.begin(), gradients.end());
-    }
+    const Tensors gradients = gradients_of(stage, action.group);
+    mine.insert(mine.end(), gradients.begin(), gradients.end());
   }
   // Every rank has the stages it is the first replica of in ascending order.
   const std::vector<std::vector<double>> all = equipment_.transport.all_gather(sums_of_squares(mine));
-  double total = 0;
+  std::vector<double> squares;
   std::vector<std::size_t> next(all.size(), 0);
   for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {
     const std::size_t rank = program_.placement.ranks[s].front().index();
-    for (int k = 0; k < equipment_.parameter_counts[s]; ++k) total += all[rank].at(next[rank]++);
+    for (int k = 0; k < equipment_.parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
   }
+  return squares;
+}
+
+void Executor::agree_norm(const Action& action) {
+  const std::vector<double> squares = gather_squares(action);
   GroupState& group = groups_[action.group.index()];
   LossScale* const loss_scale = equipment_.loss_scale;
   const double scale = loss_scale != nullptr ? loss_scale->value() : 1;
-  const double norm = std::sqrt(total) / scale;
+  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / scale;
+  group.agreed = true;
+  group.skipped = !std::isfinite(norm);
   if (loss_scale != nullptr) {
     group.loss_scale = scale;
-    group.overflowed = !std::isfinite(norm);
-    loss_scale->update(group.overflowed);
-    if (group.overflowed) return;
+    loss_scale->update(group.skipped);
+  } else if (group.skipped && equipment_.options.on_overflow == OnOverflow::stop) {
+    std::size_t at = squares.size() - 1;
+    while (at > 0 && std::isfinite(squares[at])) --at;
+    throw gradient_not_finite(equipment_.model, equipment_.stage_layers, step_of(action), at, squares[at]);
   }
+  if (group.skipped) return;
   group.norm = norm;
   const double limit = equipment_.options.gradient_clipping;
   const double factor = (limit > 0 ? clip_factor(norm, limit) : 1) / scale;
@@ -333,10 +354,36 @@ void Executor::step(const Action& action) {
     }
   }
   const double rate = learning_rate(options.scheduler, options.optimizer, number, options.total_steps);
+  groups_[action.group.index()].learning_rate = rate;
+  if (!skips(action)) return stepped.step(action.group, action.version, at_, options.optimizer, rate);
+  stepped.skip_step(action.group, action.version, at_);
+  // A loss scale has a rule of its own.
+  if (equipment_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {
+    throw too_many_skips(number, action.stage);
+  }
+}
+
+bool Executor::skips(const Action& action) {
   GroupState& group = groups_[action.group.index()];
-  group.learning_rate = rate;
-  if (group.overflowed) return stepped.skip_step(action.group, action.version, at_);
-  stepped.step(action.group, action.version, at_, options.optimizer, rate);
+  if (group.agreed) return group.skipped;
+  const Tensors gradients = gradients_of(stage(action.stage), action.group);
+  const auto before = equipment_.parameter_counts.begin();
+  const auto error = [&model = equipment_.model, &layers = equipment_.stage_layers, step = step_of(action),
+                      first = std::accumulate(before, before + action.stage.value, 0)](std::size_t at,
+                                                                                       double value) {
+    return gradient_not_finite(model, layers, step, static_cast<std::size_t>(first) + at, value);
+  };
+  const bool stops = equipment_.options.on_overflow == OnOverflow::stop;
+  if (stops && !equipment_.options.device.is_cpu()) {
+    // The device may be behind: until it has answered, the run goes on with weights that nothing saves.
+    equipment_.late_checks.add(gradients, [error](std::size_t at, double value) { throw error(at, value); });
+    return false;
+  }
+  const auto found = last_not_finite(gradients);
+  if (!found) return false;
+  if (stops) throw error(*found, sums_of_squares({gradients[*found]}).front());
+  if (action.stage.value == 0) group.skipped = true;
+  return true;
 }
 
 void Executor::report_loss(const Action& action) {
@@ -358,7 +405,7 @@ void Executor::report_loss(const Action& action) {
   equipment_.late_reports.add({.step = segment_.first_step + (training() ? action.group.value : 0),
                                .gradient_norm = group.norm,
                                .loss_scale = group.loss_scale,
-                               .skipped = group.overflowed,
+                               .skipped = group.skipped,
                                .learning_rate = group.learning_rate,
                                .samples = group.samples},
                               all.values(), report_);

@@ -4,6 +4,7 @@
 // op and nothing about any schedule: what a schedule is lies in the list alone.
 
 #include "engine/boundaries.h"
+#include "engine/finite.h"
 #include "engine/late_reports.h"
 #include "engine/loss_sum.h"
 #include "engine/recorder.h"
@@ -30,6 +31,8 @@ using BatchSources = std::map<StageId, std::unique_ptr<BatchSource>>;
 
 /// What an executor works on; all of it is the worker's and outlives it.
 struct Equipment {
+  const Model& model;
+  const std::vector<std::pair<int, int>>& stage_layers;
   const Loss& loss;
   const std::vector<int>& parameter_counts;  ///< parameter tensors of every stage of the model
   std::vector<Stage>& stages;                ///< of this rank, ascending
@@ -39,6 +42,7 @@ struct Equipment {
   Transport& transport;
   const WorkerOptions& options;
   LateReports& late_reports;
+  LateFiniteChecks& late_checks;
   LossScale* loss_scale;  ///< null: the loss is not scaled
 };
 
@@ -51,7 +55,8 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Throws PeerError, and InternalError that names the action for what goes wrong inside one.
+  /// Throws PeerError, NotFiniteError (Worker::run), and InternalError that names the action for what goes
+  /// wrong inside one.
   void run();
 
  private:
@@ -81,7 +86,8 @@ class Executor {
     std::optional<LossSum> loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
     std::optional<double> loss_scale;
-    bool overflowed = false;
+    bool agreed = false;   ///< the norm is known, on all ranks
+    bool skipped = false;  ///< by all stages where it is, else by the model's first
     double learning_rate = 0;
   };
 
@@ -92,6 +98,10 @@ class Executor {
   [[nodiscard]] GroupState& group_of(MicroBatch micro_batch);
   /// Optimizer step of the run that an action belongs to.
   [[nodiscard]] std::int64_t step_of(const Action& action) const;
+  /// Every parameter's, of all stages in order; for action.group. Collective.
+  [[nodiscard]] std::vector<double> gather_squares(const Action& action);
+  /// Whether the step is left out, or ends the run, for gradients that are not finite.
+  [[nodiscard]] bool skips(const Action& action);
   [[nodiscard]] ForwardTask forward_task(const Action& action);
   [[nodiscard]] at::Tensor stage_input(const Action& action);
   [[nodiscard]] at::Tensor stage_targets(const Action& action);

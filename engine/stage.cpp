@@ -270,12 +270,15 @@ void Stage::step(Group group, Version from, std::size_t at, const OptimizerConfi
     versions_.publish(i);
     between_layers_();
   }
+  skips_in_a_row_ = 0;
   end_group(group);
 }
 
 void Stage::skip_step(Group group, Version from, std::size_t at) {
   (void)versions_.advance(from, at);
   versions_.publish();
+  ++skipped_steps_;
+  ++skips_in_a_row_;
   end_group(group);
 }
 

@@ -79,6 +79,9 @@ class Stage {
             double learning_rate);
   /// The same without an update: version `from` + 1 has the values of `from`.
   void skip_step(Group group, Version from, std::size_t at);
+  /// Of this worker's: in all, and since the last step that was none.
+  [[nodiscard]] std::int64_t skipped_steps() const { return skipped_steps_; }
+  [[nodiscard]] int skips_in_a_row() const { return skips_in_a_row_; }
   /// What the loss is multiplied by in backwards, so that gradients of few bits do not vanish. Sums are not
   /// divided by it again: that is the caller's.
   void scale_loss(double scale) { loss_scale_ = scale; }
@@ -126,6 +129,8 @@ class Stage {
   bool of_a_pass_ = false;               ///< a part that may be recorded runs
 
   double loss_scale_ = 1;
+  std::int64_t skipped_steps_ = 0;
+  int skips_in_a_row_ = 0;
   Versions versions_;
   std::vector<Tensors> buffers_;
   std::vector<OptimizerState> optimizer_;

@@ -2,6 +2,7 @@
 
 #include "engine/device_feed.h"
 #include "engine/executor.h"
+#include "engine/finite.h"
 #include "engine/late_reports.h"
 #include "models/counting_allocator.h"
 #include "schedules/base/error.h"
@@ -94,6 +95,7 @@ struct Worker::Impl {
   BatchSources training_data, validation_data;
   std::optional<LossScale> loss_scale;
   LateReports late_reports;
+  LateFiniteChecks late_checks;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
@@ -191,7 +193,9 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
   const c10::DeviceGuard on_device(impl_->options.device);
   const ChargeTo charge(impl_->account);
   read_ahead(program, segment);
-  const Equipment equipment{.loss = impl_->loss,
+  const Equipment equipment{.model = impl_->model,
+                            .stage_layers = impl_->stage_layers,
+                            .loss = impl_->loss,
                             .parameter_counts = impl_->parameter_counts,
                             .stages = impl_->stages,
                             .boundaries = *impl_->boundaries,
@@ -200,11 +204,15 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                             .transport = impl_->transport,
                             .options = impl_->options,
                             .late_reports = impl_->late_reports,
+                            .late_checks = impl_->late_checks,
                             .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
   Executor(equipment, program, segment, report).run();
 }
 
-void Worker::settle() { impl_->late_reports.deliver_all(); }
+void Worker::settle() {
+  impl_->late_checks.look_at_all();
+  impl_->late_reports.deliver_all();
+}
 
 std::vector<int> Worker::layers() const {
   std::vector<int> layers;
@@ -261,6 +269,34 @@ std::optional<LossScaleState> Worker::loss_scale() const {
 
 void Worker::set_loss_scale(const LossScaleState& state) {
   if (impl_->loss_scale) impl_->loss_scale->set_state(state);
+}
+
+std::string Worker::not_finite() const {
+  const c10::InferenceMode no_autograd;
+  const c10::DeviceGuard on_device(impl_->options.device);
+  for (const int index : layers()) {
+    const Layer& layer = *impl_->model.layers[static_cast<std::size_t>(index)];
+    const std::vector<ParameterSpec> parameters = layer.parameters();
+    Stage& stage = impl_->stage_of(index);
+    const auto in_words = [&](const std::string& tensor) {
+      return fmt::format("{} in {}", tensor, layer_words(impl_->model, impl_->stage_layers, index));
+    };
+    if (const auto i = last_not_finite(stage.parameters(index))) return in_words(parameters[*i].name);
+    if (const auto i = last_not_finite(stage.buffers(index))) return in_words(layer.buffers()[*i].name);
+    const OptimizerState& optimizer = stage.optimizer_state(index);
+    for (std::size_t i = 0; i < optimizer.tensors.size(); ++i) {
+      for (const auto& [name, tensor] : optimizer.tensors[i]) {
+        if (last_not_finite({tensor})) return in_words(fmt::format("{} of {}", name, parameters[i].name));
+      }
+    }
+  }
+  return "";
+}
+
+std::int64_t Worker::skipped_steps() const {
+  std::int64_t most = 0;
+  for (const Stage& stage : impl_->stages) most = std::max(most, stage.skipped_steps());
+  return most;
 }
 
 GraphCounts Worker::graph_counts() const {

@@ -6,6 +6,7 @@
 
 #include "engine/loss_scale.h"
 #include "engine/optimizer.h"
+#include "engine/overflow.h"
 #include "engine/stage_graphs.h"
 #include "engine/transport/transport.h"
 #include "models/data/dataset.h"
@@ -38,6 +39,7 @@ struct WorkerOptions {
   std::int64_t total_steps = 0;
   double gradient_clipping = 0;  ///< 0: none
   Fp16Config fp16;               ///< enabled: the loss is scaled, for programs that agree on the norm
+  OnOverflow on_overflow = OnOverflow::stop;  ///< of a gradient; float16 always skips
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;  ///< that computes: weights and all that is made of them lie there
   std::shared_ptr<DeviceGraphs> graphs =
@@ -56,10 +58,11 @@ struct StepReport {
   std::int64_t step = 0;
   double loss = 0;     ///< of the mini-batch, by the scaling rule
   double correct = 0;  ///< validation: right predictions
-  /// Before clipping; absent where the program has no agree_norm, or the gradient overflowed.
+  /// Before clipping; absent where the program has no agree_norm, or the step was skipped.
   std::optional<double> gradient_norm;
   std::optional<double> loss_scale;  ///< float16: of this step
-  bool skipped = false;              ///< float16: the gradient overflowed, the weights stay
+  /// The gradient was not finite and the weights stay: all, or, without an agreement, the first stage's.
+  bool skipped = false;
   double learning_rate = 0;
   std::int64_t samples = 0;
 };
@@ -81,10 +84,13 @@ class Worker {
   /// called on stage 0's rank, once a group, as soon as the step is over there; on a device, which runs
   /// behind the host, when the next one is over or settle() is called. The program's version 0 is
   /// the weights as they are; afterwards its last version is.
+  /// Throws NotFiniteError before a step whose gradient is not finite: on all ranks where they agree on its
+  /// norm; else on one that holds such a stage, and on a device only when the answer has arrived, at the
+  /// latest in settle(). Skipping, it throws for the hundredth such step in a row.
   void run(const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
 
-  /// Reports all steps that were run, and waits for the device to have made them.
+  /// Reports all steps that were run, and waits for the device to have made them. Throws as run() does.
   void settle();
 
   /// The layers this rank holds.
@@ -97,6 +103,12 @@ class Worker {
   /// float16: the same on all ranks. Absent otherwise.
   [[nodiscard]] std::optional<LossScaleState> loss_scale() const;
   void set_loss_scale(const LossScaleState& state);
+
+  /// A tensor of this rank's state that is not finite, in words: "exp_avg of weight in layer
+  /// block3.attention (stage 1)"; empty where all are. Reads every tensor once.
+  [[nodiscard]] std::string not_finite() const;
+  /// Steps left out since the worker was made; where stages decide by themselves the most of any of them.
+  [[nodiscard]] std::int64_t skipped_steps() const;
 
   /// Of all stages of this rank.
   [[nodiscard]] GraphCounts graph_counts() const;

@@ -4,25 +4,12 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string_view>
 
 namespace stagecraft {
 namespace {
 
-/// JSON has no infinities: a diverged loss is written as null and read back as NaN.
 std::string line_of(const MetricsRecord& record) { return json::write(record).dump() + "\n"; }
-
-MetricsRecord record_of(Json json, const InputPlace& place) {
-  const bool diverged = json.is_object() && json.contains("loss") && json["loss"].is_null();
-  if (diverged) json["loss"] = 0.0;
-  if (json.is_object() && json.contains("gradient_norm") && json["gradient_norm"].is_null()) {
-    json.erase("gradient_norm");
-  }
-  auto record = json::read<MetricsRecord>(json, place);
-  if (diverged) record.loss = std::nan("");
-  return record;
-}
 
 /// Lines of ours have some hundred bytes; a hole that a power cut left may have any number.
 constexpr std::size_t kLongestLine = std::size_t{1} << 16U;
@@ -57,7 +44,8 @@ MetricsRecord record_of(std::string_view line, const InputPlace& place) {
   if (line.size() > kLongestLine) {
     throw InputError(place, fmt::format("has {} bytes; no line of metrics has", line.size()));
   }
-  return record_of(json::parse_text(std::string(line), place.file + ": " + place.pointer), place);
+  return json::read<MetricsRecord>(json::parse_text(std::string(line), place.file + ": " + place.pointer),
+                                   place);
 }
 
 /// What a line is of; nothing for one that is broken. Asks for no more than it needs: lines of another

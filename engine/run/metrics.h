@@ -5,7 +5,9 @@
 #include "schedules/base/json.h"
 #include "schedules/base/storage.h"
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +22,7 @@ struct MetricsRecord {
   std::optional<double> accuracy;       ///< validation of classes or tokens
   std::optional<double> gradient_norm;  ///< before clipping
   std::optional<double> loss_scale;     ///< float16
-  bool skipped = false;                 ///< float16: the gradient overflowed, the weights stayed
+  bool skipped = false;                 ///< the gradient was not finite, the weights stayed
   std::optional<double> learning_rate;
   double ms = 0;  ///< of the step, or of the whole validation
   double samples_per_second = 0;
@@ -30,11 +32,14 @@ template <class V>
 void describe(V& v, MetricsRecord& r) {
   v.required("step", r.step, "optimizer steps made", json::at_least(0));
   v.optional("validation", r.validation, "on the validation data");
-  v.required("loss", r.loss, "of the mini-batch, or the mean over the validation data");
+  // JSON has no number for a loss that is not finite: null, read back as NaN.
+  auto loss = std::isfinite(r.loss) ? std::optional(r.loss) : std::nullopt;
+  v.required("loss", loss, "of the mini-batch, or the mean over the validation data; null: not finite");
+  r.loss = loss.value_or(std::numeric_limits<double>::quiet_NaN());
   v.optional("accuracy", r.accuracy, "share of right predictions");
   v.optional("gradient_norm", r.gradient_norm, "before clipping");
   v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");
-  v.optional("skipped", r.skipped, "float16: the gradient overflowed, the weights stayed");
+  v.optional("skipped", r.skipped, "the gradient was not finite, the weights stayed");
   v.optional("learning_rate", r.learning_rate, "of the step");
   v.required("ms", r.ms, "wall time");
   v.required("samples_per_second", r.samples_per_second, "throughput");

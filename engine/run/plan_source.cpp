@@ -251,13 +251,17 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();
   }
-  ScheduleChoice& schedule = resolved.plan.schedule;
-  if (schedule.agree_norm != agrees_on_norm(config, schedule.name)) {
-    schedule.agree_norm = !schedule.agree_norm;
-    resolved.plan.predicted.reset();
-  }
+  follow_gradient_norm(config, resolved.plan);
   if (resolved.plan.costs && !resolved.plan.predicted) resolved.plan.predicted = predict(resolved.plan);
   return resolved;
+}
+
+void follow_gradient_norm(const RunConfig& config, Plan& plan) {
+  const bool agrees = agrees_on_norm(config, plan.schedule.name);
+  if (plan.schedule.agree_norm == agrees) return;
+  plan.schedule.agree_norm = agrees;
+  plan.predicted.reset();
+  if (plan.costs) plan.predicted = predict(plan);
 }
 
 std::vector<std::pair<int, int>> stage_layers(const Plan& plan, const Model& model) {

@@ -62,6 +62,10 @@ struct ResolvedPlan {
 void check_plan(const Plan& plan, const std::string& plan_file, const RunConfig& config,
                 const std::string& file, const Model& model, const std::optional<World>& world);
 
+/// Whether each step agrees on the gradient's norm is the config's to say: puts it into `plan`. A prediction
+/// that this makes untrue is made again.
+void follow_gradient_norm(const RunConfig& config, Plan& plan);
+
 /// Layers [first, last) of each stage. A plan made from a profile counts the loss as a last layer; the model
 /// does not.
 [[nodiscard]] std::vector<std::pair<int, int>> stage_layers(const Plan& plan, const Model& model);

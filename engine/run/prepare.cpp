@@ -27,6 +27,7 @@ std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& fil
   } catch (const InputError&) {
     return std::nullopt;
   }
+  follow_gradient_norm(config, plan);
   return plan;
 }
 

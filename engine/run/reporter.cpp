@@ -5,8 +5,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace stagecraft {
+namespace {
+
+/// NaN without the sign that processors give it, for people.
+double plain(double loss) { return std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss; }
+
+}  // namespace
 
 RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print)
     : setup_(setup), metrics_(metrics_path), print_(std::move(print)) {
@@ -41,13 +48,18 @@ void RunReporter::step(const StepReport& report) {
   step_times_.push_back(time.value);
   MetricsRecord record;
   record.step = report.step + 1;
-  record.loss = report.loss;
+  record.loss = plain(report.loss);
   record.gradient_norm = report.gradient_norm;
   record.loss_scale = report.loss_scale;
   record.skipped = report.skipped;
   record.learning_rate = report.learning_rate;
   fill_rates(record, report.samples, time);
-  if (!std::isfinite(record.loss)) stop_diverged(record);
+  // A skipped step is told by its gradient: a loss alone spoils nothing.
+  if (!std::isfinite(record.loss) && setup_.config().overflow_policy() == OnOverflow::stop) {
+    show(step_line(record, setup_.shape().steps));
+    throw NotFiniteError(fmt::format("step {}: the loss is {}. The run stops here", record.step, record.loss),
+                         /*skip_helps=*/true);
+  }
   metrics_.append(record);
   const std::int64_t every = setup_.config().steps_per_print;
   if (every > 0 && (record.step % every == 0 || record.step == setup_.shape().steps)) {
@@ -59,20 +71,12 @@ void RunReporter::step(const StepReport& report) {
   last_step_ = record;
 }
 
-void RunReporter::stop_diverged(const MetricsRecord& record) {
-  show(step_line(record, setup_.shape().steps));
-  throw InputError(fmt::format(
-      "step {}: the loss is {}. The run stops here, before weights that are no numbers take the place of "
-      "the last good checkpoint. A lower learning rate, a longer warm-up or gradient_clipping may help",
-      record.step, record.loss));
-}
-
 void RunReporter::validation(const StepReport& report, std::int64_t steps_made) {
   const Seconds time = lap();
   MetricsRecord record;
   record.step = steps_made;
   record.validation = true;
-  record.loss = report.loss;
+  record.loss = plain(report.loss);
   const LossConfig& loss = setup_.config().loss;
   if (loss.type != LossKind::mse && report.samples > 0) {
     const bool tokens = loss.type == LossKind::token_cross_entropy;

@@ -23,7 +23,7 @@ class RunReporter {
   /// The clock of the next step or validation starts now: what happened since the last report (a checkpoint,
   /// a validation) is not the next step's time.
   void restart_clock();
-  /// Throws InputError when the loss is no number: what follows would only be saved over better weights.
+  /// Throws NotFiniteError for a loss that is not finite, where such steps are not skipped.
   void step(const StepReport& report);
   void validation(const StepReport& report, std::int64_t steps_made);
   /// Every line of metrics.jsonl will be there after a power cut.
@@ -41,7 +41,6 @@ class RunReporter {
   [[nodiscard]] Seconds lap();
   void fill_rates(MetricsRecord& record, std::int64_t samples, Seconds time) const;
   void show(const std::string& line);
-  [[noreturn]] void stop_diverged(const MetricsRecord& record);
 
   const RunSetup& setup_;
   MetricsWriter metrics_;

@@ -23,8 +23,9 @@ void describe(V& v, StepTimes& t) {
 }
 
 struct RunSummary {
-  std::int64_t steps = 0;     ///< made by the run, resumed ones included
-  int stopped_by_signal = 0;  ///< 0: it ran to its end
+  std::int64_t steps = 0;          ///< made by the run, resumed ones included
+  int stopped_by_signal = 0;       ///< 0: it ran to its end
+  std::int64_t skipped_steps = 0;  ///< of this session; asynchronous: the most that any stage skipped
   std::int64_t measured_steps = 0;
   StepTimes step;
   double samples_per_second = 0;  ///< at the median step
@@ -41,6 +42,8 @@ template <class V>
 void describe(V& v, RunSummary& s) {
   v.required("steps", s.steps, "optimizer steps made", json::at_least(0));
   v.required("stopped_by_signal", s.stopped_by_signal, "its number; 0: the run came to its end");
+  v.optional("skipped_steps", s.skipped_steps, "of the last session: the gradient was not finite",
+             json::at_least(0));
   v.required("measured_steps", s.measured_steps, "behind the step times", json::at_least(0));
   v.required("step_time", s.step, "of the last session's steps");
   v.required("samples_per_second", s.samples_per_second, "at the median step");

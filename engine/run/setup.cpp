@@ -19,6 +19,7 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
   config.gradient_accumulation_steps = config.micro_batches();
   config.train_steps = shape.steps;
   config.epochs.reset();
+  config.on_overflow = config.overflow_policy();
   PipelineConfig& pipeline = config.pipeline;
   pipeline.schedule = plan.schedule.name;
   pipeline.vertical_sync = plan.schedule.vertical_sync;

@@ -25,8 +25,10 @@ Seconds shift_of(const Json& theirs, const Json& mine) {
 RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport& transport,
                           Seconds together) {
   RunResults results;
-  for (const auto& rank : transport.all_gather({static_cast<double>(worker.peak_bytes().value)})) {
+  for (const auto& rank : transport.all_gather(
+           {static_cast<double>(worker.peak_bytes().value), static_cast<double>(worker.skipped_steps())})) {
     results.peak.emplace_back(static_cast<std::int64_t>(rank.front()));
+    results.skipped_steps = std::max(results.skipped_steps, static_cast<std::int64_t>(rank.back()));
   }
   Timeline mine;
   mine.events = worker.events();
@@ -67,6 +69,7 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   RunSummary summary;
   summary.steps = steps;
   summary.stopped_by_signal = stopped_by;
+  summary.skipped_steps = results.skipped_steps;
   summary.measured_steps = static_cast<std::int64_t>(times.size());
   summary.step = {Seconds{median}, Seconds{quantile(times, 0.99)},
                   Seconds{quantile(times, 0.75) - quantile(times, 0.25)}};

@@ -14,8 +14,9 @@
 namespace stagecraft {
 
 struct RunResults {
-  Timeline timeline;        ///< on the reporting rank only
-  std::vector<Bytes> peak;  ///< measured, a rank
+  Timeline timeline;               ///< on the reporting rank only
+  std::vector<Bytes> peak;         ///< measured, a rank
+  std::int64_t skipped_steps = 0;  ///< the most of any stage
 };
 
 /// Collective. `together`: the moment on this rank's monotonic clock at which all ranks left a barrier; it

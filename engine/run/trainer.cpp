@@ -2,6 +2,7 @@
 
 #include "engine/run/checkpoint.h"
 #include "engine/run/checkpoint_folder.h"
+#include "engine/run/finite_state.h"
 #include "engine/run/log_file.h"
 #include "engine/run/saving_probe.h"
 #include "engine/run/signals.h"
@@ -25,6 +26,7 @@ WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   options.total_steps = setup.shape().steps;
   options.gradient_clipping = config.gradient_clipping;
   options.fp16 = config.fp16;
+  options.on_overflow = config.overflow_policy();
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.device = device;
   if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
@@ -69,6 +71,15 @@ class Trainer {
   }
 
   TrainOutcome run() {
+    try {
+      return train();
+    } catch (const NotFiniteError& error) {
+      throw InputError(
+          fmt::format("{}. {}", error.what(), how_to_go_on(error, setup_, outcome_.last_checkpoint)));
+    }
+  }
+
+  TrainOutcome train() {
     start();
     SegmentWalk walk(setup_.shape());
     Segment segment;
@@ -128,12 +139,14 @@ void Trainer::start() {
   if (!start.checkpoint.empty()) {
     doing_.what = "loading " + start.checkpoint;
     load_checkpoint(start.checkpoint, model, setup_.config().optimizer, worker_);
+    require_finite_load(worker_, transport_, start.checkpoint);
     log_->info("state of step {} from {}", start.step, start.checkpoint);
     saved_step_ = start.step;
     outcome_.last_checkpoint = start.checkpoint;
   } else if (const auto& initial = setup_.config().initial_checkpoint) {
     doing_.what = "loading " + *initial;
     load_weights(*initial, model, worker_);
+    require_finite_load(worker_, transport_, *initial);
     log_->info("weights from {}", *initial);
   }
   if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
@@ -176,6 +189,7 @@ void Trainer::save(bool validation_owed) {
   worker_.settle();
   if (reporter_) reporter_->sync();
   check_session(paths_);
+  require_finite_state(worker_, transport_, outcome_.steps);
   const Saved saved =
       save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
   for (const std::string& note : saved.notes) log_->warn("{}", note);

@@ -407,9 +407,12 @@ TEST_CASE(
   };
   // Rank 1 sees another disk in the folder's place.
   if (std::system("unshare -m true > /dev/null 2>&1") == 0) {
-    check_refused(
-        launched("unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") + R"( && exec "$@"' sh )"),
-        2, "rank 1 does not see this folder, which rank 0 made just now: run_dir must be on a disk that all");
+    const auto apart =
+        launched("unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") + R"( && exec "$@"' sh )");
+    INFO(apart.err);
+    CHECK(apart.code == 2);
+    CHECK(says(apart.err,
+               "rank 1 does not see this folder, which rank 0 made just now: run_dir must be on a disk"));
     fs::remove_all(folder.path("a/run"));
   }
   const auto together = launched("");
@@ -417,6 +420,39 @@ TEST_CASE(
   CHECK(together.code == 0);
   CHECK(fs::exists(folder.path("a/run/logs/rank-1.log")));
   CHECK_FALSE(fs::exists(folder.path("b/run")));
+}
+
+TEST_CASE("numbers that are not finite end a run with one message and exit 2, and are not saved",
+          "[train][train_mpi]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["checkpoint"] = {{"every_steps", 1}, {"keep", 1}};
+  config["pipeline"]["schedule"] = GENERATE("1f1b", "pipedream");
+  const auto launched = [&](const char* launcher, const char* lr) {
+    fs::remove_all(folder.path("run"));
+    config["optimizer"] = Json::parse(fmt::format(R"({{"type": "SGD", "params": {{"lr": {}}}}})", lr));
+    return shell(folder, fmt::format("{}{{}} train {}", launcher, folder.write("run.json", config.dump())));
+  };
+  const std::string mpirun = fmt::format("{}2 ", kMpirun);
+  for (const char* launcher : {"", mpirun.c_str()}) {
+    if (*launcher != 0 && !has_mpirun()) continue;
+    // The gradient of step 1 is finite, its update is not.
+    check_refused(launched(launcher, "1e300"), 2, "step 1: after it ");
+    CHECK(fs::is_empty(folder.path("run/checkpoints")));
+    // Weights that no forward survives.
+    check_refused(launched(launcher, "1e30"), 2, "step 2: the gradient of ");
+    CHECK(fs::exists(folder.path("run/checkpoints/step-00000001/complete")));
+    const Json exit = stagecraft::json::parse_file(folder.path("run/exit.json"));
+    CHECK(exit["code"] == 2);
+    CHECK(says(exit["message"], folder.path("run/checkpoints/step-00000001") + " has the last good state"));
+  }
+  const CommandResult skipped = stagecraft::test::stagecraft(
+      {"train", folder.path("run.json"), "--resume", "--set", "on_overflow=skip"});
+  INFO(skipped.err);
+  CHECK(skipped.code == 0);
+  CHECK(says(skipped.out, "Done: 4 steps (3 skipped: the gradient was not finite)"));
+  // The losses of those weights are not finite either, and the run can be read all the same.
+  CHECK(stagecraft::test::stagecraft({"report", folder.path("run")}).code == 0);
 }
 
 TEST_CASE("report of what is no run exits 2", "[train]") {

@@ -123,6 +123,28 @@ TEST_CASE("NCCL's order of additions is for NCCL", "[config]") {
   CHECK(says(complaint("/comms/replica_sum", "any"), "/comms/replica_sum"));
 }
 
+TEST_CASE("steps are skipped where all stages can do so together, or each by itself", "[config]") {
+  CHECK(read(minimal()).overflow_policy() == OnOverflow::stop);
+  Json json = minimal();
+  json["on_overflow"] = "skip";
+  CHECK(read(json).overflow_policy() == OnOverflow::skip);
+  json["gradient_norm"] = false;
+  json["pipeline"] = {{"schedule", "1f1b"}};
+  CHECK(says(complaint(json), "/on_overflow: under 1f1b all stages skip a step or none does"));
+  json["pipeline"] = {{"schedule", "pipedream"}};
+  CHECK(complaint(json).empty());
+  json["on_overflow"] = "halt";
+  CHECK(says(complaint(json), "/on_overflow"));
+
+  Json half = minimal();
+  half["fp16"] = {{"enabled", true}};
+  CHECK(read(half).overflow_policy() == OnOverflow::skip);
+  half["on_overflow"] = "skip";
+  CHECK(complaint(half).empty());
+  half["on_overflow"] = "stop";
+  CHECK(says(complaint(half), "/on_overflow: fp16 finds its loss scale by skipping"));
+}
+
 TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense", "[config]") {
   Json json = minimal();
   json["fp16"] = {

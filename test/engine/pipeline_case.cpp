@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -195,6 +196,8 @@ bool same(const Tensors& a, const Tensors& b) {
   });
 }
 
+bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
 bool same(const OptimizerState& a, const OptimizerState& b) {
   if (a.steps != b.steps || a.tensors.size() != b.tensors.size()) return false;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
@@ -229,7 +232,8 @@ std::string PipelineCase::name() const {
                      kPrecisions[static_cast<int>(precision)], kShapes[static_cast<int>(shape)],
                      kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
                      clipping > 0 ? fmt::format(" clip {}", clipping) : "",
-                     device.is_cpu() ? "" : " on " + device.str(), delay_seed);
+                     device.is_cpu() ? "" : " on " + device.str(), delay_seed) +
+         planted_words(planted, planted_at);
 }
 
 namespace {
@@ -290,6 +294,7 @@ Setting::Setting(const PipelineCase& its_case)
                 its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
       placement(placement_of(its_case)),
       shape(run_shape(its_case)) {
+  if (!pipeline.planted.empty()) plant(model, pipeline.planted_at, pipeline.planted);
   const int layers = static_cast<int>(model.layers.size());
   const int p = pipeline.stages;
   const auto first_of = [&](int s) {
@@ -303,6 +308,7 @@ Setting::Setting(const PipelineCase& its_case)
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
   options.fp16 = loss_scaling(pipeline);
+  if (!pipeline.planted.empty()) options.on_overflow = OnOverflow::skip;
   options.seed = 17;
   options.device = pipeline.device;
   options.micro_batch_size = shape.micro_batch;
@@ -324,6 +330,7 @@ Setting::Setting(const PipelineCase& its_case)
             .gradient_clipping = pipeline.clipping,
             .fp16 = options.fp16,
             .norm = agrees_on_norm(pipeline),
+            .skip = options.on_overflow == OnOverflow::skip,
             .seed = options.seed,
             .device = pipeline.device};
   for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
@@ -413,6 +420,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   for (const int layer : worker.layers()) outcome.state[layer] = worker.state(layer);
   outcome.events = worker.events();
   outcome.graphs = worker.graph_counts();
+  outcome.skipped_steps = worker.skipped_steps();
   return outcome;
 }
 
@@ -424,20 +432,21 @@ std::string difference(const Outcome& outcome, const OracleResult& oracle, bool 
     for (std::size_t i = 0; i < oracle.steps.size(); ++i) {
       const StepReport& got = outcome.steps[i];
       const OracleStep& want = oracle.steps[i];
-      if (got.step != static_cast<std::int64_t>(i) || got.loss != want.loss ||
+      if (got.step != static_cast<std::int64_t>(i) || !same(got.loss, want.loss) ||
           got.gradient_norm != want.gradient_norm || got.loss_scale != want.loss_scale ||
           got.skipped != want.skipped || got.learning_rate != want.learning_rate ||
           got.samples != want.samples) {
-        return fmt::format("step {}: loss {} norm {} rate {} samples {}, the oracle has {} {} {} {}", i,
-                           got.loss, got.gradient_norm.value_or(-1), got.learning_rate, got.samples,
-                           want.loss, want.gradient_norm.value_or(-1), want.learning_rate, want.samples);
+        return fmt::format(
+            "step {}: loss {} norm {} rate {} samples {} skipped {}, the oracle has {} {} {} {} {}", i,
+            got.loss, got.gradient_norm.value_or(-1), got.learning_rate, got.samples, got.skipped, want.loss,
+            want.gradient_norm.value_or(-1), want.learning_rate, want.samples, want.skipped);
       }
     }
     if (outcome.validations.size() != oracle.validations.size()) return "validations are missing";
     for (std::size_t i = 0; i < oracle.validations.size(); ++i) {
       const StepReport& got = outcome.validations[i];
       const OracleValidation& want = oracle.validations[i];
-      if (got.step != want.after_steps || got.loss != want.loss || got.correct != want.correct) {
+      if (got.step != want.after_steps || !same(got.loss, want.loss) || got.correct != want.correct) {
         return fmt::format("validation after {} steps: {} and {} right, the oracle has {} and {}", got.step,
                            got.loss, got.correct, want.loss, want.correct);
       }

@@ -6,6 +6,7 @@
 #include "engine/worker.h"
 #include "schedules/schedule.h"
 #include "test/support/oracle.h"
+#include "test/support/planted_layer.h"
 
 #include <functional>
 #include <map>
@@ -47,6 +48,9 @@ struct PipelineCase {
   at::Device device = at::kCPU;  ///< that computes, the oracle too
   /// Of the random delays; the same case with other delays must give the same bits.
   std::uint64_t delay_seed = 0;
+  /// By another layer in front of layer `planted_at`. Steps from such gradients are skipped.
+  std::vector<Planted> planted{};
+  int planted_at = 0;
 
   [[nodiscard]] std::string name() const;
 };
@@ -86,6 +90,7 @@ struct Outcome {
   std::map<int, LayerState> state;                            ///< by layer
   std::vector<Event> events;
   GraphCounts graphs;
+  std::int64_t skipped_steps = 0;
 };
 
 /// What a test does to a run on purpose.

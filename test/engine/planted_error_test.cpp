@@ -138,5 +138,6 @@ TEST_CASE("one slot released early is found", "[planted_errors]") {
               }});
   CHECK(planted);
   INFO(found);
-  CHECK(unequal(found));
+  // Poison from the slot reaches the gradients, unless a sender writes there first.
+  CHECK((unequal(found) || found.find("is not finite") != std::string::npos));
 }

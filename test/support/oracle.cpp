@@ -29,8 +29,7 @@ class Oracle {
     const int layers = static_cast<int>(model.layers.size());
     for (int layer = 0; layer < layers; ++layer) {
       weights_.push_back({{0, initial_parameters(model, layer, run.seed, run.device)}});
-      std::size_t stage = 0;
-      while (stage + 1 < run.first_layers.size() && run.first_layers[stage + 1] <= layer) ++stage;
+      const std::size_t stage = stage_of(layer);
       delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
       newest_.push_back(run.newest.empty() ? 0 : run.newest[stage]);
       const int width = run.widths.empty() ? 1 : run.widths[stage];
@@ -65,6 +64,12 @@ class Oracle {
   }
 
  private:
+  [[nodiscard]] std::size_t stage_of(int layer) const {
+    std::size_t stage = 0;
+    while (stage + 1 < run_.first_layers.size() && run_.first_layers[stage + 1] <= layer) ++stage;
+    return stage;
+  }
+
   static Tensors on_host(const Tensors& tensors) {
     Tensors copies;
     for (const at::Tensor& tensor : tensors) copies.push_back(tensor.cpu());
@@ -205,9 +210,19 @@ class Oracle {
     }
     const double scale = scale_ ? scale_->value() : 1;
     const double norm = std::sqrt(squares) / scale;
+    std::vector<bool> skips(run_.first_layers.size(), false);  // by stage
+    if (scale_ || (run_.norm && run_.skip)) {
+      skips.assign(skips.size(), !std::isfinite(norm));
+    } else if (run_.skip) {
+      for (std::size_t layer = 0; layer < sums_.size(); ++layer) {
+        for (const at::Tensor& gradient : sums_[layer].front().gradients()) {
+          if (!at::isfinite(gradient).all().item<bool>()) skips[stage_of(static_cast<int>(layer))] = true;
+        }
+      }
+    }
+    now.skipped = skips.front();
     if (scale_) {
       now.loss_scale = scale;
-      now.skipped = !std::isfinite(norm);
       scale_->update(now.skipped);
     }
     if (run_.norm && !now.skipped) now.gradient_norm = norm;
@@ -225,7 +240,7 @@ class Oracle {
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
       std::vector<bool> decays;
       for (const ParameterSpec& spec : model_.layers[layer]->parameters()) decays.push_back(spec.decays);
-      if (!next.empty() && !now.skipped) {
+      if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
         optimizer_step(run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
       }
       weights_[layer][version + 1] = std::move(next);

@@ -46,6 +46,8 @@ struct OracleRun {
   double gradient_clipping = 0;
   Fp16Config fp16;    ///< enabled: the loss is scaled
   bool norm = false;  ///< report the gradient's norm
+  /// Updates from gradients that are not finite are left out: with `norm` of all layers, else of a stage's.
+  bool skip = false;
   std::uint64_t seed = 0;
   bool shuffle = true;
   at::Device device = at::kCPU;  ///< that computes; results are the CPU's

@@ -1,0 +1,44 @@
+#pragma once
+
+// Whether tensors hold finite numbers only: neither NaN nor an infinity. Of gradients it is asked before
+// every update that no agreement on the norm precedes, of a whole state before it is saved; so a tensor is
+// read once, at the speed of memory, and nothing is allocated on the CPU.
+
+#include "engine/loss_sum.h"
+#include "models/layer.h"
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+
+namespace stagecraft {
+
+/// Position of the last tensor with a number that is not finite: of gradients in the model's order the first
+/// one that backward made. float32 and float64, all on one device, which is waited for. Does not depend on
+/// the number of threads.
+[[nodiscard]] std::optional<std::size_t> last_not_finite(const Tensors& tensors);
+
+/// The same question to a device that is not waited for.
+class LateFiniteChecks {
+ public:
+  /// `largest`: of the tensor's magnitudes, NaN or infinity.
+  using Found = std::function<void(std::size_t position, double largest)>;
+
+  /// Calls `found` for the last tensor, if any, that is not finite: in a later add(), when the answer has
+  /// arrived, or in look_at_all(). The tensors may change meanwhile.
+  void add(const Tensors& tensors, Found found);
+  /// Waits for all answers.
+  void look_at_all();
+
+ private:
+  struct Entry {
+    LateNumbers largest;
+    std::size_t count;
+    Found found;
+  };
+  void look_at_oldest();
+  std::deque<Entry> entries_;
+};
+
+}  // namespace stagecraft
