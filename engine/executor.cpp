@@ -295,7 +295,9 @@ void Executor::agree_norm(const Action& action) {
     }
   }
   // Every rank has the stages it is the first replica of in ascending order.
-  const std::vector<std::vector<double>> all = equipment_.transport.all_gather(sums_of_squares(mine));
+  Transport& transport = equipment_.transport;
+  const std::vector<std::vector<double>> all =
+      transport.all_gather(sums_of_squares(mine, [&] { transport.progress(); }));
   double total = 0;
   std::vector<std::size_t> next(all.size(), 0);
   for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {

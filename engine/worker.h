@@ -84,7 +84,8 @@ class Worker {
   void run(const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
 
-  /// Reports all steps that were run, and waits for the device to have made them.
+  /// Reports all steps that were run, and waits for the device to have made them. Throws PeerError, where
+  /// state() and events() would wait for ever.
   void settle();
 
   /// The layers this rank holds.
