@@ -2,6 +2,7 @@
 
 #include "engine/transport/waits.h"
 
+#include "engine/transport/cores.h"
 #include "engine/transport/heartbeats/beat.h"
 #include "engine/transport/heartbeats/heartbeats.h"
 #include "engine/transport/heartbeats/sockets.h"
@@ -67,8 +68,11 @@ const Sign kMe{.life = Life::alive, .silence = Seconds{0}};
 
 /// Waits for `holds`, for ten seconds at most.
 bool in_time(const std::function<bool()>& holds) {
-  for (int turn = 0; turn < 1000 && !holds(); ++turn) std::this_thread::sleep_for(milliseconds(10));
-  return holds();
+  for (int turn = 0; turn < 1000; ++turn) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return false;
 }
 
 const transport::HeartbeatTimes kFast{.period = Seconds{0.05}, .silent_after = Seconds{1}};
@@ -219,6 +223,25 @@ TEST_CASE("an invitation to nobody leaves all unknown", "[waits]") {
   const auto guest = Heartbeats::guest(Rank{1}, 2, to_text(nowhere), kFast);
   REQUIRE(guest);
   std::this_thread::sleep_for(milliseconds(200));
+  CHECK(guest->of(Rank{0}).life == Life::unknown);
+}
+
+TEST_CASE("who answers without the secret is not believed", "[waits]") {
+  std::uint16_t port = 0;
+  const transport::Descriptor listener = transport::listen_anywhere(port);
+  REQUIRE(listener.valid());
+  const transport::Invitation there{.secret = std::string(transport::Invitation::kSecretBytes, 'a'),
+                                    .port = port,
+                                    .machine = transport::boot_id(),
+                                    .addresses = {"127.0.0.1"}};
+  const auto guest = Heartbeats::guest(Rank{1}, 2, to_text(there), kFast);
+  REQUIRE(guest);
+  transport::Descriptor socket;
+  REQUIRE(in_time([&] { return (socket = transport::accept_one(listener)).valid(); }));
+  transport::Connection stranger(std::move(socket));
+  // As a table this would say that all are gone.
+  stranger.send("SSH-2.0-OpenSSH\n" + std::string(100, '\3'));
+  CHECK(in_time([&] { return !stranger.read(); }));
   CHECK(guest->of(Rank{0}).life == Life::unknown);
 }
 

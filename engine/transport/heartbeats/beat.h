@@ -22,7 +22,7 @@ struct Invitation {
 [[nodiscard]] std::string to_text(const Invitation& invitation);
 [[nodiscard]] std::optional<Invitation> invitation_from(const std::string& text);
 
-/// A guest's first words: the secret and its rank.
+/// A guest's first words: the secret and its rank. The host answers with the secret.
 [[nodiscard]] std::string hello(const std::string& secret, Rank rank);
 constexpr std::size_t kHelloBytes = Invitation::kSecretBytes + 4;
 /// The rank of a hello with this secret; none of another one.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <list>
 #include <poll.h>
@@ -18,6 +19,9 @@
 
 namespace stagecraft::transport {
 namespace {
+
+/// Between the first beats: ranks know each other before the first step.
+constexpr Seconds kFirstPause{0.02};
 
 std::string make_secret() {
   std::random_device random;
@@ -37,7 +41,7 @@ class Heartbeats::Host {
         places_(beats.known_.size()) {}
 
   void run() {
-    while (!beats_.sleep(times_.period)) {
+    for (Seconds pause = kFirstPause; !beats_.sleep(pause); pause = std::min(pause * 2, times_.period)) {
       accept();
       for (auto& connection : strangers_) greet(connection);
       std::erase_if(strangers_, [](const auto& connection) { return !connection; });
@@ -61,7 +65,7 @@ class Heartbeats::Host {
     }
   }
 
-  /// A stranger becomes a guest by its hello, and goes without one.
+  /// A stranger becomes a guest by its hello, which is answered, and goes without one.
   void greet(std::unique_ptr<Connection>& stranger) {
     const bool open = stranger->read();
     if (stranger->received().size() >= kHelloBytes) {
@@ -70,6 +74,7 @@ class Heartbeats::Host {
         stranger->received().erase(0, kHelloBytes);
         Place& place = places_[rank->index()];
         place.connection = std::move(stranger);
+        place.connection->send(secret_);
         place.sign.life = Sign::Life::alive;
         place.unheard.restart();
       }
@@ -129,13 +134,13 @@ class Heartbeats::Guest {
       : beats_(beats), invitation_(std::move(invitation)), times_(times) {}
 
   void run() {
-    Connection host(connect());
+    Connection host = find_host();
     if (host.descriptor() < 0) return;  // nobody is known: the bounds of waits hold alone
-    host.send(hello(invitation_.secret, beats_.rank_));
     std::vector<Sign> known(beats_.known_.size());
+    known.front().life = Sign::Life::alive;
     Stopwatch unheard;
     bool open = true;
-    while (!beats_.sleep(times_.period)) {
+    for (Seconds pause = kFirstPause; !beats_.sleep(pause); pause = std::min(pause * 2, times_.period)) {
       open = open && host.read();
       hear(host.received(), known, unheard);
       judge_host(open, known, unheard.read());
@@ -146,14 +151,34 @@ class Heartbeats::Guest {
   }
 
  private:
-  Descriptor connect() const {
+  /// An address may be another machine's here, as those of containers are: only the host knows the secret.
+  Connection find_host() const {
     const bool same_machine = invitation_.machine == boot_id();
     for (const std::string& address : invitation_.addresses) {
       if (!same_machine && address.starts_with("127.")) continue;
-      Descriptor socket = connect_to(address, invitation_.port, beats_.wake_);
-      if (socket.valid()) return socket;
+      Connection there(connect_to(address, invitation_.port, beats_.wake_));
+      if (there.descriptor() < 0) continue;
+      there.send(hello(invitation_.secret, beats_.rank_));
+      if (answers(there)) return there;
     }
-    return Descriptor();
+    return Connection(Descriptor());
+  }
+
+  bool answers(Connection& host) const {
+    constexpr Seconds kPatience{10};
+    const std::string& secret = invitation_.secret;
+    std::string& received = host.received();
+    for (Stopwatch waited; waited.read() < kPatience;) {
+      if (beats_.sleep(kFirstPause)) return false;
+      const bool open = host.read();
+      if (received.size() >= secret.size()) {
+        const bool right = received.compare(0, secret.size(), secret) == 0;
+        received.erase(0, secret.size());
+        return right;
+      }
+      if (!open) return false;
+    }
+    return false;
   }
 
   /// The newest whole table counts.
@@ -170,7 +195,7 @@ class Heartbeats::Guest {
   void judge_host(bool open, std::vector<Sign>& known, Seconds silence) const {
     using Life = Sign::Life;
     Sign& host = known.front();
-    if (host.life == Life::unknown) {  // it said nothing yet, or goodbye
+    if (host.life == Life::unknown) {  // it said goodbye
       for (Sign& sign : known) sign.life = Life::unknown;
       return;
     }

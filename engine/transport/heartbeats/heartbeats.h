@@ -8,7 +8,8 @@
 // process that is stopped, and a machine that is down, sleeps or is cut off, fall silent. Connections go by
 // IPv4. Where a firewall lets none through the ranks stay unknown, and the bounds of waits hold alone.
 //
-// A connection is trusted that brings the secret of the invitation, which ranks get over MPI.
+// Both ends of a connection show the secret of the invitation, which ranks get over MPI, before they are
+// believed.
 //
 // Threads: a thread of its own, and show() and of() from any one.
 
