@@ -198,6 +198,7 @@ void profile_with_others(const ProfileArguments& arguments, const Launch& launch
     MpiSession session;
     check_world(launch, session.world());
     const auto transport = make_mpi_transport(session, TransportOptions{});
+    transport->waits().enter(Phase::start_up);  // the ranks read and measure, each as long as it takes
     try {
       problem = profile_rank(arguments, launch, *transport);
     } catch (...) {

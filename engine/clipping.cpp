@@ -1,5 +1,6 @@
 #include "engine/clipping.h"
 
+#include "engine/loss_sum.h"
 #include "schedules/base/error.h"
 
 #include <ATen/Dispatch.h>
@@ -36,7 +37,8 @@ double sum_of_squares(const at::Tensor& gradient) {
 
 }  // namespace
 
-std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients) {
+std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients,
+                                    const std::function<void()>& meanwhile) {
   std::vector<double> sums;
   if (gradients.empty()) return sums;
   if (gradients.front().is_cpu()) {
@@ -47,8 +49,9 @@ std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients) {
   for (const at::Tensor& gradient : gradients) {
     on_device.push_back(at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, at::kDouble).square());
   }
-  const at::Tensor all = at::stack(on_device).cpu();
-  sums.assign(all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel());
+  const LateNumbers all(at::stack(on_device));
+  all.await(meanwhile);
+  for (std::size_t i = 0; i < gradients.size(); ++i) sums.push_back(all[static_cast<std::int64_t>(i)]);
   return sums;
 }
 

@@ -142,6 +142,8 @@ struct CommsConfig {
   Backend backend = Backend::automatic;
   SumOrder replica_sum = SumOrder::ordered;
   double timeout_s = 300;
+  double start_up_timeout_s = 3600;
+  double save_timeout_s = 3600;
   bool synchronous_sends = false;
   bool poison_released_slots = false;
   int slots_per_channel = 0;
@@ -158,7 +160,16 @@ void describe(V& v, CommsConfig& c) {
   v.require(c.replica_sum == SumOrder::ordered || c.backend == Backend::nccl, "replica_sum",
             "\"nccl\" is NCCL's own order, and backend is \"" + enum_name(c.backend) +
                 "\"; leave replica_sum out, or set backend to \"nccl\"");
-  v.optional("timeout_s", c.timeout_s, "longest wait for another rank, seconds", json::above(0));
+  const json::Range seconds = json::between(0.001, 1e9);
+  v.optional("timeout_s", c.timeout_s,
+             "seconds: longest wait for another rank inside a step (10 predicted steps where that is more), "
+             "and longest time without a sign of life of its process",
+             seconds);
+  v.optional("start_up_timeout_s", c.start_up_timeout_s,
+             "seconds: longest wait for another rank that plans, loads data or a checkpoint", seconds);
+  v.optional("save_timeout_s", c.save_timeout_s,
+             "seconds: longest wait for another rank that writes a checkpoint or the run's last files",
+             seconds);
   v.optional("synchronous_sends", c.synchronous_sends,
              "every send waits for its receive (MPI_Ssend): slower, what the proof assumes");
   v.optional("poison_released_slots", c.poison_released_slots,

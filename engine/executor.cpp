@@ -306,7 +306,9 @@ std::vector<double> Executor::gather_squares(const Action& action) {
     mine.insert(mine.end(), gradients.begin(), gradients.end());
   }
   // Every rank has the stages it is the first replica of in ascending order.
-  const std::vector<std::vector<double>> all = equipment_.transport.all_gather(sums_of_squares(mine));
+  Transport& transport = equipment_.transport;
+  const std::vector<std::vector<double>> all =
+      transport.all_gather(sums_of_squares(mine, [&] { transport.progress(); }));
   std::vector<double> squares;
   std::vector<std::size_t> next(all.size(), 0);
   for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {
@@ -379,9 +381,11 @@ bool Executor::skips(const Action& action) {
     equipment_.late_checks.add(gradients, [error](std::size_t at, double value) { throw error(at, value); });
     return false;
   }
-  const auto found = last_not_finite(gradients);
+  const auto found = last_not_finite(gradients, [this] { equipment_.transport.progress(); });
   if (!found) return false;
-  if (stops) throw error(*found, sums_of_squares({gradients[*found]}).front());
+  if (stops)
+    throw error(*found,
+                sums_of_squares({gradients[*found]}, [this] { equipment_.transport.progress(); }).front());
   if (action.stage.value == 0) group.skipped = true;
   return true;
 }

@@ -61,10 +61,12 @@ std::optional<std::size_t> last_not_finite(const LateNumbers& numbers, std::size
 
 }  // namespace
 
-std::optional<std::size_t> last_not_finite(const Tensors& tensors) {
+std::optional<std::size_t> last_not_finite(const Tensors& tensors, const std::function<void()>& meanwhile) {
   if (tensors.empty()) return std::nullopt;
   if (!tensors.front().is_cpu()) {
-    return last_not_finite(LateNumbers(largest_magnitudes(tensors)), tensors.size());
+    const LateNumbers largest(largest_magnitudes(tensors));
+    largest.await(meanwhile);
+    return last_not_finite(largest, tensors.size());
   }
   for (std::size_t i = tensors.size(); i-- > 0;) {
     if (!all_finite(tensors[i])) return i;
@@ -88,6 +90,7 @@ void LateFiniteChecks::look_at_all() {
 void LateFiniteChecks::look_at_oldest() {
   const Entry oldest = std::move(entries_.front());
   entries_.pop_front();
+  oldest.largest.await(meanwhile_);
   if (const auto position = last_not_finite(oldest.largest, oldest.count)) {
     oldest.found(*position, oldest.largest[static_cast<std::int64_t>(*position)]);
   }

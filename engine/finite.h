@@ -11,19 +11,25 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <utility>
 
 namespace stagecraft {
 
 /// Position of the last tensor with a number that is not finite: of gradients in the model's order the first
-/// one that backward made. float32 and float64, all on one device, which is waited for. Does not depend on
+/// one that backward made. float32 and float64, all on one device, which is waited for; `meanwhile` is called
+/// while it is (Transport::progress). Does not depend on
 /// the number of threads.
-[[nodiscard]] std::optional<std::size_t> last_not_finite(const Tensors& tensors);
+[[nodiscard]] std::optional<std::size_t> last_not_finite(const Tensors& tensors,
+                                                         const std::function<void()>& meanwhile = nullptr);
 
 /// The same question to a device that is not waited for.
 class LateFiniteChecks {
  public:
   /// `largest`: of the tensor's magnitudes, NaN or infinity.
   using Found = std::function<void(std::size_t position, double largest)>;
+
+  /// `meanwhile` is called while an answer is waited for (Transport::progress).
+  explicit LateFiniteChecks(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
   /// Calls `found` for the last tensor, if any, that is not finite: in a later add(), when the answer has
   /// arrived, or in look_at_all(). The tensors may change meanwhile.
@@ -38,6 +44,7 @@ class LateFiniteChecks {
     Found found;
   };
   void look_at_oldest();
+  std::function<void()> meanwhile_;
   std::deque<Entry> entries_;
 };
 

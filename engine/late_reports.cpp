@@ -13,6 +13,7 @@ void LateReports::deliver_all() {
 
 void LateReports::deliver_oldest() {
   Entry& oldest = entries_.front();
+  oldest.loss.await(meanwhile_);
   oldest.step.loss = oldest.loss[0];
   oldest.step.correct = oldest.loss[1];
   oldest.report(oldest.step);

@@ -8,12 +8,16 @@
 
 #include <deque>
 #include <functional>
+#include <utility>
 
 namespace stagecraft {
 
 class LateReports {
  public:
   using Report = std::function<void(const StepReport&)>;
+
+  /// `meanwhile` is called while a loss is waited for (Transport::progress).
+  explicit LateReports(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
   /// `step` lacks what is in `loss`: [loss, correct], on the device.
   void add(const StepReport& step, const at::Tensor& loss, const Report& report);
@@ -27,6 +31,7 @@ class LateReports {
     Report report;
   };
   void deliver_oldest();
+  std::function<void()> meanwhile_;
   std::deque<Entry> entries_;
 };
 

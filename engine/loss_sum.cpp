@@ -1,5 +1,6 @@
 #include "engine/loss_sum.h"
 
+#include "engine/await_device.h"
 #include "models/device_mark.h"
 
 #include <ATen/ops/empty.h>
@@ -40,9 +41,10 @@ LateNumbers::LateNumbers(const at::Tensor& on_device) {
 
 bool LateNumbers::arrived() const { return !copied_ || copied_->query(); }
 
-double LateNumbers::operator[](std::int64_t i) const {
-  if (!arrived()) copied_->synchronize();
-  return host_.const_data_ptr<double>()[i];
+void LateNumbers::await(const std::function<void()>& meanwhile) const {
+  if (copied_) await_device(*copied_, meanwhile);
 }
+
+double LateNumbers::operator[](std::int64_t i) const { return host_.const_data_ptr<double>()[i]; }
 
 }  // namespace stagecraft

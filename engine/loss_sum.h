@@ -9,6 +9,7 @@
 #include <c10/core/Event.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -31,13 +32,16 @@ class LossSum {
 };
 
 /// Numbers on their way from a device: the copy is behind what was computed before, and nobody waits for it
-/// but who reads too early.
+/// but who needs them before that.
 class LateNumbers {
  public:
   explicit LateNumbers(const at::Tensor& on_device);
 
   [[nodiscard]] bool arrived() const;
-  /// Double precision. Waits until they have arrived.
+  /// Polls until they have arrived and calls `meanwhile`, again and again: a device may wait for another
+  /// rank, and whoever waits for the device must hear what became of that one (Transport::progress).
+  void await(const std::function<void()>& meanwhile) const;
+  /// Double precision. They have arrived.
   [[nodiscard]] double operator[](std::int64_t i) const;
 
  private:

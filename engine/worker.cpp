@@ -1,10 +1,12 @@
 #include "engine/worker.h"
 
+#include "engine/await_device.h"
 #include "engine/device_feed.h"
 #include "engine/executor.h"
 #include "engine/finite.h"
 #include "engine/late_reports.h"
 #include "models/counting_allocator.h"
+#include "models/device_mark.h"
 #include "schedules/base/error.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -106,7 +108,9 @@ struct Worker::Impl {
         transport(its_transport),
         options(std::move(its_options)),
         data(its_data, its_model, account, options.device.is_cuda()),
-        recorder(transport.rank(), options.record_steps, options.device) {
+        recorder(transport.rank(), options.record_steps, options.device),
+        late_reports([this] { transport.progress(); }),
+        late_checks([this] { transport.progress(); }) {
     check_plan(model, stage_layers, placement, transport);
     if (options.fp16.enabled) loss_scale.emplace(options.fp16);
     const c10::InferenceMode no_autograd;
@@ -212,6 +216,8 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
 void Worker::settle() {
   impl_->late_checks.look_at_all();
   impl_->late_reports.deliver_all();
+  const at::Device device = impl_->options.device;
+  if (!device.is_cpu()) await_device(mark_of(device), [this] { impl_->transport.progress(); });
 }
 
 std::vector<int> Worker::layers() const {

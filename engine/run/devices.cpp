@@ -106,13 +106,12 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
                                          at::Device device) {
   const CommsConfig& comms = setup.config().comms;
   if (device.is_cpu() || hosts->world() == 1) return hosts;
-  const TransportOptions options{Seconds{comms.timeout_s}, comms.synchronous_sends};
   const bool nccl =
       comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
                                          every_rank_has_its_own(*hosts, device));
-  if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index(), options);
+  if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(),
-                             transport::nccl_wiring(setup.programs().all(), comms.replica_sum), options);
+                             transport::nccl_wiring(setup.programs().all(), comms.replica_sum));
 }
 
 }  // namespace stagecraft

@@ -37,21 +37,21 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
   text["origin"] = worker.clock_origin().value;
   text["together"] = together.value;
   text["trace"] = to_chrome_trace(mine);
-  const std::vector<std::string> texts = transport.all_gather_text(text.dump());
-  if (transport.rank() != setup.reporter()) return results;
   Timeline& timeline = results.timeline;
   timeline.title = fmt::format("{}, {}", setup.materials().model.name, setup.plan().schedule.name);
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    timeline.rank_names.push_back(setup.rank_name(Rank{r}));
-    const Json theirs = Json::parse(texts[r]);
+  transport.gather_text(setup.reporter(), text.dump(), [&](Rank rank, const std::string& written) {
+    timeline.rank_names.push_back(setup.rank_name(rank));
+    const Json theirs = Json::parse(written);
     const Seconds shift = shift_of(theirs, text);
     for (Event event :
-         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", r)).events) {
+         timeline_from_chrome_trace(theirs.at("trace"), fmt::format("events of rank {}", rank.value))
+             .events) {
       event.begin += shift;
       event.end += shift;
       timeline.events.push_back(event);
     }
-  }
+  });
+  if (transport.rank() != setup.reporter()) return results;
   Seconds first{std::numeric_limits<double>::infinity()};
   for (const Event& event : timeline.events) first = std::min(first, event.begin);
   for (Event& event : timeline.events) {

@@ -24,7 +24,11 @@ namespace {
 constexpr std::chrono::seconds kGrace{5};
 
 TransportOptions transport_options(const RunConfig& config) {
-  return {Seconds{config.comms.timeout_s}, config.comms.synchronous_sends};
+  const CommsConfig& comms = config.comms;
+  return {.timeout = Seconds{comms.timeout_s},
+          .synchronous_sends = comms.synchronous_sends,
+          .start_up_timeout = Seconds{comms.start_up_timeout_s},
+          .save_timeout = Seconds{comms.save_timeout_s}};
 }
 
 void announce(const Prepared& prepared, const TrainVoice& voice) {
@@ -79,6 +83,7 @@ class LocalRun {
     const Rank me = transport->rank();
     Doing doing;
     try {
+      transport->waits().enter(Phase::start_up);
       const at::Device device = prepare_device(setup_.config(), "the config", me.value);
       transport = transport_for(std::move(transport), setup_, device);
       outcome = train_rank(setup_, paths_, *transport, device, print_, doing);
@@ -176,6 +181,7 @@ TrainResult MpiRun::rank() {
     (void)choose_backend(config.comms.backend, launch_);
   }
   transport_ = make_mpi_transport(session_, session_.share(transport_options(config)));
+  transport_->waits().enter(Phase::start_up);
   std::string text;  // empty: nothing to train
   if (first) text = prepare_run(std::move(config));
   text = transport_->broadcast(text);

@@ -80,7 +80,9 @@ class Trainer {
   }
 
   TrainOutcome train() {
+    transport_.waits().on_long_wait([this](const std::string& what) { log_->warn(what); });
     start();
+    transport_.waits().enter(Phase::step);
     SegmentWalk walk(setup_.shape());
     Segment segment;
     for (bool more = walk.next(segment); more;) {
@@ -131,6 +133,7 @@ class Trainer {
 };
 
 void Trainer::start() {
+  if (const auto& predicted = setup_.plan().predicted) transport_.waits().expect_step(predicted->step);
   const StartPoint& start = setup_.start();
   const Model& model = setup_.materials().model;
   outcome_.steps = start.step;
@@ -187,6 +190,7 @@ void Trainer::carry_out(const Segment& segment, const Segment* next) {
 void Trainer::save(bool validation_owed) {
   doing_.what = fmt::format("checkpoint after step {}", outcome_.steps);
   worker_.settle();
+  const InPhase saving(transport_.waits(), Phase::save);
   if (reporter_) reporter_->sync();
   check_session(paths_);
   require_finite_state(worker_, transport_, outcome_.steps);
@@ -194,6 +198,7 @@ void Trainer::save(bool validation_owed) {
       save_checkpoint(setup_, paths_.checkpoints(), worker_, transport_, outcome_.steps, validation_owed);
   for (const std::string& note : saved.notes) log_->warn("{}", note);
   outcome_.last_checkpoint = saved.folder;
+  transport_.barrier();  // in a step nobody would wait so long for the one that writes the last files
   saved_step_ = outcome_.steps;
   log_->info("{} written", outcome_.last_checkpoint);
   if (reporter_) reporter_->restart_clock();
@@ -227,6 +232,7 @@ void Trainer::finish() {
   worker_.settle();
   if (reporter_) reporter_->finish();
   tell_of_graphs();
+  const InPhase saving(transport_.waits(), Phase::save);
   const RunResults results = gather_results(setup_, worker_, transport_, together_);
   if (reporter_) {
     outcome_.summary = summary_of(setup_, results, *reporter_, outcome_.steps, outcome_.stopped_by);

@@ -24,25 +24,22 @@ std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const Transpo
 }
 
 std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
-                                               const transport::NcclWiring& wiring,
-                                               const TransportOptions& options) {
+                                               const transport::NcclWiring& wiring) {
   const std::shared_ptr<DeviceStreams> streams = make_device_streams(index);
   return std::make_unique<transport::NcclTransport>(std::move(hosts), streams, make_nccl_lines(streams),
-                                                    wiring, options);
+                                                    wiring);
 }
 
 std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
-                                                     std::shared_ptr<DeviceStreams> streams,
-                                                     const TransportOptions& options) {
+                                                     std::shared_ptr<DeviceStreams> streams) {
   if (hosts->takes_device_memory()) {
-    return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(streams), options);
+    return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(streams));
   }
-  return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(streams), options);
+  return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(streams));
 }
 
-std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts, int index,
-                                                     const TransportOptions& options) {
-  return make_transport_over_hosts(std::move(hosts), make_device_streams(index), options);
+std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts, int index) {
+  return make_transport_over_hosts(std::move(hosts), make_device_streams(index));
 }
 
 }  // namespace stagecraft

@@ -23,17 +23,14 @@ namespace stagecraft {
 /// `hosts` for what is small, NCCL on the process's device `index` for boundaries and sums. Collective, with
 /// the wiring of all programs of the run. Throws InputError where the build is without CUDA.
 [[nodiscard]] std::unique_ptr<Transport> make_nccl_transport(std::unique_ptr<Transport> hosts, int index,
-                                                             const transport::NcclWiring& wiring,
-                                                             const TransportOptions& options);
+                                                             const transport::NcclWiring& wiring);
 
 /// Tensors of a device over `hosts`: from its memory into the other device's where `hosts` takes that,
 /// through page-locked memory of the host otherwise.
 [[nodiscard]] std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
-                                                                   std::shared_ptr<DeviceStreams> streams,
-                                                                   const TransportOptions& options);
+                                                                   std::shared_ptr<DeviceStreams> streams);
 /// The same for the process's device `index`. Throws as above.
 [[nodiscard]] std::unique_ptr<Transport> make_transport_over_hosts(std::unique_ptr<Transport> hosts,
-                                                                   int index,
-                                                                   const TransportOptions& options);
+                                                                   int index);
 
 }  // namespace stagecraft

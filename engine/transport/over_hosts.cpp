@@ -9,15 +9,6 @@
 #include <utility>
 
 namespace stagecraft::transport {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-Seconds since(Clock::time_point begun) {
-  return Seconds{std::chrono::duration<double>(Clock::now() - begun).count()};
-}
-
-}  // namespace
 
 OverHosts::Transfer::Transfer(std::shared_ptr<DeviceStreams> its_streams, bool is_send, Rank its_peer,
                               const Tag& its_tag, at::Tensor its_tensor)
@@ -28,9 +19,8 @@ OverHosts::Transfer::Transfer(std::shared_ptr<DeviceStreams> its_streams, bool i
       tag(its_tag),
       tensor(std::move(its_tensor)) {}
 
-OverHosts::OverHosts(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                     const TransportOptions& options)
-    : hosts_(std::move(hosts)), streams_(std::move(streams)), options_(options) {
+OverHosts::OverHosts(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams)
+    : hosts_(std::move(hosts)), streams_(std::move(streams)) {
   hosts_->set_background([this] {
     move();
     if (background_) background_();
@@ -47,14 +37,13 @@ RequestPtr OverHosts::begin_checked(bool send, Rank peer, const Tag& tag, const 
 
 void OverHosts::poll(const Transfer& transfer, const std::function<bool()>& done) {
   constexpr int kEager = 100;
-  const Clock::time_point waiting_since = Clock::now();
+  Wait wait(waits(), transfer.begun);
+  const auto what = [&] { return name_transfer(transfer.send, transfer.tag, transfer.peer); };
   for (int turn = 0; !done(); ++turn) {
     progress();
     if (turn < kEager) continue;
     std::this_thread::yield();
-    if (since(waiting_since) <= options_.timeout) continue;
-    throw PeerError(timed_out(rank(), name_transfer(transfer.send, transfer.tag, transfer.peer),
-                              since(transfer.begun), options_.timeout));
+    wait.check(what);
   }
 }
 
@@ -83,6 +72,12 @@ std::vector<std::vector<double>> OverHosts::all_gather(const std::vector<double>
 std::vector<std::string> OverHosts::all_gather_text(const std::string& mine) {
   hand_over();
   return hosts_->all_gather_text(mine);
+}
+
+void OverHosts::gather_text(Rank to, const std::string& mine,
+                            const std::function<void(Rank from, const std::string& text)>& take) {
+  hand_over();
+  hosts_->gather_text(to, mine, take);
 }
 
 std::string OverHosts::broadcast(const std::string& text) {

@@ -29,12 +29,15 @@ class OverHosts : public Transport {
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) final;
   /// No send blocks: the same.
   [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) final;
+  [[nodiscard]] Waits& waits() final { return hosts_->waits(); }
   void progress() final { hosts_->progress(); }  // moves ours as well
   void set_background(std::function<void()> work) final { background_ = std::move(work); }
 
   void barrier() final;
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) final;
   [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) final;
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) final;
   [[nodiscard]] std::string broadcast(const std::string& text) final;
 
   void fail(const std::string& reason) noexcept final { hosts_->fail(reason); }
@@ -57,8 +60,7 @@ class OverHosts : public Transport {
     std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   };
 
-  OverHosts(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-            const TransportOptions& options);
+  OverHosts(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams);
 
   /// `tensor` is contiguous.
   [[nodiscard]] virtual RequestPtr begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) = 0;
@@ -76,7 +78,6 @@ class OverHosts : public Transport {
  private:
   [[nodiscard]] RequestPtr begin_checked(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor);
 
-  TransportOptions options_;
   std::function<void()> background_;
 };
 

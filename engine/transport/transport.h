@@ -6,10 +6,12 @@
 // ends.
 //
 // Threads: a Transport object belongs to one rank's thread.
-// Failure: every blocking call gives up after the timeout, or at once when another rank has failed, with
-// PeerError that names rank, peer, tag and age. No call hangs.
+// Failure: every blocking call gives up after the bound of the present phase (waits.h), within seconds when
+// another rank's process has ended, and at once when another rank has failed, with PeerError that names rank,
+// peer, tag and age. No call hangs.
 
 #include "engine/transport/replica_sum.h"
+#include "engine/transport/waits.h"
 #include "schedules/action.h"
 
 #include <ATen/core/Tensor.h>
@@ -20,12 +22,6 @@
 #include <vector>
 
 namespace stagecraft {
-
-struct TransportOptions {
-  Seconds timeout{300};  ///< of any one wait
-  bool synchronous_sends =
-      false;  ///< start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes
-};
 
 /// A transfer under way. Destroying one that is not complete is a programmer error, except while an exception
 /// unwinds.
@@ -51,6 +47,8 @@ class Transport {
   [[nodiscard]] virtual RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) = 0;
   /// The same, but never blocks: for transfers that the program's proof knows nothing of.
   [[nodiscard]] virtual RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) = 0;
+  /// How long this rank waits for others. One for all layers of a transport.
+  [[nodiscard]] virtual Waits& waits() = 0;
   /// Whether the transfer is complete; moves transfers forward.
   [[nodiscard]] virtual bool test(Request& request) = 0;
   virtual void wait(Request& request) = 0;
@@ -67,12 +65,16 @@ class Transport {
     return nullptr;
   }
 
-  // Collectives, in the same order on all ranks. Small: configuration, norms, reports.
+  // Collectives, in the same order on all ranks. Small, but for what says otherwise: configuration, norms.
   virtual void barrier() = 0;
   /// Every rank's contribution, in rank order; lengths may differ.
   [[nodiscard]] virtual std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) = 0;
   [[nodiscard]] virtual std::vector<std::string> all_gather_text(const std::string& mine) = 0;
-  /// Rank 0's text, everywhere.
+  /// Every rank's text goes to rank `to`, which `take`s them in rank order, one at a time: it holds its own
+  /// and one other's. Texts may be of any length. `take` is not called elsewhere.
+  virtual void gather_text(Rank to, const std::string& mine,
+                           const std::function<void(Rank from, const std::string& text)>& take) = 0;
+  /// Rank 0's text, everywhere. Of any length.
   [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
 
   /// Tells the others that this rank failed: their blocking calls throw PeerError with `reason`. Never

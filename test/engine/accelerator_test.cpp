@@ -40,6 +40,30 @@ std::vector<std::int64_t> waits_of_a_segment(const Setting& setting, const Wrap&
   return waits;
 }
 
+/// Its other ranks die when they are told to, and are missed after a while.
+class SilentPeer final : public DelayedTransport {
+ public:
+  explicit SilentPeer(Transport& inner) : DelayedTransport(inner, 1) {}
+  void peer_dies() { patience_ = 5000; }
+  void progress() override {
+    if (patience_ > 0 && --patience_ == 0) {
+      patience_ = 1;
+      throw PeerError("rank 1 does not answer");
+    }
+    DelayedTransport::progress();
+  }
+
+ private:
+  int patience_ = 0;
+};
+
+struct Sticking {
+  Sticking() { let_device_stick(true); }
+  ~Sticking() { let_device_stick(false); }
+  Sticking(const Sticking&) = delete;
+  Sticking& operator=(const Sticking&) = delete;
+};
+
 }  // namespace
 
 TEST_CASE("the fake accelerator takes no tensor of the CPU's, and counts who waits", "[accelerator]") {
@@ -90,8 +114,40 @@ TEST_CASE("numbers arrive late, and whoever reads too early waits", "[accelerato
   CHECK(host_waits() == before);
   CHECK(early[0] == 1.75);
   CHECK(early[1] == 2);
+  int meanwhile = 0;
+  late.await([&] { ++meanwhile; });
   CHECK(late[0] == 3.5);
   CHECK(host_waits() == before + 1);
+  CHECK(meanwhile > 0);
+}
+
+TEST_CASE("a host that waits for its device hears what has happened to the rank it waits for",
+          "[accelerator]") {
+  // By the norm, by the loss of the step before, and at the end of a segment.
+  for (const bool norm : {true, false}) {
+    PipelineCase pipeline{.schedule = norm ? "1f1b" : "pipedream", .stages = 1};
+    if (norm) pipeline.clipping = 0.05;
+    const Setting setting(on_device(pipeline));
+    run_ranks(1, {}, [&](Transport& local) {
+      SilentPeer transport(local);
+      Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+                    transport, setting.options);
+      SegmentWalk walk(setting.shape);
+      Segment segment;
+      REQUIRE(walk.next(segment));
+      const LoweredProgram program = lower(program_of(setting, segment));
+      const auto report = [](const StepReport&) {};
+      worker.run(program, segment, report);
+      worker.settle();
+      const Sticking sticks;
+      transport.peer_dies();
+      const auto go_on = [&] {
+        for (int k = 0; k < 2; ++k) worker.run(program, segment, report);
+      };
+      CHECK_THROWS_AS(go_on(), PeerError);
+      CHECK_THROWS_AS(worker.settle(), PeerError);
+    });
+  }
 }
 
 TEST_CASE("runs on a device equal the oracle there to the bit", "[accelerator]") {

@@ -33,6 +33,7 @@ class DelayedTransport : public Transport {
     dawdle();
     inner_.wait(request);
   }
+  [[nodiscard]] Waits& waits() override { return inner_.waits(); }
   void progress() override { inner_.progress(); }
   void set_background(std::function<void()> work) override { inner_.set_background(std::move(work)); }
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& replicas,
@@ -47,6 +48,10 @@ class DelayedTransport : public Transport {
   }
   [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override {
     return inner_.all_gather_text(mine);
+  }
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) override {
+    inner_.gather_text(to, mine, take);
   }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return inner_.broadcast(text); }
   void fail(const std::string& reason) noexcept override { inner_.fail(reason); }

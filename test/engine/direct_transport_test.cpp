@@ -34,7 +34,7 @@ std::shared_ptr<FakeDevice> device_of(const Transport& hosts) {
 void run_direct(int world, const TransportOptions& options, const std::function<void(Transport&)>& body) {
   run_ranks(world, options, [&](Transport& hosts) {
     const auto direct = make_transport_over_hosts(std::make_unique<DeviceMemoryHosts>(hosts, seed_of(hosts)),
-                                                  device_of(hosts), options);
+                                                  device_of(hosts));
     try {
       body(*direct);
     } catch (const std::exception& error) {
@@ -88,10 +88,10 @@ TEST_CASE("tensors go directly where the hosts' transport takes a device's memor
           "[direct]") {
   run_ranks(2, {}, [&](Transport& hosts) {
     const auto direct =
-        make_transport_over_hosts(std::make_unique<DeviceMemoryHosts>(hosts, 1), device_of(hosts), {});
+        make_transport_over_hosts(std::make_unique<DeviceMemoryHosts>(hosts, 1), device_of(hosts));
     demand(direct->name() == "local, CUDA-aware", direct->name());
     const auto staged =
-        make_transport_over_hosts(std::make_unique<DelayedTransport>(hosts, 1), device_of(hosts), {});
+        make_transport_over_hosts(std::make_unique<DelayedTransport>(hosts, 1), device_of(hosts));
     demand(staged->name() == "local, staged", staged->name());
   });
 }
@@ -113,7 +113,7 @@ TEST_CASE("nothing is sent or received before the device is done with what was l
     const Rank peer{1 - local.rank().value};
     const bool sends = peer.value == 1;
     const auto device = std::make_shared<BusyDevice>(device_of(local), /*hesitant=*/sends);
-    transport::DirectTransport direct(std::move(owned), device, {.timeout = Seconds{30}});
+    transport::DirectTransport direct(std::move(owned), device);
     std::vector<at::Tensor> tensors;
     std::vector<RequestPtr> requests;
     for (int k = 0; k < 3; ++k) {  // of one tag: in this order
@@ -143,7 +143,7 @@ TEST_CASE("a tensor may be used again when its message has been taken, and a wai
   REQUIRE_NOTHROW(run_ranks(2, {.timeout = Seconds{30}}, [&](Transport& local) {
     auto owned = std::make_unique<DeviceMemoryHosts>(local, seed_of(local));
     const DeviceMemoryHosts& hosts = *owned;
-    transport::DirectTransport direct(std::move(owned), device_of(local), {.timeout = Seconds{30}});
+    transport::DirectTransport direct(std::move(owned), device_of(local));
     const at::Tensor tensor = at::full({1000}, 3);
     if (direct.rank().value == 0) {
       const RequestPtr send = direct.start_send(Rank{1}, kTag, tensor);

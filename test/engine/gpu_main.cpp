@@ -53,13 +53,12 @@ RunConfig cuda_config() {
 const TransportOptions kOptions{.timeout = Seconds{60}};
 
 std::unique_ptr<Transport> over_nccl(std::unique_ptr<Transport> hosts, const Setting& setting) {
-  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), nccl_needs(setting),
-                             kOptions);
+  return make_nccl_transport(std::move(hosts), setting.pipeline.device.index(), nccl_needs(setting));
 }
 
 std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts, const Setting& setting) {
   if (hosts->world() == 1) return hosts;
-  return make_transport_over_hosts(std::move(hosts), setting.pipeline.device.index(), kOptions);
+  return make_transport_over_hosts(std::move(hosts), setting.pipeline.device.index());
 }
 
 /// What runs are made of besides their cases.

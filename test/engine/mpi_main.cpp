@@ -36,9 +36,10 @@ void demand(bool holds, const std::string& what) {
 
 void contract(MpiSession& session) {
   for (const bool synchronous : {false, true}) {
-    const auto transport =
-        make_mpi_transport(session, {.timeout = Seconds{60}, .synchronous_sends = synchronous});
+    const auto transport = make_mpi_transport(
+        session, {.timeout = Seconds{60}, .synchronous_sends = synchronous, .text_piece = 1000});
     collectives_agree(*transport);
+    texts_are_gathered(*transport);
     // With ranks in a ring that all send first, only posted receives let synchronous sends return.
     tags_match(*transport);
     equal_tags_keep_their_order(*transport);
@@ -49,6 +50,12 @@ void contract(MpiSession& session) {
     if (transport->world() >= 2) background_work_goes_on(*transport);
     transport->barrier();
   }
+  const auto transport = make_mpi_transport(
+      session, {.timeout = Seconds{0.7}, .start_up_timeout = Seconds{60}, .save_timeout = Seconds{60}});
+  transport->waits().enter(Phase::start_up);
+  transport->barrier();  // ranks come here when they come
+  transport->waits().enter(Phase::step);
+  phases_have_bounds(*transport);
 }
 
 void equality(MpiSession& session, Transport& transport, const std::vector<PipelineCase>& cases,
@@ -78,8 +85,7 @@ void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::si
   const TransportOptions options{.timeout = Seconds{120}, .synchronous_sends = true};
   const auto seed = static_cast<std::uint64_t>(session.rank().value) + 1;
   transport::DirectTransport transport(make_mpi_transport(session, options),
-                                       std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed),
-                                       options);
+                                       std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed));
   for (const auto& promise : {collectives_agree, tags_match, equal_tags_keep_their_order, transfers_progress,
                               posted_sends_do_not_block}) {
     promise(transport);

@@ -21,14 +21,15 @@ struct NcclRanks {
   TransportOptions options{.timeout = Seconds{30}};
   int most_streams = 31;
   std::shared_ptr<FakeFabric> fabric = std::make_shared<FakeFabric>();
+  std::function<void(Rank, FakeDevice&)> prepare;  ///< a rank's device, on its thread; empty: nothing
 
   void run(int world, const transport::NcclWiring& wiring,
            const std::function<void(Transport&)>& body) const {
     run_ranks(world, options, [&](Transport& hosts) {
       const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
       const auto device = std::make_shared<FakeDevice>(fabric, seed, most_streams);
-      transport::NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed), device, device, wiring,
-                                    options);
+      if (prepare) prepare(hosts.rank(), *device);
+      transport::NcclTransport nccl(std::make_unique<DelayedTransport>(hosts, seed), device, device, wiring);
       try {
         body(nccl);
         nccl.barrier();  // a device that goes ends what its peers have under way

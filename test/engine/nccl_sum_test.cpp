@@ -282,6 +282,7 @@ TEST_CASE("a sum whose other replicas do not come ends with its name, without a 
   const int width = GENERATE(2, 3);
   NcclRanks ranks;
   ranks.options.timeout = Seconds{0.3};
+  ranks.prepare = [](Rank, FakeDevice& device) { device.let_compute_lag(); };
   const bool reported = GENERATE(false, true);  // by NCCL, or by the clock
   std::string heard;
   CHECK_THROWS_AS(ranks.run(width, wiring_of(width, SumOrder::ordered),
@@ -292,7 +293,7 @@ TEST_CASE("a sum whose other replicas do not come ends with its name, without a 
                               const at::Tensor tensor = at::ones({8});
                               const auto sum = nccl.make_sum(replicas_of(width), kTag);
                               sum->add(tensor);
-                              sum->flush();
+                              sum->finish();
                               if (reported) ranks.fabric->fail("unhandled system error");
                               try {
                                 while (true) nccl.progress();

@@ -13,6 +13,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -53,9 +55,10 @@ std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& p
 const Tag kTag{
     .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
 
-/// Rank 0 waits for what rank 1 never sends, after `trouble`; what it is told in the end.
-std::string message_of_rank_0(const NcclRanks& runner, const std::function<void(Transport&)>& trouble) {
+/// Rank 0's device waits for what rank 1 never sends, after `trouble`; what the host is told in the end.
+std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;
+  runner.prepare = [](Rank, FakeDevice& device) { device.let_compute_lag(); };
   CHECK_THROWS_AS(runner.run(2, all_pairs(2),
                              [&](Transport& transport) {
                                if (transport.rank().value == 1) {
@@ -65,6 +68,7 @@ std::string message_of_rank_0(const NcclRanks& runner, const std::function<void(
                                const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
                                trouble(transport);
                                try {
+                                 transport.wait(*receive);
                                  while (true) transport.progress();
                                } catch (const PeerError& error) {
                                  heard = error.what();
@@ -191,6 +195,50 @@ TEST_CASE("a transfer that nobody answers ends with rank, peer and tag, without 
     INFO(heard);
     CHECK(heard.find(part) != std::string::npos);
   }
+}
+
+TEST_CASE("a receive may be posted as long before it is needed as a program likes", "[nccl]") {
+  NcclRanks runner;
+  runner.options.timeout = Seconds{0.4};
+  CHECK_NOTHROW(runner.run(2, all_pairs(2), [](Transport& transport) {
+    const at::Tensor tensor = at::zeros({4});
+    if (transport.rank().value == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      return transport.wait(*transport.start_send(Rank{0}, kTag, tensor));
+    }
+    const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1600);
+    while (std::chrono::steady_clock::now() < until) transport.progress();
+    transport.wait(*receive);
+    transport.waits().enter(Phase::start_up);  // which has no part in this
+  }));
+}
+
+TEST_CASE("a device that comes late to a wait, since it computes, has not waited", "[nccl]") {
+  NcclRanks runner;
+  runner.options.timeout = Seconds{0.5};
+  std::atomic<bool> computed = false;
+  std::vector<FakeDevice*> devices(2);
+  runner.prepare = [&](Rank rank, FakeDevice& device) {
+    device.let_compute_lag();
+    devices[rank.index()] = &device;
+  };
+  CHECK_NOTHROW(runner.run(2, all_pairs(2), [&](Transport& transport) {
+    const at::Tensor tensor = at::zeros({4});
+    if (transport.rank().value == 1) {
+      while (!computed) transport.progress();
+      transport.wait(*transport.start_send(Rank{0}, kTag, tensor));
+    } else {
+      devices[0]->compute([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        computed = true;
+      });
+      const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+      transport.wait(*receive);
+      while (!transport.test(*receive)) transport.progress();
+    }
+    transport.waits().enter(Phase::start_up);  // for the last barrier
+  }));
 }
 
 TEST_CASE("what NCCL reports behind a launch ends the run with its words", "[nccl]") {

@@ -42,21 +42,18 @@ inline void run_on_devices(int world, const Wrap& wrap, const std::function<void
 
 inline Wrap over_nccl(const Setting& setting) {
   return [needs = nccl_needs(setting)](std::unique_ptr<Transport> hosts, std::shared_ptr<FakeDevice> device) {
-    return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, needs,
-                                                      TransportOptions{.timeout = Seconds{60}});
+    return std::make_unique<transport::NcclTransport>(std::move(hosts), device, device, needs);
   };
 }
 
 inline std::unique_ptr<Transport> staged(std::unique_ptr<Transport> hosts,
                                          std::shared_ptr<FakeDevice> device) {
-  return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(device),
-                                                      TransportOptions{.timeout = Seconds{60}});
+  return std::make_unique<transport::StagedTransport>(std::move(hosts), std::move(device));
 }
 
 inline std::unique_ptr<Transport> direct(std::unique_ptr<Transport> hosts,
                                          std::shared_ptr<FakeDevice> device) {
-  return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(device),
-                                                      TransportOptions{.timeout = Seconds{60}});
+  return std::make_unique<transport::DirectTransport>(std::move(hosts), std::move(device));
 }
 
 /// The first difference from the oracle on any rank. `see` is shown each rank's outcome, on its thread.

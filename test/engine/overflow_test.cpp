@@ -110,7 +110,7 @@ TEST_CASE("a device answers late, and says the same", "[overflow]") {
   for (const double value : {kNan, kInf, -kInf}) {
     const at::Tensor bad = at::tensor({1.0, value, 2.0}).to(at::kFloat).to(fake_accelerator());
     CHECK(last_not_finite({good, bad, good}) == 1U);
-    LateFiniteChecks checks;
+    LateFiniteChecks checks(nullptr);
     std::vector<std::size_t> found;
     const auto note = [&](std::size_t at, double largest) {
       found.push_back(at);

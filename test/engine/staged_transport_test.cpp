@@ -25,7 +25,7 @@ void run_staged(int world, const TransportOptions& options, const std::function<
   run_ranks(world, options, [&](Transport& hosts) {
     const auto seed = static_cast<std::uint64_t>(hosts.rank().value) + 1;
     StagedTransport staged(std::make_unique<DelayedTransport>(hosts, seed),
-                           std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed), options);
+                           std::make_shared<FakeDevice>(std::make_shared<FakeFabric>(), seed));
     try {
       body(staged);
     } catch (const std::exception& error) {

@@ -138,6 +138,40 @@ void collectives_agree(Transport& transport) {
   }
 }
 
+void texts_are_gathered(Transport& transport) {
+  const int me = transport.rank().value;
+  const auto text_of = [](int rank) {
+    std::string text;
+    for (int i = 0; i < 2500 * rank; ++i) text += static_cast<char>('a' + (i + rank) % 26);
+    return text;
+  };
+  for (int to = 0; to < transport.world(); ++to) {
+    int next = 0;
+    transport.gather_text(Rank{to}, text_of(me), [&](Rank from, const std::string& text) {
+      demand(me == to && from.value == next++, "texts come to one rank, in rank order");
+      demand(text == text_of(from.value), fmt::format("the text of rank {}", from.value));
+    });
+    demand(next == (me == to ? transport.world() : 0), "every rank's text comes");
+  }
+}
+
+void phases_have_bounds(Transport& transport) {
+  const auto work = [&] {
+    if (transport.rank().value == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  };
+  Waits& waits = transport.waits();
+  for (const Phase phase : {Phase::start_up, Phase::save}) {
+    const InPhase here(waits, phase);
+    work();
+    (void)transport.broadcast("");
+    transport.barrier();
+  }
+  demand(waits.phase() == Phase::step, "a phase ends where it began");
+  waits.expect_step(Seconds{60.0 / Waits::kSteps});
+  work();
+  transport.barrier();
+}
+
 void synchronous_sends_block(Transport& transport) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kDelay = std::chrono::milliseconds(150);

@@ -18,6 +18,10 @@ void equal_tags_keep_their_order(Transport& transport);
 void large_messages_arrive(Transport& transport, std::int64_t bytes);
 /// Both ranks of a pair send before they receive; `test` and `progress` complete a transfer without a wait.
 void transfers_progress(Transport& transport);
+/// Texts of several pieces and of none, to each rank in turn.
+void texts_are_gathered(Transport& transport);
+/// A rank that starts up or saves is waited for longer than one in a step.
+void phases_have_bounds(Transport& transport);
 void collectives_agree(Transport& transport);
 /// Under synchronous sends, start_send returns only after the receive was posted. Needs two ranks.
 void synchronous_sends_block(Transport& transport);

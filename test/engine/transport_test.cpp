@@ -29,6 +29,7 @@ TEST_CASE("local transport keeps the contract", "[transport]") {
   REQUIRE_NOTHROW(run_ranks(world, options, equal_tags_keep_their_order));
   REQUIRE_NOTHROW(run_ranks(world, options, transfers_progress));
   REQUIRE_NOTHROW(run_ranks(world, options, collectives_agree));
+  REQUIRE_NOTHROW(run_ranks(world, options, texts_are_gathered));
   REQUIRE_NOTHROW(run_ranks(world, options, posted_sends_do_not_block));
   if (world > 1) REQUIRE_NOTHROW(run_ranks(world, options, background_work_goes_on));
 }
@@ -41,6 +42,23 @@ TEST_CASE("local transport moves large messages", "[transport]") {
 
 TEST_CASE("local transport: synchronous sends wait for the receive", "[transport]") {
   REQUIRE_NOTHROW(run_ranks(2, {.timeout = Seconds{30}, .synchronous_sends = true}, synchronous_sends_block));
+}
+
+TEST_CASE("local transport: how long ranks wait depends on what they do", "[transport]") {
+  const TransportOptions options{
+      .timeout = Seconds{0.4}, .start_up_timeout = Seconds{30}, .save_timeout = Seconds{30}};
+  CHECK_NOTHROW(run_ranks(2, options, phases_have_bounds));
+}
+
+TEST_CASE("a timeout may be for ever", "[transport]") {
+  CHECK_NOTHROW(run_ranks(2, {.timeout = Seconds{1e300}}, [](Transport& transport) {
+    if (transport.rank().value == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    transport.barrier();
+    const at::Tensor tensor = at::zeros({4});
+    if (transport.rank().value == 1) return transport.wait(*transport.post_receive(Rank{0}, kTag, tensor));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    transport.wait(*transport.start_send(Rank{1}, kTag, tensor));
+  }));
 }
 
 TEST_CASE("a wait that nobody answers names rank, peer, tag and age", "[transport]") {

@@ -26,6 +26,7 @@ namespace {
 constexpr auto kType = c10::DeviceType::PrivateUse1;  // LibTorch's name for a device that is not its own
 
 thread_local std::int64_t waits = 0;
+thread_local bool device_is_stuck = false;
 thread_local bool inside_operator = false;  // whose own copies to and from the CPU are none of a GPU's
 
 class Inside {
@@ -40,7 +41,9 @@ class Inside {
 };
 
 void count_wait() {
-  if (!inside_operator) ++waits;
+  if (inside_operator) return;
+  STAGECRAFT_CHECK(!device_is_stuck, "the host blocks for a device that will never be done");
+  ++waits;
 }
 
 class Memory final : public c10::Allocator {
@@ -87,7 +90,14 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     FakeStreams::here().wait(stream.id(), number(event));
   }
+  /// The newest one is over when something newer is marked, or when somebody waits for it, if only by asking
+  /// again and again.
   bool queryEvent(void* event) const override {
+    constexpr int kAWait = 10;
+    if (device_is_stuck) return false;
+    asked_ = asked_for_ == number(event) ? asked_ + 1 : 1;
+    asked_for_ = number(event);
+    if (asked_ == kAWait && number(event) == newest_ && number(event) != waited_for_) synchronizeEvent(event);
     return (number(event) < newest_ || number(event) == waited_for_) &&
            FakeStreams::here().over(number(event));
   }
@@ -109,9 +119,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   static std::uintptr_t number(void* event) { return reinterpret_cast<std::uintptr_t>(event); }
   c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, getDevice(), id); }
 
-  static thread_local std::uintptr_t newest_, waited_for_;
+  static thread_local std::uintptr_t newest_, waited_for_, asked_for_;
+  static thread_local int asked_;
 };
-thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0;
+thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0, Guard::asked_for_ = 0;
+thread_local int Guard::asked_ = 0;
 
 bool here(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
 
@@ -255,5 +267,7 @@ at::Device fake_accelerator() {
 }
 
 std::int64_t host_waits() { return waits; }
+
+void let_device_stick(bool stuck) { device_is_stuck = stuck; }
 
 }  // namespace stagecraft::test

@@ -6,7 +6,7 @@
 //   - what a GPU's host would have to wait for is counted: reading a number, and copies that are not told
 //     that nobody waits;
 //   - the device seems to be behind the host: an event is over when a later one was recorded, or when it was
-//     waited for.
+//     waited for, which includes asking for it again and again.
 // Operators are over when they return. Streams of LibTorch's beside the one that computes are
 // test/support/fake_streams.h's, those of transports test/support/fake_device.h's.
 
@@ -20,5 +20,9 @@ namespace stagecraft::test {
 
 /// How often this thread has waited, or would have on a GPU.
 [[nodiscard]] std::int64_t host_waits();
+
+/// From now on this thread's device is done with nothing any more, as if it waited for a rank that has died.
+/// Asking it stays allowed; a host that blocks for it throws InternalError, where it would hang on a GPU.
+void let_device_stick(bool stuck);
 
 }  // namespace stagecraft::test

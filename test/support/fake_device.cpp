@@ -172,6 +172,15 @@ FakeDevice::Stream FakeDevice::make_stream() {
   return static_cast<Stream>(queues_.size());
 }
 
+void FakeDevice::let_compute_lag() {
+  lagging_ = queues_.at(static_cast<std::size_t>(make_stream()) - 1).get();
+}
+
+void FakeDevice::compute(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  push(*lagging_, std::move(work));
+}
+
 void FakeDevice::serve(Queue& queue, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::unique_lock lock(mutex_);
@@ -212,15 +221,16 @@ void FakeDevice::record(Event event, Stream stream) {
   const std::lock_guard lock(mutex_);
   Marks& marks = events_.at(static_cast<std::size_t>(event));
   const std::uint64_t mark = ++marks.recorded;
-  if (stream == Stream::compute) {
+  const bool computes = stream == Stream::compute;
+  if (computes && lagging_ == nullptr) {
     marks.covers = true;
     marks.over = mark;  // the thread that records has computed it
     marks.collective = 0;
     changed_.notify_all();
     return;
   }
-  Queue& queue = queue_of(stream);
-  marks.covers = std::exchange(queue.launched, false);
+  Queue& queue = computes ? *lagging_ : queue_of(stream);
+  marks.covers = computes || std::exchange(queue.launched, false);
   marks.collective = queue.collective;
   push(queue, [this, event, mark] {
     const std::lock_guard here(mutex_);
@@ -245,6 +255,7 @@ void FakeDevice::wait(Stream stream, Event event) {
   if (stream == Stream::compute) {
     demanded_ = std::max(demanded_, marks.collective);
     changed_.notify_all();
+    if (lagging_ != nullptr) return push(*lagging_, [this, event, mark] { (void)await(event, mark); });
     lock.unlock();
     if (!await(event, mark) || fabric_->aborted())
       throw PeerError("the channels were aborted, or nobody came");

@@ -95,6 +95,11 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
 
+  /// From now on the compute stream is a thread of its own that runs behind the host, as a GPU's does: it
+  /// waits, and the host does not. For tests that compute nothing but `work`.
+  void let_compute_lag();
+  void compute(std::function<void()> work);
+
   [[nodiscard]] Stream make_stream() override;
   [[nodiscard]] int most_streams() const override { return most_streams_; }
   [[nodiscard]] Event take_event() override;
@@ -154,6 +159,7 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   std::mutex mutex_;  ///< of all below
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Queue>> queues_;
+  Queue* lagging_ = nullptr;  ///< among them: the compute stream, where it runs behind the host
   std::deque<Marks> events_;
   std::vector<Event> free_;
   std::map<int, std::pair<bool, Stream>> used_;  ///< a channel's direction and stream

@@ -2,10 +2,10 @@
 
 #include "engine/device/cuda/check.h"
 #include "engine/device/cuda/cuda_streams.h"
+#include "schedules/base/stopwatch.h"
 
 #include <nccl.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -15,17 +15,29 @@
 namespace stagecraft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+/// A wait of the host's, while this process runs.
+class Deadline {
+ public:
+  explicit Deadline(Seconds bound) : bound_(bound) {}
+  [[nodiscard]] bool over() { return passed_.read() > bound_; }
+
+ private:
+  Stopwatch passed_;
+  Seconds bound_;
+};
+
+/// NCCL launches on threads of its own, over connections that are open: nobody else is waited for.
+constexpr Seconds kLaunch{300};
 
 /// Communicators do not block, so each call is followed by looking whether it is done: NCCL connects and
 /// launches on threads of its own, and an event recorded before that would mark too little.
-void settle(ncclComm_t communicator, Clock::time_point until, const char* call) {
+void settle(ncclComm_t communicator, Deadline& deadline, const char* call) {
   ncclResult_t state = ncclInProgress;
   while (true) {
     const ncclResult_t asked = ncclCommGetAsyncError(communicator, &state);
     if (asked != ncclSuccess) state = asked;
     if (state != ncclInProgress) break;
-    if (Clock::now() > until) {
+    if (deadline.over()) {
       throw PeerError(fmt::format("{} is not done in time; the other rank hangs or died", call));
     }
     std::this_thread::yield();
@@ -40,9 +52,10 @@ void nccl_check(ncclResult_t result, const char* call) {
   throw PeerError(fmt::format("{}: {} ({})", call, ncclGetErrorString(result), ncclGetLastError(nullptr)));
 }
 
-Clock::time_point after(Seconds time) {
-  return Clock::now() +
-         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time.value));
+/// Of a launch.
+void settle(ncclComm_t communicator, const char* call) {
+  Deadline deadline(kLaunch);
+  settle(communicator, deadline, call);
 }
 
 /// With rings alone an all-reduce of two members adds each pair of numbers once, by an ordinary addition of
@@ -70,25 +83,24 @@ class CudaNcclLines final : public NcclLines {
   }
 
   void open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) override {
-    timeout_ = timeout;
     if (ends.empty() && groups.empty()) return;
     ask_for_rings();
     void* number = nullptr;
     cuda_check(cudaMalloc(&number, sizeof(float)), "cudaMalloc");
     const std::unique_ptr<void, decltype(&cudaFree)> freed(number, &cudaFree);
     const Stream stream = streams_->make_stream();
-    const Clock::time_point until = after(timeout);
+    Deadline deadline(timeout);
     for (const End& end : ends) {
       Line& line = lines_[end.channel];
       line.peer = end.sends ? 1 : 0;
-      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, until);
+      connect(line.communicator, 2, end.sends ? 0 : 1, end.id, deadline);
       end.sends ? send(end.channel, stream, number, 1) : receive(end.channel, stream, number, 1);
-      await(stream, until);
+      await(stream, deadline);
     }
     for (const Membership& mine : groups) {
-      connect(groups_[mine.group], mine.members, mine.number, mine.id, until);
+      connect(groups_[mine.group], mine.members, mine.number, mine.id, deadline);
       all_reduce(mine.group, stream, {{number, 1, NumberType::float32}});
-      await(stream, until);
+      await(stream, deadline);
     }
   }
 
@@ -96,13 +108,13 @@ class CudaNcclLines final : public NcclLines {
     const Line& line = lines_.at(channel);
     nccl_check(ncclSend(from, bytes, ncclInt8, line.peer, line.communicator, streams_->of(stream)),
                "ncclSend");
-    settle(line.communicator, after(timeout_), "ncclSend");
+    settle(line.communicator, "ncclSend");
   }
   void receive(int channel, Stream stream, void* into, std::size_t bytes) override {
     const Line& line = lines_.at(channel);
     nccl_check(ncclRecv(into, bytes, ncclInt8, line.peer, line.communicator, streams_->of(stream)),
                "ncclRecv");
-    settle(line.communicator, after(timeout_), "ncclRecv");
+    settle(line.communicator, "ncclRecv");
   }
 
   void all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) override {
@@ -155,7 +167,7 @@ class CudaNcclLines final : public NcclLines {
 
   /// Of which this is number `number`.
   static void connect(ncclComm_t& communicator, int members, int number, const std::string& name,
-                      Clock::time_point until) {
+                      Deadline& deadline) {
     ncclUniqueId id;
     STAGECRAFT_CHECK(name.size() == sizeof id.internal, "an id of NCCL's has another length");
     std::memcpy(id.internal, name.data(), sizeof id.internal);
@@ -164,16 +176,16 @@ class CudaNcclLines final : public NcclLines {
     config.minCTAs = 1;
     config.maxCTAs = kBlocks;
     nccl_check(ncclCommInitRankConfig(&communicator, members, id, number, &config), "ncclCommInitRankConfig");
-    settle(communicator, until, "opening a communicator");
+    settle(communicator, deadline, "opening a communicator");
   }
 
   /// The host does, for the first number through a communicator.
-  void await(Stream stream, Clock::time_point until) {
+  void await(Stream stream, Deadline& deadline) {
     const DeviceStreams::Event moved = streams_->take_event();
     streams_->record(moved, stream);
     while (!streams_->over(moved)) {
       if (const auto failed = failure()) throw PeerError("opening a communicator: " + *failed);
-      if (Clock::now() > until) throw PeerError("the first number of a communicator does not arrive");
+      if (deadline.over()) throw PeerError("the first number of a communicator does not arrive");
       std::this_thread::yield();
     }
     streams_->give_event(moved);
@@ -186,7 +198,7 @@ class CudaNcclLines final : public NcclLines {
     nccl_check(ncclGroupStart(), "ncclGroupStart");
     for (const Numbers& one : tensors) nccl_check(call(one, communicator), name);
     nccl_check(ncclGroupEnd(), "ncclGroupEnd");
-    settle(communicator, after(timeout_), name);
+    settle(communicator, name);
   }
 
   [[nodiscard]] static std::optional<std::string> failure_of(ncclComm_t communicator) {
@@ -200,7 +212,6 @@ class CudaNcclLines final : public NcclLines {
   std::shared_ptr<CudaStreams> streams_;
   std::map<int, Line> lines_;
   std::map<int, ncclComm_t> groups_;
-  Seconds timeout_{300};
 };
 
 }  // namespace

@@ -19,9 +19,8 @@ namespace stagecraft::transport {
 class DirectTransport final : public OverHosts {
  public:
   /// Of `streams`, only the end of what computes is asked for.
-  DirectTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                  const TransportOptions& options)
-      : OverHosts(std::move(hosts), std::move(streams), options) {}
+  DirectTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams)
+      : OverHosts(std::move(hosts), std::move(streams)) {}
   ~DirectTransport() override;
   DirectTransport(const DirectTransport&) = delete;
   DirectTransport& operator=(const DirectTransport&) = delete;

@@ -12,15 +12,8 @@
 namespace stagecraft::transport {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-Seconds since(Clock::time_point begin) {
-  return Seconds{std::chrono::duration<double>(Clock::now() - begin).count()};
-}
-
-Clock::time_point deadline(Clock::time_point begin, Seconds timeout) {
-  return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout.value));
-}
+/// Sleeping waits look at the time so often.
+constexpr std::chrono::milliseconds kSlice(50);
 
 std::string name(const LocalHalf& half) { return name_transfer(half.send, half.tag, half.peer); }
 
@@ -79,7 +72,7 @@ void LocalHub::finish(LocalHalf& half) {
   woken_[half.self.index()].notify_all();
 }
 
-void LocalHub::wait(const LocalHalf& half, const std::function<void()>& background) {
+void LocalHub::wait(const LocalHalf& half, Waits& waits, const std::function<void()>& background) {
   const auto done = [&] { return half.done.load(std::memory_order_acquire); };
   // Falling asleep and waking up costs about as much as these turns.
   for (int turn = 0; spin_ && turn < 2000; ++turn) {
@@ -88,7 +81,7 @@ void LocalHub::wait(const LocalHalf& half, const std::function<void()>& backgrou
     if (background) background();
     std::this_thread::yield();
   }
-  const auto until = deadline(Clock::now(), options_.timeout);
+  Wait wait(waits, half.begun);
   const std::size_t me = half.self.index();
   std::optional<std::uint64_t> seen;  // of finished_, by the background work
   std::unique_lock lock(mutex_);
@@ -101,22 +94,21 @@ void LocalHub::wait(const LocalHalf& half, const std::function<void()>& backgrou
       lock.lock();
       continue;
     }
-    if (woken_[me].wait_until(lock, until) == std::cv_status::timeout && !done()) {
-      throw PeerError(timed_out(half.self, name(half), since(half.begun), options_.timeout));
-    }
+    const bool woken = woken_[me].wait_for(lock, kSlice) == std::cv_status::no_timeout;
+    if (!woken && !done()) wait.check([&] { return name(half); });
   }
 }
 
-std::vector<std::string> LocalHub::exchange(Rank rank, const std::string& what, const std::string& mine) {
-  const auto begun = Clock::now();
-  const auto until = deadline(begun, options_.timeout);
+std::vector<LocalHub::Text> LocalHub::exchange(Rank rank, Waits& waits, const std::string& what,
+                                               std::string mine) {
+  Wait wait(waits);
   std::unique_lock lock(mutex_);
   throw_if_failed(rank, what);
   const std::shared_ptr<Round> round = round_;
   if (round->arrived == 0) round->what = what;
   STAGECRAFT_CHECK(round->what == what, fmt::format("rank {} came to a {} where another rank is in a {}",
                                                     rank.value, what, round->what));
-  round->brought[rank.index()] = mine;
+  round->brought[rank.index()] = std::make_shared<const std::string>(std::move(mine));
   if (++round->arrived == world_) {
     round_ = std::make_shared<Round>();
     round_->brought.resize(static_cast<std::size_t>(world_));
@@ -124,9 +116,8 @@ std::vector<std::string> LocalHub::exchange(Rank rank, const std::string& what, 
   }
   while (round->arrived < world_) {
     throw_if_failed(rank, what);
-    if (woken_[rank.index()].wait_until(lock, until) == std::cv_status::timeout && round->arrived < world_) {
-      throw PeerError(timed_out(rank, what, since(begun), options_.timeout));
-    }
+    const bool woken = woken_[rank.index()].wait_for(lock, kSlice) == std::cv_status::no_timeout;
+    if (!woken && round->arrived < world_) wait.check([&] { return what; });
   }
   return round->brought;
 }

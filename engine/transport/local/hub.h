@@ -46,13 +46,14 @@ class LocalHub {
   /// InternalError when the two have different sizes.
   void begin(const std::shared_ptr<LocalHalf>& half);
   /// Blocks until `half` is done, and calls `background` (if there is one) whenever another half of this rank
-  /// is. Throws PeerError.
-  void wait(const LocalHalf& half, const std::function<void()>& background);
+  /// is. `waits` is this rank's. Throws PeerError.
+  void wait(const LocalHalf& half, Waits& waits, const std::function<void()>& background);
 
+  using Text = std::shared_ptr<const std::string>;
   /// Blocks until all ranks have come; returns what each brought, in rank order. `what` names the collective:
   /// ranks that come to different ones are told so by an InternalError.
-  [[nodiscard]] std::vector<std::string> exchange(Rank rank, const std::string& what,
-                                                  const std::string& mine);
+  [[nodiscard]] std::vector<Text> exchange(Rank rank, Waits& waits, const std::string& what,
+                                           std::string mine);
 
   void fail(Rank rank, const std::string& reason) noexcept;
   /// Throws PeerError when a rank has failed. Cheap.
@@ -76,7 +77,7 @@ class LocalHub {
   /// One collective. Late readers of a finished round hold it themselves.
   struct Round {
     std::string what;
-    std::vector<std::string> brought;
+    std::vector<Text> brought;
     int arrived = 0;
   };
 

@@ -21,7 +21,7 @@ struct LocalRequest final : Request {
 }  // namespace
 
 LocalTransport::LocalTransport(std::shared_ptr<LocalHub> hub, Rank rank)
-    : hub_(std::move(hub)), rank_(rank) {}
+    : hub_(std::move(hub)), rank_(rank), waits_(rank, hub_->options()) {}
 
 RequestPtr LocalTransport::begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) {
   check_transfer(*this, send, tag, peer, tensor);
@@ -53,7 +53,7 @@ RequestPtr LocalTransport::post_send(Rank to, const Tag& tag, const at::Tensor& 
 bool LocalTransport::test(Request& request) { return dynamic_cast<LocalRequest&>(request).half->done; }
 
 void LocalTransport::wait(Request& request) {
-  hub_->wait(*dynamic_cast<LocalRequest&>(request).half, background_);
+  hub_->wait(*dynamic_cast<LocalRequest&>(request).half, waits_, background_);
 }
 
 void LocalTransport::progress() {
@@ -61,25 +61,36 @@ void LocalTransport::progress() {
   if (background_) background_();
 }
 
-void LocalTransport::barrier() { (void)hub_->exchange(rank_, "barrier", ""); }
+void LocalTransport::barrier() { (void)hub_->exchange(rank_, waits_, "barrier", ""); }
 
 std::vector<std::vector<double>> LocalTransport::all_gather(const std::vector<double>& mine) {
   std::string bytes(mine.size() * sizeof(double), '\0');
   if (!mine.empty()) std::memcpy(bytes.data(), mine.data(), bytes.size());
   std::vector<std::vector<double>> all;
-  for (const std::string& part : hub_->exchange(rank_, "all_gather", bytes)) {
-    auto& values = all.emplace_back(part.size() / sizeof(double));
-    if (!part.empty()) std::memcpy(values.data(), part.data(), part.size());
+  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather", std::move(bytes))) {
+    auto& values = all.emplace_back(part->size() / sizeof(double));
+    if (!part->empty()) std::memcpy(values.data(), part->data(), part->size());
   }
   return all;
 }
 
 std::vector<std::string> LocalTransport::all_gather_text(const std::string& mine) {
-  return hub_->exchange(rank_, "all_gather_text", mine);
+  std::vector<std::string> all;
+  for (const LocalHub::Text& part : hub_->exchange(rank_, waits_, "all_gather_text", mine)) {
+    all.push_back(*part);
+  }
+  return all;
+}
+
+void LocalTransport::gather_text(Rank to, const std::string& mine,
+                                 const std::function<void(Rank from, const std::string& text)>& take) {
+  const std::vector<LocalHub::Text> all = hub_->exchange(rank_, waits_, "gather_text", mine);
+  if (rank_ != to) return;
+  for (std::size_t r = 0; r < all.size(); ++r) take(Rank{r}, *all[r]);
 }
 
 std::string LocalTransport::broadcast(const std::string& text) {
-  return hub_->exchange(rank_, "broadcast", rank_.value == 0 ? text : std::string()).front();
+  return *hub_->exchange(rank_, waits_, "broadcast", rank_.value == 0 ? text : std::string()).front();
 }
 
 }  // namespace stagecraft::transport

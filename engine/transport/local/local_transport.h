@@ -21,6 +21,7 @@ class LocalTransport final : public Transport {
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
   [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] Waits& waits() override { return waits_; }
   [[nodiscard]] bool test(Request& request) override;
   void wait(Request& request) override;
   /// Transfers need no help: the half that comes second does all the work at once.
@@ -30,6 +31,8 @@ class LocalTransport final : public Transport {
   void barrier() override;
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
   [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override;
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
 
   void fail(const std::string& reason) noexcept override { hub_->fail(rank_, reason); }
@@ -39,6 +42,7 @@ class LocalTransport final : public Transport {
 
   std::shared_ptr<LocalHub> hub_;
   Rank rank_;
+  Waits waits_;
   std::function<void()> background_;
 };
 

@@ -1,12 +1,14 @@
 #include "engine/transport/mpi/mpi_session.h"
 
 #include "engine/transport/cores.h"
+#include "engine/transport/heartbeats/heartbeats.h"
 #include "engine/transport/mpi/doorbells.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "schedules/base/error.h"
 
 #include <climits>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <exception>
@@ -39,6 +41,21 @@ bool ranks_outnumber_processors(MPI_Comm machine) {
   return ranks > CPU_COUNT(&all);
 }
 
+/// Collective. Rank 0 invites, the others come; null where that cannot be.
+std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
+  if (world == 1) return nullptr;
+  std::array<char, 4096> text{};
+  std::shared_ptr<transport::Heartbeats> beats;
+  if (rank.value == 0) {
+    std::string invitation;
+    beats = transport::Heartbeats::host(world, invitation);
+    if (invitation.size() >= text.size()) invitation.resize(invitation.rfind(' ', text.size() - 1));
+    std::copy(invitation.begin(), invitation.end(), text.begin());
+  }
+  mpi_check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return rank.value == 0 ? beats : transport::Heartbeats::guest(rank, world, text.data());
+}
+
 }  // namespace
 
 MpiSession::MpiSession() {
@@ -55,6 +72,7 @@ MpiSession::MpiSession() {
   mpi_check(MPI_Comm_split(MPI_COMM_WORLD, kernel_number(), 0, &machine), "MPI_Comm_split");
   if (ranks_outnumber_processors(machine)) doorbells_ = std::make_unique<transport::Doorbells>(machine);
   mpi_check(MPI_Comm_free(&machine), "MPI_Comm_free");
+  heartbeats_ = start_heartbeats(rank_, world_);
 }
 
 MpiSession::~MpiSession() {
@@ -62,18 +80,27 @@ MpiSession::~MpiSession() {
     // MPI's progress may still touch this memory until the process is gone: leaked on purpose.
     (void)new std::vector<std::shared_ptr<void>>(std::move(kept_));
     (void)doorbells_.release();
+    (void)new std::shared_ptr<void>(std::move(heartbeats_));  // no goodbye: the others hear the process end
     return;
   }
+  heartbeats_.reset();
   doorbells_.reset();
   MPI_Finalize();
 }
 
 TransportOptions MpiSession::share(const TransportOptions& own) const {
-  std::array<double, 2> values{own.timeout.value, own.synchronous_sends ? 1.0 : 0.0};
+  std::array<double, 4> values{own.timeout.value, own.synchronous_sends ? 1.0 : 0.0,
+                               own.start_up_timeout.value, own.save_timeout.value};
   mpi_check(MPI_Bcast(values.data(), static_cast<int>(values.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD),
             "MPI_Bcast");
-  return {Seconds{values[0]}, values[1] != 0};
+  return {.timeout = Seconds{values[0]},
+          .synchronous_sends = values[1] != 0,
+          .start_up_timeout = Seconds{values[2]},
+          .save_timeout = Seconds{values[3]},
+          .text_piece = own.text_piece};
 }
+
+std::shared_ptr<Signs> MpiSession::heartbeats() const { return heartbeats_; }
 
 void MpiSession::ring(Rank peer) noexcept {
   if (doorbells_) doorbells_->ring(peer);

@@ -12,7 +12,8 @@ namespace stagecraft {
 
 namespace transport {
 class Doorbells;
-}
+class Heartbeats;
+}  // namespace transport
 
 /// One in a process, on the thread that uses the transport.
 ///
@@ -36,6 +37,9 @@ class MpiSession {
   /// way.
   [[nodiscard]] transport::Doorbells* doorbells() const { return doorbells_.get(); }
 
+  /// Null where there can be none.
+  [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
+
   /// Rank 0's options, everywhere. Collective, before there is a transport: a rank that fails instead aborts.
   [[nodiscard]] TransportOptions share(const TransportOptions& own) const;
 
@@ -57,6 +61,7 @@ class MpiSession {
   int world_ = 1;
   bool failed_ = false;
   std::unique_ptr<transport::Doorbells> doorbells_;
+  std::shared_ptr<transport::Heartbeats> heartbeats_;
   std::vector<std::shared_ptr<void>> kept_;
 };
 

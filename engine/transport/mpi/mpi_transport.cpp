@@ -3,6 +3,7 @@
 #include "engine/transport/mpi/device_memory.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "engine/transport/mpi/polling.h"
+#include "engine/transport/mpi/texts.h"
 #include "engine/transport/request_check.h"
 #include "engine/transport/wait_error.h"
 #include "schedules/base/error.h"
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <numeric>
 
 namespace stagecraft::transport {
 namespace {
@@ -82,9 +82,11 @@ struct MpiTransport::MpiRequest final : Request {
 MpiTransport::MpiTransport(MpiSession& session, const TransportOptions& options)
     : session_(session),
       options_(options),
+      waits_(session.rank(), options, session.heartbeats()),
       takes_device_memory_(mpi_takes_device_memory()),
       tags_(tag_upper_bound()),
       data_(duplicate_world()),
+      texts_(duplicate_world()),
       alarm_(duplicate_world()),
       alarm_text_(std::make_shared<std::array<char, 1024>>()) {
   mpi_check(MPI_Irecv(alarm_text_->data(), static_cast<int>(alarm_text_->size()), MPI_CHAR, MPI_ANY_SOURCE, 0,
@@ -101,6 +103,7 @@ MpiTransport::~MpiTransport() {
   MPI_Cancel(&alarm_request_);
   MPI_Wait(&alarm_request_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&alarm_);
+  MPI_Comm_free(&texts_);
   MPI_Comm_free(&data_);
 }
 
@@ -160,7 +163,7 @@ void MpiTransport::listen(const std::function<std::string()>& what) {
 void MpiTransport::poll(const std::function<bool()>& done, const std::function<std::string()>& what,
                         Clock::time_point begun) {
   constexpr int kListenEvery = 16;
-  const auto waiting_since = Clock::now();
+  Wait wait(waits_, begun);
   Polling polling(session_.doorbells());
   for (int turn = 1;; ++turn) {
     polling.look();
@@ -169,23 +172,19 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
     polling.pause();
     if (turn % kListenEvery != 0) continue;
     listen(what);
-    const auto now = Clock::now();
-    if (std::chrono::duration<double>(now - waiting_since).count() > options_.timeout.value) {
-      const Seconds age{std::chrono::duration<double>(now - begun).count()};
-      throw PeerError(timed_out(rank(), what(), age, options_.timeout));
-    }
+    wait.check(what);
   }
 }
 
-void MpiTransport::finish(MPI_Request request, const std::shared_ptr<void>& memory, const char* what) {
+void MpiTransport::finish(MPI_Request request, const std::shared_ptr<void>& memory, const std::string& what) {
   try {
     poll(
         [&] {
           int flag = 0;
-          mpi_check(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), what);
+          mpi_check(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), what.c_str());
           return flag != 0;
         },
-        [&] { return std::string(what); }, Clock::now());
+        [&] { return what; }, Clock::now());
   } catch (...) {
     session_.mark_failed();
     session_.keep(memory);
@@ -202,32 +201,33 @@ void MpiTransport::barrier() {
 std::vector<std::string> MpiTransport::gather(const std::string& mine) {
   struct Memory {
     std::string mine, all;
-    int my_size = 0;
-    std::vector<int> sizes, offsets;
+    std::int64_t my_size = 0;
+    std::vector<std::int64_t> sizes;
+    std::vector<int> counts, offsets;
   };
   const auto memory = std::make_shared<Memory>();
   const auto ranks = static_cast<std::size_t>(world());
   memory->mine = mine;
-  memory->my_size = static_cast<int>(mine.size());
+  memory->my_size = static_cast<std::int64_t>(mine.size());
   memory->sizes.resize(ranks);
   MPI_Request request = MPI_REQUEST_NULL;
-  mpi_check(MPI_Iallgather(&memory->my_size, 1, MPI_INT, memory->sizes.data(), 1, MPI_INT, data_, &request),
-            "MPI_Iallgather");
+  mpi_check(
+      MPI_Iallgather(&memory->my_size, 1, MPI_INT64_T, memory->sizes.data(), 1, MPI_INT64_T, data_, &request),
+      "MPI_Iallgather");
   finish(request, memory, "all_gather of sizes");
 
-  memory->offsets.resize(ranks);
-  std::exclusive_scan(memory->sizes.begin(), memory->sizes.end(), memory->offsets.begin(), 0);
-  memory->all.resize(static_cast<std::size_t>(memory->offsets.back()) +
-                     static_cast<std::size_t>(memory->sizes.back()));
-  mpi_check(MPI_Iallgatherv(memory->mine.data(), memory->my_size, MPI_BYTE, memory->all.data(),
-                            memory->sizes.data(), memory->offsets.data(), MPI_BYTE, data_, &request),
+  memory->offsets = gather_offsets(memory->sizes);
+  memory->counts.assign(memory->sizes.begin(), memory->sizes.end());
+  memory->all.resize(static_cast<std::size_t>(memory->offsets.back() + memory->counts.back()));
+  mpi_check(MPI_Iallgatherv(memory->mine.data(), static_cast<int>(mine.size()), MPI_BYTE, memory->all.data(),
+                            memory->counts.data(), memory->offsets.data(), MPI_BYTE, data_, &request),
             "MPI_Iallgatherv");
   finish(request, memory, "all_gather");
 
   std::vector<std::string> parts;
   for (std::size_t r = 0; r < ranks; ++r) {
     parts.push_back(memory->all.substr(static_cast<std::size_t>(memory->offsets[r]),
-                                       static_cast<std::size_t>(memory->sizes[r])));
+                                       static_cast<std::size_t>(memory->counts[r])));
   }
   return parts;
 }
@@ -245,21 +245,71 @@ std::vector<std::vector<double>> MpiTransport::all_gather(const std::vector<doub
 
 std::vector<std::string> MpiTransport::all_gather_text(const std::string& mine) { return gather(mine); }
 
+void MpiTransport::gather_text(Rank to, const std::string& mine,
+                               const std::function<void(Rank from, const std::string& text)>& take) {
+  if (rank() != to) return send_text(to, mine);
+  std::string text;
+  for (int r = 0; r < world(); ++r) {
+    if (Rank{r} == to) {
+      take(to, mine);
+      continue;
+    }
+    text = receive_text(Rank{r});
+    take(Rank{r}, text);
+  }
+}
+
+std::string MpiTransport::receive_text(Rank from) {
+  struct Memory {
+    std::int64_t size = 0;
+    std::string text;
+  };
+  const auto memory = std::make_shared<Memory>();
+  const auto receive = [&](void* into, std::size_t bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi_check(MPI_Irecv(into, static_cast<int>(bytes), MPI_BYTE, from.value, 0, texts_, &request),
+              "MPI_Irecv");
+    finish(request, memory, fmt::format("receive of a text from rank {}", from.value));
+  };
+  receive(&memory->size, sizeof memory->size);
+  memory->text.resize(static_cast<std::size_t>(memory->size));
+  each_piece(memory->text, options_.text_piece, receive);
+  return std::move(memory->text);
+}
+
+void MpiTransport::send_text(Rank to, const std::string& text) {
+  struct Memory {
+    std::int64_t size;
+    std::string text;
+  };
+  const auto memory = std::make_shared<Memory>(Memory{static_cast<std::int64_t>(text.size()), text});
+  const auto send = [&](const void* from, std::size_t bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    mpi_check(MPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, to.value, 0, texts_, &request), "MPI_Isend");
+    session_.ring(to);
+    finish(request, memory, fmt::format("send of a text to rank {}", to.value));
+  };
+  send(&memory->size, sizeof memory->size);
+  each_piece(memory->text, options_.text_piece, send);
+}
+
 std::string MpiTransport::broadcast(const std::string& text) {
   struct Memory {
     std::string text;
-    int size = 0;
+    std::int64_t size = 0;
   };
   const auto memory = std::make_shared<Memory>();
   if (rank().value == 0) memory->text = text;
-  memory->size = static_cast<int>(memory->text.size());
+  memory->size = static_cast<std::int64_t>(memory->text.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  mpi_check(MPI_Ibcast(&memory->size, 1, MPI_INT, 0, data_, &request), "MPI_Ibcast");
+  mpi_check(MPI_Ibcast(&memory->size, 1, MPI_INT64_T, 0, data_, &request), "MPI_Ibcast");
   finish(request, memory, "broadcast of a size");
   memory->text.resize(static_cast<std::size_t>(memory->size));
-  mpi_check(MPI_Ibcast(memory->text.data(), memory->size, MPI_BYTE, 0, data_, &request), "MPI_Ibcast");
-  finish(request, memory, "broadcast");
-  return memory->text;
+  each_piece(memory->text, options_.text_piece, [&](void* piece, std::size_t bytes) {
+    mpi_check(MPI_Ibcast(piece, static_cast<int>(bytes), MPI_BYTE, 0, data_, &request), "MPI_Ibcast");
+    finish(request, memory, "broadcast");
+  });
+  return std::move(memory->text);
 }
 
 void MpiTransport::fail(const std::string& reason) noexcept {

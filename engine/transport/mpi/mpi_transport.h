@@ -35,6 +35,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] RequestPtr post_receive(Rank from, const Tag& tag, const at::Tensor& into) override;
   [[nodiscard]] RequestPtr start_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
   [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
+  [[nodiscard]] Waits& waits() override { return waits_; }
   [[nodiscard]] bool test(Request& request) override;
   void wait(Request& request) override;
   void progress() override;
@@ -43,6 +44,8 @@ class MpiTransport final : public Transport {
   void barrier() override;
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override;
   [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override;
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
 
   void fail(const std::string& reason) noexcept override;
@@ -55,16 +58,21 @@ class MpiTransport final : public Transport {
   void poll(const std::function<bool()>& done, const std::function<std::string()>& what,
             Clock::time_point begun);
   /// Waits for a collective. `memory` holds its buffers, should the wait fail.
-  void finish(MPI_Request request, const std::shared_ptr<void>& memory, const char* what);
+  void finish(MPI_Request request, const std::shared_ptr<void>& memory, const std::string& what);
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
+  /// A text of any length from or to another rank, in pieces.
+  [[nodiscard]] std::string receive_text(Rank from);
+  void send_text(Rank to, const std::string& text);
   /// Throws PeerError when another rank has failed.
   void listen(const std::function<std::string()>& what);
 
   MpiSession& session_;
   const TransportOptions options_;
+  Waits waits_;
   const bool takes_device_memory_;
   MpiTagLayout tags_;
   MPI_Comm data_ = MPI_COMM_NULL;
+  MPI_Comm texts_ = MPI_COMM_NULL;  ///< gather_text's messages, which meet by their order
   MPI_Comm alarm_ = MPI_COMM_NULL;
   MPI_Request alarm_request_ = MPI_REQUEST_NULL;
   std::shared_ptr<std::array<char, 1024>> alarm_text_;

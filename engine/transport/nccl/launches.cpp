@@ -18,14 +18,19 @@ Launch::Launch(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const 
       peer(its_peer),
       kind(its_kind) {}
 
+Launch::~Launch() {
+  streams->give_event(end);
+  if (awaited) streams->give_event(*awaited);
+}
+
 std::string Launch::name() const {
   if (kind == Kind::sum) return "sum over replicas of " + describe_tag(tag);
   return name_transfer(kind == Kind::send, tag, peer);
 }
 
-Launches::Launches(Rank rank, Seconds timeout, std::shared_ptr<DeviceStreams> streams,
+Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams,
                    std::shared_ptr<NcclLines> nccl)
-    : rank_(rank), timeout_(timeout), streams_(std::move(streams)), nccl_(std::move(nccl)) {}
+    : rank_(rank), waits_(waits), streams_(std::move(streams)), nccl_(std::move(nccl)) {}
 
 Launches::~Launches() {
   for (const auto& launched : under_way_) {
@@ -35,15 +40,32 @@ Launches::~Launches() {
   }
 }
 
+void Launches::await(const std::shared_ptr<Launch>& launched) {
+  constexpr auto kCompute = DeviceStreams::Stream::compute;
+  if (!launched->awaited) launched->awaited = streams_->take_event();
+  streams_->record(*launched->awaited, kCompute);
+  awaited_.push_back(launched);
+  streams_->wait(kCompute, launched->end);
+}
+
 void Launches::listen() {
-  while (!under_way_.empty() && streams_->over(under_way_.front()->end)) under_way_.pop_front();
+  const auto drop_what_is_over = [this](std::deque<std::shared_ptr<Launch>>& launches) {
+    while (!launches.empty() && streams_->over(launches.front()->end)) {
+      launches.front()->wait.reset();
+      launches.pop_front();
+    }
+  };
+  drop_what_is_over(under_way_);
+  drop_what_is_over(awaited_);
   if (under_way_.empty()) return;
-  const Launch& oldest = *under_way_.front();
   if (const auto failure = nccl_->failure()) {
-    throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank_.value, oldest.name(), *failure));
+    const Launch& suspect = awaited_.empty() ? *under_way_.front() : *awaited_.front();
+    throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank_.value, suspect.name(), *failure));
   }
-  const Seconds age{std::chrono::duration<double>(std::chrono::steady_clock::now() - oldest.begun).count()};
-  if (age > timeout_) throw PeerError(timed_out(rank_, oldest.name(), age, timeout_));
+  if (awaited_.empty()) return;
+  Launch& next = *awaited_.front();
+  if (!next.wait && streams_->over(*next.awaited)) next.wait.emplace(waits_, next.begun);
+  if (next.wait) next.wait->check([&] { return next.name(); });
 }
 
 }  // namespace stagecraft::transport

@@ -1,11 +1,16 @@
 #pragma once
 
 // What a rank has launched over NCCL. The host waits for none of it, and a launch cannot time out by itself:
-// whoever launches looks after those that are not over.
+// whoever launches polls those that are not over.
+//
+// A receive may be posted long before anybody needs it, and the host may run ahead of the device. So the time
+// of a wait counts from the moment when the device has come to it: when all that was computed before is over,
+// and nothing but this launch is waited for.
 //
 // Threads: belongs to its rank's thread.
 
 #include "engine/device/nccl_lines.h"
+#include "engine/transport/waits.h"
 #include "schedules/action.h"
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +18,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +31,7 @@ struct Launch {
   /// `its_peer`: none of a sum.
   Launch(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag, Rank its_peer,
          std::vector<at::Tensor> its_tensors);
-  ~Launch() { streams->give_event(end); }
+  ~Launch();
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
@@ -38,28 +44,32 @@ struct Launch {
   Rank peer;
   Kind kind;
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  std::optional<DeviceStreams::Event> awaited;  ///< where the compute stream begins to wait for it
+  std::optional<Wait> wait;                     ///< from when the device has come there
 };
 
 class Launches {
  public:
-  Launches(Rank rank, Seconds timeout, std::shared_ptr<DeviceStreams> streams,
-           std::shared_ptr<NcclLines> nccl);
+  /// `waits` outlives it.
+  Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclLines> nccl);
   /// Aborts NCCL where something is under way, before the tensors go that it works on.
   ~Launches();
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
   void add(std::shared_ptr<Launch> launched) { under_way_.push_back(std::move(launched)); }
-  /// Throws PeerError where the oldest that is not over is older than the timeout, or where NCCL says that
-  /// something has failed.
+  /// What is computed from now on waits for `launched`.
+  void await(const std::shared_ptr<Launch>& launched);
+  /// Throws PeerError where the device has waited too long for one, or NCCL says that something has failed.
   void listen();
 
  private:
   Rank rank_;
-  Seconds timeout_;
+  Waits& waits_;
   std::shared_ptr<DeviceStreams> streams_;
   std::shared_ptr<NcclLines> nccl_;
   std::deque<std::shared_ptr<Launch>> under_way_;  ///< oldest first; some may be over
+  std::deque<std::shared_ptr<Launch>> awaited_;    ///< in the order in which the device comes to them
 };
 
 }  // namespace stagecraft::transport

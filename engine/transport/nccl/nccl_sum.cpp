@@ -51,7 +51,7 @@ void NcclSum::finish() {
   flush();
   if (launched_.empty()) return;
   // The lane of all replicas is the last one of every launch, so its end is that of all before.
-  streams_->wait(DeviceStreams::Stream::compute, launched_.back()->end);
+  launches_.await(launched_.back());
   for (const auto& launched : launched_) launched->tensors.clear();
   launched_.clear();
 }

@@ -16,15 +16,13 @@ struct NcclTransport::NcclRequest final : Request {
 };
 
 NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                             std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring,
-                             const TransportOptions& options)
+                             std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring)
     : hosts_(std::move(hosts)),
       rules_(wiring.rules),
       order_(wiring.order),
-      options_(options),
       streams_(std::move(streams)),
       nccl_(std::move(nccl)),
-      launches_(rank(), options.timeout, streams_, nccl_) {
+      launches_(rank(), hosts_->waits(), streams_, nccl_) {
   open(wiring.channels, wiring.groups);
 }
 
@@ -55,7 +53,7 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::ve
   for (const NcclLines::Membership& one : mine) {
     groups_[groups[static_cast<std::size_t>(one.group)]] = {one.group, streams_->make_stream()};
   }
-  nccl_->open(ends, mine, options_.timeout);
+  nccl_->open(ends, mine, waits().bound());
 }
 
 /// The same on all ranks, or those that have enough would wait for the others.
@@ -139,11 +137,11 @@ bool NcclTransport::test(Request& request) {
 }
 
 void NcclTransport::wait(Request& request) {
-  Launch& launched = *dynamic_cast<NcclRequest&>(request).launch;
+  const std::shared_ptr<Launch>& launched = dynamic_cast<NcclRequest&>(request).launch;
   launches_.listen();
-  streams_->wait(DeviceStreams::Stream::compute, launched.end);
+  launches_.await(launched);
   // Its memory may be had again by what is computed from now on, which waits for the launch.
-  launched.tensors.clear();
+  launched->tensors.clear();
 }
 
 void NcclTransport::progress() {

@@ -10,9 +10,10 @@
 //
 // Sums over replicas are launched in the same way (nccl_sum.h), on streams of theirs.
 //
-// A launch cannot time out by itself. Each call therefore looks after those that are not over (launches.h):
-// one older than the timeout, an asynchronous error of NCCL's, or another rank's failure throws PeerError;
-// fail() aborts the communicators, so that streams end and the process can.
+// A launch cannot time out by itself. Each call therefore polls those that are not over (launches.h): one
+// that the device has waited for too long, an asynchronous error of NCCL's, or another rank's failure throws
+// PeerError; fail() aborts the communicators, so that streams end and the process can. A host that must wait
+// for the device polls it too, and calls progress() meanwhile (LateNumbers::await, Worker::settle).
 
 #include "engine/device/nccl_lines.h"
 #include "engine/transport/nccl/launches.h"
@@ -32,7 +33,7 @@ class NcclTransport final : public Transport {
   /// Collective: all ranks come with the same `wiring`, that of all programs of the run. Throws InputError
   /// where a rank has a part in more of it than the device has queues.
   NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring, const TransportOptions& options);
+                std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring);
 
   [[nodiscard]] Rank rank() const override { return hosts_->rank(); }
   [[nodiscard]] int world() const override { return hosts_->world(); }
@@ -44,6 +45,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] RequestPtr post_send(Rank to, const Tag& tag, const at::Tensor& tensor) override;
   [[nodiscard]] bool test(Request& request) override;
   void wait(Request& request) override;
+  [[nodiscard]] Waits& waits() override { return hosts_->waits(); }
   void progress() override;
   void set_background(std::function<void()> work) override;
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& replicas,
@@ -55,6 +57,10 @@ class NcclTransport final : public Transport {
   }
   [[nodiscard]] std::vector<std::string> all_gather_text(const std::string& mine) override {
     return hosts_->all_gather_text(mine);
+  }
+  void gather_text(Rank to, const std::string& mine,
+                   const std::function<void(Rank from, const std::string& text)>& take) override {
+    hosts_->gather_text(to, mine, take);
   }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return hosts_->broadcast(text); }
 
@@ -75,7 +81,6 @@ class NcclTransport final : public Transport {
   std::unique_ptr<Transport> hosts_;
   TransportRules rules_;
   SumOrder order_;
-  TransportOptions options_;
   std::shared_ptr<DeviceStreams> streams_;
   std::shared_ptr<NcclLines> nccl_;
   std::map<NcclChannel, Line> lines_;  ///< with an end here

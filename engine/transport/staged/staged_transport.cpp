@@ -26,9 +26,8 @@ struct StagedTransport::StagedRequest final : Request {
   std::shared_ptr<Staged> transfer;
 };
 
-StagedTransport::StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                                 const TransportOptions& options)
-    : OverHosts(std::move(hosts), std::move(streams), options),
+StagedTransport::StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams)
+    : OverHosts(std::move(hosts), std::move(streams)),
       out_(streams_->make_stream()),
       in_(streams_->make_stream()) {}
 

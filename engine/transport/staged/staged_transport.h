@@ -20,8 +20,7 @@ namespace stagecraft::transport {
 
 class StagedTransport final : public OverHosts {
  public:
-  StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                  const TransportOptions& options);
+  StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams);
   ~StagedTransport() override;
   StagedTransport(const StagedTransport&) = delete;
   StagedTransport& operator=(const StagedTransport&) = delete;

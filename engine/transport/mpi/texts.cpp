@@ -1,0 +1,24 @@
+#include "engine/transport/mpi/texts.h"
+
+#include "schedules/base/error.h"
+
+#include <climits>
+#include <fmt/format.h>
+
+namespace stagecraft::transport {
+
+std::vector<int> gather_offsets(const std::vector<std::int64_t>& sizes) {
+  std::vector<int> offsets;
+  std::int64_t all = 0;
+  for (const std::int64_t size : sizes) {
+    offsets.push_back(static_cast<int>(all));
+    STAGECRAFT_CHECK(size >= 0 && size <= INT_MAX - all,
+                     fmt::format("{} ranks bring more than {} bytes to an all_gather, which is for small "
+                                 "things; gather_text takes any length",
+                                 sizes.size(), INT_MAX));
+    all += size;
+  }
+  return offsets;
+}
+
+}  // namespace stagecraft::transport

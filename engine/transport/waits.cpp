@@ -1,0 +1,85 @@
+#include "engine/transport/waits.h"
+
+#include "engine/transport/wait_error.h"
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace stagecraft {
+namespace {
+
+using transport::gave_up_silent;
+using transport::timed_out;
+
+/// Time for a rank that failed to tell its reason before its process is called gone.
+constexpr Seconds kGrace{5};
+/// Even a short timeout_s calls nobody silent whose machine is busy for a moment.
+constexpr Seconds kLeastSilence{10};
+constexpr Seconds kLongestUntilNote{60};
+
+}  // namespace
+
+Waits::Waits(Rank rank, const TransportOptions& options, std::shared_ptr<Signs> signs)
+    : rank_(rank), options_(options), signs_(std::move(signs)) {
+  enter(Phase::step);
+}
+
+void Waits::enter(Phase phase) {
+  phase_ = phase;
+  if (signs_) signs_->show(phase_, /*waits=*/false);
+}
+
+Seconds Waits::bound() const {
+  switch (phase_) {
+    case Phase::start_up:
+      return std::max(options_.timeout, options_.start_up_timeout);
+    case Phase::step:
+      return std::max(options_.timeout, predicted_ * kSteps);
+    case Phase::save:
+      return std::max(options_.timeout, options_.save_timeout);
+  }
+  return options_.timeout;
+}
+
+Wait::~Wait() {
+  if (shown_) waits_.signs_->show(waits_.phase_, /*waits=*/false);
+}
+
+void Wait::check(const std::function<std::string()>& what) {
+  const Seconds spent = spent_.read();
+  const Seconds bound = waits_.bound();
+  if (spent > bound) {
+    const Seconds age{std::chrono::duration<double>(Stopwatch::Clock::now() - begun_).count()};
+    throw PeerError(timed_out(waits_.rank_, what(), age, bound, waits_.phase_, waits_.signs_.get()));
+  }
+  if (spent < next_look_) return;
+  look(spent, what);
+  next_look_ = spent + Seconds{0.5};
+}
+
+void Wait::look(Seconds spent, const std::function<std::string()>& what) {
+  Signs* const signs = waits_.signs_.get();
+  if (signs != nullptr && !shown_) {
+    signs->show(waits_.phase_, /*waits=*/true);
+    shown_ = true;
+  }
+  for (int r = 0; signs != nullptr && r < signs->world(); ++r) {
+    if (r == waits_.rank_.value) continue;
+    const Sign sign = signs->of(Rank{r});
+    const bool gone = sign.life == Sign::Life::gone && sign.silence > kGrace;
+    const bool silent =
+        sign.life == Sign::Life::silent && sign.silence > std::max(waits_.options_.timeout, kLeastSilence);
+    if (gone || silent) throw PeerError(gave_up_silent(waits_.rank_, what(), Rank{r}, sign));
+  }
+  if (noted_ || spent < std::min(waits_.bound() / 4, kLongestUntilNote)) return;
+  noted_ = true;
+  if (waits_.note_) {
+    waits_.note_(fmt::format("{} has taken {:.0f} s{}", what(), spent.value,
+                             transport::describe_others(waits_.rank_, signs)));
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,99 @@
+#pragma once
+
+// How long a rank waits for another one. All ranks go through the same phases together, and each phase has a
+// bound: seconds for a transfer inside a step, but an hour for a rank that plans the run or writes its part
+// of a checkpoint. Within the bound, signs of life (signs.h) tell a slow rank from a dead one, where the
+// transport has them.
+//
+// Time counts while this process runs (schedules/base/stopwatch.h): a job that was suspended and continued
+// goes on.
+//
+// Threads: belongs to one rank's thread.
+
+#include "engine/transport/signs.h"
+#include "schedules/base/stopwatch.h"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace stagecraft {
+
+struct TransportOptions {
+  Seconds timeout{300};  ///< the least bound of a wait inside a step; and the longest silence in any phase
+  bool synchronous_sends =
+      false;  ///< start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes
+  Seconds start_up_timeout{3600};     ///< of one wait in Phase::start_up
+  Seconds save_timeout{3600};         ///< of one wait in Phase::save
+  std::size_t text_piece = 64 << 20;  ///< bytes of a long text that travel at once, below 2 GiB
+};
+
+class Waits {
+ public:
+  /// Begins in Phase::step. `signs`: null where there are none.
+  Waits(Rank rank, const TransportOptions& options, std::shared_ptr<Signs> signs = nullptr);
+
+  [[nodiscard]] Phase phase() const { return phase_; }
+  void enter(Phase phase);
+  /// What the plan predicts of a step. A wait inside one may take kSteps times as long.
+  void expect_step(Seconds predicted) { predicted_ = predicted; }
+  /// `note` gets a sentence about each wait that takes long; once per wait.
+  void on_long_wait(std::function<void(const std::string&)> note) { note_ = std::move(note); }
+  /// Of one wait in the present phase.
+  [[nodiscard]] Seconds bound() const;
+
+  /// A wait inside a step may be for a whole step of the slowest rank, and a rank may be slower than it was
+  /// when it was measured.
+  static constexpr double kSteps = 10;
+
+ private:
+  friend class Wait;
+
+  Rank rank_;
+  TransportOptions options_;
+  std::shared_ptr<Signs> signs_;
+  Phase phase_ = Phase::step;
+  Seconds predicted_{0};
+  std::function<void(const std::string&)> note_;
+};
+
+/// The rank is in this phase while the object lives, then in the one before.
+class InPhase {
+ public:
+  InPhase(Waits& waits, Phase phase) : waits_(waits), before_(waits.phase()) { waits_.enter(phase); }
+  ~InPhase() { waits_.enter(before_); }
+  InPhase(const InPhase&) = delete;
+  InPhase& operator=(const InPhase&) = delete;
+
+ private:
+  Waits& waits_;
+  Phase before_;
+};
+
+/// One wait. Cheap to begin and to check: transfers inside a step do so by the thousand.
+class Wait {
+ public:
+  /// `begun`: what is waited for.
+  explicit Wait(Waits& waits, Stopwatch::Clock::time_point begun = Stopwatch::Clock::now())
+      : waits_(waits), begun_(begun) {}
+  ~Wait();
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  /// To be called again and again. Throws PeerError when the wait has lasted too long, or a rank is gone or
+  /// silent for too long. `what` names the wait.
+  void check(const std::function<std::string()>& what);
+
+ private:
+  void look(Seconds spent, const std::function<std::string()>& what);
+
+  Waits& waits_;
+  Stopwatch::Clock::time_point begun_;
+  Stopwatch spent_;
+  Seconds next_look_{1};  ///< at the signs
+  bool shown_ = false;    ///< the others know that this rank waits
+  bool noted_ = false;
+};
+
+}  // namespace stagecraft
