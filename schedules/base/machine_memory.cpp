@@ -189,8 +189,8 @@ std::optional<MemoryLimit> tightest(const std::vector<MemoryLimit>& limits) {
 }
 
 std::string describe_limit(const MemoryLimit& limit) {
-  return fmt::format("{}, {}, of which {} are free", limit.name, format_bytes(limit.total),
-                     format_bytes(limit.available));
+  return fmt::format("{} are free of {} ({})", format_bytes(limit.available), limit.name,
+                     format_bytes(limit.total));
 }
 
 }  // namespace stagecraft

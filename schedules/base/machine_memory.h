@@ -35,7 +35,7 @@ void describe(V& v, MemoryLimit& m) {
 /// The one with the least left; none of none.
 [[nodiscard]] std::optional<MemoryLimit> tightest(const std::vector<MemoryLimit>& limits);
 
-/// "this machine's memory, 23.5 GiB, of which 20.1 GiB are free"
+/// "20.1 GiB are free of this machine's memory (23.5 GiB)"
 [[nodiscard]] std::string describe_limit(const MemoryLimit& limit);
 
 }  // namespace stagecraft

@@ -56,7 +56,7 @@ TEST_CASE("the machine's own memory is what the kernel says is available", "[mac
   REQUIRE(limits.size() == 1);
   CHECK(limits[0].total == Bytes{1000 * kMiB});
   CHECK(limits[0].available == Bytes{800 * kMiB});
-  CHECK(describe_limit(limits[0]) == "this machine's memory, 1000.0 MiB, of which 800.0 MiB are free");
+  CHECK(describe_limit(limits[0]) == "800.0 MiB are free of this machine's memory (1000.0 MiB)");
 }
 
 TEST_CASE("free swap can be had too", "[machine_memory]") {
