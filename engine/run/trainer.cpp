@@ -3,6 +3,8 @@
 #include "engine/run/checkpoint.h"
 #include "engine/run/signals.h"
 #include "engine/run/summary.h"
+#include "models/libtorch_error.h"
+#include "schedules/base/failure.h"
 #include "schedules/base/files.h"
 
 #include <ATen/Parallel.h>
@@ -11,7 +13,9 @@
 #include <spdlog/sinks/basic_file_sink.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <optional>
 
 namespace stagecraft {
 namespace {
@@ -64,13 +68,13 @@ std::shared_ptr<spdlog::logger> open_log(const RunSetup& setup, const RunPaths& 
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Print& print, Doing& doing)
+          const Print& print, Doing& doing, std::shared_ptr<spdlog::logger> log)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
         print_(print),
-        log_(open_log(setup, paths, transport.rank())),
+        log_(std::move(log)),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
     if (transport.rank() != setup.reporter()) return;
@@ -239,7 +243,22 @@ void Trainer::finish() {
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
                         const Print& print, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
-  return Trainer(setup, paths, transport, device, print, doing).run();
+  const std::shared_ptr<spdlog::logger> log = open_log(setup, paths, transport.rank());
+  const auto here = [&] { return fmt::format("{}, {}", setup.rank_name(transport.rank()), doing.what); };
+  try {
+    std::optional<Trainer> trainer;
+    try {
+      trainer.emplace(setup, paths, transport, device, print, doing, log);
+    } catch (...) {  // what a program's actions throw is placed by the executor
+      std::rethrow_exception(with_place(std::current_exception(), here()));
+    }
+    return trainer->run();
+  } catch (...) {
+    const std::exception_ptr error = without_stack(std::current_exception(), here());
+    log->error("{}: {}", doing.what, failure_of(error).message);
+    if (const std::string whole = whole_error(error); !whole.empty()) log->error("{}", whole);
+    std::rethrow_exception(error);
+  }
 }
 
 }  // namespace stagecraft
