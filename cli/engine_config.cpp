@@ -3,7 +3,9 @@
 #include "cli/plan.h"
 #include "cli/subject.h"
 #include "engine/run/devices.h"
+#include "engine/run/memory_check.h"
 #include "engine/run/plan_source.h"
+#include "models/libtorch_error.h"
 #include "schedules/schedule.h"
 
 #include <fmt/format.h>
@@ -28,27 +30,44 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 
 Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
   const RunConfig config = read_run_config(path);
-  const Materials materials = open_materials(config, path);
-  return plan_subject(path, resolve_plan(config, path, materials, "", std::nullopt).plan, request);
+  Plan plan = named([] { return ""; },
+                    [&] {
+                      const Materials materials = open_materials(config, path);
+                      return resolve_plan(config, path, materials, "", std::nullopt).plan;
+                    });
+  return plan_subject(path, std::move(plan), request);
 }
 
-PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
-                              const std::string& cluster_path) {
-  const RunConfig config = read_run_config(config_path);
+namespace {
+
+PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, const std::string& profile_path,
+                     const std::string& cluster_path) {
   const Materials materials = open_materials(config, config_path);
   PlanInputs inputs;
   inputs.request = plan_request(config, std::nullopt);
   check_schedule(config, inputs.request.schedule.name, config_path);
   if (profile_path.empty()) {
-    inputs.profile = quick_profile(config, materials, rank_threads(config, std::nullopt),
+    inputs.profile = quick_profile(config, config_path, materials, rank_threads(config, std::nullopt),
                                    prepare_device(config, config_path, /*machine_rank=*/0));
   } else {
     inputs.profile = read_profile(profile_path);
     check_profile(inputs.profile, profile_path, materials.model);
   }
+  // What was measured elsewhere is for there.
+  const bool here =
+      profile_path.empty() && cluster_path.empty() && !config.cluster && config.device == DeviceKind::cpu;
+  if (here) inputs.machine = process_memory({}).limits;
   inputs.cluster =
       cluster_path.empty() ? plan_cluster(config, inputs.profile, std::nullopt) : read_cluster(cluster_path);
   return inputs;
+}
+
+}  // namespace
+
+PlanInputs config_plan_inputs(const std::string& config_path, const std::string& profile_path,
+                              const std::string& cluster_path) {
+  const RunConfig config = read_run_config(config_path);
+  return named([] { return ""; }, [&] { return inputs_of(config, config_path, profile_path, cluster_path); });
 }
 
 }  // namespace stagecraft::cli

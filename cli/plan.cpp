@@ -34,6 +34,25 @@ PlanResult plan_or_advise(const Profile& profile, const Cluster& cluster, const 
   }
 }
 
+/// All ranks of the plan are this machine's.
+void check_machine(const Plan& plan, const std::vector<MemoryLimit>& machine) {
+  const std::optional<MemoryLimit> limit = tightest(machine);
+  if (!limit || !plan.predicted) return;
+  Bytes together;
+  std::string ranks;
+  for (std::size_t r = 0; r < plan.predicted->memory.size(); ++r) {
+    const Bytes peak = plan.predicted->memory[r];
+    together += peak;
+    if (r < 8) ranks += fmt::format("{}rank {} {}", r == 0 ? "" : ", ", r, format_bytes(peak));
+  }
+  if (together <= limit->available) return;
+  throw RefusedError(fmt::format(
+      "the best plan's {} rank{} need {} together, but {}: {}{}\nWhat may fit: --recompute auto, a smaller "
+      "--micro-batch-size, or other machines (--cluster FILE)",
+      plan.predicted->memory.size(), plan.predicted->memory.size() == 1 ? "" : "s", format_bytes(together),
+      describe_limit(*limit), ranks, plan.predicted->memory.size() > 8 ? ", ..." : ""));
+}
+
 }  // namespace
 
 void finish_plan(PlanResult& result, const PlanOutput& output) {
@@ -49,8 +68,9 @@ std::string where_written(const PlanOutput& output) {
 }
 
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
-               const PlanOutput& output) {
+               const PlanOutput& output, const std::vector<MemoryLimit>& machine) {
   PlanResult result = plan_or_advise(profile, cluster, request);
+  check_machine(result.best.plan, machine);
   finish_plan(result, output);
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});
@@ -245,7 +265,7 @@ void plan(PlanArguments arguments, const CLI::App& command) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
     const PlanRequest request = merged(inputs.request, arguments, command);
     if (several) return choose(inputs.profile, inputs.cluster, request, arguments, command, line);
-    plan_from(inputs.profile, inputs.cluster, request, arguments.output);
+    plan_from(inputs.profile, inputs.cluster, request, arguments.output, inputs.machine);
     return;
   }
   if (arguments.profile.empty() || arguments.cluster.empty()) {

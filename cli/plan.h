@@ -4,10 +4,12 @@
 // and a cluster too).
 
 #include "partitioner/planner.h"
+#include "schedules/base/machine_memory.h"
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace stagecraft::cli {
 
@@ -26,6 +28,8 @@ struct PlanInputs {
   Profile profile;
   Cluster cluster;
   PlanRequest request;
+  std::vector<MemoryLimit>
+      machine{};  ///< of a profile measured here for no named cluster: what the ranks share
 };
 
 /// A run configuration's: the profile in `profile_path`, checked against the config's model, or measured now
@@ -34,9 +38,10 @@ struct PlanInputs {
 [[nodiscard]] PlanInputs config_plan_inputs(const std::string& config, const std::string& profile_path,
                                             const std::string& cluster_path);
 
-/// Plans, writes the plan and prints it with the runners-up. Throws what make_plan throws.
+/// Plans, writes the plan and prints it with the runners-up. Throws what make_plan throws, and RefusedError
+/// where the plan's ranks do not fit the limits of `machine` together.
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
-               const PlanOutput& output);
+               const PlanOutput& output, const std::vector<MemoryLimit>& machine = {});
 
 /// What is done to a plan before it is printed, if it is asked for: jitter, and writing it.
 void finish_plan(PlanResult& result, const PlanOutput& output);

@@ -6,8 +6,10 @@
 #include "engine/link_probe.h"
 #include "engine/run/devices.h"
 #include "engine/run/launcher.h"
+#include "engine/run/memory_check.h"
 #include "engine/run/plan_source.h"
 #include "engine/transport/factory.h"
+#include "models/libtorch_error.h"
 #include "schedules/base/failure.h"
 #include "schedules/base/files.h"
 #include "schedules/base/table.h"
@@ -142,10 +144,9 @@ RunConfig config_of(const ProfileArguments& arguments) {
   return config;
 }
 
-void profile_alone(const ProfileArguments& arguments) {
-  const RunConfig config = config_of(arguments);
+void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
   const Materials materials = open_materials(config, arguments.config);
-  Profile profile = quick_profile(config, materials, rank_threads(config, std::nullopt),
+  Profile profile = quick_profile(config, arguments.config, materials, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
   if (arguments.links) profile.link = {"local", probe_local_link()};
   show(profile, arguments);
@@ -155,52 +156,62 @@ void profile_alone(const ProfileArguments& arguments) {
 struct Inputs {
   std::optional<RunConfig> config;
   std::optional<Materials> materials;
-  std::string problem;  ///< the first rank's that has one, the same everywhere; "" for none
+  Failure problem{0, ""};  ///< the first rank's that has one, the same everywhere; code 0 for none
 };
 
-Inputs open_inputs(const ProfileArguments& arguments, Transport& transport) {
+Inputs open_inputs(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
   Inputs inputs;
-  std::string problem;
+  Json mine{{"code", 0}, {"message", ""}};
+  const auto note = [&] {
+    const Failure failure = failure_of(std::current_exception());
+    mine = {{"code", failure.code}, {"message", failure.message}};
+  };
   try {
     inputs.config = config_of(arguments);
     check_device(*inputs.config, arguments.config);
     inputs.materials.emplace(open_materials(*inputs.config, arguments.config));
-  } catch (const InputError& error) {
-    problem = error.what();
+    check_profile_memory(*inputs.config, arguments.config, *inputs.materials, launch.machine_world,
+                         process_memory({}).limits);
+  } catch (const InputError&) {
+    note();
+  } catch (const RefusedError&) {
+    note();
   }
-  const std::vector<std::string> all = transport.all_gather_text(problem);
-  for (std::size_t r = 0; r < all.size() && inputs.problem.empty(); ++r) {
-    if (!all[r].empty()) inputs.problem = r == 0 ? all[r] : fmt::format("rank {}: {}", r, all[r]);
+  const std::vector<std::string> all = transport.all_gather_text(mine.dump());
+  for (std::size_t r = 0; r < all.size() && inputs.problem.code == 0; ++r) {
+    const Json its = Json::parse(all[r]);
+    const auto message = its.at("message").get<std::string>();
+    inputs.problem = {its.at("code").get<int>(), r == 0 ? message : fmt::format("rank {}: {}", r, message)};
   }
   return inputs;
 }
 
 /// Measures while the others do, so that shared caches and memory are as busy as in a run. Returns what was
-/// wrong with the input.
-std::string profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
-  const Inputs inputs = open_inputs(arguments, transport);
-  if (!inputs.problem.empty()) return inputs.problem;
+/// wrong with the input, or what it lacks memory for; code 0 for nothing.
+Failure profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
+  Inputs inputs = open_inputs(arguments, launch, transport);
+  if (inputs.problem.code != 0) return std::move(inputs.problem);
   const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
   transport.barrier();
-  Profile profile = quick_profile(*inputs.config, *inputs.materials, threads,
+  Profile profile = quick_profile(*inputs.config, arguments.config, *inputs.materials, threads,
                                   prepare_device(*inputs.config, arguments.config, launch.machine_rank));
   profile.busy_ranks = transport.world();
   profile = mean_over_ranks(std::move(profile), transport);
   if (arguments.links) profile.link = {transport.name(), probe_link(transport)};
   if (transport.rank() == Rank{0}) show(profile, arguments);
   transport.barrier();  // nobody leaves before rank 0 has written
-  return "";
+  return {0, ""};
 }
 
 void profile_with_others(const ProfileArguments& arguments, const Launch& launch) {
-  std::string problem;
+  Failure problem{0, ""};
   {
     MpiSession session;
     check_world(launch, session.world());
     const auto transport = make_mpi_transport(session, TransportOptions{});
     transport->waits().enter(Phase::start_up);  // the ranks read and measure, each as long as it takes
     try {
-      problem = profile_rank(arguments, launch, *transport);
+      problem = named([] { return ""; }, [&] { return profile_rank(arguments, launch, *transport); });
     } catch (...) {
       const Failure failure = failure_of(std::current_exception());
       if (session.rank() == Rank{0} || !failure.secondary) (void)report_exception();
@@ -209,7 +220,9 @@ void profile_with_others(const ProfileArguments& arguments, const Launch& launch
     }
   }
   // All ranks know; one says it.
-  if (!problem.empty()) throw InputError(launch.rank == 0 ? problem : "");
+  const std::string said = launch.rank == 0 ? problem.message : "";
+  if (problem.code == exit_code::kInput) throw InputError(said);
+  if (problem.code != 0) throw RefusedError(said);
 }
 
 }  // namespace
@@ -241,7 +254,8 @@ void add_profile(CLI::App& app) {
     if (launch.world > 1) {
       profile_with_others(*arguments, launch);
     } else {
-      profile_alone(*arguments);
+      const RunConfig config = config_of(*arguments);
+      named([] { return ""; }, [&] { profile_alone(*arguments, config); });
     }
   });
 }

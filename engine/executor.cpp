@@ -2,11 +2,11 @@
 
 #include "engine/clipping.h"
 #include "engine/exchanged_sum.h"
+#include "models/libtorch_error.h"
 #include "schedules/base/error.h"
 #include "schedules/reductions.h"
 
 #include <ATen/ops/tensor.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -112,17 +112,12 @@ void Executor::run() {
       recorder.record(action, step_of(action), std::move(begin), recorder.mark());
     }
     equipment_.boundaries.check_empty();
-  } catch (const PeerError&) {
-    throw;
-  } catch (const InputError&) {
-    throw;
-  } catch (const std::exception& error) {
-    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-    throw InternalError(
-        fmt::format("rank {} at step {}, action {} ({}): {}", me().value,
-                    at_ < list_.size() ? step_of(list_[at_]) : segment_.first_step, at_,
-                    at_ < list_.size() ? describe_action(list_[at_]) : "the segment's end",
-                    torch_error != nullptr ? torch_error->what_without_backtrace() : error.what()));
+  } catch (...) {
+    const bool over = at_ >= list_.size();
+    std::rethrow_exception(with_place(std::current_exception(),
+                                      fmt::format("rank {} at step {}, action {} ({})", me().value,
+                                                  over ? segment_.first_step : step_of(list_[at_]), at_,
+                                                  over ? "the segment's end" : describe_action(list_[at_]))));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "engine/stage.h"
 
+#include "models/libtorch_error.h"
 #include "schedules/base/error.h"
 
 #include <fmt/format.h>
@@ -13,8 +14,11 @@ namespace {
 Versions initial_versions(const Model& model, int first, int last, std::uint64_t seed, at::Device device) {
   StageParameters parameters, copies;
   for (int layer = first; layer < last; ++layer) {
-    parameters.push_back(initial_parameters(model, layer, seed, device));
-    if (model.precision.mixed()) copies.push_back(compute_copy(model, layer, parameters.back()));
+    named([&] { return work_text(*model.layers[static_cast<std::size_t>(layer)], "initial weights"); },
+          [&] {
+            parameters.push_back(initial_parameters(model, layer, seed, device));
+            if (model.precision.mixed()) copies.push_back(compute_copy(model, layer, parameters.back()));
+          });
   }
   return Versions(std::move(parameters), std::move(copies));
 }
@@ -74,10 +78,13 @@ at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool 
   Context context{task.mode, task.key, commit_buffers};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
-    boundary = layers_[i]
-                   ->forward({parameters[i], buffers_[i]}, boundary, context,
-                             kept != nullptr ? &(*kept)[i] : nullptr)
-                   .contiguous();
+    boundary = named([&] { return work_text(*layers_[i], "forward", boundary); },
+                     [&] {
+                       return layers_[i]
+                           ->forward({parameters[i], buffers_[i]}, boundary, context,
+                                     kept != nullptr ? &(*kept)[i] : nullptr)
+                           .contiguous();
+                     });
     after_layer();
   }
   return boundary;
@@ -183,11 +190,15 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
   if (!gradient.defined()) gradient = loss_.backward(work.loss, loss_scale_);
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const bool needs_input_gradient = first_ > 0 || i > 0;
-    gradient = layers_[i]->backward_input(parameters[i], gradient, work.layers[i], needs_input_gradient);
-    if (gradient.defined()) gradient = gradient.contiguous();
-    if (accumulators != nullptr && has_parameters_[i]) {
-      layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
-    }
+    named([&] { return work_text(*layers_[i], "backward", gradient); },
+          [&] {
+            gradient =
+                layers_[i]->backward_input(parameters[i], gradient, work.layers[i], needs_input_gradient);
+            if (gradient.defined()) gradient = gradient.contiguous();
+            if (accumulators != nullptr && has_parameters_[i]) {
+              layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
+            }
+          });
     if (added) added(first_ + static_cast<int>(i));
     after_layer();
   }
@@ -209,7 +220,10 @@ void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLaye
   Accumulators& sums = accumulators(group);
   const StageGraphs::Part part = [&](Tensors, InFlight& kept) -> Tensors {
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      if (has_parameters_[i]) layers_[i]->backward_weight(kept.layers[i], sums[i]);
+      named([&] { return work_text(*layers_[i], "backward of its weights"); },
+            [&] {
+              if (has_parameters_[i]) layers_[i]->backward_weight(kept.layers[i], sums[i]);
+            });
       kept.layers[i].clear();
       if (added) added(first_ + static_cast<int>(i));
       after_layer();
@@ -266,7 +280,11 @@ void Stage::step(Group group, Version from, std::size_t at, const OptimizerConfi
   Accumulators& sums = accumulators(group);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if (!has_parameters_[i]) continue;
-    optimizer_step(optimizer, learning_rate, parameters[i], sums[i].gradients(), decays_[i], optimizer_[i]);
+    named([&] { return work_text(*layers_[i], "update"); },
+          [&] {
+            optimizer_step(optimizer, learning_rate, parameters[i], sums[i].gradients(), decays_[i],
+                           optimizer_[i]);
+          });
     versions_.publish(i);
     between_layers_();
   }

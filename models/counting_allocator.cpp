@@ -1,7 +1,12 @@
 #include "models/counting_allocator.h"
 
+#include "schedules/base/machine_memory.h"
+#include "schedules/base/table.h"
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cstddef>
@@ -55,7 +60,7 @@ class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    c10::DataPtr block = inner().allocate(bytes + kHeaderSize);
+    c10::DataPtr block = memory_for(bytes);
     auto* const base = static_cast<std::byte*>(block.release_context());
     auto* const header = new (base) Header{nullptr, static_cast<std::int64_t>(bytes)};
     if (charged != nullptr) {
@@ -72,6 +77,19 @@ class CountingAllocator final : public c10::Allocator {
   }
 
  private:
+  /// Throws c10::OutOfMemoryError that says how much there would have been.
+  static c10::DataPtr memory_for(std::size_t bytes) {
+    try {
+      return inner().allocate(bytes + kHeaderSize);
+    } catch (const c10::Error&) {
+      const Bytes asked{static_cast<std::int64_t>(bytes)};
+      const auto limit = tightest(memory_limits());
+      TORCH_CHECK_WITH(OutOfMemoryError, false,
+                       fmt::format("out of memory: {} ({} bytes) are asked for one tensor{}",
+                                   format_bytes(asked), bytes, limit ? "; " + describe_limit(*limit) : ""));
+    }
+  }
+
   static c10::Allocator& inner() {
     static c10::Allocator& allocator = *c10::GetDefaultCPUAllocator();
     return allocator;

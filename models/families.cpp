@@ -6,17 +6,21 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <utility>
 
 namespace stagecraft {
 namespace {
+
+/// Far above any width, and so small that sums and small multiples of sizes fit 64 bits.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 48U;
 
 /// Widths are in lists, whose elements a config's description does not bound.
 void require_positive(const std::vector<std::int64_t>& widths, const std::string& key,
                       const InputPlace& place) {
   for (std::size_t i = 0; i < widths.size(); ++i) {
-    if (widths[i] < 1) {
+    if (widths[i] < 1 || widths[i] > kMostSize) {
       throw InputError({place.file, fmt::format("{}/{}/{}", place.pointer, key, i)},
-                       fmt::format("expected a number of at least 1, found {}", widths[i]));
+                       fmt::format("expected a number from 1 to {}, found {}", kMostSize, widths[i]));
     }
   }
 }
@@ -34,6 +38,11 @@ void append_linear(LayerList& list, std::int64_t features, std::string name) {
 }
 
 }  // namespace
+
+void require_few_layers(std::int64_t layers, const InputPlace& place) {
+  if (layers <= kMostLayers) return;
+  throw InputError(place, fmt::format("{} layers; a model has at most {}", layers, kMostLayers));
+}
 
 LayerList expand(const MlpConfig& config, const SampleSpec& sample, const InputPlace& place) {
   require_numbers("mlp", sample, place);
@@ -95,6 +104,19 @@ LayerList expand(const GptConfig& config, const SampleSpec& sample, const InputP
     throw InputError(place, fmt::format("gpt takes samples of tokens, [sequence], this data has {} {}",
                                         sample.dtype == at::kLong ? "tokens" : "numbers",
                                         functional::shape_text(sample.shape)));
+  }
+  // Before the list is made: two numbers ask for as much as they like.
+  if (config.blocks > kMostLayers / 2) {
+    throw InputError(
+        {place.file, place.pointer + "/blocks"},
+        fmt::format("{} blocks are more than the {} layers a model may have; a block is two layers",
+                    config.blocks, kMostLayers));
+  }
+  for (const auto& [key, size] :
+       {std::pair{"width", config.width}, std::pair{"feed_forward", config.feed_forward}}) {
+    if (size <= kMostSize) continue;
+    throw InputError({place.file, fmt::format("{}/{}", place.pointer, key)},
+                     fmt::format("expected at most {}, found {}", kMostSize, size));
   }
   LayerList list;
   list.name = fmt::format("gpt {}x{}", config.blocks, config.width);

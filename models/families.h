@@ -16,7 +16,11 @@ struct LayerList {
   double linear_deviation = 0;    ///< as in LayerSite
 };
 
-/// Throws InputError where the family cannot take such samples.
+/// Throws InputError at `place` for more than kMostLayers.
+void require_few_layers(std::int64_t layers, const InputPlace& place);
+
+/// Throws InputError where the family cannot take such samples, or makes more than kMostLayers of few
+/// numbers.
 [[nodiscard]] LayerList expand(const MlpConfig& config, const SampleSpec& sample, const InputPlace& place);
 [[nodiscard]] LayerList expand(const ConvnetConfig& config, const SampleSpec& sample,
                                const InputPlace& place);

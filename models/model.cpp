@@ -3,8 +3,10 @@
 #include "models/families.h"
 #include "models/layers/functional.h"
 #include "models/layers/layers.h"
+#include "models/libtorch_error.h"
 #include "models/random.h"
 #include "schedules/base/files.h"
+#include "schedules/base/table.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -13,6 +15,7 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace stagecraft {
@@ -46,6 +49,16 @@ at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, std::int64_
   std::vector<std::int64_t> shape{micro_batch};
   shape.insert(shape.end(), sample.shape.begin(), sample.shape.end());
   return at::empty(shape, at::TensorOptions(at::kMeta).dtype(sample.dtype == at::kLong ? at::kLong : dtype));
+}
+
+/// For samples that the data set has, whatever their size.
+at::Tensor first_boundary(const SampleSpec& sample, Precision precision, const InputPlace& place) {
+  try {
+    return dry_input(sample, precision.compute, 2);
+  } catch (const c10::Error& error) {
+    throw InputError({place.file, "/data"},
+                     fmt::format("samples of {}: {}", functional::shape_text(sample.shape), one_line(error)));
+  }
 }
 
 std::string model_fingerprint(const Model& model) {
@@ -84,6 +97,15 @@ std::int64_t BoundarySpec::bytes() const {
   return elements(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
+Bytes parameter_bytes(const Model& model, int layer) {
+  constexpr std::int64_t kMost = kMostParameterBytes.value;
+  std::int64_t count = 0;
+  for (const ParameterSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->parameters()) {
+    count = std::min(kMost, count + std::min(kMost, elements(spec.shape)));
+  }
+  return Bytes{count * static_cast<std::int64_t>(c10::elementSize(model.precision.full))};
+}
+
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
   for (const LayerPtr& layer : layers) {
@@ -111,6 +133,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   const bool listed = std::holds_alternative<SequentialConfig>(config.family);
   const LayerList list =
       std::visit([&](const auto& family) { return expand(family, sample, place); }, config.family);
+  require_few_layers(static_cast<std::int64_t>(list.layers.size()), place);
 
   std::size_t residuals = 0;
   for (const LayerSpec& spec : list.layers) {
@@ -122,7 +145,8 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.name = list.name;
   model.sample = sample;
   model.precision = precision;
-  at::Tensor boundary = dry_input(sample, precision.compute, 2);
+  at::Tensor boundary = first_boundary(sample, precision, place);
+  Bytes parameters;
   for (std::size_t i = 0; i < list.layers.size(); ++i) {
     LayerSite site;
     site.name = list.layers[i].name;
@@ -138,9 +162,14 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
       model.layers.push_back(
           std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
       boundary = dry_forward(*model.layers.back(), boundary, precision);
+      parameters += parameter_bytes(model, static_cast<int>(i));
+      if (parameters > kMostParameterBytes) {
+        throw InputError(site.place, fmt::format("layer \"{}\": the parameters up to here take {}, more than "
+                                                 "any machine has; make the sizes smaller",
+                                                 site.name, format_bytes(parameters)));
+      }
     } catch (const c10::Error& error) {  // sizes that no tensor can have
-      throw InputError(site.place,
-                       fmt::format("layer \"{}\": {}", site.name, error.what_without_backtrace()));
+      throw InputError(site.place, fmt::format("layer \"{}\": {}", site.name, one_line(error)));
     }
   }
   model.fingerprint = model_fingerprint(model);
@@ -150,11 +179,17 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
 std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch) {
   const c10::InferenceMode guard;
   std::vector<BoundarySpec> specs;
-  at::Tensor boundary = dry_input(model.sample, model.precision.compute, micro_batch);
-  specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
-  for (const LayerPtr& layer : model.layers) {
-    boundary = dry_forward(*layer, boundary, model.precision);
+  try {
+    at::Tensor boundary = dry_input(model.sample, model.precision.compute, micro_batch);
     specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+    for (const LayerPtr& layer : model.layers) {
+      boundary = dry_forward(*layer, boundary, model.precision);
+      specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+    }
+  } catch (const c10::Error& error) {
+    const std::string place = specs.empty() ? "the input" : model.layers[specs.size() - 1]->name();
+    throw InputError(
+        fmt::format("{} with micro-batches of {} samples: {}", place, micro_batch, one_line(error)));
   }
   return specs;
 }

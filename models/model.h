@@ -6,6 +6,7 @@
 #include "models/layer.h"
 #include "models/loss.h"
 #include "models/model_config.h"
+#include "schedules/base/ids.h"
 
 #include <string>
 #include <vector>
@@ -57,14 +58,22 @@ struct Model {
   [[nodiscard]] at::Tensor boundary_of(const at::Tensor& inputs) const;
 };
 
+/// More layers than any model has, and more bytes of parameters than any machine: what exceeds them is a slip
+/// in the config, and is refused before anything is made of it. Sums of a model's bytes fit 64 bits.
+inline constexpr std::int64_t kMostLayers = 50'000;
+inline constexpr Bytes kMostParameterBytes{std::int64_t{1} << 56U};
+
+/// Of the layer's parameters, at full precision.
+[[nodiscard]] Bytes parameter_bytes(const Model& model, int layer);
+
 /// Throws InputError with `place` (the config's /model) for impossible sizes; the dry pass finds shapes that
-/// do not fit together and names the two layers.
+/// do not fit together and names the two layers. Allocates no tensors.
 [[nodiscard]] Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision precision,
                                 const InputPlace& place);
 
 /// Boundary i is what layer i reads; the last one is the model's output. From a dry pass on `meta`. Boundary
 /// 0 is in the compute precision where samples are numbers (cast them before layer 0) and kLong where they
-/// are tokens.
+/// are tokens. Throws InputError for micro-batches that no tensor can have.
 [[nodiscard]] std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch);
 
 /// Initial parameters of a layer, at full precision: drawn from (seed, layer index, parameter position), the

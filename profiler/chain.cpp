@@ -1,14 +1,19 @@
 #include "profiler/chain.h"
 
+#include "models/libtorch_error.h"
+
 namespace stagecraft {
 
 Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device)
     : model_(model), loss_(loss), seed_(seed), device_(device) {
   for (int layer = 0; layer + 1 < rows(); ++layer) {
-    parameters_.push_back(initial_parameters(model, layer, seed, device));
-    buffers_.push_back(initial_buffers(model, layer, device));
-    copies_.push_back(compute_copy(model, layer, parameters_.back()));
-    gradients_.emplace_back(parameters_.back());
+    named([&] { return work_text(*model.layers[static_cast<std::size_t>(layer)], "weights"); },
+          [&] {
+            parameters_.push_back(initial_parameters(model, layer, seed, device));
+            buffers_.push_back(initial_buffers(model, layer, device));
+            copies_.push_back(compute_copy(model, layer, parameters_.back()));
+            gradients_.emplace_back(parameters_.back());
+          });
   }
   parameters_.emplace_back();
   copies_.emplace_back();
@@ -34,26 +39,37 @@ at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std
   }
   const auto layer = static_cast<std::size_t>(row);
   const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true};
-  return model_.layers[layer]->forward({copies_[layer], buffers_[layer]}, input, context, &kept).contiguous();
+  const Layer& its = *model_.layers[layer];
+  return named([&] { return work_text(its, "forward", input); },
+               [&] {
+                 return its.forward({copies_[layer], buffers_[layer]}, input, context, &kept).contiguous();
+               });
 }
 
 at::Tensor Chain::backward_input(int row, const at::Tensor& gradient, ChainWork& work) const {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) return loss_.backward(kept);
   const auto layer = static_cast<std::size_t>(row);
-  const at::Tensor result = model_.layers[layer]->backward_input(copies_[layer], gradient, kept,
-                                                                 /*needs_input_gradient=*/row > 0);
-  return result.defined() ? result.contiguous() : result;
+  const Layer& its = *model_.layers[layer];
+  return named([&] { return work_text(its, "backward", gradient); },
+               [&] {
+                 const at::Tensor result =
+                     its.backward_input(copies_[layer], gradient, kept, /*needs_input_gradient=*/row > 0);
+                 return result.defined() ? result.contiguous() : result;
+               });
 }
 
 void Chain::backward_weight(int row, ChainWork& work) {
   const auto layer = static_cast<std::size_t>(row);
-  model_.layers[layer]->backward_weight(work.kept[layer], gradients_[layer]);
+  const Layer& its = *model_.layers[layer];
+  named([&] { return work_text(its, "backward of its weights"); },
+        [&] { its.backward_weight(work.kept[layer], gradients_[layer]); });
 }
 
 void Chain::update(int row, const Update& update) {
   const auto layer = static_cast<std::size_t>(row);
-  update(row, parameters_[layer], gradients_[layer].gradients());
+  named([&] { return work_text(*model_.layers[layer], "update"); },
+        [&] { update(row, parameters_[layer], gradients_[layer].gradients()); });
   if (!model_.precision.mixed()) return;
   for (std::size_t i = 0; i < copies_[layer].size(); ++i) copies_[layer][i].copy_(parameters_[layer][i]);
 }

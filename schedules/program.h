@@ -64,8 +64,8 @@ struct ProgramHeader {
 
 /// More micro-batches than any segment has; keeps a slip in a file from being taken for a size.
 inline constexpr std::int64_t kMaxMicroBatches = 10'000'000;
-/// The same for actions: more than 4,096 ranks with 512 micro-batches of split backwards need. Readers refuse
-/// what has more, before it takes the memory.
+/// The same for actions: more than 4,096 ranks with 512 micro-batches of split backwards need. Readers and
+/// generators refuse what has more, before it takes the memory.
 inline constexpr std::int64_t kMaxActions = 20'000'000;
 
 /// Throws InputError at `place` unless every stage has ranks, no stage has one twice, every rank from 0 to

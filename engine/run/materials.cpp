@@ -1,5 +1,7 @@
 #include "engine/run/materials.h"
 
+#include "partitioner/plan.h"
+
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -80,6 +82,19 @@ void check_smallest_micro_batch(const Model& model, const RunConfig& config, con
   }
 }
 
+/// Before anything is made of them: a list of a step's micro-batches fills memory by itself.
+void check_micro_batches(const RunConfig& config, const Dataset& data, const std::string& file) {
+  const auto check = [&](std::int64_t samples, std::int64_t most, const char* what) {
+    if (samples < 1 || (samples - 1) / config.micro_batch_size < most) return;
+    throw InputError(
+        {file, "/train_micro_batch_size_per_gpu"},
+        fmt::format("{} of {} samples in micro-batches of {} makes more than {} of them; use larger ones",
+                    what, samples, config.micro_batch_size, most));
+  };
+  check(config.train_batch_size, kMostMicroBatches, "a step");
+  check(data.size(Split::validation), kMaxMicroBatches, "a validation");
+}
+
 }  // namespace
 
 Precision precision_of(const RunConfig& config) {
@@ -89,13 +104,18 @@ Precision precision_of(const RunConfig& config) {
 }
 
 Materials open_materials(const RunConfig& config, const std::string& file) {
-  Materials materials{open_dataset(config.data, {file, "/data"}), Model{}, Loss(config.loss)};
+  return make_materials(config, file, open_dataset(config.data, {file, "/data"}));
+}
+
+Materials make_materials(const RunConfig& config, const std::string& file, std::unique_ptr<Dataset> data) {
+  Materials materials{std::move(data), Model{}, Loss(config.loss)};
   const std::int64_t samples = materials.data->size(Split::train);
   if (config.train_batch_size > samples) {
     throw InputError({file, "/train_batch_size"},
                      fmt::format("a batch of {} samples is more than the {} training samples there are",
                                  config.train_batch_size, samples));
   }
+  check_micro_batches(config, *materials.data, file);
   materials.model =
       build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
   check_loss(materials.model, config.loss, file);

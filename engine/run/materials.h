@@ -23,6 +23,9 @@ struct Materials {
 /// Throws InputError (`file` names the config): missing or broken data, impossible sizes, a loss that does
 /// not fit the data, a batch larger than the data.
 [[nodiscard]] Materials open_materials(const RunConfig& config, const std::string& file);
+/// The same of a data set that is open already, or told of (data_facts.h).
+[[nodiscard]] Materials make_materials(const RunConfig& config, const std::string& file,
+                                       std::unique_ptr<Dataset> data);
 
 /// The arithmetic of the run: its steps follow from the data's length where the config says epochs.
 [[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous);

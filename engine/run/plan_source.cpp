@@ -212,7 +212,7 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Ma
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);
   ResolvedPlan resolved;
-  resolved.profile = quick_profile(config, materials, rank_threads(config, world),
+  resolved.profile = quick_profile(config, file, materials, rank_threads(config, world),
                                    prepare_device(config, file, /*machine_rank=*/0));
   try {
     resolved.plan =

@@ -42,9 +42,10 @@ struct ResolvedPlan {
 [[nodiscard]] int rank_threads(const RunConfig& config, const std::optional<World>& world);
 
 /// Measures the model's layers on this process, as config.profiler says, at its micro-batch sizes and the
-/// run's, with `threads` operator threads.
-[[nodiscard]] Profile quick_profile(const RunConfig& config, const Materials& materials, int threads,
-                                    at::Device device);
+/// run's, with `threads` operator threads. `file` names the config. Throws RefusedError before anything large
+/// is allocated where the memory cannot hold what it measures.
+[[nodiscard]] Profile quick_profile(const RunConfig& config, const std::string& file,
+                                    const Materials& materials, int threads, at::Device device);
 
 /// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of
 /// them. Collective; every rank measured the same model at the same sizes.

@@ -5,12 +5,14 @@
 #include "engine/run/devices.h"
 #include "engine/run/metrics.h"
 #include "engine/run/plan_source.h"
+#include "models/data/data_facts.h"
 #include "schedules/base/files.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -149,6 +151,7 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
   // Other ranks may have been started in other folders.
   if (!start.checkpoint.empty()) start.checkpoint = std::filesystem::absolute(start.checkpoint);
   json["start"] = json::write(start);
+  json["data"] = json::write(facts_of(*setup.materials().data));
   return json.dump();
 }
 
@@ -156,13 +159,20 @@ RunPaths paths_from_text(const std::string& text) {
   return {Json::parse(text).at("run_dir").get<std::string>()};
 }
 
-std::unique_ptr<RunSetup> setup_from_text(const std::string& text) {
+std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
   const Json json = Json::parse(text);
   const auto file = json.at("file").get<std::string>();
   auto config = json::read<RunConfig>(json.at("config"), {file, ""});
-  Materials materials = open_materials(config, file);
-  return std::make_unique<RunSetup>(std::move(config), file, std::move(materials),
-                                    json::read<Plan>(json.at("plan"), {"plan", ""}),
+  auto plan = json::read<Plan>(json.at("plan"), {"plan", ""});
+  // Inputs are read for the first stage and targets for the last; nobody else needs the files.
+  const auto has = [&](const StagePlan& stage) {
+    return std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
+  };
+  Materials materials =
+      has(plan.stages.front()) || has(plan.stages.back())
+          ? open_materials(config, file)
+          : make_materials(config, file, dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
+  return std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(plan),
                                     json::read<StartPoint>(json.at("start"), {"start", ""}));
 }
 

@@ -33,6 +33,7 @@ std::vector<std::string> write_run_files(const RunPaths& paths, const RunSetup& 
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
                                      const std::string& run_dir);
 [[nodiscard]] RunPaths paths_from_text(const std::string& text);
-[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text);
+/// On `rank`, which opens the data only where its stages read it.
+[[nodiscard]] std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank);
 
 }  // namespace stagecraft

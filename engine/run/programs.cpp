@@ -37,10 +37,10 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
     if (programs_.contains({segment.kind, segment.group_sizes})) continue;
     LoweredProgram program = lower(program_of(plan, segment), options);
     Proof proof = prove(program, costs, plan.capacity);
-    memory_.resize(std::max(memory_.size(), proof.memory.size()));
+    memory_proofs_.resize(std::max(memory_proofs_.size(), proof.memory.size()));
     for (const MemoryProof& memory : proof.memory) {
-      Bytes& peak = memory_[memory.rank.index()];
-      peak = std::max(peak, memory.peak);
+      MemoryProof& worst = memory_proofs_[memory.rank.index()];
+      if (!worst.rank.valid() || memory.peak > worst.peak) worst = memory;
     }
     Key key{segment.kind, segment.group_sizes};
     if (segment.kind == SegmentKind::train && total(segment.group_sizes) > most) {
@@ -49,6 +49,7 @@ RunPrograms::RunPrograms(const Plan& plan, const RunShape& shape, int slots_per_
     }
     programs_.emplace(std::move(key), std::move(program));
   }
+  for (const MemoryProof& proof : memory_proofs_) memory_.push_back(proof.peak);
   STAGECRAFT_CHECK(most >= 0, "a run has no training segment");
 }
 

@@ -23,8 +23,10 @@ class RunPrograms {
   [[nodiscard]] const LoweredProgram& of(const Segment& segment) const;
   /// Of the training program with the most micro-batches: what the start-up tables show.
   [[nodiscard]] const Proof& proof() const { return main_proof_; }
-  /// Proved peak a rank, the largest over all programs. Empty without costs.
+  /// Proved peak bytes per rank, the largest over all programs. Empty without costs.
   [[nodiscard]] const std::vector<Bytes>& memory() const { return memory_; }
+  /// What those peaks are made of.
+  [[nodiscard]] const std::vector<MemoryProof>& memory_proofs() const { return memory_proofs_; }
   [[nodiscard]] std::size_t count() const { return programs_.size(); }
   [[nodiscard]] std::vector<const LoweredProgram*> all() const;
 
@@ -33,6 +35,7 @@ class RunPrograms {
   std::map<Key, LoweredProgram> programs_;
   Proof main_proof_;
   std::vector<Bytes> memory_;
+  std::vector<MemoryProof> memory_proofs_;
 };
 
 }  // namespace stagecraft

@@ -1,5 +1,6 @@
 #include "engine/optimizer.h"
 #include "engine/run/devices.h"
+#include "engine/run/memory_check.h"
 #include "engine/run/plan_source.h"
 #include "profiler/layer_profiler.h"
 
@@ -33,7 +34,9 @@ ChainInput samples(const Dataset& data, std::int64_t size, int index) {
 
 }  // namespace
 
-Profile quick_profile(const RunConfig& config, const Materials& materials, int threads, at::Device device) {
+Profile quick_profile(const RunConfig& config, const std::string& file, const Materials& materials,
+                      int threads, at::Device device) {
+  check_profile_memory(config, file, materials, /*processes_here=*/1, process_memory({}).limits);
   ProfileRequest request;
   request.micro_batch_sizes = sizes_of(config);
   request.repeats = config.profiler.repeats;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 namespace stagecraft {
@@ -54,7 +55,8 @@ std::int64_t checkpoints_at_once(const RunSetup& setup) {
   return std::min(made, config.keep + 1);
 }
 
-void try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport) {
+Seconds try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transport) {
+  const auto began = std::chrono::steady_clock::now();
   const std::string folder = paths.checkpoints();
   const int me = transport.rank().value;
   std::string probe;
@@ -94,10 +96,12 @@ void try_saving(const RunSetup& setup, const RunPaths& paths, Transport& transpo
     if (!probe.empty()) (void)remove_tree(probe);
     throw;
   }
-  if (me != 0) return;
-  if (const std::error_code error = remove_tree(probe)) {
-    throw InputError({probe, ""}, "cannot be removed again: " + error.message());
+  if (me == 0) {
+    if (const std::error_code error = remove_tree(probe)) {
+      throw InputError({probe, ""}, "cannot be removed again: " + error.message());
+    }
   }
+  return Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count()};
 }
 
 }  // namespace stagecraft

@@ -3,10 +3,12 @@
 #include "engine/run/checkpoint_folder.h"
 #include "engine/run/devices.h"
 #include "engine/run/launcher.h"
+#include "engine/run/memory_check.h"
 #include "engine/run/prepare.h"
 #include "engine/run/printing.h"
 #include "engine/run/signals.h"
 #include "engine/transport/factory.h"
+#include "models/libtorch_error.h"
 #include "schedules/base/failure.h"
 
 #include <fmt/format.h>
@@ -120,6 +122,9 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
     tidy_over(prepared, voice);
     return result;
   }
+  std::vector<Rank> ranks;
+  for (int r = 0; r < prepared.setup->world(); ++r) ranks.emplace_back(r);
+  check_memory(*prepared.setup, {process_memory(std::move(ranks))});
   const RunPaths& paths = prepared.directory->paths();
   for (const std::string& remark : write_run_files(paths, *prepared.setup)) voice.note(remark);
   const StopSignals signals;
@@ -148,7 +153,7 @@ class MpiRun {
     refuse_copies(launch_, session_.world());
     const StopSignals signals;
     try {
-      return rank();
+      return named([] { return ""; }, [this] { return rank(); });
     } catch (...) {
       give_up();
     }
@@ -160,6 +165,7 @@ class MpiRun {
   std::string prepare_run(RunConfig config);
   [[noreturn]] void give_up();
   void compare_fingerprints(const RunSetup& setup);
+  void compare_memory(const RunSetup& setup);
 
   const TrainRequest& request_;
   const TrainVoice& voice_;
@@ -195,10 +201,11 @@ TrainResult MpiRun::rank() {
   }
   if (!first) {
     paths_ = paths_from_text(text);
-    received_ = setup_from_text(text);
+    received_ = setup_from_text(text, session_.rank());
     setup_ = received_.get();
   }
   compare_fingerprints(*setup_);
+  compare_memory(*setup_);
   result = result_without_training(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   transport_ = transport_for(std::move(transport_), *setup_, device);
@@ -237,6 +244,16 @@ void MpiRun::compare_fingerprints(const RunSetup& setup) {
   }
 }
 
+/// Every rank judges the same figures, so all end with the same refusal.
+void MpiRun::compare_memory(const RunSetup& setup) {
+  std::vector<ProcessMemory> processes;
+  const std::string mine = json::write(process_memory({session_.rank()})).dump();
+  for (const std::string& text : transport_->all_gather_text(mine)) {
+    processes.push_back(json::read<ProcessMemory>(Json::parse(text), {"a rank's memory", ""}));
+  }
+  check_memory(setup, processes);
+}
+
 void MpiRun::give_up() {
   const Failure failure = failure_of(std::current_exception());
   const Rank rank = session_.rank();
@@ -263,7 +280,7 @@ TrainResult train(const TrainRequest& request, const TrainVoice& voice) {
   RunConfig config = read_run_config(request.config, request.overrides);
   if (choose_backend(config.comms.backend, launch) == Backend::mpi)
     return MpiRun(request, voice, launch).run();
-  return train_locally(request, std::move(config), voice);
+  return named([] { return ""; }, [&] { return train_locally(request, std::move(config), voice); });
 }
 
 }  // namespace stagecraft

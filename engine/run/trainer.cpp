@@ -7,13 +7,18 @@
 #include "engine/run/saving_probe.h"
 #include "engine/run/signals.h"
 #include "engine/run/summary.h"
+#include "models/libtorch_error.h"
+#include "schedules/base/failure.h"
 #include "schedules/base/files.h"
+#include "schedules/base/table.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 
 namespace stagecraft {
 namespace {
@@ -54,16 +59,15 @@ spdlog::level::level_enum log_level(LogLevel level) {
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Print& print, Doing& doing)
+          const Print& print, Doing& doing, std::shared_ptr<spdlog::logger> log)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
         print_(print),
-        log_(open_log(paths.log(transport.rank()), setup.rank_name(transport.rank()))),
+        log_(std::move(log)),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
-    log_->set_level(log_level(setup.config().log.level));
     if (transport.rank() != setup.reporter()) return;
     reporter_.emplace(setup, paths.metrics(), print);
     if (print && !device.is_cpu())
@@ -261,9 +265,27 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
                         const Print& print, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
   doing.what = "trying to save";
-  try_saving(setup, paths, transport);
+  const Seconds tried = try_saving(setup, paths, transport);
   doing.what = "start-up";
-  return Trainer(setup, paths, transport, device, print, doing).run();
+  const std::shared_ptr<spdlog::logger> log =
+      open_log(paths.log(transport.rank()), setup.rank_name(transport.rank()));
+  log->set_level(log_level(setup.config().log.level));
+  log->info("saving was tried in {}", format_duration(tried));
+  const auto here = [&] { return fmt::format("{}, {}", setup.rank_name(transport.rank()), doing.what); };
+  try {
+    std::optional<Trainer> trainer;
+    try {
+      trainer.emplace(setup, paths, transport, device, print, doing, log);
+    } catch (...) {  // what a program's actions throw is placed by the executor
+      std::rethrow_exception(with_place(std::current_exception(), here()));
+    }
+    return trainer->run();
+  } catch (...) {
+    const std::exception_ptr error = without_stack(std::current_exception(), here());
+    log->error("{}: {}", doing.what, failure_of(error).message);
+    if (const std::string whole = whole_error(error); !whole.empty()) log->error("{}", whole);
+    std::rethrow_exception(error);
+  }
 }
 
 }  // namespace stagecraft

@@ -26,8 +26,8 @@ struct Doing {
 };
 
 /// Collective: all ranks of the setup's world call it, each on its own thread or process. `transport` carries
-/// tensors of `device`. Throws what the
-/// layers below throw; the caller tells the other ranks (Transport::fail).
+/// tensors of `device`. Throws what the layers below throw, LibTorch's errors in one line, their stack in the
+/// rank's log; the caller tells the other ranks (Transport::fail).
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
                                       at::Device device, const Print& print, Doing& doing);
 

@@ -8,67 +8,117 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace stagecraft {
 
 namespace {
 
-/// Code points of UTF-8 text; refuses what is not (overlong forms and surrogates included).
-std::vector<std::int32_t> code_points(const std::string& bytes, const std::string& path,
-                                      const InputPlace& place) {
-  constexpr std::array<std::int32_t, 4> kSmallest{0, 0x80, 0x800, 0x10000};
-  std::vector<std::int32_t> points;
-  points.reserve(bytes.size());
-  for (std::size_t i = 0; i < bytes.size();) {
-    const auto lead = static_cast<std::uint8_t>(bytes[i]);
+/// The code points of UTF-8 text, one after the other; refuses what is not (overlong forms and surrogates
+/// included).
+class CodePoints {
+ public:
+  CodePoints(const std::string& bytes, const std::string& path, const InputPlace& place)
+      : bytes_(bytes), path_(path), place_(place) {}
+
+  [[nodiscard]] bool more() const { return at_ < bytes_.size(); }
+  std::int32_t next() {
+    constexpr std::array<std::int32_t, 4> kSmallest{0, 0x80, 0x800, 0x10000};
+    const auto lead = static_cast<std::uint8_t>(bytes_[at_]);
     const std::size_t more = lead < 0x80 ? 0 : lead < 0xC0 ? 4 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-    bool valid = lead < 0xF8 && more < 4 && i + more < bytes.size();
+    bool valid = lead < 0xF8 && more < 4 && at_ + more < bytes_.size();
     std::int32_t point = more == 0 ? lead : lead & (0x3F >> more);
     for (std::size_t k = 1; valid && k <= more; ++k) {
-      const auto next = static_cast<std::uint8_t>(bytes[i + k]);
+      const auto next = static_cast<std::uint8_t>(bytes_[at_ + k]);
       valid = (next & 0xC0) == 0x80;
       point = (point << 6) | (next & 0x3F);
     }
     if (!valid || point < kSmallest[more] || point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
       throw data_file_error(
-          place, path,
-          fmt::format("not UTF-8 at byte {}; with \"tokens\": \"bytes\" any file can be read", i));
-    points.push_back(point);
-    i += more + 1;
+          place_, path_,
+          fmt::format("not UTF-8 at byte {}; with \"tokens\": \"bytes\" any file can be read", at_));
+    at_ += more + 1;
+    return point;
   }
-  return points;
+
+ private:
+  const std::string& bytes_;
+  const std::string& path_;
+  const InputPlace& place_;
+  std::size_t at_ = 0;
+};
+
+/// The tokens of a text in the fewest bytes each that hold their vocabulary: a text of bytes as it was read.
+using Tokens = std::variant<std::string, std::vector<std::uint16_t>, std::vector<std::int32_t>>;
+
+template <class Token>
+std::int64_t value_of(Token token) {
+  return static_cast<std::int64_t>(static_cast<std::make_unsigned_t<Token>>(token));
 }
 
-/// Replaces each code point by its rank among those that occur; returns how many there are.
-std::int64_t rank_characters(std::vector<std::int32_t>& points) {
-  std::vector<std::int32_t> rank(0x110000, -1);
-  for (const std::int32_t point : points) rank[static_cast<std::size_t>(point)] = 0;
-  std::int32_t count = 0;
-  for (std::int32_t& r : rank)
-    if (r == 0) r = count++;
-  for (std::int32_t& point : points) point = rank[static_cast<std::size_t>(point)];
-  return count;
-}
+/// Each character's rank among those that occur, in code point order.
+class CharacterRanks {
+ public:
+  CharacterRanks(const std::string& bytes, const std::string& path, const InputPlace& place)
+      : ranks_(0x110000, -1) {
+    for (CodePoints points(bytes, path, place); points.more(); ++length_) {
+      ranks_[static_cast<std::size_t>(points.next())] = 0;
+    }
+    for (std::int32_t& rank : ranks_)
+      if (rank == 0) rank = vocabulary_++;
+  }
+  [[nodiscard]] std::int64_t vocabulary() const { return vocabulary_; }
+
+  /// `bytes` are those that were ranked. A rank that fits a byte takes the place of its character.
+  [[nodiscard]] Tokens tokens(std::string bytes, const std::string& path, const InputPlace& place) const {
+    CodePoints points(bytes, path, place);
+    if (vocabulary_ > 1 << 16) return wide<std::int32_t>(points);
+    if (vocabulary_ > 1 << 8) return wide<std::uint16_t>(points);
+    for (std::size_t i = 0; i < length_; ++i) {  // no character is shorter than a byte: reading is ahead
+      const std::int32_t rank = next(points);
+      bytes[i] = static_cast<char>(rank);
+    }
+    bytes.resize(length_);
+    return bytes;
+  }
+
+ private:
+  template <class Token>
+  [[nodiscard]] std::vector<Token> wide(CodePoints& points) const {
+    std::vector<Token> tokens(length_);
+    for (Token& token : tokens) token = static_cast<Token>(next(points));
+    return tokens;
+  }
+  [[nodiscard]] std::int32_t next(CodePoints& points) const {
+    return ranks_[static_cast<std::size_t>(points.next())];
+  }
+
+  std::vector<std::int32_t> ranks_;  // by code point; -1: does not occur
+  std::int32_t vocabulary_ = 0;
+  std::size_t length_ = 0;  // characters
+};
 
 class TextDataset final : public Dataset {
  public:
   TextDataset(const TextDataConfig& config, const InputPlace& place) : config_(config) {
     const std::string path = find_data_file(config.path, "scripts/fetch_data.sh --text data", place);
-    const std::string bytes = read_data_file(path, place, most_data_bytes());
+    std::string bytes = read_data_file(path, place, most_data_bytes());
     fingerprint_ = Fingerprint()
                        .add(bytes)
                        .add(fmt::format("{} {} {}", config.tokens, config.sequence, config.validation))
                        .text();
     if (config.tokens == "bytes") {
-      tokens_.resize(bytes.size());
-      std::transform(bytes.begin(), bytes.end(), tokens_.begin(),
-                     [](char c) { return static_cast<std::uint8_t>(c); });
+      tokens_ = std::move(bytes);
       vocabulary_ = 256;
     } else {
-      tokens_ = code_points(bytes, path, place);
-      vocabulary_ = rank_characters(tokens_);
+      const CharacterRanks ranks(bytes, path, place);
+      vocabulary_ = ranks.vocabulary();
+      tokens_ = ranks.tokens(std::move(bytes), path, place);
     }
-    const auto total = static_cast<std::int64_t>(tokens_.size());
+    const std::int64_t total = count();
     const auto held_back = static_cast<std::int64_t>(static_cast<double>(total) * config.validation);
     training_tokens_ = total - held_back;
     samples_ = {windows(training_tokens_), windows(held_back)};
@@ -97,11 +147,13 @@ class TextDataset final : public Dataset {
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("{}: {} {}, vocabulary {}; {} training and {} validation windows of {}", config_.path,
-                       tokens_.size(), config_.tokens, vocabulary_, samples_[0], samples_[1],
-                       config_.sequence);
+                       count(), config_.tokens, vocabulary_, samples_[0], samples_[1], config_.sequence);
   }
 
  private:
+  [[nodiscard]] std::int64_t count() const {
+    return std::visit([](const auto& tokens) { return static_cast<std::int64_t>(tokens.size()); }, tokens_);
+  }
   [[nodiscard]] std::int64_t windows(std::int64_t tokens) const {
     return std::max<std::int64_t>(tokens - 1, 0) / config_.sequence;
   }
@@ -111,13 +163,20 @@ class TextDataset final : public Dataset {
     at::Tensor result = at::empty({static_cast<std::int64_t>(indices.size()), config_.sequence}, at::kLong);
     auto* out = result.mutable_data_ptr<std::int64_t>();
     const std::int64_t base = (split == Split::train ? 0 : training_tokens_) + ahead;
-    for (const std::int64_t index : indices)
-      out = std::copy_n(tokens_.begin() + base + index * config_.sequence, config_.sequence, out);
+    std::visit(
+        [&](const auto& tokens) {
+          for (const std::int64_t index : indices) {
+            const auto first = tokens.begin() + base + index * config_.sequence;
+            out = std::transform(first, first + config_.sequence, out,
+                                 [](auto token) { return value_of(token); });
+          }
+        },
+        tokens_);
     return result;
   }
 
   TextDataConfig config_;
-  std::vector<std::int32_t> tokens_;
+  Tokens tokens_;
   std::int64_t vocabulary_ = 0;
   std::int64_t training_tokens_ = 0;
   std::array<std::int64_t, 2> samples_{};

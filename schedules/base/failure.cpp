@@ -19,7 +19,7 @@ Failure failure_of(const std::exception_ptr& error) noexcept {
     } catch (const StoppedError& e) {
       return {exit_code::kStopped, e.what()};
     } catch (const std::bad_alloc&) {
-      return {exit_code::kDefect, "out of memory"};
+      return {exit_code::kRefused, "out of memory; make the sizes smaller, or use a machine with more"};
     } catch (const std::exception& e) {
       return {exit_code::kDefect, e.what()};
     } catch (...) {

@@ -11,7 +11,8 @@
 
 namespace stagecraft {
 
-/// The header of a generated program. Throws InputError for a request that cannot be (see validate_header).
+/// The header of a generated program. Throws InputError for a request that cannot be (see validate_header),
+/// or that makes more than kMaxActions actions.
 [[nodiscard]] ProgramHeader make_header(const char* schedule, SegmentKind kind,
                                         const ScheduleRequest& request);
 

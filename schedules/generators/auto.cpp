@@ -25,6 +25,7 @@ CostTable even_costs(const Placement& placement) {
 }
 
 ScheduleProgram build(const ScheduleRequest& request) {
+  (void)make_header("auto", SegmentKind::train, request);  // refuses what is too large to search
   const CostTable even = request.costs == nullptr ? even_costs(request.placement) : CostTable{};
   return synthesize({.placement = request.placement,
                      .micro_batches = request.group_sizes.front(),

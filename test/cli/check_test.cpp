@@ -47,6 +47,29 @@ TEST_CASE("check prints what it proved of a plan", "[check]") {
   CHECK(says(result.out, "Peak memory"));
 }
 
+TEST_CASE("a small plan of very many actions is refused before they are made", "[check]") {
+  const ScratchFolder folder;
+  const std::string plan = changed_plan(folder, [](Json& json) {
+    json["micro_batches"] = 1'000'000;
+    const Json last = json["stages"].back();
+    for (int s = static_cast<int>(json["stages"].size()); s < 64; ++s) {
+      Json stage = last;
+      stage["first_layer"] = json["stages"].back()["last_layer"];
+      stage["last_layer"] = stage["first_layer"].get<int>() + 1;
+      stage["ranks"] = {s};
+      json["stages"].push_back(stage);
+    }
+    for (const char* key : {"costs", "predicted"}) json.erase(key);
+  });
+  for (const char* verb : {"check", "convert"}) {
+    INFO(verb);
+    const CommandResult result = stagecraft::test::stagecraft({verb, plan});
+    CHECK(result.code == 2);
+    CHECK(says(result.err, "64 stages and 1000000 micro-batches make at least 128000000 actions"));
+  }
+  CHECK(check({plan, "--micro-batches", "4"}).code == 0);
+}
+
 TEST_CASE("check --json prints one document with in-flight, versions, slots and memory", "[check]") {
   const CommandResult result = check({kPlan, "--json"});
   REQUIRE(result.code == 0);

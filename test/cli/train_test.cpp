@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sys/wait.h>
@@ -120,6 +121,76 @@ TEST_CASE("train runs, and report compares", "[train]") {
   CHECK(says(read_text_file(svg), "the last 2 steps, measured"));
   const CommandResult json = stagecraft::test::stagecraft({"report", folder.path("run"), "--json"});
   CHECK(Json::parse(json.out)["stage_times"].size() == 2);
+}
+
+TEST_CASE("a run that its memory cannot hold is refused before it takes any", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["model"]["hidden"] = {4096, 4096, 4096};
+  config["data"]["shape"] = {4096};
+  config["optimizer"] = {{"type", "Adam"}};
+  config["profiler"]["repeats"] = 1;
+  const std::string path = folder.write("run.json", config.dump());
+  const std::string plan = folder.path("plan.json");
+  REQUIRE(stagecraft::test::stagecraft({"plan", path, "-o", plan}).code == 0);
+  const std::string limited = "ulimit -d 500000; {} ";
+  check_refused(shell(folder, fmt::format("{} train {} --plan {}", limited, path, plan)), 3,
+                "2 ranks need 77");
+  CHECK_FALSE(fs::exists(folder.path("run/metrics.jsonl")));
+  for (const char* verb : {"train", "profile", "plan"}) {
+    INFO(verb);
+    check_refused(shell(folder, fmt::format("{} {} {}", limited, verb, path)), 3,
+                  "measuring the layers of mlp 4096-4096-4096 needs at least 768.6 MiB");
+  }
+}
+
+TEST_CASE("memory that ends in the run is told in one line, LibTorch's stack in the rank's log", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  const std::string plan = folder.path("plan.json");
+  const std::string path = folder.write("run.json", config.dump());
+  REQUIRE(stagecraft::test::stagecraft({"plan", path, "-o", plan}).code == 0);
+  Json bare = stagecraft::json::parse_file(plan);  // without costs nothing is proved of activations
+  for (const char* key : {"costs", "predicted", "model_fingerprint"}) bare.erase(key);
+  bare["micro_batch_size"] = 60'000;
+  bare["micro_batches"] = 1;
+  config["data"]["shape"] = {1000};
+  config["data"]["samples"] = 60'000;
+  config["train_batch_size"] = config["train_micro_batch_size_per_gpu"] = 60'000;
+  config["train_steps"] = 1;
+  folder.write("plan.json", bare.dump());
+  folder.write("run.json", config.dump());
+  const CommandResult result =
+      shell(folder, fmt::format("ulimit -d 300000; {{}} train {} --plan {}", path, plan));
+  check_refused(result, 3, "rank 0 at step 0, action ");
+  CHECK(says(result.err, "out of memory: 228.9 MiB (240000000 bytes) are asked for one tensor; "));
+  CHECK(says(result.err, " are free of ulimit -d (293.0 MiB)"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  CHECK(says(read_text_file(folder.path("run/logs/rank-0.log")), "frame #"));
+}
+
+TEST_CASE("absurd sizes are refused as such, at once", "[train]") {
+  const ScratchFolder folder;
+  const Json config = tiny(folder);
+  const auto with = [&](std::vector<std::string> overrides) {
+    std::vector<std::string> arguments;
+    for (const std::string& text : overrides) arguments.insert(arguments.end(), {"--set", text});
+    const auto begin = std::chrono::steady_clock::now();
+    CommandResult result = train(folder, config, arguments);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));  // the start-up, under load
+    return result;
+  };
+  check_refused(with({"data.classes=1000000000"}), 3,
+                "measuring the layers of mlp 16-12 needs at least 126.7 GiB");
+  check_refused(with({"model={\"family\": \"gpt\", \"blocks\": 1000000000}", "data.task=tokens",
+                      "loss.type=token_cross_entropy"}),
+                2, "/model/blocks: 1000000000 blocks");
+  check_refused(
+      with({"train_batch_size=1000000000", "train_micro_batch_size_per_gpu=1", "data.samples=2000000000"}), 2,
+      "makes more than 1000000 of them");
+  check_refused(with({"data.validation_samples=1000000000", "train_micro_batch_size_per_gpu=1"}), 2,
+                "a validation of 1000000000 samples");
+  check_refused(with({"data.shape=[1000000000,1000000000,1000000000]"}), 2, "samples of [1000000000, ");
 }
 
 TEST_CASE("plan --replan answers from a run what another plan would bring", "[train]") {
@@ -354,6 +425,75 @@ TEST_CASE("SIGTERM ends a run with 75 behind a checkpoint; resumed, it is as if 
   config["run_dir"] = folder.path("whole");
   REQUIRE(train(folder, config).code == 0);
   CHECK(facts(folder.path("run")) == facts(folder.path("whole")));
+}
+
+TEST_CASE("ranks that do not fit together end together, with one message", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["model"]["hidden"] = {4096, 4096};
+  config["data"]["shape"] = {4096};
+  config["profiler"]["repeats"] = 1;
+  const std::string path = folder.write("run.json", config.dump());
+  const std::string plan = folder.path("plan.json");
+  REQUIRE(stagecraft::test::stagecraft({"plan", path, "-o", plan}).code == 0);
+  // A limit of each process is not shared: rank 1's is the one that is too small.
+  const std::string limited =
+      folder.write("limited.sh", "[ $OMPI_COMM_WORLD_RANK = 1 ] && ulimit -d 200000\nexec \"$@\"\n");
+  const CommandResult result =
+      shell(folder, fmt::format("{}2 bash {} {{}} train {} --plan {}", kMpirun, limited, path, plan));
+  INFO(result.err);
+  CHECK(result.code == 3);
+  CHECK(messages(result.err) == 1);
+  CHECK(says(result.err, "rank 1: stage 1 needs 12"));
+  CHECK(says(result.err, " are free of ulimit -d"));
+  CHECK(Json::parse(read_text_file(folder.path("run/exit.json")))["code"] == 3);
+}
+
+TEST_CASE("a rank without first and last stage needs no data files", "[train_mpi]") {
+  if (!has_mpirun()) return;
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  std::string text;
+  while (text.size() < 4000) text += "What is a middle stage to know of words? ";
+  fs::create_directories(folder.path("with"));
+  fs::create_directories(folder.path("without"));
+  folder.write("with/text.txt", text);
+  config["data"] = {{"type", "text"}, {"path", "text.txt"}, {"sequence", 8}, {"tokens", "characters"}};
+  config["model"] = {{"family", "gpt"}, {"blocks", 2}, {"width", 8}, {"heads", 2}};
+  config["loss"]["type"] = "token_cross_entropy";
+  config["pipeline"] = {{"stages", 3}};
+  config["train_steps"] = 2;
+  const std::string path = folder.write("run.json", config.dump());
+  const auto run = [&](const std::vector<const char*>& folders) {
+    fs::remove_all(folder.path("run"));
+    std::string line = kMpirun;
+    line.resize(line.rfind("-np"));
+    for (std::size_t r = 0; r < folders.size(); ++r) {
+      line +=
+          fmt::format("{} -np 1 -wdir {} {{}} train {}", r > 0 ? " :" : "", folder.path(folders[r]), path);
+    }
+    std::string once;  // shell() fills in one place
+    for (std::size_t at = 0; at < line.size();) {
+      const std::size_t next = line.find("{}", at);
+      once += line.substr(at, next == std::string::npos ? next : next - at);
+      if (next == std::string::npos) break;
+      once += STAGECRAFT_COMMAND;
+      at = next + 2;
+    }
+    return shell(folder, once);
+  };
+  const CommandResult middle = run({"with", "without", "with"});
+  INFO(middle.err);
+  CHECK(middle.code == 0);
+  const CommandResult last = run({"with", "without", "without"});
+  CHECK(last.code == 2);
+  CHECK(says(last.err, "no such file"));
+  // Other data on the last stage's machine is found out.
+  folder.write("without/text.txt", text + "Nothing.");
+  const CommandResult other = run({"with", "without", "without"});
+  CHECK(other.code == 2);
+  CHECK(says(other.err, "ranks do not run the same"));
 }
 
 TEST_CASE("under mpirun: the same run as with threads", "[train_mpi]") {

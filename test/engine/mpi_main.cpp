@@ -1,7 +1,8 @@
 // The MPI transport under mpiexec: its contract, and pipelines that equal the oracle to the bit, with as many
 // stages as ranks. Every rank computes the oracle itself and judges its own layers.
 //
-//   mpiexec -n N test_mpi contract | equality [STRIDE] | direct [STRIDE] | stragglers | failure | timeout
+//   mpiexec -n N test_mpi contract | equality [STRIDE] | direct [STRIDE] | stragglers | huge | failure |
+//   timeout
 //
 // direct: both of the direct transport over MPI, on a fake device.
 //
@@ -9,6 +10,7 @@
 
 #include "engine/transport/direct/direct_transport.h"
 #include "engine/transport/factory.h"
+#include "engine/transport/mpi/mpi_bytes.h"
 #include "schedules/base/error.h"
 #include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
@@ -18,6 +20,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -34,7 +37,35 @@ void demand(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
+/// Around the ring: a message that MPI is told of in blocks, as one beyond INT_MAX bytes would be.
+void messages_in_blocks(const MpiSession& session, std::size_t bytes, std::size_t most) {
+  const int me = session.rank().value;
+  const int next = (me + 1) % session.world();
+  const int previous = (me + session.world() - 1) % session.world();
+  std::vector<char> sent(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<char>(i * 31 + static_cast<std::size_t>(me));
+  std::vector<char> received(bytes + 1, 'x');
+  std::array<MPI_Request, 2> requests{};
+  {
+    const transport::MpiBytes blocks(bytes, most);
+    demand(blocks.count() == 1 || bytes <= most, "a long message is one element");
+    MPI_Irecv(received.data(), blocks.count(), blocks.type(), previous, 0, MPI_COMM_WORLD, requests.data());
+    MPI_Isend(sent.data(), blocks.count(), blocks.type(), next, 0, MPI_COMM_WORLD, &requests[1]);
+  }
+  std::array<MPI_Status, 2> statuses{};
+  MPI_Waitall(2, requests.data(), statuses.data());
+  demand(transport::received_bytes(statuses[0]) == bytes, "all bytes of the blocks are counted");
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const auto expected = static_cast<char>(i * 31 + static_cast<std::size_t>(previous));
+    demand(received[i] == expected, fmt::format("byte {} of {} arrives", i, bytes));
+  }
+  demand(received[bytes] == 'x', "nothing is written behind the message");
+}
+
 void contract(MpiSession& session) {
+  for (const std::size_t bytes : {0, 1, 999, 1000, 1001, 4000, 70'001}) {
+    messages_in_blocks(session, bytes, /*most=*/1000);
+  }
   for (const bool synchronous : {false, true}) {
     const auto transport = make_mpi_transport(
         session, {.timeout = Seconds{60}, .synchronous_sends = synchronous, .text_piece = 1000});
@@ -56,6 +87,26 @@ void contract(MpiSession& session) {
   transport->barrier();  // ranks come here when they come
   transport->waits().enter(Phase::step);
   phases_have_bounds(*transport);
+}
+
+/// By hand, on 2 ranks: takes 4.3 GB per rank.
+void huge_messages(MpiSession& session) {
+  const auto transport = make_mpi_transport(session, {.timeout = Seconds{300}});
+  const std::int64_t bytes = (std::int64_t{1} << 31U) + 4097;
+  const int me = session.rank().value;
+  const Tag tag{
+      .payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .micro_batch = MicroBatch{0}};
+  at::Tensor sent = at::full({bytes}, 1 + me, at::kByte);
+  sent[bytes - 1] = 7;
+  const at::Tensor received = at::zeros({bytes}, at::kByte);
+  const RequestPtr receive = transport->post_receive(Rank{1 - me}, tag, received);
+  const RequestPtr send = transport->start_send(Rank{1 - me}, tag, sent);
+  transport->wait(*receive);
+  transport->wait(*send);
+  demand(received[bytes - 1].item<int>() == 7, "the last byte arrives");
+  demand(received.narrow(0, 0, bytes - 1).eq_(2 - me).all().item<bool>(), "all bytes arrive");
+  transport->barrier();
+  if (me == 0) fmt::print("messages of {} bytes arrived\n", bytes);
 }
 
 void equality(MpiSession& session, Transport& transport, const std::vector<PipelineCase>& cases,
@@ -158,6 +209,8 @@ int main(int argc, char** argv) {
       direct(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "stragglers") {
       equality(session, straggler_cases(session.world()), 1);
+    } else if (what == "huge") {
+      huge_messages(session);
     } else if (what == "failure") {
       failure(session);
     } else {

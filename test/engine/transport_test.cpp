@@ -148,26 +148,27 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
   CHECK(layout.micro_batch_bits() == 12);
   std::set<int> codes;
   std::size_t count = 0;
-  for (const Payload payload : {Payload::activation, Payload::gradient, Payload::loss}) {
-    for (const int from : {0, 1, 126, 127}) {
-      for (const int to : {0, 1, 127}) {
-        for (const int mb : {0, 1, 4095}) {
-          for (const int index : {0, 7}) {
-            if (payload == Payload::loss && index > 0) continue;  // of another sender
-            const int code = layout.encode({payload, StageId{from}, StageId{to}, MicroBatch{mb}, index});
-            CHECK(code >= 0);
-            codes.insert(code);
-            ++count;
-          }
-        }
+  const auto add = [&](const Tag& tag) {
+    const int code = layout.encode(tag);
+    CHECK(code >= 0);
+    codes.insert(code);
+    ++count;
+  };
+  for (const int from : {0, 1, 126, 128, 16382, 16383}) {
+    for (const int mb : {0, 1, 4095}) {
+      for (const int index : {0, 7}) {
+        add({Payload::activation, StageId{from}, StageId{from + 1}, MicroBatch{mb}, index});
+        add({Payload::gradient, StageId{from}, StageId{from - 1}, MicroBatch{mb}, index});
+        add({Payload::gradient, StageId{from}, StageId{from}, MicroBatch{mb}, index});  // a sum of replicas
       }
+      add({Payload::loss, StageId{from}, StageId{0}, MicroBatch{mb}, 0});
     }
   }
   CHECK(codes.size() == count);
   CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, MicroBatch{7 + 4096}}));
   CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 4095}) ==
         layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 0}));
-  CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{128}, kTag.to, kTag.micro_batch}), InputError);
+  CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{16384}, kTag.to, kTag.micro_batch}), InputError);
 
   CHECK(transport::MpiTagLayout((1 << 28) - 1).micro_batch_bits() == 9);
   CHECK(transport::MpiTagLayout((1 << 25) - 1).encode(kTag) < (1 << 25));

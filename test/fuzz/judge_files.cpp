@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace stagecraft::fuzz {
 namespace {
@@ -18,6 +19,20 @@ bool small(const Plan& plan) {
   // The generators of searched schedules search.
   const int most = schedule.searched && !plan.program ? 4 : schedule.synchronous ? 40 : 8;
   return stages <= 8 && plan.placement().world() <= 8 && plan.micro_batches <= most / stages;
+}
+
+/// Whether a program of it has more actions than any may have.
+bool beyond_bounds(const Plan& plan) {
+  return !plan.program && static_cast<std::int64_t>(plan.stages.size()) * plan.micro_batches > kMaxActions;
+}
+
+void require_refused(const Plan& plan) {
+  try {
+    (void)plan_program(plan, {plan.micro_batches});
+  } catch (const InputError&) {
+    return;
+  }
+  require(false, "what has too many actions is refused before they are made");
 }
 
 }  // namespace
@@ -39,6 +54,7 @@ void require_stage(const StageCosts& costs) {
 }
 
 void judge(const Plan& plan) {
+  if (beyond_bounds(plan)) return require_refused(plan);
   if (!small(plan)) return;
   const Schedule& schedule = find_schedule(plan.schedule.name);
   try {

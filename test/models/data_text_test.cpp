@@ -52,6 +52,35 @@ TEST_CASE("text: characters are ranked by code point among those that occur", "[
   CHECK(at::equal(data->targets(Split::train, {0}), at::tensor({2, 0, 3, 4, 1}, at::kLong).view({1, 5})));
 }
 
+TEST_CASE("text: vocabularies that need one, two and four bytes per token", "[data]") {
+  const auto [characters, repeats] =
+      GENERATE(table<int, int>({{256, 2}, {257, 2}, {65'536, 1}, {65'537, 1}}));
+  CAPTURE(characters);
+  // Code points of one to four bytes, from the last one down, so that ranks run against the text.
+  std::string bytes;
+  for (int round = 0; round < repeats; ++round) {
+    for (int k = characters; k-- > 0;) {
+      const int point = k < 100 ? k : 0x10000 + k;
+      if (point < 0x80) {
+        bytes += static_cast<char>(point);
+      } else {
+        for (const int part : {0xF0 | (point >> 18), 0x80 | ((point >> 12) & 0x3F),
+                               0x80 | ((point >> 6) & 0x3F), 0x80 | (point & 0x3F)}) {
+          bytes += static_cast<char>(part);
+        }
+      }
+    }
+  }
+  const DataFolder folder;
+  folder.write("text.txt", bytes);
+  const auto data = open_dataset(text(folder, "characters", characters * repeats - 1, 0), {});
+  CHECK(data->sample().classes == characters);
+  const at::Tensor once = at::arange(characters - 1, -1, -1, at::kLong);
+  const at::Tensor all = once.repeat({repeats});
+  CHECK(at::equal(data->inputs(Split::train, {0})[0], all.slice(0, 0, -1)));
+  CHECK(at::equal(data->targets(Split::train, {0})[0], all.slice(0, 1)));
+}
+
 TEST_CASE("text: what cannot be read is refused with its place", "[data]") {
   const DataFolder folder;
   SECTION("missing") {

@@ -142,3 +142,30 @@ TEST_CASE("multiply-adds are those of the matrix products", "[model]") {
   CHECK(build(R"({"family": "gpt", "blocks": 2, "width": 8, "heads": 2})", kTokens).multiply_adds() ==
         2 * (4 * t * w * w + 2 * t * t * w + 2 * t * w * h) + t * w * classes);
 }
+
+TEST_CASE("sizes beyond any machine are refused before anything is made of them", "[model]") {
+  CHECK_THAT(refusal(R"({"family": "gpt", "blocks": 1000000000, "width": 8, "heads": 1})", kTokens),
+             Contains("run.json: /model/blocks: 1000000000 blocks are more than the 50000 layers"));
+  CHECK_THAT(refusal(R"({"family": "gpt", "blocks": 1, "width": 9000000000000000000, "heads": 1})", kTokens),
+             Contains("/model/width: expected at most"));
+  CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [9000000000000000000]})", kVector),
+             Contains("/model/hidden/0: expected a number from 1 to"));
+  CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [1000000000, 1000000000]})", kVector),
+             Contains("layer \"hidden1.linear\": the parameters up to here take") &&
+                 Contains("than any machine has"));
+  CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [100000000000, 100000000000]})", kVector),
+             Contains("layer \"hidden1.linear\": Storage size calculation overflowed"));
+  const SampleSpec huge{{1'000'000'000, 1'000'000'000, 1'000'000'000}, at::kFloat, 3};
+  CHECK_THAT(refusal(R"({"family": "mlp"})", huge), Contains("run.json: /data: samples of [1000000000, ") &&
+                                                        Contains("Storage size calculation overflowed"));
+}
+
+TEST_CASE("a model of very many parameters costs nothing to look at", "[model]") {
+  const Model model =
+      build(R"({"family": "mlp", "hidden": [1000000]})", SampleSpec{{1'000'000}, at::kFloat, 3});
+  CHECK(parameter_bytes(model, 0) == Bytes{4 * (1'000'000'000'000 + 1'000'000)});
+  CHECK(parameter_bytes(model, 1) == Bytes{0});
+  CHECK(boundaries(model, 1'000'000).back().bytes() == 12'000'000);
+  CHECK_THROWS_WITH(boundaries(model, std::int64_t{1} << 60U),
+                    Contains("the input with micro-batches of 1152921504606846976 samples"));
+}

@@ -68,6 +68,22 @@ int groups_complete_after(const std::vector<int>& group_sizes, int micro_batches
 
 }  // namespace
 
+TEST_CASE("more actions than a program may have are refused before any is made", "[generators]") {
+  for (const Schedule& schedule : schedules()) {
+    if (schedule.placement != PlacementKind::straight) continue;
+    INFO(schedule.name);
+    CHECK_THROWS_WITH(
+        schedule.generate({.placement = Placement::straight(64), .group_sizes = {1'000'000}}),
+        Catch::Contains("64 stages and 1000000 micro-batches make at least 128000000 actions") &&
+            Catch::Contains("make the micro-batches fewer and larger"));
+  }
+  CHECK_THROWS_AS(
+      find_schedule("v_half").generate({.placement = Placement::zigzag(32, 2), .group_sizes = {1'000'000}}),
+      InputError);
+  CHECK_THROWS_WITH(validation_program(Placement::straight(64), 1'000'000),
+                    Catch::Contains("64000000 actions") && Catch::Contains("validate on fewer"));
+}
+
 TEST_CASE("small programs are those of the papers' figures", "[generators]") {
   const ScheduleRequest three{.placement = Placement::straight(3), .group_sizes = {4}};
   CHECK(generated("fill_drain", {.placement = Placement::straight(3), .group_sizes = {4}, .clip = true}) ==

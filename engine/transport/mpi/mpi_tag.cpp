@@ -14,12 +14,11 @@ MpiTagLayout::MpiTagLayout(int upper_bound) {
   // All numbers of this many bits are at most upper_bound.
   const int bits =
       static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max(0, upper_bound)) + 1)) - 1;
-  const int left = bits - kPayloadBits - kIndexBits - 2 * kStageBits;
+  const int left = bits - kKindBits - kIndexBits - kStageBits;
   micro_batch_bits_ = std::min(left, kMostMicroBatchBits);
   if (micro_batch_bits_ < kLeastMicroBatchBits) {
-    throw InputError(
-        fmt::format("this MPI allows tags up to {} only; at least {} is needed", upper_bound,
-                    (1 << (kPayloadBits + kIndexBits + 2 * kStageBits + kLeastMicroBatchBits)) - 1));
+    throw InputError(fmt::format("this MPI allows tags up to {} only; at least {} is needed", upper_bound,
+                                 (1 << (kKindBits + kIndexBits + kStageBits + kLeastMicroBatchBits)) - 1));
   }
 }
 
@@ -33,11 +32,13 @@ int MpiTagLayout::encode(const Tag& tag) const {
     code |= static_cast<std::uint32_t>(value) << shift;
     shift += bits;
   };
-  put(static_cast<std::int32_t>(tag.payload), kPayloadBits, "payload");
+  constexpr std::int32_t kSum = 3;
+  static_assert(static_cast<std::int32_t>(Payload::loss) < kSum);
+  const bool sum = tag.payload == Payload::gradient && tag.from == tag.to;
+  put(sum ? kSum : static_cast<std::int32_t>(tag.payload), kKindBits, "payload");
   // A loss's index is the replica it comes from: its sender, by which MPI matches in any case.
   put(tag.payload == Payload::loss ? 0 : tag.index, kIndexBits, "tensor");
   put(tag.from.value, kStageBits, "stage");
-  put(tag.to.value, kStageBits, "stage");
   put(tag.micro_batch.value % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
   return static_cast<int>(code);
 }

@@ -2,11 +2,15 @@
 
 // A transfer's name as the integer MPI matches by. From the lowest bit:
 //
-//   payload 2 | tensor of the bundle 3 | from stage 7 | to stage 7 | micro-batch: the rest, at most 12
+//   kind 2 | tensor of the bundle 3 | from stage 14 | micro-batch: the rest, at most 12
 //
 // 31 bits in all where MPI_TAG_UB allows it (Open MPI); a smaller bound costs micro-batch bits. The
 // micro-batch is taken modulo what fits: transfers of one channel that differ only by a multiple of that
 // never overlap out of order, and MPI matches equal tags in the order they were begun.
+//
+// The stage that a transfer goes to is not in it, since it follows: an activation goes to the next stage, a
+// gradient to the one before, a loss to stage 0. Sums of a stage's replicas, gradients from a stage to
+// itself, are a kind of their own.
 
 #include "schedules/action.h"
 
@@ -14,9 +18,9 @@ namespace stagecraft::transport {
 
 class MpiTagLayout {
  public:
-  static constexpr int kPayloadBits = 2;
+  static constexpr int kKindBits = 2;
   static constexpr int kIndexBits = 3;
-  static constexpr int kStageBits = 7;
+  static constexpr int kStageBits = 14;
   static constexpr int kMostMicroBatchBits = 12;
   static constexpr int kLeastMicroBatchBits = 6;
 

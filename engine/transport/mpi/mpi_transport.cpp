@@ -1,6 +1,7 @@
 #include "engine/transport/mpi/mpi_transport.h"
 
 #include "engine/transport/mpi/device_memory.h"
+#include "engine/transport/mpi/mpi_bytes.h"
 #include "engine/transport/mpi/mpi_check.h"
 #include "engine/transport/mpi/polling.h"
 #include "engine/transport/mpi/texts.h"
@@ -8,7 +9,6 @@
 #include "engine/transport/wait_error.h"
 #include "schedules/base/error.h"
 
-#include <climits>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,12 +30,6 @@ int tag_upper_bound() {
   int found = 0;
   mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
   return found != 0 ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
-}
-
-int message_bytes(const at::Tensor& tensor) {
-  STAGECRAFT_CHECK(tensor.nbytes() <= INT_MAX,
-                   fmt::format("a boundary of {} bytes; MPI counts up to {}", tensor.nbytes(), INT_MAX));
-  return static_cast<int>(tensor.nbytes());
 }
 
 }  // namespace
@@ -68,9 +62,8 @@ struct MpiTransport::MpiRequest final : Request {
     mpi_check(MPI_Test(&handle, &flag, &status), send ? "MPI_Test (send)" : "MPI_Test (receive)");
     done = flag != 0;
     if (done && !send) {
-      int count = 0;
-      mpi_check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
-      STAGECRAFT_CHECK(static_cast<std::size_t>(count) == tensor.nbytes(),
+      const std::size_t count = received_bytes(status);
+      STAGECRAFT_CHECK(count == tensor.nbytes(),
                        fmt::format("{} got {} bytes instead of {}", name_transfer(send, tag, peer), count,
                                    tensor.nbytes()));
       session.ring(peer);  // it may be waiting to be rid of it
@@ -110,9 +103,10 @@ MpiTransport::~MpiTransport() {
 RequestPtr MpiTransport::post_receive(Rank from, const Tag& tag, const at::Tensor& into) {
   check_transfer(*this, /*send=*/false, tag, from, into);
   const int code = tags_.encode(tag);
-  const int bytes = message_bytes(into);
+  const MpiBytes bytes(into.nbytes());
   auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/false, from, tag, into);
-  mpi_check(MPI_Irecv(into.mutable_data_ptr(), bytes, MPI_BYTE, from.value, code, data_, &request->handle),
+  mpi_check(MPI_Irecv(into.mutable_data_ptr(), bytes.count(), bytes.type(), from.value, code, data_,
+                      &request->handle),
             "MPI_Irecv");
   return request;
 }
@@ -126,11 +120,12 @@ RequestPtr MpiTransport::start_send(Rank to, const Tag& tag, const at::Tensor& t
 RequestPtr MpiTransport::post_send(Rank to, const Tag& tag, const at::Tensor& tensor) {
   check_transfer(*this, /*send=*/true, tag, to, tensor);
   const int code = tags_.encode(tag);
-  const int bytes = message_bytes(tensor);
+  const MpiBytes bytes(tensor.nbytes());
   auto request = std::make_unique<MpiRequest>(session_, /*is_send=*/true, to, tag, tensor);
   const auto start = options_.synchronous_sends ? MPI_Issend : MPI_Isend;
-  mpi_check(start(tensor.const_data_ptr(), bytes, MPI_BYTE, to.value, code, data_, &request->handle),
-            "MPI_Isend");
+  mpi_check(
+      start(tensor.const_data_ptr(), bytes.count(), bytes.type(), to.value, code, data_, &request->handle),
+      "MPI_Isend");
   session_.ring(to);
   return request;
 }

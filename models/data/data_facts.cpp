@@ -1,0 +1,53 @@
+#include "models/data/data_facts.h"
+
+#include "schedules/base/error.h"
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+class ToldOf final : public Dataset {
+ public:
+  explicit ToldOf(DataFacts facts) : facts_(std::move(facts)) {}
+
+  [[nodiscard]] std::int64_t size(Split split) const override {
+    return split == Split::train ? facts_.training_samples : facts_.validation_samples;
+  }
+  [[nodiscard]] SampleSpec sample() const override {
+    return {facts_.shape, facts_.tokens ? at::kLong : at::kFloat, facts_.classes,
+            static_cast<Targets>(facts_.targets)};
+  }
+  [[nodiscard]] at::Tensor inputs(Split, const std::vector<std::int64_t>&) const override { return refuse(); }
+  [[nodiscard]] at::Tensor targets(Split, const std::vector<std::int64_t>&) const override {
+    return refuse();
+  }
+  [[nodiscard]] std::string fingerprint() const override { return facts_.fingerprint; }
+  [[nodiscard]] std::string summary() const override { return facts_.summary; }
+
+ private:
+  static at::Tensor refuse() {
+    STAGECRAFT_CHECK(false, "a rank without the first and the last stage reads no data");
+    return {};
+  }
+
+  DataFacts facts_;
+};
+
+}  // namespace
+
+DataFacts facts_of(const Dataset& data) {
+  const SampleSpec sample = data.sample();
+  return {.training_samples = data.size(Split::train),
+          .validation_samples = data.size(Split::validation),
+          .shape = sample.shape,
+          .tokens = sample.dtype == at::kLong,
+          .classes = sample.classes,
+          .targets = static_cast<int>(sample.targets),
+          .fingerprint = data.fingerprint(),
+          .summary = data.summary()};
+}
+
+std::unique_ptr<Dataset> dataset_of(DataFacts facts) { return std::make_unique<ToldOf>(std::move(facts)); }
+
+}  // namespace stagecraft

@@ -1,0 +1,41 @@
+#pragma once
+
+// A data set that is only told of: what a rank needs to know of it whose stages read none of it. Such a rank
+// holds nothing of the data, and its machine needs no copy of the files.
+
+#include "models/data/dataset.h"
+#include "schedules/base/json.h"
+
+#include <memory>
+#include <string>
+
+namespace stagecraft {
+
+struct DataFacts {
+  std::int64_t training_samples = 0;
+  std::int64_t validation_samples = 0;
+  std::vector<std::int64_t> shape;
+  bool tokens = false;  ///< of inputs; otherwise numbers
+  std::int64_t classes = 0;
+  int targets = 0;  ///< a value of Targets
+  std::string fingerprint;
+  std::string summary;
+};
+template <class V>
+void describe(V& v, DataFacts& f) {
+  v.required("training_samples", f.training_samples, "of an epoch");
+  v.required("validation_samples", f.validation_samples, "0: none");
+  v.required("shape", f.shape, "of one sample");
+  v.required("tokens", f.tokens, "inputs are tokens, not numbers");
+  v.required("classes", f.classes, "of the targets");
+  v.required("targets", f.targets, "their kind", json::between(0, 2));
+  v.required("fingerprint", f.fingerprint, "of the bytes read");
+  v.required("summary", f.summary, "for people");
+}
+
+[[nodiscard]] DataFacts facts_of(const Dataset& data);
+
+/// Answers what the facts say; asked for samples it throws InternalError.
+[[nodiscard]] std::unique_ptr<Dataset> dataset_of(DataFacts facts);
+
+}  // namespace stagecraft

@@ -1,0 +1,100 @@
+#include "models/libtorch_error.h"
+
+#include "models/layers/functional.h"
+#include "schedules/base/error.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+namespace stagecraft {
+namespace {
+
+/// Within a handler.
+template <class Outer>
+[[noreturn]] void nest(const std::string& where, const std::string& what) {
+  std::throw_with_nested(Outer(where.empty() ? what : where + ": " + what));
+}
+
+}  // namespace
+
+std::string one_line(const c10::Error& error) {
+  std::string line;
+  for (const char c : std::string(error.what_without_backtrace())) {
+    if (c != '\n') {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+std::exception_ptr without_stack(const std::exception_ptr& error, const std::string& where) {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::OutOfMemoryError& e) {
+      nest<RefusedError>(where, one_line(e));
+    } catch (const c10::Error& e) {
+      nest<InternalError>(where, one_line(e));
+    } catch (const std::bad_alloc&) {
+      nest<RefusedError>(where, "out of memory");
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where) {
+  try {
+    try {
+      std::rethrow_exception(without_stack(error, ""));
+    } catch (const InputError&) {
+      throw;
+    } catch (const PeerError&) {
+      throw;
+    } catch (const StoppedError&) {
+      throw;
+    } catch (const RefusedError& e) {
+      nest<RefusedError>(where, e.what());
+    } catch (const std::exception& e) {
+      nest<InternalError>(where, e.what());
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::string whole_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::nested_exception& outer) {
+    if (outer.nested_ptr() == nullptr) return "";
+    std::string deeper = whole_error(outer.nested_ptr());
+    if (!deeper.empty()) return deeper;
+    try {
+      outer.rethrow_nested();
+    } catch (const std::exception& inner) {
+      return inner.what();
+    } catch (...) {
+      return "";
+    }
+  } catch (...) {
+    return "";
+  }
+}
+
+std::string work_text(const Layer& layer, const char* work, const at::Tensor& of) {
+  std::string text = fmt::format("layer \"{}\" ({}), {}", layer.name(), layer.type(), work);
+  if (of.defined()) text += " of " + functional::shape_text(of.sizes());
+  const char* before = ", with ";
+  for (const ParameterSpec& spec : layer.parameters()) {
+    text += fmt::format("{}{} {}", before, spec.name, functional::shape_text(spec.shape));
+    before = ", ";
+  }
+  return text;
+}
+
+}  // namespace stagecraft

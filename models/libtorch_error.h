@@ -1,0 +1,45 @@
+#pragma once
+
+// LibTorch's errors as people hear of them. A c10::Error's what() ends in LibTorch's own stack, dozens of
+// lines; people get one line, and the rank's log the rest.
+
+#include "models/layer.h"
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <string>
+
+namespace stagecraft {
+
+/// What LibTorch says, without its stack, in one line.
+[[nodiscard]] std::string one_line(const c10::Error& error);
+
+/// `error` as people hear of it, behind "WHERE: " (left out where empty), with the original nested: a
+/// c10::Error becomes an InternalError of one line; where memory was what it lacked, and for std::bad_alloc,
+/// a RefusedError. Any other error is returned as it is.
+[[nodiscard]] std::exception_ptr without_stack(const std::exception_ptr& error, const std::string& where);
+/// The same, and "WHERE: " before what any other error says, but for those that are about the user's input or
+/// other ranks (InputError, PeerError, StoppedError).
+[[nodiscard]] std::exception_ptr with_place(const std::exception_ptr& error, const std::string& where);
+
+/// All that the innermost error nested in `error` said, LibTorch's stack included: for a log. "" where
+/// nothing is nested.
+[[nodiscard]] std::string whole_error(const std::exception_ptr& error);
+
+/// Names a layer's work for messages: "layer "head" (linear), forward of [8, 16], with weight [4, 16]". `of`
+/// may be undefined.
+[[nodiscard]] std::string work_text(const Layer& layer, const char* work, const at::Tensor& of = {});
+
+/// What `work` returns; what it throws goes through without_stack. `where` is called only then, so that it
+/// may take its time: work_text().
+template <class Where, class Work>
+decltype(auto) named(const Where& where, const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    std::rethrow_exception(without_stack(std::current_exception(), where()));
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,168 @@
+// What a run needs against what its processes may have: who shares a limit, and what a refusal says.
+
+#include "engine/run/memory_check.h"
+
+#include "engine/run/prepare.h"
+#include "schedules/base/files.h"
+#include "test/support/catch.h"
+#include "test/support/command.h"
+
+#include <limits>
+
+using namespace stagecraft;
+using test::says;
+using test::ScratchFolder;
+
+namespace {
+
+constexpr const char* kConfig = R"({
+  "model": {"family": "mlp", "hidden": [16, 12]},
+  "data": {"type": "synthetic", "samples": 96, "validation_samples": 16, "shape": [8], "classes": 4},
+  "loss": {"type": "cross_entropy"},
+  "optimizer": {"type": "AdamW"},
+  "train_batch_size": 32, "train_micro_batch_size_per_gpu": 8, "train_steps": 2, "threads_per_rank": 1,
+  "profiler": {"repeats": 2, "warmup_ms": 0},
+  "pipeline": {"cuts": [2]}
+})";
+
+/// A run of two stages on two ranks, prepared and proved; `change` gets its plan before.
+struct PreparedRun {
+  ScratchFolder folder;
+  std::unique_ptr<RunSetup> setup;
+
+  explicit PreparedRun(bool costs = true, const std::vector<std::string>& overrides = {}) {
+    TrainRequest request;
+    request.config = folder.write("run.json", kConfig);
+    request.dry_run = true;
+    setup = prepare(request, read_run_config(request.config, overrides), std::nullopt).setup;
+    if (costs) return;
+    Json plan = json::write(setup->plan());
+    plan.erase("costs");
+    plan.erase("predicted");
+    request.plan = folder.write("plan.json", plan.dump());
+    setup = prepare(request, read_run_config(request.config), std::nullopt).setup;
+  }
+  [[nodiscard]] Bytes need(int rank) const {
+    return memory_needs(*setup).at(static_cast<std::size_t>(rank)).bytes;
+  }
+  [[nodiscard]] std::string refusal(const std::vector<ProcessMemory>& processes) const {
+    try {
+      check_memory(*setup, processes);
+      return "";
+    } catch (const RefusedError& error) {
+      return error.what();
+    }
+  }
+};
+
+MemoryLimit machine_with(Bytes available) {
+  return {"this machine's memory", "machine", available + available, available};
+}
+
+ProcessMemory process(const std::string& machine, std::vector<Rank> ranks, std::vector<MemoryLimit> limits) {
+  return {machine, std::move(ranks), std::move(limits)};
+}
+
+}  // namespace
+
+TEST_CASE("ranks of one process fit together or not at all", "[memory_check]") {
+  const PreparedRun run;
+  const Bytes both = run.need(0) + run.need(1);
+  CHECK(run.need(0) == run.setup->programs().memory()[0]);
+  CHECK(run.refusal({process("a", {Rank{0}, Rank{1}}, {machine_with(both)})}).empty());
+  CHECK(run.refusal({process("a", {Rank{0}, Rank{1}}, {})}).empty());  // nothing is known
+  const std::string refusal =
+      run.refusal({process("a", {Rank{0}, Rank{1}}, {machine_with(both - Bytes{1})})});
+  INFO(refusal);
+  CHECK(says(refusal, "2 ranks need "));
+  CHECK(says(refusal, " are free of this machine's memory ("));
+  CHECK(says(refusal, "rank 0: stage 0 needs "));
+  CHECK(says(refusal, "rank 1: stage 1 needs "));
+  CHECK(says(refusal, "optimizer state "));
+  CHECK(says(refusal, "the largest layer is \"hidden1.linear\" (linear) with "));
+  CHECK(says(refusal, "What would fit, each alone:"));
+  CHECK(says(refusal, "train_micro_batch_size_per_gpu 4 (in proportion)"));
+  CHECK(says(refusal, "2 machines like this one, with 1 of these ranks on each"));
+  CHECK(says(refusal, "1 B more memory"));
+}
+
+TEST_CASE("a refusal names the schedule and the recomputation that would fit", "[memory_check]") {
+  const PreparedRun run(true, {"pipeline.schedule=fill_drain", "train_batch_size=96",
+                               "model.hidden=[64,64,64,64]", "pipeline.cuts=[4]"});
+  const Bytes both = run.need(0) + run.need(1);
+  const std::string refusal =
+      run.refusal({process("a", {Rank{0}, Rank{1}}, {machine_with(both - Bytes{1})})});
+  INFO(refusal);
+  CHECK(says(refusal, "pipeline.schedule \"1f1b\": "));
+  CHECK(says(refusal, "activation_checkpointing.recompute \"all\": "));
+}
+
+TEST_CASE("processes share what is the machine's, and nothing else", "[memory_check]") {
+  const PreparedRun run;
+  const Bytes both = run.need(0) + run.need(1);
+  const Bytes most = std::max(run.need(0), run.need(1));
+  const MemoryLimit own{"ulimit -d", "process", most, most};
+  const MemoryLimit cgroup{"memory.max of cgroup /job", "cgroup 1:2", most, most};
+  const auto two = [&](const char* second, const MemoryLimit& limit) {
+    return std::vector{process("a", {Rank{0}}, {limit}), process(second, {Rank{1}}, {limit})};
+  };
+  CHECK(run.refusal(two("a", machine_with(both))).empty());
+  CHECK(says(run.refusal(two("a", machine_with(most))), "2 ranks need "));
+  CHECK(run.refusal(two("b", machine_with(most))).empty());
+  CHECK(run.refusal(two("a", own)).empty());
+  CHECK(says(run.refusal(two("a", cgroup)), "memory.max of cgroup /job"));
+  CHECK(run.refusal(two("b", cgroup)).empty());
+  // A rank alone is named alone. The least that any of them saw is what counts.
+  const MemoryLimit little{"ulimit -d", "process", most, Bytes{1}};
+  const std::string refusal =
+      run.refusal({process("a", {Rank{0}}, {machine_with(both)}), process("a", {Rank{1}}, {little})});
+  INFO(refusal);
+  CHECK(says(refusal, "rank 1: stage 1 needs "));
+  CHECK_FALSE(says(refusal, "rank 0"));
+  CHECK(says(refusal, "more ranks: stages of fewer layers"));
+  CHECK(says(run.refusal({process("a", {Rank{0}}, {machine_with(both)}),
+                          process("a", {Rank{1}}, {machine_with(both - Bytes{1})})}),
+             "2 ranks need "));
+}
+
+TEST_CASE("without costs the least is known: weights, gradients and optimizer state", "[memory_check]") {
+  const PreparedRun run(/*costs=*/false);
+  REQUIRE(run.setup->programs().memory().empty());
+  CHECK(run.need(0) == Bytes{4 * 4 * (8 * 16 + 16)});
+  CHECK(run.need(1) == Bytes{4 * 4 * (16 * 12 + 12 + 12 * 4 + 4)});
+  const std::string refusal = run.refusal({process("a", {Rank{0}, Rank{1}}, {machine_with(Bytes{100})})});
+  INFO(refusal);
+  CHECK(says(refusal, "at least optimizer state 2.0 KiB, weights 1.0 KiB"));
+}
+
+TEST_CASE("what crosses between ranks reads back", "[memory_check]") {
+  const ProcessMemory here = process_memory({Rank{3}});
+  REQUIRE(!here.limits.empty());
+  const auto again = json::read<ProcessMemory>(json::write(here), {"", ""});
+  CHECK(again.machine == here.machine);
+  CHECK((again.ranks == here.ranks));
+  CHECK(again.limits.at(0).available == here.limits.at(0).available);
+}
+
+TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]") {
+  const PreparedRun run;
+  const RunConfig& config = run.setup->config();
+  const Materials& materials = run.setup->materials();
+  const Bytes least = least_profile_bytes(config, materials);
+  // AdamW: weights, gradients and twice as much of state; and a micro-batch of 8 through 8 x 16.
+  CHECK(least == Bytes{4 * 4 * (8 * 16 + 16 + 16 * 12 + 12 + 12 * 4 + 4) + 4 * 8 * (16 + 12)});
+  const auto refusal = [&](int processes, const MemoryLimit& limit) -> std::string {
+    try {
+      check_profile_memory(config, "run.json", materials, processes, {limit});
+      return "";
+    } catch (const RefusedError& error) {
+      return error.what();
+    }
+  };
+  CHECK(refusal(1, machine_with(least)).empty());
+  CHECK(refusal(2, machine_with(least + least)).empty());
+  CHECK(says(refusal(1, machine_with(least - Bytes{1})),
+             "run.json: measuring the layers of mlp 16-12 needs at least "));
+  CHECK(says(refusal(2, machine_with(least + least - Bytes{1})), " on each of 2 ranks here"));
+  CHECK(refusal(2, {"ulimit -d", "process", least, least}).empty());
+}
