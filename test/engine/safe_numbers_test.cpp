@@ -3,6 +3,7 @@
 
 #include "engine/report/report.h"
 #include "engine/run/checkpoint.h"
+#include "engine/run/checkpoint_folder.h"
 #include "engine/run/finite_state.h"
 #include "engine/run/plan_source.h"
 #include "engine/run/prepare.h"
