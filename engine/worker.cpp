@@ -284,16 +284,20 @@ std::string Worker::not_finite() const {
     const Layer& layer = *impl_->model.layers[static_cast<std::size_t>(index)];
     const std::vector<ParameterSpec> parameters = layer.parameters();
     Stage& stage = impl_->stage_of(index);
-    const auto in_words = [&](const std::string& tensor) {
-      return fmt::format("{} in {}", tensor, layer_words(impl_->model, impl_->stage_layers, index));
-    };
-    if (const auto i = last_not_finite(stage.parameters(index))) return in_words(parameters[*i].name);
-    if (const auto i = last_not_finite(stage.buffers(index))) return in_words(layer.buffers()[*i].name);
+    std::vector<std::string> names;
+    Tensors tensors = stage.parameters(index);
+    for (const ParameterSpec& parameter : parameters) names.push_back(parameter.name);
+    tensors.insert(tensors.end(), stage.buffers(index).begin(), stage.buffers(index).end());
+    for (const BufferSpec& buffer : layer.buffers()) names.push_back(buffer.name);
     const OptimizerState& optimizer = stage.optimizer_state(index);
     for (std::size_t i = 0; i < optimizer.tensors.size(); ++i) {
       for (const auto& [name, tensor] : optimizer.tensors[i]) {
-        if (last_not_finite({tensor})) return in_words(fmt::format("{} of {}", name, parameters[i].name));
+        tensors.push_back(tensor);
+        names.push_back(fmt::format("{} of {}", name, parameters[i].name));
       }
+    }
+    if (const auto at = last_not_finite(tensors)) {  // a device is waited for once a layer
+      return fmt::format("{} in {}", names[*at], layer_words(impl_->model, impl_->stage_layers, index));
     }
   }
   return "";

@@ -1,29 +1,25 @@
 #!/usr/bin/env python3
 """What looking for numbers that are not finite costs a step: this build beside one without the check.
 
-    python3 scripts/bench/finite_check.py --before BINARY [--schedules 1f1b pipedream 2bw] [--pairs 15] [--instructions] [--json OUT]
+    python3 scripts/bench/finite_check.py --before BINARY [--schedules 1f1b pipedream 2bw] [--pairs 15] [--json OUT]
 
 BINARY is a `stagecraft` of the commit before the check, built alike. Both train configs/bench_gpt.json with the same plan and take turns
 of a few steps (in between a side is stopped), in pairs A B, B A, so that both see the same machine. `norm` rows agree on the gradient's norm,
 which tells by itself; the others look at each stage's gradients before its step, which is the work that is new. Printed: this build over the
-other one, minus 1, of the wall time a step and of the ranks' processor time, each as the median over pairs with the quarters beside it.
+other one, minus 1, of the wall time per step and of the ranks' processor time, each as the median over pairs with the quarters beside it.
 The second is what to read where something else runs on the machine.
 
---instructions counts instead, by callgrind: the check's share of the instructions of a step. Needs valgrind, and no idle machine.
+What the look itself takes, in the processor's time within a step: `bench_finite_check` (test/bench/finite_check), for which no machine need be idle.
 """
 
 import argparse
 import contextlib
 import json
-import re
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 
-from measuring import ENVIRONMENT, ROOT, Table, Turns, Workbench, describe_machine, ranks_of
-
-CHECK = "last_not_finite"
+from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of
 
 
 def processor_seconds(side):
@@ -37,7 +33,7 @@ def processor_seconds(side):
 
 
 def turn(side, steps):
-    """Median wall milliseconds of a step, and processor milliseconds a step of the whole turn."""
+    """Median wall milliseconds of a step, and processor milliseconds per step of the whole turn."""
     before, made = processor_seconds(side), len(side.records())
     wall = statistics.median(side.take(steps))
     return wall, (processor_seconds(side) - before) / (len(side.records()) - made) * 1e3
@@ -61,40 +57,17 @@ def quarters(values):
     return f"{100 * middle:+.2f} % ({100 * low:+.2f} .. {100 * high:+.2f})"
 
 
-def instructions(binary, bench, plan, folder, steps, settings):
-    """(all, the check's) of a run of so many steps, on threads of one process."""
-    out = folder / f"callgrind.{steps}"
-    command, _ = bench.train(f"counted{steps}", plan, 1, steps=steps, **settings)
-    words = [word for word in command if word not in ("taskset", "-c")]
-    words = words[words.index(str(binary)):]
-    subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", *words], cwd=ROOT, env=ENVIRONMENT, check=True,
-                   capture_output=True)
-    listing = subprocess.run(["callgrind_annotate", "--inclusive=yes", "--show=Ir", "--threshold=100", out], check=True,
-                             capture_output=True, text=True).stdout
-    counts = {"total": 0, "check": 0}
-    for line in listing.splitlines():
-        number = re.match(r"\s*([\d,]+)", line)
-        if number and "PROGRAM TOTALS" in line:
-            counts["total"] = int(number[1].replace(",", ""))
-        elif number and CHECK in line:
-            counts["check"] = max(counts["check"], int(number[1].replace(",", "")))
-    return counts
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--before", type=Path, help="a `stagecraft` without the check")
+    parser.add_argument("--before", type=Path, required=True, help="a `stagecraft` without the check")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--config", type=Path, default=ROOT / "configs/bench_gpt.json")
     parser.add_argument("--schedules", nargs="+", default=["1f1b", "pipedream", "2bw"], help="(default: 1f1b pipedream 2bw)")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=15, help="(default: %(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="of a turn (default: %(default)s)")
-    parser.add_argument("--instructions", action="store_true", help="count instructions of this build instead")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if not arguments.instructions and not arguments.before:
-        parser.error("--before BINARY, or --instructions")
     machine = describe_machine()
     rows = [(schedule, False) for schedule in arguments.schedules]
     if "1f1b" in arguments.schedules:
@@ -104,17 +77,10 @@ def main():
         folder = Path(name)
         bench = Workbench(arguments.binary, arguments.config, folder)
         bench.profile(20, ranks=arguments.ranks, links=False)
-        table = (Table("<schedule         ", "check's instructions", "of a step") if arguments.instructions else
-                 Table("<schedule         ", "wall time a step, median (quarters)", "processor time", widths=[18, 34, 34]))
+        table = Table("<schedule", "wall time per step, median (quarters)", "processor time", widths=[18, 37, 30])
         for schedule, norm in rows:
             plan, content = bench.plan(schedule, schedule, ranks=arguments.ranks, cuts=bench.even_cuts(arguments.ranks))
             words = f"{schedule}{', norm' if norm else ''}"
-            if arguments.instructions:
-                few, many = (instructions(arguments.binary, bench, plan, folder, steps, {"gradient_norm": norm}) for steps in (1, 3))
-                check, total = (many[key] - few[key] for key in ("check", "total"))
-                table.row(words, f"{check / 2:.3g}", f"{100 * check / total:.3f} %")
-                results.append({"schedule": schedule, "norm": norm, "share": check / total})
-                continue
             with contextlib.ExitStack() as stack:
                 sides = []
                 for side, binary in (("before", arguments.before), ("after", arguments.binary)):

@@ -47,6 +47,8 @@ PipelineCase case_in_turn(const Schedule& schedule, std::size_t turn) {
                     .precision = turn % 4 == 1 ? PrecisionKind::bf16 : PrecisionKind::single,
                     .clipping = schedule.clips ? 0.05 : 0,
                     .delay_seed = turn};
+  next.vertical_sync = schedule.takes_vertical_sync && turn % 2 == 1;
+  next.recompute = turn % 3 == 1 ? Recompute::all : Recompute::none;
   next.planted = planted_in_turn(turn);
   next.planted_at = static_cast<int>(1 + turn % 5);
   if (!served(next)) next.shape = BatchShape::many;
