@@ -80,6 +80,11 @@ TEST_CASE("unknown keys, wrong types and values out of range are refused by poin
   CHECK(says(complaint("/pipeline", Json{{"schedul", "1f1b"}}), "did you mean \"schedule\"?"));
   CHECK(says(complaint("/train_batch_size", "64"), "/train_batch_size: expected an integer"));
   CHECK(says(complaint("/train_batch_size", 0), "/train_batch_size: expected at least 1"));
+  for (const char* key : {"timeout_s", "start_up_timeout_s", "save_timeout_s"}) {
+    CHECK(says(complaint("/comms", Json{{key, 1e10}}), "expected at least 0.001 and at most 1000000000"));
+    CHECK(says(complaint("/comms", Json{{key, 0}}), "expected at least 0.001"));
+    CHECK(complaint("/comms", Json{{key, 1e9}}).empty());
+  }
   CHECK(says(complaint("/dtype", "bfloat16"), "/dtype: expected one of \"float32\", \"float64\""));
   CHECK(says(complaint("/pipeline", Json{{"schedule", "1f1c"}}), "did you mean \"1f1b\"?"));
   CHECK(says(complaint("/optimizer", Json{{"type", "Adma"}}), "/optimizer/type"));
