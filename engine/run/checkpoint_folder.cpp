@@ -86,7 +86,12 @@ std::string newest_checkpoint(const std::string& folder) {
 
 std::string begin_checkpoint(const std::string& folder, std::int64_t step) {
   std::string aside = unique_name(checkpoint_path(folder, step)) + kAside;
-  make_folder(aside);
+  try {
+    make_folder(aside);
+  } catch (const InputError&) {
+    (void)storage().remove(aside);  // made, and not synced
+    throw;
+  }
   return aside;
 }
 

@@ -67,6 +67,7 @@ std::string read_file(const std::string& path, std::uint64_t most) {
   };
   FileFacts facts;
   if (const std::error_code error = file->facts(facts)) unreadable(path, error);
+  if (facts.is_folder()) throw InputError({path, ""}, "is a folder, not a file");
   if (facts.is_file() && facts.bytes > most) too_large(std::to_string(facts.bytes));
   constexpr std::size_t kPiece = std::size_t{1} << 18U;
   std::string text;

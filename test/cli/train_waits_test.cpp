@@ -90,7 +90,7 @@ TEST_CASE("ranks wait for the one that measures, plans and proves, whatever a st
   const ScratchFolder folder;
   Json config = long_run(folder);
   config["train_steps"] = 2;
-  config["profiler"] = {{"repeats", 3000}, {"warmup_ms", 300}};
+  config["profiler"] = {{"repeats", 10}, {"warmup_ms", 2500}};
   config["comms"] = {{"timeout_s", 0.5}};
   const CommandResult result = launch(folder, config, "");
   INFO(result.err);
