@@ -24,8 +24,10 @@ struct Materials {
 /// not fit the data, a batch larger than the data.
 [[nodiscard]] Materials open_materials(const RunConfig& config, const std::string& file);
 
-/// The arithmetic of the run: its steps follow from the data's length where the config says epochs.
-[[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous);
+/// The arithmetic of the run: its steps follow from the data's length where the config says epochs. Throws
+/// InputError (`file` names the config) where they are more than any run's.
+[[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous,
+                                 const std::string& file = "");
 
 /// Tokens of one sample for text, 0 for anything else: what tokens/s counts.
 [[nodiscard]] std::int64_t tokens_per_sample(const Materials& materials);
