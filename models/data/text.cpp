@@ -41,7 +41,9 @@ std::vector<std::int32_t> code_points(const std::string& bytes, const std::strin
 
 /// Replaces each code point by its rank among those that occur; returns how many there are.
 std::int64_t rank_characters(std::vector<std::int32_t>& points) {
-  std::vector<std::int32_t> rank(0x110000, -1);
+  if (points.empty()) return 0;
+  std::vector<std::int32_t> rank(
+      1 + static_cast<std::size_t>(*std::max_element(points.begin(), points.end())), -1);
   for (const std::int32_t point : points) rank[static_cast<std::size_t>(point)] = 0;
   std::int32_t count = 0;
   for (std::int32_t& r : rank)
