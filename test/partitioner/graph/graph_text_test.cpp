@@ -52,10 +52,12 @@ TEST_CASE("a file of nothing but separators takes little more memory than its si
     while (text.size() + piece.size() <= kMostGraphBytes) text += piece;
     return text;
   };
-  const std::string sizes = "a -- d -- forward_compute_time=1, backward_compute_time=1, activation_size=[";
-  for (const std::string& text :
-       {repeated("\n"), repeated("\tx\n"), repeated(" -- "), "a -- d -- " + repeated(", ").substr(100),
-        sizes + repeated("1; ").substr(200)}) {
+  const auto node_with = [&](const std::string& sizes) {
+    return "a -- d -- forward_compute_time=1, backward_compute_time=1, activation_size=[" +
+           sizes.substr(0, sizes.size() - 300) + "], parameter_size=1";
+  };
+  for (const std::string& text : {repeated("\n"), repeated("\tx\n"), "a" + repeated(" -- ").substr(100),
+                                  "a -- d -- " + repeated(", ").substr(100), node_with(repeated("1; "))}) {
     const pid_t child = ::fork();
     if (child == 0) {
       std::size_t pages = 0;
