@@ -15,6 +15,7 @@
 #include "models/model_config.h"
 #include "schedules/base/json.h"
 #include "schedules/schedule.h"
+#include "schedules/segments.h"
 
 #include <cstdint>
 #include <optional>
@@ -262,7 +263,7 @@ struct RunConfig {
   }
   /// Micro-batches of one step: ceil(train_batch_size / micro_batch_size).
   [[nodiscard]] int micro_batches() const {
-    return static_cast<int>((train_batch_size + micro_batch_size - 1) / micro_batch_size);
+    return static_cast<int>((train_batch_size - 1) / micro_batch_size + 1);
   }
 };
 template <class V>
@@ -280,14 +281,17 @@ void describe(V& v, RunConfig& c) {
   v.optional("on_overflow", c.on_overflow,
              "a step whose gradient is not finite; stop: the run ends before it; skip: it is left out and "
              "counted, and the hundredth in a row ends the run. Absent: stop, or skip with fp16");
-  v.required("train_batch_size", c.train_batch_size, "samples of one optimizer step", json::at_least(1));
+  constexpr auto most_samples = static_cast<double>(kMostRunSamples);
+  constexpr auto most_steps = static_cast<double>(kMostRunSteps);
+  v.required("train_batch_size", c.train_batch_size, "samples of one optimizer step",
+             json::between(1, most_samples));
   v.required("train_micro_batch_size_per_gpu", c.micro_batch_size,
-             "samples that go through the pipeline at once", json::at_least(1));
+             "samples that go through the pipeline at once", json::between(1, most_samples));
   v.optional("gradient_accumulation_steps", c.gradient_accumulation_steps,
              "micro-batches of one step; follows from the two sizes and must agree with them",
              json::at_least(1));
-  v.optional("train_steps", c.train_steps, "optimizer steps; this or epochs", json::at_least(1));
-  v.optional("epochs", c.epochs, "passes over the data; this or train_steps", json::at_least(1));
+  v.optional("train_steps", c.train_steps, "optimizer steps; this or epochs", json::between(1, most_steps));
+  v.optional("epochs", c.epochs, "passes over the data; this or train_steps", json::between(1, most_steps));
   v.optional("seed", c.seed, "of initial weights, shuffling and dropout", json::at_least(0));
   v.optional("device", c.device, "that computes; cuda: the machine's GPUs are given to its ranks in turn");
   v.optional("cuda", c.cuda, "with device cuda");
@@ -312,10 +316,14 @@ void describe(V& v, RunConfig& c) {
              json::non_empty());
   v.optional("run_dir", c.run_dir, "where the run keeps its files", json::non_empty());
   v.optional("log", c.log, "log files and timeline");
-  const long long m = c.micro_batches();
   v.require(c.micro_batch_size <= c.train_batch_size, "train_micro_batch_size_per_gpu",
             "a micro-batch of " + std::to_string(c.micro_batch_size) +
                 " samples does not fit into train_batch_size " + std::to_string(c.train_batch_size));
+  const std::int64_t m = (c.train_batch_size - 1) / c.micro_batch_size + 1;
+  v.require(m <= kMaxMicroBatches, "train_micro_batch_size_per_gpu",
+            "train_batch_size " + std::to_string(c.train_batch_size) + " in micro-batches of " +
+                std::to_string(c.micro_batch_size) + " samples makes " + std::to_string(m) +
+                " micro-batches; expected at most " + std::to_string(kMaxMicroBatches));
   v.require(c.gradient_accumulation_steps.value_or(m) == m, "gradient_accumulation_steps",
             "train_batch_size " + std::to_string(c.train_batch_size) + ", train_micro_batch_size_per_gpu " +
                 std::to_string(c.micro_batch_size) + " and gradient_accumulation_steps " +

@@ -24,10 +24,10 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
               .action = action,
               .begin = begin.time,
               .end = end.time,
-              .step = static_cast<int>(step)};
+              .step = step};
   if (!device_.is_cpu()) {
     pending_.push_back({std::move(event), std::move(begin), std::move(end)});
-    while (pending_.front().event.step + steps_ <= newest_) pending_.pop_front();
+    while (is_old(pending_.front().event)) pending_.pop_front();
     return;
   }
   events_.push_back(std::move(event));
@@ -38,7 +38,7 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
 }
 
 void Recorder::forget_old_steps() const {
-  std::erase_if(events_, [&](const Event& event) { return event.step + steps_ <= newest_; });
+  std::erase_if(events_, [&](const Event& event) { return is_old(event); });
 }
 
 Seconds Recorder::time_of(const Mark& mark) const {

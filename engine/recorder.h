@@ -44,6 +44,7 @@ class Recorder {
     Event event;
     Mark begin, end;
   };
+  [[nodiscard]] bool is_old(const Event& event) const { return newest_ - event.step >= steps_; }
   void forget_old_steps() const;
   [[nodiscard]] Seconds time_of(const Mark& mark) const;
 

@@ -19,13 +19,16 @@ struct EnumNames<Event::Lane> {
 namespace {
 
 constexpr const char* kFormat = "stagecraft timeline 1";
+// As many as a cluster has at most; a picture has an entry for each rank below the highest.
+constexpr double kHighestRank = 999'999;
+constexpr double kMostMicroseconds = 1e18;  // 30,000 years
 
 /// An event's own fields as they travel in `args`; those an op does not use are left out.
 struct TraceArgs {
   Rank rank;
   Event::Lane lane = Event::Lane::compute;
   Op op = Op::forward;
-  int step = 0;
+  std::int64_t step = 0;
   std::optional<StageId> stage;
   std::optional<MicroBatch> micro_batch;
   std::optional<Version> version;
@@ -40,10 +43,10 @@ struct TraceArgs {
 
 template <class V>
 void describe(V& v, TraceArgs& a) {
-  v.required("rank", a.rank, "whose event it is");
+  v.required("rank", a.rank, "whose event it is", json::between(0, kHighestRank));
   v.required("lane", a.lane, "compute, send or receive");
   v.required("op", a.op, "the action");
-  v.required("step", a.step, "optimizer step of the run");
+  v.required("step", a.step, "optimizer step of the run", json::at_least(0));
   v.optional("stage", a.stage, "of the action");
   v.optional("micro_batch", a.micro_batch, "of the action");
   v.optional("version", a.version, "weights read");
@@ -75,8 +78,8 @@ void describe(V& v, TraceEvent& e) {
   v.required("ph", e.phase, "X: a complete event");
   v.required("pid", e.process, "rank + 1");
   v.required("tid", e.thread, "lane + 1");
-  v.required("ts", e.begin_us, "begin, us");
-  v.required("dur", e.duration_us, "duration, us", json::at_least(0));
+  v.required("ts", e.begin_us, "begin, us", json::between(-kMostMicroseconds, kMostMicroseconds));
+  v.required("dur", e.duration_us, "duration, us", json::between(0, kMostMicroseconds));
   v.required("args", e.args, "the event's own fields");
 }
 

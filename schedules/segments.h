@@ -16,6 +16,11 @@ namespace stagecraft {
 /// against these; and a signal waits for the next one.
 inline constexpr std::int64_t kMostSegmentMicroBatches = 1024;
 
+/// No run comes near: so many samples or steps are a slip of the pen, and sums of such numbers still fit into
+/// 64 bits.
+inline constexpr std::int64_t kMostRunSamples = 1'000'000'000'000'000;
+inline constexpr std::int64_t kMostRunSteps = 1'000'000'000'000'000;
+
 /// The arithmetic of a run.
 struct RunShape {
   std::int64_t samples = 0;  ///< of the training split, one epoch
@@ -70,6 +75,7 @@ class SegmentWalk {
 
  private:
   RunShape shape_;
+  std::vector<std::int64_t> drains_;  ///< intervals between drain points
   std::int64_t step_ = 0;
   bool validation_due_ = false;
 };
@@ -78,13 +84,19 @@ class SegmentWalk {
 /// drop_last only; 0 when everything is dropped. Throws InputError when samples or batch is not positive.
 [[nodiscard]] std::int64_t steps_per_epoch(const RunShape& shape);
 
+/// The steps of `epochs` passes over the data. Throws InputError at `place` where they are more than
+/// kMostRunSteps.
+[[nodiscard]] std::int64_t steps_of_epochs(const RunShape& shape, std::int64_t epochs,
+                                           const InputPlace& place = {});
+
 /// The micro-batches of step `step` of a run: train_batch_size samples of the epoch's order cut into
 /// micro-batches, the last one short where it does not divide.
 [[nodiscard]] std::vector<MicroBatchRange> step_micro_batches(const RunShape& shape, std::int64_t step);
 
 /// The distinct (kind, group_sizes) of a run from step 0 on, wherever it resumes: what must be generated,
-/// lowered and proved before it starts. `micro_batches` are left empty. Cheap arithmetic a segment of the
-/// run, nothing a step.
+/// lowered and proved before it starts. `micro_batches` are left empty. Cheap: follows the run only until it
+/// repeats, and from one place where something differs to the next. Throws InputError where drain points and
+/// epochs fall together so rarely that there are too many shapes to prove.
 [[nodiscard]] std::vector<Segment> distinct_shapes(const RunShape& shape);
 
 }  // namespace stagecraft

@@ -20,7 +20,7 @@ struct Event {
   Action action;
   Seconds begin;  ///< since the segment's (or the run's) start
   Seconds end;
-  int step = 0;  ///< optimizer step of the run this belongs to, from 0
+  std::int64_t step = 0;  ///< optimizer step of the run this belongs to, from 0
 };
 
 /// What an event counts as, in colours, sums and filters.
@@ -68,7 +68,8 @@ struct Timeline {
 /// Chrome trace format: opens in ui.perfetto.dev, one process a rank, one row a lane, waits named for their
 /// cause. Our own fields travel in each event's `args`.
 [[nodiscard]] Json to_chrome_trace(const Timeline& timeline);
-/// Reads back what to_chrome_trace wrote; times agree to a rounding of the last digits. Throws InputError.
+/// Reads back what to_chrome_trace wrote; times agree to a rounding of the last digits. Throws InputError,
+/// also for ranks and times beyond any run's, which pictures would have to make room for.
 [[nodiscard]] Timeline timeline_from_chrome_trace(const Json& json, const std::string& file);
 
 }  // namespace stagecraft

@@ -1,26 +1,41 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets (test/fuzz) with clang and runs each: readers of schedules, graphs, profiles, clusters and plans against whatever
-# libFuzzer makes up.
-#   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets; up to three a core at once
+# Builds the fuzz targets (test/fuzz) with clang and runs each: everything that reads a file, against whatever libFuzzer makes up.
+#   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets; up to three per core at once
+# `planner` as a target stands for all that do without LibTorch, `engine` for the others.
 # FUZZ_SEED=N makes a run from nothing try the same inputs again, as far as it gets in that time.
-# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 where one finds a crash, a hang (over 30 s) or
-# input that takes more than 2 GB, and says which file holds it.
+# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 where one finds a crash, a hang, or input that
+# takes more memory than the target may, and says which file holds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-60}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "fuzz.sh: expected a number of seconds, found $seconds" >&2; exit 2; }
 shift $(($# > 0 ? 1 : 0))
-targets=("$@")
-[ $# -gt 0 ] || targets=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request)
+
+planner=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request timeline summary metrics)
+engine=(run_config manifest safetensors idx text)
+[ $# -gt 0 ] || set -- planner engine
+targets=()
+for target in "$@"; do
+  case "$target" in
+    planner) targets+=("${planner[@]}") ;;
+    engine) targets+=("${engine[@]}") ;;
+    *) targets+=("$target") ;;
+  esac
+done
+# LibTorch is asked for only where a target needs it.
+with_engine=OFF
+for target in "${targets[@]}"; do
+  [[ " ${engine[*]} " != *" $target "* ]] || with_engine=ON
+done
 
 clang=$(command -v clang++-14 || command -v clang++) || {
-  echo "fuzz.sh: no clang++; install clang-14 and libclang-rt-14-dev" >&2
+  echo "fuzz.sh: no clang++; install clang-14 and libclang-rt-14-dev, and libomp-14-dev for the targets with LibTorch" >&2
   exit 2
 }
-build=build-fuzz
+build="build-fuzz"
 mkdir -p $build
-cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTAGECRAFT_ENGINE=OFF \
+cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTAGECRAFT_ENGINE=$with_engine \
   -DSTAGECRAFT_TESTS=OFF -DSTAGECRAFT_FUZZ=ON -DSTAGECRAFT_SANITIZE=fuzzer-no-link,address,undefined > $build/configure.log ||
   { cat $build/configure.log >&2; exit 1; }
 cmake --build $build --target "${targets[@]/#/fuzz_}" > $build/build.log || { cat $build/build.log >&2; exit 1; }
@@ -36,19 +51,42 @@ seeds() {
     cluster_json) echo test/fuzz/clusters ;;
     plan_json) echo test/fuzz/plans ;;
     plan_request) echo test/fuzz/requests ;;
+    timeline) echo test/fuzz/timelines ;;
+    summary) echo test/fuzz/summaries ;;
+    run_config) echo test/fuzz/configs ;;
+    manifest) echo test/fuzz/manifests ;;
+    *) echo "test/fuzz/$1" ;;
   esac
 }
 
+# The longest one input may take, in seconds, and the most memory, in MiB. Readers of a run's files get little of both; those that plan,
+# prove and simulate what they have read get more.
+limits() {
+  case "$1" in
+    program_* | pytorch_csv | graph_text | *_json | plan_request) echo "-timeout=30 -rss_limit_mb=2048" ;;
+    *) echo "-timeout=10 -rss_limit_mb=512" ;;
+  esac
+}
+
+# Targets that read files write them here: in memory where the machine allows it.
+work=$(mktemp -d -p "$([ -w /dev/shm ] && echo /dev/shm || echo "${TMPDIR:-/tmp}")" stagecraft-fuzz-XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
 fuzz() {
-  local target=$1 log=$build/$1.log
+  local target=$1 log=$build/$1.log leaks=1
   mkdir -p "$build/corpus/$target" "$build/found"
-  if ! UBSAN_OPTIONS=halt_on_error=1 "$build/test/fuzz/fuzz_$target" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=2048 \
+  [[ " ${engine[*]} " != *" $target "* ]] || leaks=0  # LibTorch leaks on purpose at exit
+  # Memory that the sanitizer keeps back from reuse would count as the target's.
+  # shellcheck disable=SC2046  # limits are words
+  if ! TMPDIR=$work UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=quarantine_size_mb=16:detect_leaks=$leaks \
+    "$build/test/fuzz/fuzz_$target" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" $(limits "$target") \
     -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "$(seeds "$target")" > "$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "fuzz.sh: $target failed; the input is in $build/found, the whole log is $log" >&2
     return 1
   fi
-  echo "fuzz: $target: $(grep -o 'Done .*' "$log"), $(grep -o 'cov: [0-9]*' "$log" | tail -n 1) edges"
+  echo "fuzz: $target: $(grep -o 'Done .*' "$log"), $(grep -o 'cov: [0-9]*' "$log" | tail -n 1) edges," \
+    "$(grep -o 'rss: [0-9]*Mb' "$log" | tail -n 1)"
 }
 
 failed=0

@@ -1,5 +1,6 @@
 #include "engine/report/report.h"
 
+#include "engine/report/step_windows.h"
 #include "schedules/base/statistics.h"
 #include "schedules/simulator.h"
 
@@ -93,52 +94,6 @@ Seconds& measured_part(StageRow& row, const Action& action) {
   }
 }
 
-bool works(const Event& event) { return is_compute(event.action.op) || event.action.op == Op::step; }
-
-/// The stretches of a timeline in which its steps are made. Between two steps a checkpoint or a validation
-/// may lie; a rank may wait for the end of it inside the next step. Neither is the step's time.
-class Windows {
- public:
-  explicit Windows(const Timeline& timeline) {
-    std::map<int, std::pair<Seconds, Seconds>> steps;
-    for (const Event& event : timeline.events) {
-      if (!works(event) && event.action.op != Op::load) continue;
-      const auto [found, fresh] = steps.try_emplace(event.step, event.begin, event.end);
-      if (fresh) continue;
-      found->second.first = std::min(found->second.first, event.begin);
-      found->second.second = std::max(found->second.second, event.end);
-    }
-    std::vector<double> lengths;
-    for (const auto& [step, window] : steps) lengths.push_back((window.second - window.first).value);
-    // What lies between two ordinary steps (agreeing to go on) is far shorter than a step, and is their time.
-    const Seconds most_between{lengths.empty() ? 0 : quantile(lengths, 0.5) / 2};
-    for (const auto& [step, window] : steps) {
-      if (!windows_.empty() && window.first - windows_.back().second <= most_between) {
-        windows_.back().second = std::max(windows_.back().second, window.second);
-      } else {
-        windows_.push_back(window);
-      }
-    }
-  }
-  [[nodiscard]] Seconds length() const {
-    Seconds total;
-    for (const auto& [begin, end] : windows_) total += end - begin;
-    return total;
-  }
-  /// The part of the event that lies in a window.
-  [[nodiscard]] Seconds inside(const Event& event) const {
-    Seconds total;
-    for (const auto& [begin, end] : windows_) {
-      const Seconds part = std::min(end, event.end) - std::max(begin, event.begin);
-      if (part.value > 0) total += part;
-    }
-    return total;
-  }
-
- private:
-  std::vector<std::pair<Seconds, Seconds>> windows_;  // in order, apart
-};
-
 class Reporter {
  public:
   explicit Reporter(const RunFiles& run) : run_(run), plan_(run.plan) {}
@@ -159,12 +114,17 @@ class Reporter {
   void predict_parts();
   void memory();
   /// An event without a stage (a collective, a norm) counts for the rank's first.
-  StageRow& row_of(const Event& event);
+  StageRow& row_of(const Event& event) {
+    const auto own = rows_.find({event.rank, stage_of(event)});
+    return report_
+        .stage_rows[own != rows_.end() ? own->second : rows_.lower_bound({event.rank, StageId{}})->second];
+  }
   [[nodiscard]] std::optional<Seconds> predicted_action(StageId stage, const std::string& kind) const;
 
   const RunFiles& run_;
   const Plan& plan_;
   RunReport report_;
+  std::map<std::pair<Rank, StageId>, std::size_t> rows_;  // in report_.stage_rows
 };
 
 void Reporter::describe_run() {
@@ -185,29 +145,21 @@ void Reporter::place_stages() {
       StageRow row;
       row.stage = StageId{s};
       row.rank = rank;
+      rows_.emplace(std::pair{rank, row.stage}, report_.stage_rows.size());
       report_.stage_rows.push_back(row);
     }
   }
 }
 
-StageRow& Reporter::row_of(const Event& event) {
-  std::vector<StageRow>& rows = report_.stage_rows;
-  const StageId stage = stage_of(event);
-  const auto own = std::find_if(rows.begin(), rows.end(), [&](const StageRow& row) {
-    return row.rank == event.rank && row.stage == stage;
-  });
-  if (own != rows.end()) return *own;
-  return *std::find_if(rows.begin(), rows.end(), [&](const StageRow& row) { return row.rank == event.rank; });
-}
-
 void Reporter::add_up_events() {
-  std::set<int> steps;
+  const int world = plan_.placement().world();
+  std::set<std::int64_t> steps;
   std::map<Rank, Seconds> accounted;
   std::map<std::pair<StageId, std::string>, std::vector<double>> singles;
-  const Windows windows(run_.timeline);
+  const StepWindows windows(run_.timeline);
   Seconds busy;
   for (const Event& event : run_.timeline.events) {
-    if (event.lane != Event::Lane::compute || event.rank.value >= plan_.placement().world()) continue;
+    if (event.lane != Event::Lane::compute || event.rank.value >= world) continue;
     const Seconds time = windows.inside(event);
     steps.insert(event.step);
     StageRow& row = row_of(event);
@@ -221,7 +173,7 @@ void Reporter::add_up_events() {
   if (steps.empty()) return;
   const Seconds window = windows.length();
   const double each = 1.0 / static_cast<double>(steps.size());
-  if (window.value > 0) report_.bubble = 1 - busy / window / static_cast<double>(plan_.placement().world());
+  if (window.value > 0) report_.bubble = 1 - busy / window / static_cast<double>(world);
   for (StageRow& row : report_.stage_rows) {
     for (Seconds* part : {&row.forward.measured, &row.backward.measured, &row.optimizer.measured,
                           &row.send.measured, &row.receive, &row.wait_activation.measured,

@@ -10,12 +10,12 @@
 namespace stagecraft {
 
 Timeline last_steps(const Timeline& timeline) {
-  int newest = 0;
+  std::int64_t newest = 0;
   for (const Event& event : timeline.events) newest = std::max(newest, event.step);
   Timeline part{"", timeline.rank_names, {}};
   Seconds first{std::numeric_limits<double>::infinity()};
   for (const Event& event : timeline.events) {
-    if (event.step + kDrawnSteps <= newest) continue;
+    if (newest - event.step >= kDrawnSteps) continue;
     part.events.push_back(event);
     first = std::min(first, event.begin);
   }

@@ -62,7 +62,7 @@ void check_loss(const Model& model, const LossConfig& loss, const std::string& f
 /// smallest.
 void check_smallest_micro_batch(const Model& model, const RunConfig& config, const Dataset& data,
                                 const std::string& file) {
-  const RunShape shape = run_shape(config, data, /*synchronous=*/true);
+  const RunShape shape = run_shape(config, data, /*synchronous=*/true, file);
   if (shape.steps < 1) return;  // said elsewhere
   MicroBatchRange smallest = step_micro_batches(shape, 0).back();
   const MicroBatchRange last =
@@ -123,7 +123,7 @@ Materials make_materials(const RunConfig& config, const std::string& file, std::
   return materials;
 }
 
-RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous) {
+RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous, const std::string& file) {
   RunShape shape;
   shape.samples = data.size(Split::train);
   shape.validation_samples = data.size(Split::validation);
@@ -133,7 +133,8 @@ RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronou
   shape.checkpoint_every = config.checkpoint.every_steps;
   shape.synchronous = synchronous;
   shape.drop_last = config.data.drop_last;
-  shape.steps = config.train_steps ? *config.train_steps : *config.epochs * steps_per_epoch(shape);
+  shape.steps =
+      config.train_steps ? *config.train_steps : steps_of_epochs(shape, *config.epochs, {file, "/epochs"});
   return shape;
 }
 

@@ -27,8 +27,10 @@ struct Materials {
 [[nodiscard]] Materials make_materials(const RunConfig& config, const std::string& file,
                                        std::unique_ptr<Dataset> data);
 
-/// The arithmetic of the run: its steps follow from the data's length where the config says epochs.
-[[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous);
+/// The arithmetic of the run: its steps follow from the data's length where the config says epochs. Throws
+/// InputError (`file` names the config) where they are more than any run's.
+[[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous,
+                                 const std::string& file = "");
 
 /// Tokens of one sample for text, 0 for anything else: what tokens/s counts.
 [[nodiscard]] std::int64_t tokens_per_sample(const Materials& materials);

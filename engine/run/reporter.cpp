@@ -45,7 +45,7 @@ void RunReporter::show(const std::string& line) {
 
 void RunReporter::step(const StepReport& report) {
   const Seconds time = lap();
-  step_times_.push_back(time.value);
+  step_times_.add(time);
   MetricsRecord record;
   record.step = report.step + 1;
   record.loss = plain(report.loss);

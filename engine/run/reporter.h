@@ -5,11 +5,11 @@
 #include "engine/run/metrics.h"
 #include "engine/run/progress.h"
 #include "engine/run/setup.h"
+#include "engine/run/step_times.h"
 #include "engine/worker.h"
 
 #include <chrono>
 #include <optional>
-#include <vector>
 
 namespace stagecraft {
 
@@ -31,8 +31,8 @@ class RunReporter {
   /// Takes the progress bar away for good.
   void finish() { progress_.reset(); }
 
-  /// Of this process's steps, in seconds, in order.
-  [[nodiscard]] const std::vector<double>& step_times() const { return step_times_; }
+  /// Of this process's steps.
+  [[nodiscard]] const StepTimeSample& step_times() const { return step_times_; }
   [[nodiscard]] const std::optional<MetricsRecord>& last_step() const { return last_step_; }
   [[nodiscard]] const std::optional<MetricsRecord>& last_validation() const { return last_validation_; }
 
@@ -48,7 +48,7 @@ class RunReporter {
   std::optional<ProgressBar> progress_;
   Clock::time_point began_ = Clock::now();
   Clock::time_point mark_ = Clock::now();
-  std::vector<double> step_times_;
+  StepTimeSample step_times_;
   std::optional<MetricsRecord> last_step_, last_validation_;
 };
 

@@ -2,7 +2,6 @@
 
 #include "engine/run/devices.h"
 #include "engine/transport/cores.h"
-#include "schedules/base/statistics.h"
 
 #include <fmt/format.h>
 
@@ -63,16 +62,13 @@ RunResults gather_results(const RunSetup& setup, const Worker& worker, Transport
 
 RunSummary summary_of(const RunSetup& setup, const RunResults& results, const RunReporter& reporter,
                       std::int64_t steps, int stopped_by) {
-  std::vector<double> times = reporter.step_times();
-  if (times.size() > 1) times.erase(times.begin());
-  const double median = quantile(times, 0.5);
   RunSummary summary;
   summary.steps = steps;
   summary.stopped_by_signal = stopped_by;
   summary.skipped_steps = results.skipped_steps;
-  summary.measured_steps = static_cast<std::int64_t>(times.size());
-  summary.step = {Seconds{median}, Seconds{quantile(times, 0.99)},
-                  Seconds{quantile(times, 0.75) - quantile(times, 0.25)}};
+  summary.measured_steps = reporter.step_times().steps();
+  summary.step = reporter.step_times().times();
+  const double median = summary.step.median.value;
   summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
   if (const std::int64_t tokens = tokens_per_sample(setup.materials()); tokens > 0) {
     summary.tokens_per_second = summary.samples_per_second * static_cast<double>(tokens);

@@ -3,6 +3,7 @@
 // The `data` part of a config.
 
 #include "schedules/base/json.h"
+#include "schedules/segments.h"
 
 #include <cstdint>
 #include <string>
@@ -36,7 +37,8 @@ void describe(V& v, TextDataConfig& c) {
   v.optional("tokens", c.tokens, "bytes (vocabulary 256) or characters (those that occur)");
   v.require(c.tokens == "bytes" || c.tokens == "characters", "tokens",
             "expected \"bytes\" or \"characters\", found \"" + c.tokens + "\"");
-  v.optional("sequence", c.sequence, "tokens of a sample", json::at_least(1));
+  v.optional("sequence", c.sequence, "tokens of a sample",
+             json::between(1, static_cast<double>(kMostRunSamples)));
   v.optional("validation", c.validation, "share of the text, taken from its end", json::from_up_to(0, 1));
 }
 
@@ -56,8 +58,10 @@ void describe(V& v, SyntheticDataConfig& c) {
              "classification, regression or tokens (shape is then [sequence], classes the vocabulary)");
   v.require(c.task == "classification" || c.task == "regression" || c.task == "tokens", "task",
             "expected \"classification\", \"regression\" or \"tokens\", found \"" + c.task + "\"");
-  v.optional("samples", c.samples, "training samples", json::at_least(1));
-  v.optional("validation_samples", c.validation_samples, "validation samples", json::at_least(0));
+  constexpr auto most_samples = static_cast<double>(kMostRunSamples);
+  v.optional("samples", c.samples, "training samples", json::between(1, most_samples));
+  v.optional("validation_samples", c.validation_samples, "validation samples",
+             json::between(0, most_samples));
   v.optional("shape", c.shape, "of one sample", json::non_empty());
   v.optional("classes", c.classes, "classes, outputs of the regression, or vocabulary", json::at_least(1));
   v.optional("seed", c.seed, "of the data");

@@ -29,7 +29,10 @@ std::uint64_t feistel(std::uint64_t value, std::uint64_t key, unsigned half_bits
 Shuffle::Shuffle(std::int64_t size, std::uint64_t seed, std::int64_t epoch, bool shuffle)
     : size_(size), key_(mix(seed, epoch)), shuffle_(shuffle) {
   STAGECRAFT_CHECK(size >= 0, fmt::format("a data set of {} samples", size));
-  while ((std::uint64_t{1} << (2 * half_bits_)) < static_cast<std::uint64_t>(size)) ++half_bits_;
+  // Two halves of 32 bits are more than any size, and 64 are more than a shift can take.
+  while (half_bits_ < 32 && (std::uint64_t{1} << (2 * half_bits_)) < static_cast<std::uint64_t>(size)) {
+    ++half_bits_;
+  }
 }
 
 std::int64_t Shuffle::operator()(std::int64_t position) const {

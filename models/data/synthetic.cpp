@@ -15,6 +15,8 @@ namespace {
 constexpr double kNoise = 1.5;        // of a feature, beside centres in [-1, 1]
 constexpr double kPredictable = 0.9;  // share of tokens that follow from the one before
 
+constexpr std::int64_t kMostNumbers = 1'000'000'000'000'000;
+
 /// What a stream of numbers is for; each has its own.
 enum class Stream : std::uint64_t { label, feature, centre, map, token, surprise, table };
 
@@ -165,10 +167,18 @@ class Tokens final : public Synthetic {
 }  // namespace
 
 std::unique_ptr<Dataset> open_synthetic(const SyntheticDataConfig& config, const InputPlace& place) {
-  for (const std::int64_t extent : config.shape)
+  // Elements are numbered over all classes.
+  std::int64_t numbers = config.classes;
+  for (const std::int64_t extent : config.shape) {
     if (extent < 1)
       throw InputError({place.file, place.pointer + "/shape"},
                        fmt::format("[{}] has an extent below 1", fmt::join(config.shape, ", ")));
+    if (extent > kMostNumbers / numbers)
+      throw InputError({place.file, place.pointer + "/shape"},
+                       fmt::format("[{}] times {} classes: expected a product of at most {}",
+                                   fmt::join(config.shape, ", "), config.classes, kMostNumbers));
+    numbers *= extent;
+  }
   if (config.task == "classification") return std::make_unique<Classification>(config);
   if (config.task == "regression") return std::make_unique<Regression>(config);
   if (config.shape.size() != 1)

@@ -24,12 +24,14 @@ constexpr std::array<std::string_view, 4> kKeys{"forward_compute_time", "backwar
                                                 "activation_size", "parameter_size"};
 constexpr std::size_t kMostOutputs = 1000;
 
-std::vector<std::string_view> split(std::string_view text, std::string_view by) {
+/// At most one part more than the `most` that are understood: a long line should not take many times its
+/// size.
+std::vector<std::string_view> split(std::string_view text, std::string_view by, std::size_t most) {
   std::vector<std::string_view> parts;
   for (;;) {
     const std::size_t at = text.find(by);
     parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
+    if (at == std::string_view::npos || parts.size() > most) return parts;
     text.remove_prefix(at + by.size());
   }
 }
@@ -49,34 +51,36 @@ class GraphReader {
       throw InputError({file_, ""},
                        fmt::format("{} bytes; at most {} are read", text_.size(), kMostGraphBytes));
     }
-    for (std::string_view line : split(text_, "\n")) {
-      ++line_;
-      if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-      if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
-      if (line.front() == '\t') {
-        named_.push_back({line_, line.substr(1)});
-      } else {
-        node(line);
-      }
-    }
+    each_line([this](std::string_view line) {
+      if (line.front() != '\t') node(line);
+    });
     if (graph_.nodes.empty()) {
       throw InputError({file_, ""},
                        "no nodes; expected lines like \"node1 -- Linear(8, 8) -- forward_compute_time=1.0, "
                        "backward_compute_time=2.0, activation_size=32.0, parameter_size=256.0\"");
     }
-    for (const auto& [line, text] : named_) {
-      line_ = line;
-      edge(text);
-    }
+    // An edge may stand before its nodes, so edges are read once all nodes are known.
+    each_line([this](std::string_view line) {
+      if (line.front() == '\t') edge(line.substr(1));
+    });
     refuse_cycles();
     return std::move(graph_);
   }
 
  private:
-  struct NamedEdge {
-    int line;
-    std::string_view text;
-  };
+  /// Calls `use` with each line that is not blank, and keeps line_ at its number.
+  template <class Use>
+  void each_line(const Use& use) {
+    line_ = 0;
+    for (std::size_t begin = 0; begin < text_.size();) {
+      const std::size_t end = std::min(text_.find('\n', begin), text_.size());
+      std::string_view line = std::string_view(text_).substr(begin, end - begin);
+      begin = end + 1;
+      ++line_;
+      if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+      if (line.find_first_not_of(" \t") != std::string_view::npos) use(line);
+    }
+  }
 
   [[noreturn]] void wrong(const std::string& what) const {
     throw InputError({file_, fmt::format("line {}", line_)}, what);
@@ -87,7 +91,7 @@ class GraphReader {
       wrong(fmt::format("begins with a space: an edge begins with a tab, a node with its id; found {}",
                         shortened(line)));
     }
-    const std::vector<std::string_view> parts = split(line, kBetween);
+    const std::vector<std::string_view> parts = split(line, kBetween, 4);
     if (parts.size() != 3 && parts.size() != 4) {
       wrong(
           fmt::format("expected \"ID -- DESCRIPTION -- {}=MS, {}=MS, {}=BYTES, {}=BYTES\" or, after a tab, "
@@ -99,7 +103,7 @@ class GraphReader {
     if (parts.size() == 4 && !parts[3].starts_with("stage_id=")) {
       wrong(fmt::format("expected \"stage_id=\" or nothing after the sizes, found {}", shortened(parts[3])));
     }
-    const std::vector<std::string_view> fields = split(parts[2], ", ");
+    const std::vector<std::string_view> fields = split(parts[2], ", ", kKeys.size());
     if (fields.size() != kKeys.size()) {
       wrong(fmt::format("expected four values, {}, found {}", fmt::join(kKeys, ", "), shortened(parts[2])));
     }
@@ -143,7 +147,7 @@ class GraphReader {
   [[nodiscard]] Bytes bytes(const std::vector<std::string_view>& fields, std::size_t which) const {
     std::string_view text = value(fields, which);
     if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-    const std::vector<std::string_view> sizes = split(text, "; ");
+    const std::vector<std::string_view> sizes = split(text, "; ", kMostOutputs);
     if (sizes.size() > kMostOutputs) wrong(fmt::format("{}: more than {} sizes", kKeys[which], kMostOutputs));
     double sum = 0;
     for (const std::string_view size : sizes) sum += number(size, kKeys[which], kMostNodeBytes);
@@ -155,9 +159,10 @@ class GraphReader {
   }
 
   void edge(std::string_view text) {
-    const std::vector<std::string_view> ends = split(text, kBetween);
+    const std::vector<std::string_view> ends = split(text, kBetween, 2);
     if (ends.size() != 2)
       wrong(fmt::format("expected \"ID -- ID\" after the tab, found {}", shortened(text)));
+    if (graph_.edges.size() == kMostGraphEdges) wrong(fmt::format("more than {} edges", kMostGraphEdges));
     const LayerEdge edge{place(ends[0]), place(ends[1])};
     if (!seen_.insert({edge.from, edge.to}).second) {
       wrong(fmt::format("the edge {} stands twice", shortened(text)));
@@ -215,8 +220,7 @@ class GraphReader {
   int line_ = 0;
   LayerGraph graph_;
   std::unordered_map<std::string, std::pair<std::size_t, int>> places_;  // by id: where, and its line
-  std::vector<NamedEdge> named_;
-  std::vector<int> lines_;  // of the edges
+  std::vector<int> lines_;                                               // of the edges
   std::set<std::pair<int, int>> seen_;
 };
 

@@ -19,6 +19,7 @@ namespace stagecraft {
 /// What a file may be at most; no model comes near.
 inline constexpr std::size_t kMostGraphBytes = 64UL << 20U;
 inline constexpr std::size_t kMostGraphNodes = 20'000;
+inline constexpr std::size_t kMostGraphEdges = 1'000'000;
 inline constexpr double kMostNodeBytes = 1e12;  ///< of one node's activation, and of its parameters
 
 /// Throws InputError with `file` and the line, saying what was expected: lines that are neither nodes nor

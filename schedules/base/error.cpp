@@ -36,10 +36,14 @@ InputError::InputError(const InputPlace& place, std::string_view what)
     : std::runtime_error(place_prefix(place) + std::string(what)) {}
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongest =
+      200;  // whose typing can slip; the distance takes the product of two lengths
   std::string best;
+  if (word.size() > kLongest) return best;
   // Beyond a third of the word it is no longer a slip of the finger.
   std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    if (candidate.size() > 2 * kLongest) continue;
     std::size_t distance = edit_distance(word, candidate);
     // A word that begins like the candidate is likely an abbreviation of it.
     if (word.size() >= 3 && candidate.starts_with(word)) distance = std::min<std::size_t>(distance, 1);

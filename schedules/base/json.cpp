@@ -94,7 +94,12 @@ class Builder : public nlohmann::json_sax<Json> {
       return &root_;
     }
     Json& parent = *open_.back();
-    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    if (parent.is_object()) {
+      // Its operator[] looks through all keys for this one, and `keys_` knows already that it is new.
+      auto& entries = parent.get_ref<Json::object_t&>();
+      entries.emplace_back(std::move(key_), std::move(value));
+      return &entries.back().second;
+    }
     parent.push_back(std::move(value));
     return &parent.back();
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace stagecraft::pictures {
@@ -30,14 +31,18 @@ Unit unit_of(double span) {
 
 Axis axis_of(double begin, double end, double most) {
   const Unit unit = unit_of(end - begin);
-  const double step = nice_step((end - begin) * unit.per_second / most);
+  // Far from zero the moments that a double can tell apart are farther apart than ticks would be.
+  const double told_apart = std::max(std::abs(begin), std::abs(end)) * 0x1p-50;
+  const double step = nice_step(std::max((end - begin) / most, told_apart) * unit.per_second);
   const double first = std::ceil(begin * unit.per_second / step - 1e-9);
+  const double last = std::floor(end * unit.per_second / step + 1e-9);
+  const int digits = std::max(10, 2 + static_cast<int>(std::log10(1 + std::abs(first) + std::abs(last))));
   Axis axis;
-  for (double k = first; k * step <= end * unit.per_second * (1 + 1e-9); ++k) {
+  for (double k = first; k <= last; ++k) {  // below 2^53 each number has a next one
     const double value = k == 0 ? 0 : k * step;
     axis.ticks.push_back(Seconds{value / unit.per_second});
     axis.labels.push_back(
-        fmt::format("{:.10g}{}{}", value, k == first ? " " : "", k == first ? unit.name : ""));
+        fmt::format("{:.{}g}{}{}", value, digits, k == first ? " " : "", k == first ? unit.name : ""));
   }
   return axis;
 }

@@ -93,6 +93,19 @@ TEST_CASE("unknown keys, wrong types and values out of range are refused by poin
   CHECK(says(complaint(no_model), "the key \"model\" is missing"));
 }
 
+TEST_CASE("sizes that no run has are refused before anything is computed with them", "[config]") {
+  constexpr std::int64_t huge = 9'000'000'000'000'000'000;
+  for (const char* key : {"/train_batch_size", "/train_micro_batch_size_per_gpu", "/train_steps",
+                          "/data/samples", "/data/validation_samples"}) {
+    CHECK(says(complaint(key, huge), fmt::format("{}: expected at least", key)));
+    CHECK(says(complaint(key, huge), "and at most 1e+15, found 9000000000000000000"));
+  }
+  CHECK(says(
+      complaint("/train_batch_size", 1'000'000'000'000),
+      "/train_micro_batch_size_per_gpu: train_batch_size 1000000000000 in micro-batches of 12 samples makes "
+      "83333333334 micro-batches; expected at most 10000000"));
+}
+
 TEST_CASE("either steps or epochs, not both, not none", "[config]") {
   CHECK(says(complaint("/epochs", 1), "either \"train_steps\" or \"epochs\""));
   Json neither = minimal();

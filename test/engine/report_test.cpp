@@ -5,6 +5,7 @@
 #include "test/support/catch.h"
 
 #include <algorithm>
+#include <ctime>
 
 namespace stagecraft {
 namespace {
@@ -47,6 +48,20 @@ class HandMade {
     run_.summary.proved_peak = {Bytes{100}, Bytes{80}};
   }
   [[nodiscard]] RunReport report() const { return make_report(run_); }
+  /// Steps of a forward of 10 ms on rank 0, each so many ms after the last one's begin. Rank 1 waits from the
+  /// middle of the first to the middle of the last.
+  template <class Distance>
+  [[nodiscard]] RunReport report_of_steps(int steps, const Distance& distance) {
+    run_.timeline.events.clear();
+    double from = 0;
+    for (int step = 0; step < steps; ++step) {
+      if (step > 0) from += distance(step);
+      at(0, step, from, {.op = Op::forward, .stage = StageId{0}, .micro_batch = MicroBatch{0}}, 0, 10);
+      at(0, step, from, {.op = Op::start_send, .tag = activation(0)}, 10, 10.1);
+    }
+    at(1, 0, 0, {.op = Op::wait_receive, .tag = activation(0)}, 5, from + 5);
+    return make_report(run_);
+  }
   /// Another plan, of which nothing was measured.
   [[nodiscard]] RunReport report_of(const char* schedule, int stages, int ranks) {
     run_.timeline.events.clear();
@@ -93,6 +108,21 @@ TEST_CASE("every moment of a step is somebody's, and what lies between steps is 
   CHECK(is(last.idle.measured, 2));
   // Busy: 6.5 and 6.3 of 9.5 ms.
   CHECK(report.bubble == Approx(1 - 12.8 / 19));
+}
+
+TEST_CASE("a wait through several steps counts for what lies in them", "[report]") {
+  const RunReport report = HandMade().report_of_steps(3, [](int) { return 100.0; });
+  // Steps of 10 ms at 0, 100 and 200 ms; rank 1 waits from 5 to 205 ms.
+  CHECK(report.stage_rows[1].wait_activation.measured.value * 3e3 == Approx(5 + 10 + 5));
+}
+
+TEST_CASE("a timeline of many steps is reported in a time that goes by their number", "[report]") {
+  const std::clock_t begin = std::clock();
+  // With a break behind each: 200,000 events, 100,000 stretches.
+  CHECK(HandMade()
+            .report_of_steps(100'000, [](int step) { return step % 2 == 0 ? 50.0 : 100.0; })
+            .timeline_steps == 100'000);
+  CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 5);
 }
 
 TEST_CASE("predicted beside measured, for stages, single actions and the step", "[report]") {

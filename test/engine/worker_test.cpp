@@ -234,7 +234,7 @@ TEST_CASE("events of the last steps are kept, in order", "[worker]") {
   run_ranks(2, {},
             [&](Transport& transport) { outcomes[transport.rank().index()] = run_rank(setting, transport); });
   for (int rank = 0; rank < 2; ++rank) {
-    std::map<int, int> forwards;  // by step, of training
+    std::map<std::int64_t, int> forwards;  // by step, of training
     Seconds last{0};
     for (const Event& event : outcomes[static_cast<std::size_t>(rank)].events) {
       CHECK(event.rank == Rank{rank});

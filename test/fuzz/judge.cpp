@@ -22,6 +22,12 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
+std::size_t choice_of(const std::uint8_t* data, std::size_t size) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 1099511628211U;
+  return hash ^ (hash >> 32U);
+}
+
 void judge(const ScheduleProgram& program) {
   if (small(program)) judge(lower(program));
 }

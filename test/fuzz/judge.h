@@ -5,10 +5,16 @@
 
 #include "schedules/program.h"
 
+#include <cstddef>
+#include <cstdint>
+
 namespace stagecraft::fuzz {
 
 /// Ends the process, which is how a fuzz target reports.
 void require(bool holds, const char* what);
+
+/// A number of the input's own, to choose with: the same input is always treated alike.
+[[nodiscard]] std::size_t choice_of(const std::uint8_t* data, std::size_t size);
 
 /// Lowers and checks it, when it is small: the fuzzer looks for slips, not for what is merely large.
 void judge(const ScheduleProgram& program);

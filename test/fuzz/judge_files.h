@@ -10,14 +10,15 @@
 
 namespace stagecraft::fuzz {
 
-/// What is written reads back as the same value, and is as valid.
+/// What is written reads back as the same value, and is as valid where its kind has more rules than its
+/// description.
 template <class T>
 void require_reads_back(const T& value) {
   const Json written = json::write(value);
   bool same = false;
   try {
     const T again = json::read<T>(json::parse_text(written.dump(), "x"), {"x", ""});
-    validate(again, "x");
+    if constexpr (requires { validate(again, "x"); }) validate(again, "x");
     same = json::write(again) == written;
   } catch (const InputError&) {  // not the same
   }

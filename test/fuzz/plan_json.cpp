@@ -12,13 +12,6 @@
 namespace stagecraft::fuzz {
 namespace {
 
-/// A number of the input's own, to choose with: the same input is always treated alike.
-std::size_t hash(const std::uint8_t* data, std::size_t size) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 1099511628211U;
-  return hash ^ (hash >> 32U);
-}
-
 /// What `simulate --micro-batches` and `--compare` change.
 void judge_otherwise(Plan plan, std::size_t choice) {
   plan.program.reset();
@@ -47,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require_reads_back(plan);
   // Far slower than reading, so only for some.
   constexpr std::size_t kOneOf = 16;
-  const std::size_t choice = fuzz::hash(data, size);
+  const std::size_t choice = fuzz::choice_of(data, size);
   if (choice % kOneOf == 0) fuzz::judge(plan);
   if (choice % kOneOf == 1) fuzz::judge_otherwise(plan, choice / kOneOf);
   return 0;

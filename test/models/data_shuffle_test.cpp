@@ -4,7 +4,9 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <set>
 
 namespace stagecraft {
 namespace {
@@ -68,6 +70,18 @@ TEST_CASE("shuffle: every sample is as likely at every position", "[data]") {
       chi_squared += (count - expected) * (count - expected) / expected;
     }
     CHECK(chi_squared < 27.9);  // six degrees of freedom: exceeded by chance once in 10,000
+  }
+}
+
+TEST_CASE("shuffle: any number of samples has an order", "[data]") {
+  for (const std::int64_t size : {(std::int64_t{1} << 62) + 1, std::int64_t{5'000'000'000'000'000'000},
+                                  std::numeric_limits<std::int64_t>::max()}) {
+    const Shuffle index(size, 3, 0, true);
+    std::set<std::int64_t> seen;
+    for (std::int64_t i = 0; i < 1000; ++i) seen.insert(index(i));
+    CHECK(seen.size() == 1000);
+    CHECK(*seen.begin() >= 0);
+    CHECK(*seen.rbegin() < size);
   }
 }
 

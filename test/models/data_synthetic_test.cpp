@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <numeric>
 
 namespace stagecraft::test {
@@ -90,6 +91,12 @@ TEST_CASE("synthetic: impossible shapes are refused", "[data]") {
   CHECK_THROWS_WITH(synthetic("classification", {3, 0}, 2),
                     Contains("run.json: /data/shape: [3, 0] has an extent below 1"));
   CHECK_THROWS_WITH(synthetic("tokens", {3, 4}, 2), Contains("/data/shape: [3, 4]: token samples have one"));
+  for (const std::int64_t extent : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()}) {
+    CHECK_THROWS_WITH(synthetic("regression", {extent, extent}, 2),
+                      Contains("run.json: /data/shape: [") && Contains("expected a product of at most"));
+  }
+  CHECK_THROWS_WITH(synthetic("classification", {3}, std::numeric_limits<std::int64_t>::max()),
+                    Contains("times 9223372036854775807 classes"));
 }
 
 }  // namespace

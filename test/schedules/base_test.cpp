@@ -4,6 +4,7 @@
 #include "schedules/base/table.h"
 #include "test/support/catch.h"
 
+#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -90,6 +91,31 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
         "x.json: the key \"rate\" appears twice in one object");
   CHECK(message_of(R"({"rate":1e999,"kind":"inner"})") != "");
   CHECK(message_of(R"([1])") == "x.json: expected an object, found [1]");
+}
+
+TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
+  CHECK(nearest("adamm", {"sgd", "adam"}) == "adam");
+  const std::string known(50, 'a');
+  CHECK(nearest(known + "b", {known}) == known);
+  // A key of megabytes would be compared letter by letter with everything known.
+  CHECK(nearest(std::string(1000, 'a'), {std::string(1001, 'a')}).empty());
+  CHECK(nearest("aaa", {std::string(1001, 'a')}).empty());
+}
+
+TEST_CASE("an object of many keys takes no longer than as many keys in small objects", "[base]") {
+  const auto seconds_for = [](int objects, int keys) {
+    std::string text = "[";
+    for (int o = 0; o < objects; ++o) {
+      text += o == 0 ? "{" : ",{";
+      for (int k = 0; k < keys; ++k) text += (k == 0 ? "\"" : ",\"") + std::to_string(1'000'000 + k) + "\":1";
+      text += "}";
+    }
+    const std::clock_t begin = std::clock();
+    CHECK(json::parse_text(text + "]", "x").size() == static_cast<std::size_t>(objects));
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  const double small = seconds_for(3000, 100);
+  CHECK(seconds_for(30, 10'000) < 10 * small + 0.1);
 }
 
 TEST_CASE("files are replaced whole or not at all", "[base]") {

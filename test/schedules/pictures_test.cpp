@@ -1,6 +1,7 @@
 // Pictures: SVG and text of simulated programs, and the memory curve over time.
 
 #include "schedules/checker.h"
+#include "schedules/pictures/axis.h"
 #include "schedules/pictures/front.h"
 #include "schedules/pictures/shares.h"
 #include "schedules/pictures/svg.h"
@@ -263,6 +264,23 @@ TEST_CASE("a picture of time against memory has the front, its labels and what i
   CHECK_FALSE(says(front_svg("plans", points, Bytes{std::int64_t{1} << 40}), "a device has"));
   CHECK(well_formed_xml(front_svg("one", {point(5, 1, "one", true)})));
   CHECK(well_formed_xml(front_svg("nothing", {point(0, 0, "nothing", true)})));
+}
+
+TEST_CASE("ticks far from zero are few and in the picture", "[pictures]") {
+  // A closer look at a plan of 1e12 ms: a double there tells moments apart that are 0.1 us from each other.
+  for (const double span : {1e-6, 1e-3, 1.0}) {
+    for (const double begin : {0.0, 1.0, 1e6, 1e9}) {
+      const pictures::Axis axis = pictures::axis_of(begin, begin + span, 10);
+      INFO("from " << begin << " for " << span);
+      REQUIRE(axis.ticks.size() <= 12);
+      for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
+        CHECK(axis.ticks[i].value >= begin - span / 10);
+        CHECK(axis.ticks[i].value <= begin + span * 1.1);
+        if (i > 0) CHECK(axis.labels[i] != axis.labels[i - 1]);
+      }
+    }
+  }
+  CHECK(pictures::axis_of(1e9, 1e9 + 1e-3, 10).ticks.size() >= 4);
 }
 
 TEST_CASE("several panels share one axis", "[pictures]") {

@@ -7,6 +7,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <string>
@@ -33,6 +34,19 @@ RunShape random_shape() {
   shape.synchronous = *rc::gen::arbitrary<bool>();
   shape.drop_last = *rc::gen::arbitrary<bool>();
   shape.most_segment_micro_batches = *rc::gen::inRange(1, 51);
+  return shape;
+}
+
+/// Long enough that drain points and epochs repeat many times.
+RunShape random_long_shape() {
+  RunShape shape = random_shape();
+  shape.synchronous = false;
+  shape.samples = *rc::gen::inRange(1, 20);
+  shape.batch = *rc::gen::inRange<std::int64_t>(1, shape.samples + 2);
+  shape.micro_batch = *rc::gen::inRange<std::int64_t>(1, shape.batch + 1);
+  if (shape.batch > shape.samples) shape.drop_last = false;
+  shape.steps = *rc::gen::inRange(1, 4000);
+  shape.most_segment_micro_batches = *rc::gen::inRange(1, 200);
   return shape;
 }
 
@@ -170,7 +184,7 @@ TEST_CASE("a resumed run goes on as the uninterrupted one would have", "[segment
 
 TEST_CASE("the distinct shapes are those that occur, each once", "[segments]") {
   REQUIRE(rc::check([] {
-    const RunShape shape = random_shape();
+    const RunShape shape = *rc::gen::arbitrary<bool>() ? random_shape() : random_long_shape();
     std::set<std::pair<SegmentKind, std::vector<int>>> occur;
     for (const Segment& s : walk(shape)) occur.insert({s.kind, s.group_sizes});
     std::set<std::pair<SegmentKind, std::vector<int>>> named;
@@ -197,6 +211,43 @@ TEST_CASE("long runs: shapes without a walk, asynchronous segments of bounded si
   CHECK(distinct_shapes(shape).size() == 2);
 }
 
+TEST_CASE("the longest runs' shapes are found without following them", "[segments]") {
+  RunShape shape{.samples = 1'000'003,
+                 .validation_samples = 10,
+                 .batch = 8,
+                 .micro_batch = 4,
+                 .steps = 100'000'000'000'000,
+                 .synchronous = false};
+  CHECK(distinct_shapes(shape).size() < 1000);
+  shape.samples = kMostRunSamples - 1;
+  CHECK(distinct_shapes(shape).size() < 1000);
+  for (const std::int64_t every : {1, 3, 1024}) {
+    shape.samples = 1'000'003;
+    shape.validate_every = every;
+    CHECK(distinct_shapes(shape).size() < 10'000);
+    shape.samples = 1'000'000;
+    CHECK(distinct_shapes(shape).size() < 1000);
+  }
+  // Primes: they fall together once in 10^15 steps.
+  shape.samples = 8 * 99'991 - 1;
+  shape.validate_every = 99'989;
+  shape.checkpoint_every = 99'971;
+  shape.steps = kMostRunSteps;
+  CHECK_THROWS_WITH(distinct_shapes(shape), Catch::Matchers::Contains("fall together so rarely"));
+}
+
+TEST_CASE("epochs count as steps up to the longest run", "[segments]") {
+  const RunShape shape{.samples = 1'000'003, .batch = 8, .micro_batch = 4};
+  CHECK(steps_of_epochs(shape, 3) == 3 * 125'001);
+  const std::int64_t most = kMostRunSteps / 125'001;
+  CHECK(steps_of_epochs(shape, most) == most * 125'001);
+  CHECK_THROWS_WITH(
+      steps_of_epochs(shape, most + 1, {"run.json", "/epochs"}),
+      fmt::format("run.json: /epochs: expected at most {} epochs, which are 125001 steps each, found {}",
+                  most, most + 1));
+  CHECK_THROWS_AS(steps_of_epochs(shape, std::numeric_limits<std::int64_t>::max()), InputError);
+}
+
 TEST_CASE("numbers that make no run are refused", "[segments]") {
   const RunShape good{.samples = 10, .batch = 4, .micro_batch = 2, .steps = 3};
   const auto error = [&](const auto& change) -> std::string {
@@ -216,6 +267,10 @@ TEST_CASE("numbers that make no run are refused", "[segments]") {
   CHECK(error([](RunShape& s) { s.micro_batch = 5; }) ==
         "expected a micro-batch no larger than train_batch_size, found 5");
   CHECK(error([](RunShape& s) { s.steps = 0; }) != "no error");
+  CHECK(error([](RunShape& s) { s.steps = kMostRunSteps + 1; }) ==
+        "expected no more than 10^15 steps, found 1000000000000001");
+  CHECK(error([](RunShape& s) { s.samples = std::numeric_limits<std::int64_t>::max(); }) != "no error");
+  CHECK(error([](RunShape& s) { s.batch = std::numeric_limits<std::int64_t>::max(); }) != "no error");
   CHECK(error([](RunShape& s) { s.first_step = 4; }) != "no error");
   CHECK(error([](RunShape& s) { s.first_step = -1; }) != "no error");
   CHECK(error([](RunShape& s) { s.validate_every = -1; }) != "no error");

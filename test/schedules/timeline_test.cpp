@@ -104,6 +104,13 @@ TEST_CASE("a trace reads back as it was", "[timeline]") {
   }
 }
 
+TEST_CASE("steps are counted beyond 2^31", "[timeline]") {
+  Timeline written = sample();
+  written.events.back().step = 5'000'000'000;
+  const Timeline read = timeline_from_chrome_trace(to_chrome_trace(written), "t.json");
+  CHECK(read.events.back().step == 5'000'000'000);
+}
+
 TEST_CASE("a trace has what Perfetto shows: processes, lanes, microseconds", "[timeline]") {
   const Json trace = to_chrome_trace(sample());
   int processes = 0;
@@ -148,6 +155,19 @@ TEST_CASE("a trace that is not ours is refused with the place", "[timeline]") {
   bad = good;
   bad["traceEvents"][last]["dur"] = -1;
   CHECK(message(bad).find(pointer + "/dur") != std::string::npos);
+  bad = good;
+  bad["traceEvents"][last]["ts"] = 1e300;
+  CHECK(message(bad).find(pointer + "/ts: expected at least") != std::string::npos);
+  // A picture has an entry for each rank below the highest: 16 GiB for this one event.
+  bad = good;
+  bad["traceEvents"][last]["args"]["rank"] = 2147483646;
+  CHECK(message(bad) ==
+        "t.json: " + pointer + "/args/rank: expected at least 0 and at most 999999, found 2147483646");
+  bad["traceEvents"][last]["args"]["rank"] = 999999;
+  CHECK(message(bad) == "accepted");
+  bad = good;
+  bad["traceEvents"][last]["args"]["step"] = -1;
+  CHECK(message(bad).find(pointer + "/args/step: expected at least 0") != std::string::npos);
   bad = good;
   bad["traceEvents"][last]["args"].erase("rank");
   CHECK(message(bad).find("rank") != std::string::npos);

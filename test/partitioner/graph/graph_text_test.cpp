@@ -7,6 +7,12 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+#include <new>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 namespace stagecraft {
 namespace {
 
@@ -38,6 +44,42 @@ void fails(const std::string& text, const std::string& message) {
 }
 
 }  // namespace
+
+#ifndef __SANITIZE_ADDRESS__  // its own memory is in the way of a limit
+TEST_CASE("a file of nothing but separators takes little more memory than its size", "[graph_text]") {
+  const auto repeated = [](const std::string& piece) {
+    std::string text;
+    while (text.size() + piece.size() <= kMostGraphBytes) text += piece;
+    return text;
+  };
+  const auto node_with = [&](const std::string& sizes) {
+    return "a -- d -- forward_compute_time=1, backward_compute_time=1, activation_size=[" +
+           sizes.substr(0, sizes.size() - 300) + "], parameter_size=1";
+  };
+  for (const std::string& text : {repeated("\n"), repeated("\tx\n"), "a" + repeated(" -- ").substr(100),
+                                  "a -- d -- " + repeated(", ").substr(100), node_with(repeated("1; "))}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::size_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t most = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + 2 * kMostGraphBytes;
+      const rlimit limit{most, most};
+      int result = ::setrlimit(RLIMIT_AS, &limit) == 0 ? 1 : 2;
+      try {
+        (void)graph_from_text(text, "x");
+      } catch (const InputError&) {
+        result = 0;
+      } catch (const std::bad_alloc&) {
+      }
+      ::_exit(result);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    INFO(text.substr(0, 100));
+    CHECK(status == 0);
+  }
+}
+#endif
 
 TEST_CASE("nodes and edges are read with their costs", "[graph_text]") {
   const LayerGraph graph = graph_from_text(

@@ -1,0 +1,21 @@
+// summary.json: what is read is written and read back the same, and a report can be made of it.
+
+#include "schedules/base/error.h"
+#include "test/fuzz/judge_run.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace stagecraft;
+  static RunFiles run = fuzz::empty_run();
+  try {
+    run.summary = json::read<RunSummary>(json::parse_text(std::string(data, data + size), "x"), {"x", ""});
+  } catch (const InputError&) {
+    return 0;
+  }
+  fuzz::require_reads_back(run.summary);
+  if (fuzz::choice_of(data, size) % fuzz::kReportOneOf == 0) fuzz::judge(run);
+  return 0;
+}
