@@ -2,6 +2,7 @@
 
 #include "engine/run/checkpoint.h"
 #include "engine/run/checkpoint_folder.h"
+#include "engine/run/exit_note.h"
 #include "engine/run/finite_state.h"
 #include "engine/run/log_file.h"
 #include "engine/run/saving_probe.h"
@@ -17,6 +18,7 @@
 #include <spdlog/logger.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <optional>
 
@@ -59,19 +61,19 @@ spdlog::level::level_enum log_level(LogLevel level) {
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Print& print, Doing& doing, std::shared_ptr<spdlog::logger> log)
+          const Screen& screen, Doing& doing, std::shared_ptr<spdlog::logger> log)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
-        print_(print),
+        print_(screen.print),
         log_(std::move(log)),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
     if (transport.rank() != setup.reporter()) return;
-    reporter_.emplace(setup, paths.metrics(), print);
-    if (print && !device.is_cpu())
-      print(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
+    reporter_.emplace(setup, paths.metrics(), screen);
+    if (print_ && !device.is_cpu())
+      print_(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
   }
 
   TrainOutcome run() {
@@ -94,16 +96,17 @@ class Trainer {
       more = walk.next(next);
       carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
-      const int signal = agreed_signal();
-      if (trained && (segment.checkpoint_after || signal != 0 || !more)) {
-        save(more && next.kind == SegmentKind::validate);
-      }
-      if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
+      int signal = agreed_signal();
+      const bool due = trained && (segment.checkpoint_after || !more);
+      if (due || (signal != 0 && outcome_.steps != saved_step_)) {
+        save(trained && more && next.kind == SegmentKind::validate);
+        // What came during the save does not wait for another segment: everything is on disk.
+        signal = agreed_signal();
+      } else if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
         note_validation(outcome_.last_checkpoint);
       }
-      // A validation leaves the state as the last checkpoint may not have it: stop behind the next step. With
-      // nothing left to do there is nothing to stop.
-      if (signal != 0 && more && (trained || outcome_.steps == saved_step_)) {
+      // With nothing left to do there is nothing to stop.
+      if (signal != 0 && more) {
         outcome_.stopped_by = signal;
         break;
       }
@@ -120,6 +123,8 @@ class Trainer {
   void save(bool validation_owed);
   void finish();
   void tell_of_graphs();
+  /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
+  void leave_stop_note() const;
   /// The signal that any rank got, the same answer on all of them.
   int agreed_signal();
 
@@ -158,6 +163,7 @@ void Trainer::start() {
   }
   if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
   transport_.barrier();
+  StopSignals::training_begins();
   together_ =
       Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
   if (reporter_) reporter_->restart_clock();
@@ -231,6 +237,14 @@ void Trainer::tell_of_graphs() {
   }
 }
 
+void Trainer::leave_stop_note() const {
+  if (outcome_.stopped_by == 0) return;
+  const Rank rank = transport_.rank();
+  (void)leave_exit_note(paths_, {rank, setup_.placement().stages_of(rank),
+                                 fmt::format("stopping after step {}", outcome_.steps),
+                                 stopped_text(outcome_), exit_code::kStopped});
+}
+
 void Trainer::finish() {
   doing_.what = "the end";
   worker_.settle();
@@ -249,6 +263,7 @@ void Trainer::finish() {
     }
     reporter_->sync();
     write_json_file(paths_.summary(), json::write(outcome_.summary), Links::replace);
+    leave_stop_note();
   }
   if (transport_.rank() == Rank{0}) {
     for (const std::string& note : tidy_checkpoints(paths_.checkpoints(), setup_.config().checkpoint.keep)) {
@@ -261,8 +276,14 @@ void Trainer::finish() {
 
 }  // namespace
 
+std::string stopped_text(const TrainOutcome& outcome) {
+  if (outcome.stopped_by == 0) return "";
+  return fmt::format("stopped by {} after step {}; {} has everything, go on with --resume",
+                     sigabbrev_np(outcome.stopped_by), outcome.steps, outcome.last_checkpoint);
+}
+
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-                        const Print& print, Doing& doing) {
+                        const Screen& screen, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
   doing.what = "trying to save";
   const Seconds tried = try_saving(setup, paths, transport);
@@ -275,7 +296,7 @@ TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport&
   try {
     std::optional<Trainer> trainer;
     try {
-      trainer.emplace(setup, paths, transport, device, print, doing, log);
+      trainer.emplace(setup, paths, transport, device, screen, doing, log);
     } catch (...) {  // what a program's actions throw is placed by the executor
       std::rethrow_exception(with_place(std::current_exception(), here()));
     }
