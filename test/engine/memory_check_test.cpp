@@ -34,13 +34,14 @@ struct PreparedRun {
     TrainRequest request;
     request.config = folder.write("run.json", kConfig);
     request.dry_run = true;
-    setup = prepare(request, read_run_config(request.config, overrides), std::nullopt).setup;
+    setup = prepare(request, read_run_config(request.config, overrides), std::nullopt, [](const RunPaths&) {
+            }).setup;
     if (costs) return;
     Json plan = json::write(setup->plan());
     plan.erase("costs");
     plan.erase("predicted");
     request.plan = folder.write("plan.json", plan.dump());
-    setup = prepare(request, read_run_config(request.config), std::nullopt).setup;
+    setup = prepare(request, read_run_config(request.config), std::nullopt, [](const RunPaths&) {}).setup;
   }
   [[nodiscard]] Bytes need(int rank) const {
     return memory_needs(*setup).at(static_cast<std::size_t>(rank)).bytes;

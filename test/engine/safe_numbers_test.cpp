@@ -119,7 +119,7 @@ struct PlantedRun {
       run_ranks(2, {.timeout = Seconds{60}}, [&](Transport& transport) {
         Doing doing;
         try {
-          outcomes[transport.rank().index()] = train_rank(*made, paths, transport, at::kCPU, nullptr, doing);
+          outcomes[transport.rank().index()] = train_rank(*made, paths, transport, at::kCPU, Screen{}, doing);
         } catch (const InputError& error) {
           complaints[transport.rank().index()] = error.what();
           throw;
@@ -310,13 +310,13 @@ TEST_CASE("a loss alone that is not finite stops a run that does not skip", "[sa
   report.step = 4;
   report.loss = -kNan;
   const std::unique_ptr<RunSetup> stops = run.setup();
-  RunReporter reporter(*stops, metrics, nullptr);
+  RunReporter reporter(*stops, metrics, Screen{});
   CHECK_THROWS_WITH(reporter.step(report), Catch::Matchers::Contains("step 5: the loss is nan"));
   CHECK(read_metrics(metrics).empty());
 
   run.config["on_overflow"] = "skip";
   const std::unique_ptr<RunSetup> skips = run.setup();
-  RunReporter other(*skips, metrics, nullptr);
+  RunReporter other(*skips, metrics, Screen{});
   CHECK_NOTHROW(other.step(report));
   CHECK(read_metrics(metrics).size() == 1);
 }
