@@ -3,6 +3,7 @@
 #include "schedules/base/error.h"
 
 #include <new>
+#include <system_error>
 
 namespace stagecraft {
 
@@ -20,6 +21,12 @@ Failure failure_of(const std::exception_ptr& error) noexcept {
       return {exit_code::kStopped, e.what()};
     } catch (const std::bad_alloc&) {
       return {exit_code::kRefused, "out of memory; make the sizes smaller, or use a machine with more"};
+    } catch (const std::system_error& e) {
+      if (e.code() != std::errc::resource_unavailable_try_again) return {exit_code::kDefect, e.what()};
+      return {
+          exit_code::kInput,
+          "no thread can be started: a limit on processes or memory is too low (ulimit -u, -v or -d, or a "
+          "container's pids.max)"};
     } catch (const std::exception& e) {
       return {exit_code::kDefect, e.what()};
     } catch (...) {

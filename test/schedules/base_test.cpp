@@ -1,4 +1,5 @@
 #include "schedules/base/error.h"
+#include "schedules/base/failure.h"
 #include "schedules/base/files.h"
 #include "schedules/base/json.h"
 #include "schedules/base/printable.h"
@@ -196,6 +197,13 @@ TEST_CASE("control characters are shown, and text stays text", "[base]") {
   const std::string text = printable(json.dump());
   CHECK(text.find_first_of("\x1b\x7f\xc2") == std::string::npos);
   CHECK(Json::parse(text) == json);
+}
+
+TEST_CASE("a thread that cannot be started is a limit that is too low, said in words", "[base]") {
+  const Failure failure = failure_of(std::make_exception_ptr(
+      std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
+  CHECK(failure.code == exit_code::kInput);
+  CHECK(failure.message.find("ulimit -u") != std::string::npos);
 }
 
 TEST_CASE("tables align", "[base]") {
