@@ -42,7 +42,7 @@ std::string converted(const Subject& subject, Form form) {
     case Form::text:
       return to_text(subject.program);
     case Form::json:
-      return to_json(subject.program).dump(2) + "\n";
+      return json_text(to_json(subject.program));
     case Form::csv:
       return to_csv(same_csv ? *subject.pytorch : pytorch_schedule(subject.program));
     case Form::csv_comms:

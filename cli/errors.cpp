@@ -2,6 +2,7 @@
 
 #include "schedules/base/error.h"
 #include "schedules/base/failure.h"
+#include "schedules/base/printable.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 int fail(int code, const std::string& message) {
   if (message.empty()) return code;  // another process of the run says it
   std::fflush(stdout);               // so that the two streams come out in order on a terminal
-  fmt::print(stderr, "stagecraft: {}\n", message);
+  fmt::print(stderr, "{}", error_line(message));
   return code;
 }
 
@@ -69,6 +70,10 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string what = extras ? describe_extras(verb, error) : std::string(error.what());
   if (!no_verb) what = verb.get_name() + ": " + what;
   return fail(exit_code::kInput, fmt::format("{}\nSee `{} --help`.", what, name));
+}
+
+std::string error_line(const std::string& message) {
+  return message.empty() ? "" : fmt::format("stagecraft: {}\n", printable(message));
 }
 
 int report_exception() {

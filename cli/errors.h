@@ -3,6 +3,8 @@
 // Where every throw ends: a message on stderr, `stagecraft: <message>`, and the exit code that
 // schedules/base/error.h gives its type. Nothing else in the program calls exit or prints an error.
 
+#include <string>
+
 namespace CLI {
 class App;
 class ParseError;
@@ -17,6 +19,9 @@ void check_verb(const CLI::App& app, int argc, const char* const* argv);
 /// CLI11's way out: prints help or version and returns 0, or prints what was wrong with the options, with
 /// the nearest option and where the help is, and returns 2.
 int report_usage(const CLI::App& app, const CLI::ParseError& error);
+
+/// An error as it goes to stderr; "" for one that another process of the run says.
+[[nodiscard]] std::string error_line(const std::string& message);
 
 /// Prints the exception in flight and returns its exit code. Call from a catch block.
 int report_exception();

@@ -1,5 +1,7 @@
 #include "cli/output.h"
 
+#include "schedules/base/printable.h"
+
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -10,13 +12,24 @@
 
 namespace stagecraft::cli {
 
-void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(std::string_view text) { print_drawing(printable(text)); }
 
-void print_json(const Json& json) { print(json.dump(2) + "\n"); }
+void print_drawing(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string json_text(const Json& json) {
+  // Names are whatever bytes a file had; JSON is Unicode.
+  return printable(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
+}
+
+void print_json(const Json& json) { print_drawing(json_text(json)); }
+
+std::string note_line(std::string_view text) {
+  return fmt::format("stagecraft: note: {}\n", printable(text));
+}
 
 void note(std::string_view text) {
   std::fflush(stdout);
-  fmt::print(stderr, "stagecraft: note: {}\n", text);
+  fmt::print(stderr, "{}", note_line(text));
 }
 
 void finish_output() {

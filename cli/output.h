@@ -5,15 +5,22 @@
 
 #include "schedules/base/json.h"
 
+#include <string>
 #include <string_view>
 
 namespace stagecraft::cli {
 
-/// To stdout, as it is.
+/// To stdout. Control characters, which only names from files can bring, are shown, not sent (printable.h).
 void print(std::string_view text);
-/// One document, indented by two, with a newline at its end.
+/// To stdout as it is: for what draws in colors. Holds no name from a file.
+void print_drawing(std::string_view text);
+/// One document, indented by two, with a newline at its end. What is not UTF-8 becomes U+FFFD.
 void print_json(const Json& json);
-/// A remark to stderr: "stagecraft: note: ...".
+[[nodiscard]] std::string json_text(const Json& json);  ///< what print_json prints
+
+/// "stagecraft: note: ...", a line as it goes to stderr.
+[[nodiscard]] std::string note_line(std::string_view text);
+/// A remark to stderr.
 void note(std::string_view text);
 
 /// Flushes stdout. Throws std::runtime_error when not all of it could be written: a full disk behind a

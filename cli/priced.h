@@ -35,9 +35,8 @@ struct Priced {
 /// vary and nothing says how much.
 [[nodiscard]] Priced price(const Subject& subject, const PriceRequest& request);
 
-/// The tables; `picture` comes between headline and tables.
-[[nodiscard]] std::string priced_text(const Subject& subject, const Priced& priced,
-                                      const std::string& picture);
+/// The tables, which follow the headline and the picture.
+[[nodiscard]] std::string priced_text(const Subject& subject, const Priced& priced);
 [[nodiscard]] Json priced_json(const Subject& subject, const Priced& priced);
 
 }  // namespace stagecraft::cli

@@ -62,11 +62,11 @@ Json lost_json(const LostTime& lost) {
 
 }  // namespace
 
-std::string priced_text(const Subject& subject, const Priced& priced, const std::string& picture) {
+std::string priced_text(const Subject& subject, const Priced& priced) {
   const Simulation& simulation = priced.simulation;
   const Simulation& free = priced.free_links;
   const int steps = priced.steps;
-  std::string text = headline(subject) + "\n\n" + picture;
+  std::string text;
   const double added = free.makespan > Seconds{} ? simulation.makespan / free.makespan - 1 : 0;
   Table summary({"<", "simulated", "free links", "<"});
   summary.row({steps == 1 ? "makespan" : fmt::format("makespan of {} steps", steps),

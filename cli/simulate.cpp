@@ -119,7 +119,9 @@ void run(const SimulateOptions& options) {
     print_json(priced_json(subject, priced));
     return;
   }
-  print(priced_text(subject, priced, draws_here ? terminal_picture(priced.panel) + "\n" : ""));
+  print(headline(subject) + "\n\n");
+  if (draws_here) print_drawing(terminal_picture(priced.panel) + "\n");
+  print(priced_text(subject, priced));
   if (!options.trace.empty()) print(fmt::format("\nTrace: {} (open it in ui.perfetto.dev)\n", options.trace));
   if (!options.svg.empty())
     print(fmt::format("{}Picture: {}\n", options.trace.empty() ? "\n" : "", options.svg));

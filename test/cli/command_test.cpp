@@ -54,3 +54,22 @@ TEST_CASE("bad usage exits 2 and says where the help is", "[command]") {
   CHECK(says(extra.err, "\"b.json\" was not expected here"));
   for (const CommandResult& result : {none, missing, unknown, extra}) CHECK(result.out.empty());
 }
+
+TEST_CASE("names from files are shown, and do not reach the terminal as commands", "[command]") {
+  const stagecraft::test::ScratchFolder folder;
+  const std::string graph = folder.write(
+      "g.txt",
+      "n\xff -- d -- forward_compute_time=1, backward_compute_time=1, activation_size=1, parameter_size=1\n");
+  const std::string cluster =
+      R"({"levels": [{"count": 1, "link": {"latency_ms": 0.01, "bytes_per_second": 1e9}}])";
+  const std::string good = folder.write("cluster.json", cluster + "}");
+  const std::string bad = folder.write("bad.json", cluster + R"(, "\u001b]0;owned\u0007\u009b2J": 1})");
+  const CommandResult refused = run({"plan", "--profile", graph, "--cluster", bad});
+  CHECK(refused.code == 2);
+  CHECK(says(refused.err, "\\u001b]0;owned\\u0007\\u009b2J"));
+  CHECK(refused.err.find_first_of("\x1b\x07\xc2") == std::string::npos);
+  const CommandResult json = run({"plan", "--profile", graph, "--cluster", good, "--json"});
+  INFO(json.err);
+  CHECK(json.code == 0);
+  CHECK(says(json.out, "\xef\xbf\xbd"));  // U+FFFD, for a byte that is not UTF-8
+}

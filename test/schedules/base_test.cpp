@@ -1,6 +1,7 @@
 #include "schedules/base/error.h"
 #include "schedules/base/files.h"
 #include "schedules/base/json.h"
+#include "schedules/base/printable.h"
 #include "schedules/base/table.h"
 #include "test/support/catch.h"
 
@@ -148,6 +149,27 @@ TEST_CASE("what is no file is written to, not replaced", "[base]") {
   CHECK(std::string(text) == "through");
   CHECK(std::filesystem::is_fifo(pipe));
   CHECK_THROWS_AS(write_file_atomically(folder.file("below"), "x"), InputError);
+}
+
+TEST_CASE("control characters are shown, and text stays text", "[base]") {
+  CHECK(printable("stage\t0\nlayers: gr\u00fcn \u5c64 \U0001F680\r\n") ==
+        "stage\t0\nlayers: gr\u00fcn \u5c64 \U0001F680\r\n");
+  CHECK(printable("\x1b]0;owned\x07") == "\\u001b]0;owned\\u0007");
+  CHECK(printable("a\rb\b\x7f") == "a\\u000db\\u0008\\u007f");
+  CHECK(printable("\u009b2J\u00a0") == "\\u009b2J\u00a0");
+  // What is not UTF-8: a stray byte, the long form of ESC, a surrogate, what is cut short, beyond U+10FFFF.
+  CHECK(printable("n\xff") == "n\\xff");
+  CHECK(printable("\xc0\x9b") == "\\xc0\\x9b");
+  CHECK(printable("\xe0\x80\x9b") == "\\xe0\\x80\\x9b");
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
+  CHECK(printable("\xe5\xb1") == "\\xe5\\xb1");
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+  CHECK(printable(std::string("\0", 1)) == "\\u0000");
+  // JSON that passes through means what it meant.
+  const Json json{{"name", "\x1b[2J \u009b \x7f"}};
+  const std::string text = printable(json.dump());
+  CHECK(text.find_first_of("\x1b\x7f\xc2") == std::string::npos);
+  CHECK(Json::parse(text) == json);
 }
 
 TEST_CASE("tables align", "[base]") {
