@@ -9,7 +9,14 @@ namespace {
 /// What a value on the command line means: JSON where it parses, else the text itself.
 Json override_value(const std::string& text) {
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? Json(text) : value;
+  if (!value.is_discarded()) return value;
+  Json word(text);
+  try {
+    (void)word.dump();  // as it will be written into config.json
+  } catch (const Json::type_error&) {
+    throw InputError({"--set " + text, ""}, "is not UTF-8, which a config is");
+  }
+  return word;
 }
 
 Json& element(Json& array, const std::string& index, const std::string& text) {
