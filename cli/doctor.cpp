@@ -5,6 +5,7 @@
 #include "engine/device/accelerators.h"
 #include "engine/run/process_facts.h"
 #include "engine/transport/mpi/device_memory.h"
+#include "engine/transport/mpi/kill_timeout.h"
 #include "schedules/base/json.h"
 #include "schedules/base/table.h"
 
@@ -42,6 +43,12 @@ Json report() {
   json["rank"] = process.launch.rank;
   json["ranks_on_this_machine"] = process.launch.machine_world;
   json["ranks_outnumber_cores"] = process.crowded;
+  if (process.launch.launched()) {
+    json["launched_by"] = process.launch.variable;
+    const std::optional<Seconds> kill_after = transport::kill_timeout();
+    json["mpirun_kills_after_s"] = kill_after ? Json(kill_after->value) : Json();
+    json["stopping"] = how_to_stop(process.launch, kill_after);
+  }
   json["threads_a_rank"] = process.threads;
   json["page_faults_of_a_used_block"] = process.faults_again;
   json["pages_of_a_block"] = process.block_pages;
@@ -101,6 +108,10 @@ std::string people(const Json& json) {
   line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
   line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
   line("rank", rank_text(json));
+  if (json.contains("stopping")) {
+    const std::string how = text(json["stopping"]);
+    line("stopping", how.substr(how.find(": ") + 2, how.find_last_not_of('\n') - how.find(": ") - 1));
+  }
   line("threads",
        fmt::format("{} a rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
   line("memory",

@@ -5,15 +5,20 @@
 #include "cli/commands.h"
 #include "cli/errors.h"
 #include "cli/output.h"
+#include "engine/run/background_writer.h"
 #include "models/counting_allocator.h"
+#include "schedules/base/failure.h"
+#include "schedules/base/printable.h"
 #include "schedules/base/table.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <csignal>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <unistd.h>
 
 namespace stagecraft::cli {
 namespace {
@@ -24,10 +29,30 @@ struct TrainOptions {
   bool schema = false;
 };
 
-void print_now(const std::string& text) {
-  print(text);
-  std::fflush(stdout);  // step lines are read while the run goes on, through pipes too
-}
+/// What a run says, on both streams. Nobody who reads slowly or not at all holds up the training; what they
+/// miss is in the run directory.
+class Output {
+ public:
+  Output() : writer_(trouble) {
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone is an error of a write, and no more
+  }
+
+  void print(const std::string& text) { writer_.write(STDOUT_FILENO, printable(text)); }
+  void note(const std::string& text) { writer_.write(STDERR_FILENO, note_line(text)); }
+  void draw(const std::string& text) { writer_.draw(STDERR_FILENO, text); }
+  void flush() { (void)writer_.flush(); }
+  void report_exception() {
+    writer_.write(STDERR_FILENO, error_line(failure_of(std::current_exception()).message));
+    flush();
+  }
+
+ private:
+  static std::string trouble(int /*descriptor*/, int error) {
+    return note_line(fmt::format("standard output: {}; the run goes on, metrics.jsonl has every step",
+                                 std::strerror(error)));
+  }
+  BackgroundWriter writer_;
+};
 
 /// ", 1.2 TFLOP/s, 41 % of the GPUs' peak"; empty for a model without products.
 std::string speed(const RunSummary& summary) {
@@ -42,13 +67,8 @@ std::string speed(const RunSummary& summary) {
   return text;
 }
 
-void show(const TrainResult& result, const TrainOptions& options) {
-  const std::string stopped =
-      result.outcome.stopped_by == 0
-          ? ""
-          : fmt::format("stopped by {} after step {}; {} has everything, go on with --resume",
-                        sigabbrev_np(result.outcome.stopped_by), result.outcome.steps,
-                        result.outcome.last_checkpoint);
+void show(const TrainResult& result, const TrainOptions& options, Output& output) {
+  const std::string stopped = stopped_text(result.outcome);
   if (!result.speaks) {
     if (!stopped.empty()) throw StoppedError("");
     return;
@@ -58,11 +78,11 @@ void show(const TrainResult& result, const TrainOptions& options) {
   } else if (options.json) {
     print_json(json::write(result.outcome.summary));
   } else if (result.over) {
-    print(fmt::format("{} had made all its steps: nothing was left to do.\n", result.run_dir));
+    output.print(fmt::format("{} had made all its steps: nothing was left to do.\n", result.run_dir));
   } else if (!result.trained) {
-    print("All programs are proved; this was a dry run.\n");
+    output.print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
-    print(
+    output.print(
         fmt::format("Done: {} steps, {} a step (median){}. `stagecraft report {}` compares with the plan.\n",
                     result.outcome.steps, format_duration(result.outcome.summary.step.median),
                     speed(result.outcome.summary), result.run_dir));
@@ -77,11 +97,15 @@ void run(const TrainOptions& options) {
   }
   if (options.request.config.empty()) throw InputError("train: CONFIG is required: the path of a run.json");
   install_counting_allocator();
+  Output output;
   TrainVoice voice;
-  if (!options.json) voice.print = print_now;
-  voice.note = [](const std::string& text) { note(text); };
-  voice.report_exception = [] { (void)report_exception(); };
-  show(train(options.request, voice), options);
+  if (!options.json) voice.print = [&](const std::string& text) { output.print(text); };
+  if (!options.json && ::isatty(STDERR_FILENO) == 1)
+    voice.draw = [&](const std::string& text) { output.draw(text); };
+  voice.note = [&](const std::string& text) { output.note(text); };
+  voice.report_exception = [&] { output.report_exception(); };
+  voice.flush = [&] { output.flush(); };
+  show(train(options.request, voice), options, output);
 }
 
 }  // namespace

@@ -95,6 +95,22 @@ void check_world(const Launch& launch, int mpi_world) {
                   launch.world, launch.variable, mpi_world));
 }
 
+std::string how_to_stop(const Launch& launch, std::optional<Seconds> kill_after) {
+  if (launch.variable.starts_with("OMPI_")) {
+    return fmt::format(
+        "Stopping: `kill -USR1` of mpirun saves first, however long that takes. TERM and Ctrl-C leave {} "
+        "until "
+        "mpirun kills the ranks (docs/launching.md)\n\n",
+        kill_after ? fmt::format("{:.0f} s", kill_after->value) : "little time");
+  }
+  if (launch.variable.starts_with("SLURM_")) {
+    return "Stopping: `scancel --signal=USR1` saves first. scancel alone leaves Slurm's KillWait; TERM to "
+           "srun "
+           "kills at once (docs/launching.md)\n\n";
+  }
+  return "";
+}
+
 Cores cores_here() {
   return {static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), static_cast<int>(transport::bound_cores().size())};
 }

@@ -41,12 +41,14 @@ Plan as_written(Plan plan) {
 
 }  // namespace
 
-Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world) {
+Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world,
+                 const std::function<void(const RunPaths&)>& locked) {
   const std::string& file = request.config;
   Prepared prepared;
   check_device(config, file);
   if (!request.dry_run && !request.print_config) {
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
+    locked(prepared.directory->paths());
   }
   Materials materials = open_materials(config, file);
   if (config.initial_checkpoint && !std::filesystem::is_directory(*config.initial_checkpoint)) {
@@ -105,15 +107,17 @@ std::string setup_text(const RunSetup& setup, const std::string& file, const std
   json["config"] = json::write(setup.config());
   json["plan"] = json::write(setup.plan());
   json["start"] = json::write(setup.start());
-  return json.dump();
+  // Not as text: a path is whatever bytes the file system has, JSON is UTF-8.
+  const std::vector<std::uint8_t> bytes = Json::to_msgpack(json);
+  return {bytes.begin(), bytes.end()};
 }
 
 RunPaths paths_from_text(const std::string& text) {
-  return {Json::parse(text).at("run_dir").get<std::string>()};
+  return {Json::from_msgpack(text).at("run_dir").get<std::string>()};
 }
 
 std::unique_ptr<RunSetup> setup_from_text(const std::string& text) {
-  const Json json = Json::parse(text);
+  const Json json = Json::from_msgpack(text);
   const auto file = json.at("file").get<std::string>();
   auto config = json::read<RunConfig>(json.at("config"), {file, ""});
   Materials materials = open_materials(config, file);

@@ -8,6 +8,7 @@
 #include "engine/run/setup.h"
 #include "engine/run/train.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,15 +22,17 @@ struct Prepared {
   std::vector<std::string> notes;  ///< for people
 };
 
-/// `world`: absent: ranks are threads, as many as the plan wants.
+/// `world`: absent: ranks are threads, as many as the plan wants. `locked` is called as soon as the run
+/// directory is this run's.
 [[nodiscard]] Prepared prepare(const TrainRequest& request, RunConfig config,
-                               const std::optional<World>& world);
+                               const std::optional<World>& world,
+                               const std::function<void(const RunPaths&)>& locked);
 
 /// Puts the run's own files (config.json, plan.json, folders) into the directory and cuts metrics back to the
 /// start.
 void write_run_files(const RunPaths& paths, const RunSetup& setup);
 
-/// What rank 0 knows, for the others; and back.
+/// What rank 0 knows, for the others, as bytes; and back.
 [[nodiscard]] std::string setup_text(const RunSetup& setup, const std::string& file,
                                      const std::string& run_dir);
 [[nodiscard]] RunPaths paths_from_text(const std::string& text);

@@ -5,8 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <unistd.h>
+#include <utility>
 
 namespace stagecraft {
 
@@ -25,24 +24,22 @@ std::string progress_text(std::int64_t first, std::int64_t step, std::int64_t st
   return text;
 }
 
-ProgressBar::ProgressBar(std::int64_t first_step, std::int64_t steps, bool force)
-    : first_(first_step), steps_(steps), shown_(force || ::isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::int64_t first_step, std::int64_t steps, Print draw)
+    : first_(first_step), steps_(steps), draw_(std::move(draw)) {}
 
 ProgressBar::~ProgressBar() { clear(); }
 
 void ProgressBar::update(std::int64_t step, Seconds elapsed) {
-  if (!shown_ || (last_.value >= 0 && elapsed - last_ < Seconds{0.1})) return;
+  if (!draw_ || (last_.value >= 0 && elapsed - last_ < Seconds{0.1})) return;
   last_ = elapsed;
   drawn_ = true;
-  fmt::print(stderr, "\r{}\033[K", progress_text(first_, step, steps_, elapsed));
-  std::fflush(stderr);
+  draw_(fmt::format("\r{}\033[K", progress_text(first_, step, steps_, elapsed)));
 }
 
 void ProgressBar::clear() {
   if (!drawn_) return;
   drawn_ = false;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  draw_("\r\033[K");
 }
 
 }  // namespace stagecraft

@@ -1,18 +1,26 @@
 #pragma once
 
-// The progress bar: one line on stderr that is drawn over itself, on a terminal only.
+// What a run shows while it goes on: lines, and a progress bar that is drawn over itself.
 
 #include "schedules/base/ids.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace stagecraft {
 
+/// Where text for people goes. Does not wait for them: ranks wait for the one that prints.
+using Print = std::function<void(const std::string& text)>;
+
+struct Screen {
+  Print print;  ///< empty: none (--json)
+  Print draw;   ///< what the next drawing replaces, and what may be dropped; empty: no terminal
+};
+
 class ProgressBar {
  public:
-  /// Silent unless stderr is a terminal (or `force`, for tests).
-  ProgressBar(std::int64_t first_step, std::int64_t steps, bool force = false);
+  ProgressBar(std::int64_t first_step, std::int64_t steps, Print draw);
   ~ProgressBar();  ///< takes the line away
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -25,7 +33,7 @@ class ProgressBar {
  private:
   std::int64_t first_;
   std::int64_t steps_;
-  bool shown_;
+  Print draw_;
   bool drawn_ = false;
   Seconds last_{-1};
 };

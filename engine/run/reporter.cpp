@@ -8,9 +8,9 @@
 
 namespace stagecraft {
 
-RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print)
-    : setup_(setup), metrics_(metrics_path), print_(std::move(print)) {
-  if (print_) progress_.emplace(setup.start().step, setup.shape().steps);
+RunReporter::RunReporter(const RunSetup& setup, const std::string& metrics_path, const Screen& screen)
+    : setup_(setup), metrics_(metrics_path), print_(screen.print) {
+  if (screen.draw) progress_.emplace(setup.start().step, setup.shape().steps, screen.draw);
 }
 
 void RunReporter::restart_clock() { mark_ = Clock::now(); }

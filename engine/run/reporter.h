@@ -13,12 +13,9 @@
 
 namespace stagecraft {
 
-/// Where text for people goes; absent with --json.
-using Print = std::function<void(const std::string& text)>;
-
 class RunReporter {
  public:
-  RunReporter(const RunSetup& setup, const std::string& metrics_path, Print print);
+  RunReporter(const RunSetup& setup, const std::string& metrics_path, const Screen& screen);
 
   /// The clock of the next step or validation starts now: what happened since the last report (a checkpoint,
   /// a validation) is not the next step's time.

@@ -1,21 +1,31 @@
 #pragma once
 
-// SIGTERM and SIGUSR1 ask a run to save its state and stop. The handler sets a flag; ranks look at it where
-// the run can stop (between steps, or at a drain point) and agree there.
+// SIGTERM, SIGUSR1, SIGINT and SIGHUP ask a run to save its state and stop. The handler sets a flag; ranks
+// look at it where the run can stop (between steps, or at a drain point) and agree there.
+
+#include <functional>
+#include <thread>
 
 namespace stagecraft {
 
-/// While it lives, the two signals (and SIGINT, once) set the flag instead of ending the process. A second
-/// SIGINT ends it: somebody at a terminal who insists. One at a time in a process.
+/// While it lives, the signals set the flag instead of ending the process. A second SIGINT ends it: somebody
+/// at a terminal who insists. A SIGHUP that is ignored (nohup) stays ignored. One at a time in a process.
 class StopSignals {
  public:
-  StopSignals();
+  /// `at_start` is called, on a thread of its own, for a signal that comes before training_begins(). There is
+  /// nothing to save yet, and preparing may take minutes: it ends the process.
+  explicit StopSignals(std::function<void(int signal)> at_start);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  /// From here on signals are only remembered. Any thread may say so, any number of times.
+  static void training_begins();
   /// The signal that came, 0 if none did.
   [[nodiscard]] static int received();
+
+ private:
+  std::thread watcher_;
 };
 
 }  // namespace stagecraft

@@ -1,26 +1,32 @@
 #include "engine/run/train.h"
 
 #include "engine/run/devices.h"
+#include "engine/run/exit_note.h"
 #include "engine/run/launcher.h"
 #include "engine/run/prepare.h"
 #include "engine/run/printing.h"
+#include "engine/run/rank_threads.h"
 #include "engine/run/signals.h"
 #include "engine/transport/factory.h"
+#include "engine/transport/mpi/kill_timeout.h"
 #include "schedules/base/failure.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace stagecraft {
 namespace {
 
-/// How long a rank that only learned of a failure leaves the failing one to print and end the job.
-constexpr std::chrono::seconds kGrace{5};
+/// How long a rank that only learned of a failure leaves the failing one to print and end the job, and how
+/// long a failed run of threads waits for those that have not failed.
+constexpr Seconds kGrace{5};
 
 TransportOptions transport_options(const RunConfig& config) {
   return {Seconds{config.comms.timeout_s}, config.comms.synchronous_sends};
@@ -45,58 +51,119 @@ TrainResult result_without_training(const RunSetup& setup) {
   return result;
 }
 
+/// Prints `error` and ends the process, whatever its other threads do.
+[[noreturn]] void leave(const std::exception_ptr& error, const TrainVoice& voice) {
+  const int code = failure_of(error).code;
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    voice.report_exception();
+  }
+  std::_Exit(code);
+}
+
+/// Where a signal before the first step leaves its note: known once the run directory is.
+class StartUp {
+ public:
+  StartUp(const Launch& launch, const TrainVoice& voice) : rank_(Rank{launch.rank}), voice_(voice) {}
+
+  void know(const RunPaths& paths) {
+    const std::scoped_lock lock(mutex_);
+    paths_ = paths;
+  }
+  [[noreturn]] void stop(int signal) {
+    const RunPaths paths = [&] {
+      const std::scoped_lock lock(mutex_);
+      return paths_;
+    }();
+    const std::string why =
+        fmt::format("stopped by {} before the first step: nothing is lost, start again with --resume",
+                    sigabbrev_np(signal));
+    bool first = rank_ == Rank{0};
+    if (!paths.root.empty()) {
+      first = leave_exit_note(paths, {rank_, {}, "start-up", why, exit_code::kStopped}).value_or(first);
+    }
+    leave(std::make_exception_ptr(StoppedError(first ? why : "")), voice_);
+  }
+
+ private:
+  const Rank rank_;
+  const TrainVoice& voice_;
+  std::mutex mutex_;
+  RunPaths paths_;
+};
+
 /// Ranks as threads of this process.
 class LocalRun {
  public:
-  LocalRun(const RunSetup& setup, const RunPaths& paths, const Print& print)
-      : setup_(setup), paths_(paths), print_(print) {}
+  LocalRun(const RunSetup& setup, const RunPaths& paths, const TrainVoice& voice)
+      : setup_(setup),
+        paths_(paths),
+        voice_(voice),
+        ranks_(make_local_ranks(setup.world(), transport_options(setup.config()))) {}
 
   TrainOutcome run() {
-    auto transports = make_local_transports(setup_.world(), transport_options(setup_.config()));
-    std::vector<TrainOutcome> outcomes(transports.size());
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t r = 0; r < transports.size(); ++r) {
-        threads.emplace_back(
-            [this, &transport = transports[r], &outcome = outcomes[r]] { rank(transport, outcome); });
+    std::vector<TrainOutcome> outcomes(ranks_.transports.size());
+    for (std::size_t r = 0; r < outcomes.size(); ++r) {
+      try {
+        threads_.start([this, r, &outcome = outcomes[r]] { rank(Rank{r}, outcome); });
+      } catch (const std::system_error& error) {
+        const InputError why(fmt::format(
+            "{}: its thread cannot be started: {}; the limit on processes and threads (ulimit -u, a "
+            "container's pids.max) is too low for {} ranks",
+            setup_.rank_name(Rank{r}), error.code().message(), outcomes.size()));
+        failed(Rank{r}, {}, std::make_exception_ptr(why));
+        break;
       }
     }
+    const bool ended = threads_.wait(kGrace);
+    const std::scoped_lock lock(mutex_);
+    if (!ended) leave(error_, voice_);
     if (error_) std::rethrow_exception(error_);
     return std::move(outcomes[setup_.reporter().index()]);
   }
 
  private:
-  void rank(std::unique_ptr<Transport>& transport, TrainOutcome& outcome) {
-    const Rank me = transport->rank();
+  void rank(Rank me, TrainOutcome& outcome) {
     Doing doing;
     try {
       const at::Device device = prepare_device(setup_.config(), "the config", me.value);
+      auto& transport = ranks_.transports[me.index()];
       transport = transport_for(std::move(transport), setup_, device);
-      outcome = train_rank(setup_, paths_, *transport, device, print_, doing);
+      outcome = train_rank(setup_, paths_, *transport, device, {voice_.print, voice_.draw}, doing);
     } catch (...) {
-      const Failure failure = failure_of(std::current_exception());
-      {
-        // Before the others are told, so that what they throw cannot come first.
-        const std::scoped_lock lock(mutex_);
-        const bool first = !error_;
-        if (first) error_ = std::current_exception();
-        if (first) (void)record_exit(paths_, exit_record(&setup_, me, doing, failure));
-      }
-      if (!transport) return;  // it could not be made: the others wait for a collective until their timeout
-      transport->fail(
-          fmt::format("{} failed during {}: {}", setup_.rank_name(me), doing.what, failure.message));
+      failed(me, doing, std::current_exception());
     }
+  }
+
+  void failed(Rank rank, const Doing& doing, const std::exception_ptr& error) {
+    bool first = false;
+    {
+      // Before the others are told, so that what they throw cannot come first.
+      const std::scoped_lock lock(mutex_);
+      first = !error_;
+      if (first) error_ = error;
+    }
+    const Failure failure = failure_of(error);
+    if (first) (void)leave_exit_note(paths_, exit_record(&setup_, rank, doing, failure));
+    ranks_.fail(rank,
+                fmt::format("{} failed during {}: {}", setup_.rank_name(rank), doing.what, failure.message));
+    threads_.hurry();
   }
 
   const RunSetup& setup_;
   const RunPaths& paths_;
-  const Print& print_;
+  const TrainVoice& voice_;
+  LocalRanks ranks_;
+  RankThreads threads_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };
 
-TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice) {
-  Prepared prepared = prepare(request, std::move(config), std::nullopt);
+TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice,
+                          StartUp& start_up) {
+  Prepared prepared =
+      prepare(request, std::move(config), std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); });
   TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
   announce(prepared, voice);
@@ -104,8 +171,7 @@ TrainResult train_locally(const TrainRequest& request, RunConfig config, const T
   if (request.dry_run || result.over) return result;
   const RunPaths& paths = prepared.directory->paths();
   write_run_files(paths, *prepared.setup);
-  const StopSignals signals;
-  result.outcome = LocalRun(*prepared.setup, paths, voice.print).run();
+  result.outcome = LocalRun(*prepared.setup, paths, voice).run();
   result.trained = true;
   return result;
 }
@@ -123,12 +189,11 @@ void refuse_copies(const Launch& launch, int mpi_world) {
 /// This process is one rank of several.
 class MpiRun {
  public:
-  MpiRun(const TrainRequest& request, const TrainVoice& voice, const Launch& launch)
-      : request_(request), voice_(voice), launch_(launch) {}
+  MpiRun(const TrainRequest& request, const TrainVoice& voice, const Launch& launch, StartUp& start_up)
+      : request_(request), voice_(voice), launch_(launch), start_up_(start_up) {}
 
   TrainResult run() {
     refuse_copies(launch_, session_.world());
-    const StopSignals signals;
     try {
       return rank();
     } catch (...) {
@@ -146,6 +211,7 @@ class MpiRun {
   const TrainRequest& request_;
   const TrainVoice& voice_;
   const Launch& launch_;
+  StartUp& start_up_;
   MpiSession session_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<RunSetup> received_;
@@ -178,12 +244,13 @@ TrainResult MpiRun::rank() {
     paths_ = paths_from_text(text);
     received_ = setup_from_text(text);
     setup_ = received_.get();
+    start_up_.know(paths_);
   }
   compare_fingerprints(*setup_);
   result = result_without_training(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   transport_ = transport_for(std::move(transport_), *setup_, device);
-  result.outcome = train_rank(*setup_, paths_, *transport_, device, voice_.print, doing_);
+  result.outcome = train_rank(*setup_, paths_, *transport_, device, {voice_.print, voice_.draw}, doing_);
   result.speaks = session_.rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
@@ -192,10 +259,14 @@ TrainResult MpiRun::rank() {
 
 std::string MpiRun::prepare_run(RunConfig config) {
   doing_.what = "preparing the run";
-  prepared_ = prepare(request_, std::move(config), World{session_.world(), launch_.machine_world});
+  prepared_ = prepare(request_, std::move(config), World{session_.world(), launch_.machine_world},
+                      [&](const RunPaths& paths) { start_up_.know(paths); });
   setup_ = prepared_.setup.get();
-  if (!request_.print_config) announce(prepared_, voice_);
-  std::fflush(stdout);
+  if (!request_.print_config) {
+    announce(prepared_, voice_);
+    if (voice_.print) voice_.print(how_to_stop(launch_, transport::kill_timeout()));
+  }
+  voice_.flush();  // the tables come before the lines of the rank that reports
   if (!prepared_.directory || setup_->over()) return "";
   paths_ = prepared_.directory->paths();
   write_run_files(paths_, *setup_);
@@ -220,14 +291,13 @@ void MpiRun::give_up() {
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
   bool first = rank == Rank{0} || !failure.secondary;
   if (!paths_.root.empty()) {
-    first = record_exit(paths_, exit_record(setup_, rank, doing_, failure));
+    first = leave_exit_note(paths_, exit_record(setup_, rank, doing_, failure)).value_or(first);
   }
-  if (first) voice_.report_exception();
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }
-  std::fflush(stdout);
-  if (!first) std::this_thread::sleep_for(kGrace);
+  if (first) voice_.report_exception();
+  if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
   session_.abort(failure.code);
 }
 
@@ -236,11 +306,13 @@ void MpiRun::give_up() {
 TrainResult train(const TrainRequest& request, const TrainVoice& voice) {
   const Launch launch = detect_launch();
   if (!launch.connectable) refuse_copies(launch, 1);
-  if (launch.world > 1) return MpiRun(request, voice, launch).run();
+  StartUp start_up(launch, voice);
+  const StopSignals signals([&](int signal) { start_up.stop(signal); });
+  if (launch.world > 1) return MpiRun(request, voice, launch, start_up).run();
   RunConfig config = read_run_config(request.config, request.overrides);
   if (choose_backend(config.comms.backend, launch) == Backend::mpi)
-    return MpiRun(request, voice, launch).run();
-  return train_locally(request, std::move(config), voice);
+    return MpiRun(request, voice, launch, start_up).run();
+  return train_locally(request, std::move(config), voice, start_up);
 }
 
 }  // namespace stagecraft

@@ -30,17 +30,24 @@ struct TrainResult {
   TrainOutcome outcome;
 };
 
-/// What the caller does with text and errors.
+/// What the caller does with text and errors. Nothing of it waits for a reader: ranks wait for the one that
+/// prints.
 struct TrainVoice {
   Print print;  ///< start-up tables and step lines; empty: none (--json)
   Print note;   ///< remarks
-  /// Prints the exception in flight, for a rank that is about to end the launcher's job.
-  std::function<void()> report_exception;
+  /// Prints the exception in flight, for a process that ends without returning.
+  std::function<void()> report_exception = [] {};
+  Print draw{};                         ///< the progress bar; empty: none
+  std::function<void()> flush = [] {};  ///< gives what was printed some time to be read
 };
 
-/// Throws what failed first, after all ranks of this process have ended. Under a launcher a failure ends the
-/// whole job from here (MPI_Abort with the exit code), after its message; only failures before any rank could
-/// wait for another are thrown.
+/// Throws what failed first, after all ranks of this process have ended. The process ends from here, after
+/// its message and with the exit code of schedules/base/failure.h:
+///   - under a launcher, by a failure (MPI_Abort ends the whole job); only failures before any rank could
+///   wait
+///     for another are thrown;
+///   - alone, by a failure after which a rank's thread does not end within seconds;
+///   - by a signal before the first step: 75.
 [[nodiscard]] TrainResult train(const TrainRequest& request, const TrainVoice& voice);
 
 }  // namespace stagecraft

@@ -1,8 +1,10 @@
 #include "engine/run/trainer.h"
 
 #include "engine/run/checkpoint.h"
+#include "engine/run/exit_note.h"
 #include "engine/run/signals.h"
 #include "engine/run/summary.h"
+#include "schedules/base/failure.h"
 #include "schedules/base/files.h"
 
 #include <ATen/Parallel.h>
@@ -11,6 +13,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 namespace stagecraft {
@@ -64,19 +67,19 @@ std::shared_ptr<spdlog::logger> open_log(const RunSetup& setup, const RunPaths& 
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Print& print, Doing& doing)
+          const Screen& screen, Doing& doing)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
         doing_(doing),
-        print_(print),
+        print_(screen.print),
         log_(open_log(setup, paths, transport.rank())),
         worker_(setup.materials().model, setup.materials().loss, *setup.materials().data,
                 setup.layers_of_stages(), setup.placement(), transport, worker_options(setup, device)) {
     if (transport.rank() != setup.reporter()) return;
-    reporter_.emplace(setup, paths.metrics(), print);
-    if (print && !device.is_cpu())
-      print(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
+    reporter_.emplace(setup, paths.metrics(), screen);
+    if (print_ && !device.is_cpu())
+      print_(fmt::format("computing on {}, tensors travel over {}\n", device.str(), transport.name()));
   }
 
   TrainOutcome run() {
@@ -88,16 +91,17 @@ class Trainer {
       more = walk.next(next);
       carry_out(segment, more ? &next : nullptr);
       const bool trained = segment.kind == SegmentKind::train;
-      const int signal = agreed_signal();
-      if (trained && (segment.checkpoint_after || signal != 0 || !more)) {
-        save(more && next.kind == SegmentKind::validate);
-      }
-      if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
+      int signal = agreed_signal();
+      const bool due = trained && (segment.checkpoint_after || !more);
+      if (due || (signal != 0 && outcome_.steps != saved_step_)) {
+        save(trained && more && next.kind == SegmentKind::validate);
+        // What came during the save does not wait for another segment: everything is on disk.
+        signal = agreed_signal();
+      } else if (!trained && outcome_.steps == saved_step_ && transport_.rank() == Rank{0}) {
         note_validation(outcome_.last_checkpoint);
       }
-      // A validation leaves the state as the last checkpoint may not have it: stop behind the next step. With
-      // nothing left to do there is nothing to stop.
-      if (signal != 0 && more && (trained || outcome_.steps == saved_step_)) {
+      // With nothing left to do there is nothing to stop.
+      if (signal != 0 && more) {
         outcome_.stopped_by = signal;
         break;
       }
@@ -114,6 +118,8 @@ class Trainer {
   void save(bool validation_owed);
   void finish();
   void tell_of_graphs();
+  /// Launchers may give their own exit code for a run that was stopped: exit.json says the run's.
+  void leave_stop_note() const;
   /// The signal that any rank got, the same answer on all of them.
   int agreed_signal();
 
@@ -149,6 +155,7 @@ void Trainer::start() {
   }
   if (setup_.config().checkpoint.at_start && start.checkpoint.empty()) save(false);
   transport_.barrier();
+  StopSignals::training_begins();
   together_ =
       Seconds{std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count()};
   if (reporter_) reporter_->restart_clock();
@@ -213,6 +220,14 @@ void Trainer::tell_of_graphs() {
   }
 }
 
+void Trainer::leave_stop_note() const {
+  if (outcome_.stopped_by == 0) return;
+  const Rank rank = transport_.rank();
+  (void)leave_exit_note(paths_, {rank, setup_.placement().stages_of(rank),
+                                 fmt::format("stopping after step {}", outcome_.steps),
+                                 stopped_text(outcome_), exit_code::kStopped});
+}
+
 void Trainer::finish() {
   doing_.what = "the end";
   worker_.settle();
@@ -229,6 +244,7 @@ void Trainer::finish() {
       outcome_.summary = std::move(summary);
     }
     write_json_file(paths_.summary(), json::write(outcome_.summary));
+    leave_stop_note();
   }
   transport_.barrier();  // nobody leaves before the files are there
   log_->info("{} after step {}", outcome_.stopped_by == 0 ? "done" : "stopped", outcome_.steps);
@@ -236,10 +252,16 @@ void Trainer::finish() {
 
 }  // namespace
 
+std::string stopped_text(const TrainOutcome& outcome) {
+  if (outcome.stopped_by == 0) return "";
+  return fmt::format("stopped by {} after step {}; {} has everything, go on with --resume",
+                     sigabbrev_np(outcome.stopped_by), outcome.steps, outcome.last_checkpoint);
+}
+
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-                        const Print& print, Doing& doing) {
+                        const Screen& screen, Doing& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
-  return Trainer(setup, paths, transport, device, print, doing).run();
+  return Trainer(setup, paths, transport, device, screen, doing).run();
 }
 
 }  // namespace stagecraft

@@ -25,10 +25,14 @@ struct Doing {
   std::string what = "start-up";
 };
 
-/// Collective: all ranks of the setup's world call it, each on its own thread or process. `transport` carries
-/// tensors of `device`. Throws what the
+/// "stopped by TERM after step 12; runs/x/checkpoints/step-00000012 has everything, go on with --resume"; ""
+/// for a run that was not stopped.
+[[nodiscard]] std::string stopped_text(const TrainOutcome& outcome);
+
+/// Collective: all ranks of the setup's world call it, each on its own thread or process, while StopSignals
+/// lives. `transport` carries tensors of `device`. A run that is stopped leaves exit.json. Throws what the
 /// layers below throw; the caller tells the other ranks (Transport::fail).
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
-                                      at::Device device, const Print& print, Doing& doing);
+                                      at::Device device, const Screen& screen, Doing& doing);
 
 }  // namespace stagecraft

@@ -10,13 +10,18 @@
 
 namespace stagecraft {
 
-std::vector<std::unique_ptr<Transport>> make_local_transports(int world, const TransportOptions& options) {
+LocalRanks make_local_ranks(int world, const TransportOptions& options) {
   const auto hub = std::make_shared<transport::LocalHub>(world, options);
-  std::vector<std::unique_ptr<Transport>> transports;
+  LocalRanks ranks;
   for (int rank = 0; rank < world; ++rank) {
-    transports.push_back(std::make_unique<transport::LocalTransport>(hub, Rank{rank}));
+    ranks.transports.push_back(std::make_unique<transport::LocalTransport>(hub, Rank{rank}));
   }
-  return transports;
+  ranks.fail = [hub](Rank failed, const std::string& reason) { hub->fail(failed, reason); };
+  return ranks;
+}
+
+std::vector<std::unique_ptr<Transport>> make_local_transports(int world, const TransportOptions& options) {
+  return make_local_ranks(world, options).transports;
 }
 
 std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, const TransportOptions& options) {

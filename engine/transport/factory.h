@@ -7,12 +7,23 @@
 #include "engine/transport/nccl/wiring.h"
 #include "engine/transport/transport.h"
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace stagecraft {
 
-/// One transport a rank, for `world` threads of this process. Each is then used by its own thread only.
+/// What `world` threads of this process talk over.
+struct LocalRanks {
+  std::vector<std::unique_ptr<Transport>> transports;  ///< one per rank, then used by its own thread only
+  /// Tells all ranks that one failed, as Transport::fail does, for a rank that has no transport any more, or
+  /// whose thread never began. Any thread may call it; never throws.
+  std::function<void(Rank failed, const std::string& reason)> fail;
+};
+[[nodiscard]] LocalRanks make_local_ranks(int world, const TransportOptions& options);
+
+/// Their transports alone.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_local_transports(int world,
                                                                             const TransportOptions& options);
 

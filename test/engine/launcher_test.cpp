@@ -110,3 +110,13 @@ TEST_CASE("every kind of error has its exit code", "[launcher]") {
   CHECK(code(7) == 1);
   CHECK(failure_of(std::make_exception_ptr(PeerError("x"))).secondary);
 }
+
+TEST_CASE("how to stop a run depends on who started it", "[launcher]") {
+  CHECK(how_to_stop(launch({}), Seconds{1}).empty());
+  const Launch mpirun = launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}});
+  CHECK(says(how_to_stop(mpirun, Seconds{1}), "`kill -USR1` of mpirun"));
+  CHECK(says(how_to_stop(mpirun, Seconds{1}), "TERM and Ctrl-C leave 1 s"));
+  CHECK(says(how_to_stop(mpirun, {}), "leave little time"));
+  const Launch srun = launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}});
+  CHECK(says(how_to_stop(srun, Seconds{1}), "scancel --signal=USR1"));
+}

@@ -11,10 +11,13 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <unistd.h>
 
 using namespace stagecraft;
 using test::ScratchFolder;
@@ -395,6 +398,47 @@ TEST_CASE("a signal during the last step does not stop a run that is over with i
   const TrainResult result = run.stopped_at("step  9/9");
   CHECK(result.outcome.stopped_by == 0);
   CHECK(result.outcome.steps == 9);
+}
+
+TEST_CASE("a signal during a save stops the run behind that save", "[trainer]") {
+  Json config = tiny();
+  config["model"]["hidden"] = std::vector<int>(60, 8);  // many files, so that a save takes a while
+  config["train_steps"] = 30;
+  const Run run(config);
+  fs::create_directories(run.dir() + "/checkpoints");
+  const auto saving = [&] {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints", ignored)) {
+      if (entry.path().filename().native().starts_with("step-")) return true;
+    }
+    return false;
+  };
+  std::atomic<bool> over = false;
+  std::thread watcher([&] {
+    while (!over && !saving()) std::this_thread::yield();
+    if (!over) ::kill(::getpid(), SIGTERM);
+  });
+  const TrainOutcome outcome = run.train(true).result.outcome;
+  over = true;
+  watcher.join();
+  CHECK(outcome.stopped_by == SIGTERM);
+  CHECK(outcome.steps == 3);
+  CHECK(read_manifest(outcome.last_checkpoint).step == 3);
+  CHECK(json::parse_file(run.dir() + "/exit.json")["code"] == 75);
+}
+
+TEST_CASE("a signal during a validation stops the run behind it", "[trainer]") {
+  Json config = tiny();
+  config["checkpoint"]["every_steps"] = 0;
+  const Run whole(config);
+  (void)whole.train();
+  const Run run(config);
+  const TrainResult stopped = run.stopped_at("valid 4/9");
+  CHECK(stopped.outcome.stopped_by == SIGTERM);
+  CHECK(stopped.outcome.steps == 4);
+  (void)run.train(true);
+  check_same(whole.metrics(), run.metrics());
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
 }
 
 TEST_CASE("a validation that a signal left owing is made up for, and the step times stay", "[trainer]") {

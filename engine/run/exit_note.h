@@ -1,0 +1,24 @@
+#pragma once
+
+// exit.json from a process on its way out: the file system that hangs may be why it goes, and must not keep
+// it.
+
+#include "engine/run/run_dir.h"
+#include "schedules/base/ids.h"
+
+#include <functional>
+#include <optional>
+
+namespace stagecraft {
+
+inline constexpr Seconds kExitNotePatience{2};
+
+using RecordExit = std::function<bool(const RunPaths&, const ExitRecord&)>;
+
+/// record_exit (or `record`), on a thread of its own that is waited for `patience` at most and then left
+/// behind. Returns what it returned, or nothing where it was not done by then.
+[[nodiscard]] std::optional<bool> leave_exit_note(const RunPaths& paths, const ExitRecord& note,
+                                                  Seconds patience = kExitNotePatience,
+                                                  const RecordExit& record = record_exit) noexcept;
+
+}  // namespace stagecraft
