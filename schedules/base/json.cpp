@@ -214,8 +214,9 @@ void Reader::finish() const {
   for (const auto& [key, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string hint = did_you_mean(key, known_);
+    constexpr std::size_t kLongestShown = 200;
     throw InputError(
-        detail::child(place_, key),
+        detail::child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
         fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
   }
 }

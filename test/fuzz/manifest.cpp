@@ -1,6 +1,7 @@
 // manifest.json of a checkpoint: what is read is written and read back the same.
 
 #include "engine/run/manifest.h"
+
 #include "schedules/base/error.h"
 #include "test/fuzz/judge_files.h"
 
