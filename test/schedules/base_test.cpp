@@ -93,6 +93,7 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
         "x.json: the key \"rate\" appears twice in one object");
   CHECK(message_of(R"({"rate":1e999,"kind":"inner"})") != "");
   CHECK(message_of(R"([1])") == "x.json: expected an object, found [1]");
+  CHECK(message_of(R"({"rate":1,"kind":"inner",")" + std::string(1U << 20U, 'k') + R"(":1})").size() < 500);
 }
 
 TEST_CASE("a hint is for what can be a slip of the finger", "[base]") {
