@@ -186,7 +186,7 @@ std::error_code remove_tree(const std::string& path) {
   std::vector<std::string> names;
   first = storage().list(path, names);
   for (const std::string& name : names) {
-    const std::error_code error = remove_tree(path + "/" + name);
+    const std::error_code error = remove_tree(fmt::format("{}/{}", path, name));
     if (!first) first = error;
   }
   if (!first) first = storage().remove(path);
