@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 
 namespace stagecraft {
 namespace {
@@ -86,7 +88,12 @@ class StartUp {
     const std::scoped_lock lock(mutex_);
     paths_ = paths;
   }
-  [[noreturn]] void stop(int signal) {
+  /// Whether the caller is the one to end this process: a failing rank makes its launcher send the others
+  /// signals while they hear of the failure, and only one of the two may write exit.json and speak.
+  [[nodiscard]] bool claim_end() { return !ending_.exchange(true); }
+
+  void stop(int signal) {
+    if (!claim_end()) return;
     const RunPaths paths = [&] {
       const std::scoped_lock lock(mutex_);
       return paths_;
@@ -106,6 +113,7 @@ class StartUp {
   const TrainVoice& voice_;
   std::mutex mutex_;
   RunPaths paths_;
+  std::atomic<bool> ending_ = false;
 };
 
 /// Ranks as threads of this process.
@@ -326,6 +334,7 @@ void MpiRun::compare_memory(const RunSetup& setup) {
 }
 
 void MpiRun::give_up() {
+  while (!start_up_.claim_end()) ::pause();  // a signal came first, and its thread ends the process
   const Failure failure = failure_of(std::current_exception());
   const Rank rank = session_.rank();
   // A rank that only heard of a failure, or that failed second, lets the first one speak and end the job.
