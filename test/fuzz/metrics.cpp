@@ -63,10 +63,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(fuzz::same(read_metrics(written), run.metrics), "metrics read back");
   const std::int64_t middle = run.metrics.empty() ? 0 : run.metrics[run.metrics.size() / 2].step;
   cut_metrics_back(read, middle, /*validation_owed=*/true);
-  for (const MetricsRecord& record : read_metrics(read)) {
-    fuzz::require(record.step < middle || (record.step == middle && !record.validation),
-                  "what a resume will write again is gone");
-  }
+  // A run's steps never go back, so nothing is looked at before the last line that stays.
+  const std::vector<MetricsRecord> left = read_metrics(read);
+  fuzz::require(
+      left.empty() || left.back().step < middle || (left.back().step == middle && !left.back().validation),
+      "what a resume will write again is gone");
   if (fuzz::choice_of(data, size) % fuzz::kReportOneOf == 0) fuzz::judge(run);
   return 0;
 }
