@@ -1,12 +1,15 @@
-#include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/subject.h"
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/repair.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/program_json.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/repair/repair.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -56,7 +59,7 @@ std::string name_of(const SlotInfo& channel) {
   return fmt::format("{}s {} to {}", enum_name(channel.payload), channel.from.value, channel.to.value);
 }
 
-std::string layers_of(const Subject& subject, StageId stage) {
+std::string layers_of(const InputProgram& subject, StageId stage) {
   if (!subject.plan) return "-";
   const StagePlan& plan = subject.plan->stages[stage.index()];
   return plan.last_layer - plan.first_layer == 1
@@ -64,7 +67,7 @@ std::string layers_of(const Subject& subject, StageId stage) {
              : fmt::format("{}-{}", plan.first_layer, plan.last_layer - 1);
 }
 
-void print_stages(const Subject& subject, const Checked& checked) {
+void print_stages(const InputProgram& subject, const Checked& checked) {
   Table table({"rank", "stage", "layers", "in flight", "versions", "staleness", "receive slots"});
   Rank last;
   for (const StageProof& stage : checked.proof.stages) {
@@ -88,7 +91,7 @@ std::string without_rank(const std::string& at) {
   return end == std::string::npos ? at : at.substr(end + 2);
 }
 
-void print_memory(const Subject& subject, const Proof& proof) {
+void print_memory(const InputProgram& subject, const Proof& proof) {
   if (proof.memory.empty()) {
     print("\nNo memory table: there are no costs to take bytes from.\n");
     return;
@@ -129,7 +132,7 @@ void print_channels(const Checked& checked) {
   print(table.text());
 }
 
-void print_text(const Subject& subject, const Checked& checked, const TransportRules& rules) {
+void print_text(const InputProgram& subject, const Checked& checked, const TransportRules& rules) {
   print(headline(subject) + "\n");
   print(
       fmt::format("Accepted: it finishes {}, computes each micro-batch once,\n"
@@ -146,7 +149,7 @@ void print_text(const Subject& subject, const Checked& checked, const TransportR
 }
 
 /// `least_slots_per_channel` is null where no number works.
-Json judged_json(const Subject& subject, const Checked& checked) {
+Json judged_json(const InputProgram& subject, const Checked& checked) {
   return Json{{"file", subject.path},
               {"schedule", subject.program.schedule},
               {"stages", subject.program.placement.stages()},
@@ -156,7 +159,7 @@ Json judged_json(const Subject& subject, const Checked& checked) {
               {"least_slots_per_channel", checked.least ? Json(checked.least->uniform) : Json()}};
 }
 
-Json refused_json(const Subject& subject, const Checked& checked) {
+Json refused_json(const InputProgram& subject, const Checked& checked) {
   Json json = judged_json(subject, checked);
   json["findings"] = Json::array();
   for (const Finding& finding : checked.proof.findings) {
@@ -181,7 +184,7 @@ void add_slots(Json& json, const Checked& checked) {
   }
 }
 
-Json accepted_json(const Subject& subject, const Checked& checked) {
+Json accepted_json(const InputProgram& subject, const Checked& checked) {
   Json json = judged_json(subject, checked);
   json["slots_per_channel"] = checked.proof.slots_per_channel;
   json["slots"] = total_slots(checked.program);
@@ -212,7 +215,7 @@ Json accepted_json(const Subject& subject, const Checked& checked) {
   return json;
 }
 
-TransportRules rules_of(const CheckOptions& options, const Subject& subject) {
+TransportRules rules_of(const CheckOptions& options, const InputProgram& subject) {
   const TransportRules rules = transport_rules(options.transport);
   if (rules.needs_sizes() && subject.costs() == nullptr) {
     throw InputError(
@@ -224,7 +227,7 @@ TransportRules rules_of(const CheckOptions& options, const Subject& subject) {
   return rules;
 }
 
-Checked check_subject(const Subject& subject, const CheckOptions& options, const TransportRules& rules) {
+Checked check_subject(const InputProgram& subject, const CheckOptions& options, const TransportRules& rules) {
   Checked checked;
   LoweringOptions lowering{.rules = rules, .costs = subject.costs()};
   if (!subject.has_transfers()) checked.least = least_channel_slots(subject.program, lowering);
@@ -241,7 +244,7 @@ Checked check_subject(const Subject& subject, const CheckOptions& options, const
 }
 
 /// Puts the repaired schedule in the place of the one read, and writes it; returns what was changed.
-std::vector<std::string> repair_subject(Subject& subject, const CheckOptions& options,
+std::vector<std::string> repair_subject(InputProgram& subject, const CheckOptions& options,
                                         const TransportRules& rules) {
   if (subject.plan) {
     throw InputError({subject.path, ""}, "--repair is for schedules people write; a plan's is generated");
@@ -266,7 +269,7 @@ std::vector<std::string> repair_subject(Subject& subject, const CheckOptions& op
 }
 
 void run(const CheckOptions& options) {
-  Subject subject = read_subject(options.path, options.request);
+  InputProgram subject = read_subject(options.path, options.request);
   if (options.slots > 0 && subject.has_transfers()) {
     throw InputError({subject.path, ""},
                      "has a buffer for each transfer; --slots is for what is lowered here");

@@ -1,10 +1,11 @@
-#include "cli/choose.h"
+#include "stagecraft/cli/choose.h"
 
-#include "cli/output.h"
-#include "cli/remedies_text.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
-#include "schedules/pictures/front.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/remedies_text.h"
+#include "stagecraft/schedules/pictures/front.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -108,11 +109,25 @@ Choices choices_or_advice(const Profile& profile, const Cluster& cluster, const 
   }
 }
 
+/// The first of them says why; the others, of falling caps or of many schedules, are counted.
+void leave_out_beyond(Choices& choices, const std::vector<MemoryLimit>& machine) {
+  std::string first;
+  const std::size_t left_out = std::erase_if(choices.all, [&](const Choice& choice) {
+    const std::optional<std::string> reason = beyond_machine(choice.candidate.plan, machine);
+    if (reason && first.empty()) first = label_of(choice.candidate.plan) + ": " + *reason;
+    return reason.has_value();
+  });
+  if (left_out > 1) first += fmt::format(" (and {} more plans likewise)", left_out - 1);
+  if (choices.all.empty()) throw RefusedError(fmt::format("{}\n{}", first, kWhatMayFit));
+  if (left_out > 0) choices.refused.push_back(first);
+}
+
 }  // namespace
 
 void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request,
-                 const ChooseOptions& options) {
-  const Choices choices = choices_or_advice(profile, cluster, request);
+                 const ChooseOptions& options, const std::vector<MemoryLimit>& machine) {
+  Choices choices = choices_or_advice(profile, cluster, request);
+  leave_out_beyond(choices, machine);
   const Shown shown = options.pareto ? choices.front() : best_of_each(choices);
   const Choice& best = *shown.front();
   const std::string title = fmt::format(

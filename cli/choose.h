@@ -2,8 +2,8 @@
 
 // `plan` over several schedules and micro-batch sizes, and `plan --pareto`: time against memory.
 
-#include "cli/plan.h"
-#include "partitioner/choices.h"
+#include "stagecraft/cli/plan.h"
+#include "stagecraft/partitioner/choices.h"
 
 #include <string>
 
@@ -15,8 +15,10 @@ struct ChooseOptions {
   PlanOutput output;
 };
 
-/// Plans all, writes the fastest plan if a path is given, and prints what there is to choose from.
+/// Plans all, writes the fastest plan if a path is given, and prints what there is to choose from. Plans
+/// beyond the limits of `machine` are left out. Throws what choose() throws, and RefusedError where none is
+/// left.
 void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request,
-                 const ChooseOptions& options);
+                 const ChooseOptions& options, const std::vector<MemoryLimit>& machine);
 
 }  // namespace stagecraft::cli

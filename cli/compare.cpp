@@ -1,10 +1,12 @@
-#include "cli/compare.h"
+#include "stagecraft/cli/compare.h"
 
-#include "cli/drawing.h"
-#include "schedules/base/error.h"
-#include "schedules/base/table.h"
-#include "schedules/simulator.h"
-#include "schedules/traffic.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/drawing.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 
@@ -62,19 +64,19 @@ void judge(const Proof& proof, std::optional<Bytes> capacity, Compared& compared
 Panel drawn(const std::string& path, const Plan& plan, bool synchronous, int steps) {
   SubjectRequest request;
   if (!synchronous) request.steps = steps;
-  const Subject subject = plan_subject(path, plan, request);
+  const InputProgram subject = plan_subject(path, plan, request);
   const LoweredProgram program = lower(subject.program);
   return draw(subject, program, prove(program, subject.costs()), synchronous ? steps : 1);
 }
 
-Compared compare_one(const Subject& subject, const Schedule& schedule, const SubjectRequest& request,
+Compared compare_one(const InputProgram& subject, const Schedule& schedule, const SubjectRequest& request,
                      int drawn_steps) {
   Compared compared;
   compared.schedule = schedule.name;
   try {
     const CostTable& costs = *subject.costs();
     const Plan plan = under(*subject.plan, schedule, costs);
-    const Subject other = plan_subject(subject.path, plan, request);
+    const InputProgram other = plan_subject(subject.path, plan, request);
     const LoweredProgram program = lower(other.program);
     judge(prove(program, &costs), plan.capacity, compared);
     const Traffic sent = traffic(program, costs);
@@ -112,7 +114,7 @@ Seconds best_of(const Comparison& comparison) {
 
 }  // namespace
 
-Comparison compare(const Subject& subject, const std::string& names, const SubjectRequest& request,
+Comparison compare(const InputProgram& subject, const std::string& names, const SubjectRequest& request,
                    bool draws) {
   const std::vector<const Schedule*> chosen = schedules_named(names);
   if (!subject.plan) {
@@ -134,7 +136,7 @@ bool Comparison::any() const {
   return std::any_of(schedules.begin(), schedules.end(), [](const Compared& c) { return c.refused.empty(); });
 }
 
-std::string comparison_text(const Subject& subject, const Comparison& comparison) {
+std::string comparison_text(const InputProgram& subject, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
   const std::string time = comparison.steps > 1 ? fmt::format("{} steps ms", comparison.steps) : "step ms";
   std::vector<std::string> columns{"<schedule", time,       "of best", "bubble",  "peak memory",
@@ -172,7 +174,7 @@ std::string comparison_text(const Subject& subject, const Comparison& comparison
   return text;
 }
 
-Json comparison_json(const Subject& subject, const Comparison& comparison) {
+Json comparison_json(const InputProgram& subject, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
   Json json{{"file", subject.path},
             {"stages", subject.plan->stages.size()},

@@ -2,9 +2,9 @@
 
 // `simulate --compare`: the plan under other schedules, side by side.
 
-#include "cli/subject.h"
-#include "schedules/base/json.h"
-#include "schedules/pictures/panel.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/schedules/pictures/panel.h"
 
 #include <cstdint>
 #include <string>
@@ -38,11 +38,11 @@ struct Comparison {
 
 /// `names` are schedules, separated by commas, or "all". Throws InputError for an unknown one, and for a
 /// subject that is no plan or has no costs.
-[[nodiscard]] Comparison compare(const Subject& subject, const std::string& names,
+[[nodiscard]] Comparison compare(const InputProgram& subject, const std::string& names,
                                  const SubjectRequest& request, bool draws);
 
-[[nodiscard]] std::string comparison_text(const Subject& subject, const Comparison& comparison);
-[[nodiscard]] Json comparison_json(const Subject& subject, const Comparison& comparison);
+[[nodiscard]] std::string comparison_text(const InputProgram& subject, const Comparison& comparison);
+[[nodiscard]] Json comparison_json(const InputProgram& subject, const Comparison& comparison);
 /// The panels of the schedules that could take the plan.
 [[nodiscard]] std::vector<Panel> comparison_panels(Comparison& comparison);
 

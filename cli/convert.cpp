@@ -1,8 +1,10 @@
-#include "cli/commands.h"
-#include "cli/output.h"
-#include "cli/subject.h"
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/schedules/program/program_json.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -29,14 +31,14 @@ struct ConvertOptions {
 };
 
 /// What is asked for, or what the name of the output says: a CSV of PyTorch's stays in its form.
-Form form_of(const ConvertOptions& options, const Subject& subject) {
+Form form_of(const ConvertOptions& options, const InputProgram& subject) {
   if (!options.form.empty()) return form_named(options.form);
   if (options.out.ends_with(".json")) return Form::json;
   if (!options.out.ends_with(".csv")) return Form::text;
   return subject.has_transfers() ? Form::csv_comms : Form::csv;
 }
 
-std::string converted(const Subject& subject, Form form) {
+std::string converted(const InputProgram& subject, Form form) {
   const bool same_csv = subject.pytorch && subject.has_transfers() == (form == Form::csv_comms);
   switch (form) {
     case Form::text:
@@ -52,7 +54,7 @@ std::string converted(const Subject& subject, Form form) {
 }
 
 void run(const ConvertOptions& options) {
-  const Subject subject = read_subject(options.path, options.request);
+  const InputProgram subject = read_subject(options.path, options.request);
   const std::string text = [&] {
     try {
       return converted(subject, form_of(options, subject));

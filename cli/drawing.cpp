@@ -1,7 +1,7 @@
-#include "cli/drawing.h"
+#include "stagecraft/cli/drawing.h"
 
-#include "schedules/base/table.h"
-#include "schedules/simulator.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +41,7 @@ void repeat(MemoryCurve& curve, Seconds period, int times) {
   }
 }
 
-std::string memory_figure(const Subject& subject, const Proof& proof) {
+std::string memory_figure(const InputProgram& subject, const Proof& proof) {
   const auto worst =
       std::max_element(proof.memory.begin(), proof.memory.end(),
                        [](const MemoryProof& a, const MemoryProof& b) { return a.peak < b.peak; });
@@ -54,7 +54,7 @@ std::string memory_figure(const Subject& subject, const Proof& proof) {
 
 }  // namespace
 
-Panel draw(const Subject& subject, const LoweredProgram& program, const Proof& proof, int repeats) {
+Panel draw(const InputProgram& subject, const LoweredProgram& program, const Proof& proof, int repeats) {
   const CostTable& costs = *subject.costs();
   Panel panel;
   const Simulation simulation = simulate(program, costs, &panel.timeline);

@@ -2,9 +2,9 @@
 
 // A program's simulation as something to look at: what `simulate` draws as SVG and in the terminal.
 
-#include "cli/subject.h"
-#include "schedules/checker.h"
-#include "schedules/pictures/panel.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/pictures/panel.h"
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace stagecraft::cli {
 
 /// Simulates `program`, the subject's as lowered, once more and records it, `repeats` times in a row (steps
 /// of a synchronous schedule). Its memory is drawn where the costs have bytes.
-[[nodiscard]] Panel draw(const Subject& subject, const LoweredProgram& program, const Proof& proof,
+[[nodiscard]] Panel draw(const InputProgram& subject, const LoweredProgram& program, const Proof& proof,
                          int repeats);
 
 }  // namespace stagecraft::cli

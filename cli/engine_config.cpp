@@ -1,12 +1,13 @@
 // `plan` and `check` of a run configuration: its plan, as `train` would make or find it.
 
-#include "cli/plan.h"
-#include "cli/subject.h"
-#include "engine/run/devices.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/plan_source.h"
-#include "models/libtorch_error.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/memory_check.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 
@@ -28,11 +29,11 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 
 }  // namespace
 
-Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
+InputProgram config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
   const RunConfig config = read_run_config(path);
   Plan plan = named([] { return ""; },
                     [&] {
-                      const Materials materials = open_materials(config, path);
+                      const TrainingInputs materials = open_training_inputs(config, path);
                       return resolve_plan(config, path, materials, "", std::nullopt).plan;
                     });
   return plan_subject(path, std::move(plan), request);
@@ -42,7 +43,7 @@ namespace {
 
 PlanInputs inputs_of(const RunConfig& config, const std::string& config_path, const std::string& profile_path,
                      const std::string& cluster_path) {
-  const Materials materials = open_materials(config, config_path);
+  const TrainingInputs materials = open_training_inputs(config, config_path);
   PlanInputs inputs;
   inputs.request = plan_request(config, std::nullopt);
   check_schedule(config, inputs.request.schedule.name, config_path);

@@ -1,8 +1,8 @@
-#include "cli/errors.h"
+#include "stagecraft/cli/errors.h"
 
-#include "schedules/base/error.h"
-#include "schedules/base/failure.h"
-#include "schedules/base/printable.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/printable.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

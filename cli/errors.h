@@ -1,7 +1,7 @@
 #pragma once
 
 // Where every throw ends: a message on stderr, `stagecraft: <message>`, and the exit code that
-// schedules/base/error.h gives its type. Nothing else in the program calls exit or prints an error.
+// base/error.h gives its type. Nothing else in the program calls exit or prints an error.
 
 #include <string>
 

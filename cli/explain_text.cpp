@@ -1,6 +1,7 @@
-#include "cli/explain_text.h"
+#include "stagecraft/cli/explain_text.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -171,7 +172,7 @@ std::string tenths_text(const Explanation& explained, const std::vector<int>& co
   if (explained.tenths.empty()) return "";
   std::string text = "\nA tenth faster, the plan as it is\n";
   Table table({"<", "step"});
-  for (const Tenth& tenth : explained.tenths) {
+  for (const Sensitivity& tenth : explained.tenths) {
     table.row({tenth.stage ? fmt::format("compute of stage {}", tenth.stage->value)
                            : "links " + level_text(counts, *tenth.level),
                change_text(tenth.change)});

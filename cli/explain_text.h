@@ -2,7 +2,7 @@
 
 // `plan --explain` in words.
 
-#include "partitioner/explain.h"
+#include "stagecraft/partitioner/explain.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
-#include "cli/commands.h"
-#include "cli/errors.h"
-#include "cli/output.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/errors.h"
+#include "stagecraft/cli/output.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,12 +1,14 @@
 // Run configurations in a build without the engine: their models and data need LibTorch.
 
-#include "cli/plan.h"
-#include "cli/subject.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/subject.h"
 
 namespace stagecraft::cli {
 
-Subject config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& /*request*/) {
+InputProgram config_subject(const std::string& path, const Json& /*json*/,
+                            const SubjectRequest& /*request*/) {
   throw InputError(
       {path, ""},
       "is a run configuration, and this build has no engine to build its model with; make a plan of "

@@ -1,5 +1,5 @@
-#include "cli/commands.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/cli/commands.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
-#include "cli/output.h"
+#include "stagecraft/cli/output.h"
 
-#include "schedules/base/printable.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/printable.h"
 
 #include <fmt/format.h>
 

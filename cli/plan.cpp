@@ -1,20 +1,22 @@
 // `stagecraft plan`: from a profile and a cluster to plan.json.
 
-#include "cli/plan.h"
+#include "stagecraft/cli/plan.h"
 
-#include "cli/choose.h"
-#include "cli/commands.h"
-#include "cli/explain_text.h"
-#include "cli/output.h"
-#include "cli/plan_graph.h"
-#include "cli/plan_pipedream.h"
-#include "cli/plan_profile.h"
-#include "cli/remedies_text.h"
-#include "cli/replan.h"
-#include "cli/search_line.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
-#include "schedules/base/text.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
+#include "stagecraft/cli/choose.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/explain_text.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/plan_graph.h"
+#include "stagecraft/cli/plan_pipedream.h"
+#include "stagecraft/cli/plan_profile.h"
+#include "stagecraft/cli/remedies_text.h"
+#include "stagecraft/cli/replan.h"
+#include "stagecraft/cli/search_line.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -34,10 +36,11 @@ PlanResult plan_or_advise(const Profile& profile, const Cluster& cluster, const 
   }
 }
 
-/// All ranks of the plan are this machine's.
-void check_machine(const Plan& plan, const std::vector<MemoryLimit>& machine) {
+}  // namespace
+
+std::optional<std::string> beyond_machine(const Plan& plan, const std::vector<MemoryLimit>& machine) {
   const std::optional<MemoryLimit> limit = tightest(machine);
-  if (!limit || !plan.predicted) return;
+  if (!limit || !plan.predicted) return std::nullopt;
   Bytes together;
   std::string ranks;
   for (std::size_t r = 0; r < plan.predicted->memory.size(); ++r) {
@@ -45,15 +48,11 @@ void check_machine(const Plan& plan, const std::vector<MemoryLimit>& machine) {
     together += peak;
     if (r < 8) ranks += fmt::format("{}rank {} {}", r == 0 ? "" : ", ", r, format_bytes(peak));
   }
-  if (together <= limit->available) return;
-  throw RefusedError(fmt::format(
-      "the best plan's {} rank{} need {} together, but {}: {}{}\nWhat may fit: --recompute auto, a smaller "
-      "--micro-batch-size, or other machines (--cluster FILE)",
-      plan.predicted->memory.size(), plan.predicted->memory.size() == 1 ? "" : "s", format_bytes(together),
-      describe_limit(*limit), ranks, plan.predicted->memory.size() > 8 ? ", ..." : ""));
+  if (together <= limit->available) return std::nullopt;
+  const std::size_t count = plan.predicted->memory.size();
+  return fmt::format("{} rank{} need {} together, but {}: {}{}", count, count == 1 ? "" : "s",
+                     format_bytes(together), describe_limit(*limit), ranks, count > 8 ? ", ..." : "");
 }
-
-}  // namespace
 
 void finish_plan(PlanResult& result, const PlanOutput& output) {
   constexpr std::size_t kJittered = 5;
@@ -70,7 +69,9 @@ std::string where_written(const PlanOutput& output) {
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output, const std::vector<MemoryLimit>& machine) {
   PlanResult result = plan_or_advise(profile, cluster, request);
-  check_machine(result.best.plan, machine);
+  if (const auto reason = beyond_machine(result.best.plan, machine)) {
+    throw RefusedError(fmt::format("the best plan's {}\n{}", *reason, kWhatMayFit));
+  }
   finish_plan(result, output);
   std::optional<Explanation> explained;
   if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});
@@ -189,7 +190,8 @@ bool chooses(const PlanArguments& arguments) {
 }
 
 void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& base,
-            const PlanArguments& arguments, const CLI::App& command, SearchLine& line) {
+            const PlanArguments& arguments, const CLI::App& command, SearchLine& line,
+            const std::vector<MemoryLimit>& machine = {}) {
   const bool own_schedule =
       !arguments.config.empty() && command.count("--schedule") == 0 && !arguments.choose.pareto;
   ChoiceRequest request{.schedules = own_schedule ? std::vector{base.schedule.name}
@@ -210,7 +212,7 @@ void choose(const Profile& profile, const Cluster& cluster, const PlanRequest& b
   }
   ChooseOptions options = arguments.choose;
   options.output = arguments.output;
-  choose_from(profile, cluster, request, options);
+  choose_from(profile, cluster, request, options, machine);
 }
 
 /// What the options say of one another, and of the schedule.
@@ -264,7 +266,9 @@ void plan(PlanArguments arguments, const CLI::App& command) {
   if (!arguments.config.empty()) {
     const PlanInputs inputs = config_plan_inputs(arguments.config, arguments.profile, arguments.cluster);
     const PlanRequest request = merged(inputs.request, arguments, command);
-    if (several) return choose(inputs.profile, inputs.cluster, request, arguments, command, line);
+    if (several) {
+      return choose(inputs.profile, inputs.cluster, request, arguments, command, line, inputs.machine);
+    }
     plan_from(inputs.profile, inputs.cluster, request, arguments.output, inputs.machine);
     return;
   }
@@ -393,7 +397,7 @@ void add_plan(CLI::App& app) {
       ->add_option_function<std::string>(
           "--blame",
           [arguments](const std::string& name) {
-            arguments->replan.blame = name == "layers" ? Blame::layers : Blame::devices;
+            arguments->replan.blame = name == "layers" ? Attribution::layers : Attribution::devices;
           },
           "--replan: what slow stages are put down to in the plan that -o writes (default: devices)")
       ->type_name("devices|layers")

@@ -3,8 +3,9 @@
 // What `plan` does once it has its inputs, for those who find them elsewhere (a run config names a profile
 // and a cluster too).
 
-#include "partitioner/planner.h"
-#include "schedules/base/machine_memory.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/machine_memory.h"
+#include "stagecraft/partitioner/planner.h"
 
 #include <functional>
 #include <optional>
@@ -28,8 +29,8 @@ struct PlanInputs {
   Profile profile;
   Cluster cluster;
   PlanRequest request;
-  std::vector<MemoryLimit>
-      machine{};  ///< of a profile measured here for no named cluster: what the ranks share
+  /// What the ranks share, where the profile was measured here and no cluster is named.
+  std::vector<MemoryLimit> machine{};
 };
 
 /// A run configuration's: the profile in `profile_path`, checked against the config's model, or measured now
@@ -42,6 +43,13 @@ struct PlanInputs {
 /// where the plan's ranks do not fit the limits of `machine` together.
 Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output, const std::vector<MemoryLimit>& machine = {});
+
+/// "4 ranks need 9 GiB together, but ...": where all ranks of a plan do not fit one machine's limits.
+[[nodiscard]] std::optional<std::string> beyond_machine(const Plan& plan,
+                                                        const std::vector<MemoryLimit>& machine);
+/// The advice for that.
+inline constexpr const char* kWhatMayFit =
+    "What may fit: --recompute auto, a smaller --micro-batch-size, or other machines (--cluster FILE)";
 
 /// What is done to a plan before it is printed, if it is asked for: jitter, and writing it.
 void finish_plan(PlanResult& result, const PlanOutput& output);

@@ -1,12 +1,13 @@
-#include "cli/plan_graph.h"
+#include "stagecraft/cli/plan_graph.h"
 
-#include "cli/explain_text.h"
-#include "cli/output.h"
-#include "partitioner/graph/graph_planner.h"
-#include "partitioner/graph/graph_text.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
-#include "schedules/base/text.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
+#include "stagecraft/cli/explain_text.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/partitioner/graph/graph_planner.h"
+#include "stagecraft/partitioner/graph/graph_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,12 +1,13 @@
-#include "cli/plan_pipedream.h"
+#include "stagecraft/cli/plan_pipedream.h"
 
-#include "cli/output.h"
-#include "cli/plan_profile.h"
-#include "partitioner/cluster.h"
-#include "partitioner/graph/branches.h"
-#include "partitioner/graph/chain.h"
-#include "partitioner/pipedream/optimizer.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/plan_profile.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/graph/branches.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/pipedream/optimizer.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,7 +1,9 @@
 // How a plan looks to people and to programs.
 
-#include "cli/plan.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/plan.h"
+#include "stagecraft/partitioner/stage_memory.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -63,7 +65,7 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
     const Seconds backward = (costs.backward_input + costs.backward_weight) / speed;
     const Seconds compute = plan.compute_time(StageId{s}) / speed;
     const bool several = stage.last_layer - stage.first_layer > 1;
-    const Bytes kept = costs.kept_for_input + costs.input + (costs.output_kept ? costs.output : Bytes{});
+    const StageMemory held(costs, s + 1 == plan.stages.size());
     std::vector<std::string> cells{
         fmt::format("{}", s),
         ranks_text(stage.ranks),
@@ -75,7 +77,7 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
         format_percent(plan.predicted->bottleneck > Seconds{} ? compute / width / plan.predicted->bottleneck
                                                               : 0),
         format_bytes(costs.parameters),
-        format_bytes(kept),
+        format_bytes(held.input + held.activations),
         format_bytes(memory)};
     if (repeats) cells.push_back(enum_name(stage.recompute));
     table.row(cells);

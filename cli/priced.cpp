@@ -1,9 +1,9 @@
-#include "cli/priced.h"
+#include "stagecraft/cli/priced.h"
 
-#include "cli/drawing.h"
-#include "schedules/base/error.h"
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/cli/drawing.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
 
@@ -36,7 +36,7 @@ void repeat(LostTime& lost, int times) {
   }
 }
 
-void require_spread(const CostTable& costs, const Subject& subject, const Jitter& jitter) {
+void require_spread(const CostTable& costs, const InputProgram& subject, const Jitter& jitter) {
   const bool measured = std::any_of(costs.stages.begin(), costs.stages.end(),
                                     [](const StageCosts& stage) { return stage.spread.has_value(); });
   if (measured || jitter.stage_spread > 0 || jitter.link_spread > 0) return;
@@ -48,13 +48,13 @@ void require_spread(const CostTable& costs, const Subject& subject, const Jitter
 
 }  // namespace
 
-Priced price(const Subject& subject, const PriceRequest& request) {
+SimulationReport price(const InputProgram& subject, const PriceRequest& request) {
   const CostTable* costs = subject.costs();
   const LoweredProgram program = subject.lowered();
   // Memory may be short here: what a plan would take is asked, not whether it fits.
   const Proof proof = prove(program, costs);
   Simulator simulator(program);
-  Priced priced;
+  SimulationReport priced;
   priced.simulation = simulator.run(*costs);
   priced.free_links = simulator.run_free_links(*costs);
   priced.lost = simulator.lost_time(*costs);

@@ -3,10 +3,10 @@
 // What `simulate` finds out about one schedule: every rank's times, with and without links, where they go,
 // and how much they vary.
 
-#include "cli/subject.h"
-#include "schedules/base/json.h"
-#include "schedules/pictures/panel.h"
-#include "schedules/simulator.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/schedules/pictures/panel.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ struct PriceRequest {
 };
 
 /// A simulation of all steps asked for.
-struct Priced {
+struct SimulationReport {
   Simulation simulation;
   Simulation free_links;
   std::vector<LostTime> lost;    ///< a rank
@@ -33,10 +33,10 @@ struct Priced {
 
 /// Throws RefusedError for a program that cannot be proved safe, memory apart; InputError where times are to
 /// vary and nothing says how much.
-[[nodiscard]] Priced price(const Subject& subject, const PriceRequest& request);
+[[nodiscard]] SimulationReport price(const InputProgram& subject, const PriceRequest& request);
 
 /// The tables, which follow the headline and the picture.
-[[nodiscard]] std::string priced_text(const Subject& subject, const Priced& priced);
-[[nodiscard]] Json priced_json(const Subject& subject, const Priced& priced);
+[[nodiscard]] std::string priced_text(const InputProgram& subject, const SimulationReport& priced);
+[[nodiscard]] Json priced_json(const InputProgram& subject, const SimulationReport& priced);
 
 }  // namespace stagecraft::cli

@@ -1,9 +1,10 @@
 // Tables and JSON of `simulate`.
 
-#include "cli/priced.h"
-#include "schedules/base/statistics.h"
-#include "schedules/base/table.h"
-#include "schedules/collectives.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/statistics.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/priced.h"
+#include "stagecraft/schedules/costs/collectives.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ Seconds quantile_of(const std::vector<Seconds>& samples, double share) {
   return Seconds{quantile(std::move(values), share)};
 }
 
-std::string stages_of(const Subject& subject, std::size_t rank) {
+std::string stages_of(const InputProgram& subject, std::size_t rank) {
   std::string text;
   for (const StageId stage : subject.program.placement.stages_of(Rank{rank}))
     text += fmt::format("{}{}", text.empty() ? "" : ",", stage.value);
@@ -38,7 +39,7 @@ struct Reduction {
   AllReduce time;
 };
 
-std::vector<Reduction> reductions(const Subject& subject) {
+std::vector<Reduction> reductions(const InputProgram& subject) {
   std::vector<Reduction> all;
   const CostTable& costs = *subject.costs();
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
@@ -62,7 +63,7 @@ Json lost_json(const LostTime& lost) {
 
 }  // namespace
 
-std::string priced_text(const Subject& subject, const Priced& priced) {
+std::string priced_text(const InputProgram& subject, const SimulationReport& priced) {
   const Simulation& simulation = priced.simulation;
   const Simulation& free = priced.free_links;
   const int steps = priced.steps;
@@ -122,7 +123,7 @@ std::string priced_text(const Subject& subject, const Priced& priced) {
   return text;
 }
 
-Json priced_json(const Subject& subject, const Priced& priced) {
+Json priced_json(const InputProgram& subject, const SimulationReport& priced) {
   const Simulation& simulation = priced.simulation;
   const ScheduleProgram& program = subject.program;
   Json json{

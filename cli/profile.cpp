@@ -1,18 +1,19 @@
 // `stagecraft profile CONFIG`: what each layer costs here, alone or with all ranks busy under mpirun.
 
-#include "cli/commands.h"
-#include "cli/errors.h"
-#include "cli/output.h"
-#include "engine/link_probe.h"
-#include "engine/run/devices.h"
-#include "engine/run/launcher.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/plan_source.h"
-#include "engine/transport/factory.h"
-#include "models/libtorch_error.h"
-#include "schedules/base/failure.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/errors.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/launcher.h"
+#include "stagecraft/engine/run/memory_check.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/engine/transport/factory.h"
+#include "stagecraft/engine/transport/link_probe.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -145,7 +146,7 @@ RunConfig config_of(const ProfileArguments& arguments) {
 }
 
 void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
-  const Materials materials = open_materials(config, arguments.config);
+  const TrainingInputs materials = open_training_inputs(config, arguments.config);
   Profile profile = quick_profile(config, arguments.config, materials, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
   if (arguments.links) profile.link = {"local", probe_local_link()};
@@ -155,11 +156,11 @@ void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
 /// What every rank reads for itself: each machine needs the config and the data.
 struct Inputs {
   std::optional<RunConfig> config;
-  std::optional<Materials> materials;
+  std::optional<TrainingInputs> materials;
   Failure problem{0, ""};  ///< the first rank's that has one, the same everywhere; code 0 for none
 };
 
-Inputs open_inputs(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
+Inputs open_inputs(const ProfileArguments& arguments, const LaunchInfo& launch, Transport& transport) {
   Inputs inputs;
   Json mine{{"code", 0}, {"message", ""}};
   const auto note = [&] {
@@ -169,7 +170,7 @@ Inputs open_inputs(const ProfileArguments& arguments, const Launch& launch, Tran
   try {
     inputs.config = config_of(arguments);
     check_device(*inputs.config, arguments.config);
-    inputs.materials.emplace(open_materials(*inputs.config, arguments.config));
+    inputs.materials.emplace(open_training_inputs(*inputs.config, arguments.config));
     check_profile_memory(*inputs.config, arguments.config, *inputs.materials, launch.machine_world,
                          process_memory({}).limits);
   } catch (const InputError&) {
@@ -188,7 +189,7 @@ Inputs open_inputs(const ProfileArguments& arguments, const Launch& launch, Tran
 
 /// Measures while the others do, so that shared caches and memory are as busy as in a run. Returns what was
 /// wrong with the input, or what it lacks memory for; code 0 for nothing.
-Failure profile_rank(const ProfileArguments& arguments, const Launch& launch, Transport& transport) {
+Failure profile_rank(const ProfileArguments& arguments, const LaunchInfo& launch, Transport& transport) {
   Inputs inputs = open_inputs(arguments, launch, transport);
   if (inputs.problem.code != 0) return std::move(inputs.problem);
   const int threads = rank_threads(*inputs.config, World{transport.world(), launch.machine_world});
@@ -203,7 +204,7 @@ Failure profile_rank(const ProfileArguments& arguments, const Launch& launch, Tr
   return {0, ""};
 }
 
-void profile_with_others(const ProfileArguments& arguments, const Launch& launch) {
+void profile_with_others(const ProfileArguments& arguments, const LaunchInfo& launch) {
   Failure problem{0, ""};
   {
     MpiSession session;
@@ -250,7 +251,7 @@ void add_profile(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile");
   command->callback([arguments] {
-    const Launch launch = detect_launch();
+    const LaunchInfo launch = detect_launch();
     if (launch.world > 1) {
       profile_with_others(*arguments, launch);
     } else {

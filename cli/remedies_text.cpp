@@ -1,6 +1,6 @@
-#include "cli/remedies_text.h"
+#include "stagecraft/cli/remedies_text.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,9 +1,11 @@
-#include "cli/replan.h"
+#include "stagecraft/cli/replan.h"
 
-#include "cli/output.h"
-#include "engine/report/report.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -64,7 +66,7 @@ std::string measured_text(const RunReport& report, const std::vector<MeasuredSta
                           const std::vector<Replanned>& answers, const Plan& running) {
   Table table({"stage", "rank", "layers", "F ms", "B ms", "step ms", "over profile"});
   const Replanned& layers = *std::find_if(answers.begin(), answers.end(),
-                                          [](const Replanned& a) { return a.blame == Blame::layers; });
+                                          [](const Replanned& a) { return a.blame == Attribution::layers; });
   for (std::size_t s = 0; s < measured.size(); ++s) {
     const StagePlan& stage = running.stages[s];
     table.row({fmt::format("{}", s), fmt::format("{}", stage.ranks.front().value),
@@ -94,7 +96,7 @@ std::string answers_text(const std::vector<Replanned>& answers, const RunReport&
                          const ReplanOptions& options) {
   std::string text;
   for (const Replanned& answer : answers) {
-    const bool devices = answer.blame == Blame::devices;
+    const bool devices = answer.blame == Attribution::devices;
     text += fmt::format("\n{}\n", devices ? "If a device is slow, its layers as profiled:"
                                           : "If the layers are slow, wherever they are:");
     text += fmt::format("  {:<10} {}, {} a step (simulated with what was measured)\n", "present",

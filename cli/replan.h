@@ -2,8 +2,8 @@
 
 // `plan --replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
 
-#include "cli/plan.h"
-#include "partitioner/replan.h"
+#include "stagecraft/cli/plan.h"
+#include "stagecraft/partitioner/replan.h"
 
 #include <string>
 
@@ -13,8 +13,8 @@ struct ReplanOptions {
   std::string run_dir;
   std::string profile;
   std::string cluster;
-  Blame blame = Blame::devices;  ///< whose plan is written
-  Seconds switch_cost{60};       ///< of stopping at a checkpoint and starting again
+  Attribution blame = Attribution::devices;  ///< whose plan is written
+  Seconds switch_cost{60};                   ///< of stopping at a checkpoint and starting again
   SearchBudget search{};
   PlanOutput output;
 };

@@ -1,10 +1,11 @@
 // `stagecraft report RUN_DIR`: what a run measured beside what its plan predicted.
 
-#include "engine/report/report.h"
+#include "stagecraft/engine/report/report.h"
 
-#include "cli/commands.h"
-#include "cli/output.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/output.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

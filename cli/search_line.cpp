@@ -1,6 +1,6 @@
-#include "cli/search_line.h"
+#include "stagecraft/cli/search_line.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
 
 #include <fmt/format.h>
 

@@ -1,14 +1,17 @@
-#include "cli/commands.h"
-#include "cli/compare.h"
-#include "cli/output.h"
-#include "cli/priced.h"
-#include "cli/subject.h"
-#include "cli/terminal.h"
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
-#include "schedules/pictures/svg.h"
-#include "schedules/pictures/text.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/compare.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/cli/priced.h"
+#include "stagecraft/cli/subject.h"
+#include "stagecraft/cli/terminal.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "stagecraft/schedules/pictures/svg.h"
+#include "stagecraft/schedules/pictures/text.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -34,7 +37,7 @@ struct SimulateOptions {
 };
 
 /// Whether the terminal gets a picture: where it was asked for, or where it is there and the ranks are few.
-bool draws_text(const Subject& subject, const SimulateOptions& options) {
+bool draws_text(const InputProgram& subject, const SimulateOptions& options) {
   constexpr int kFewRanks = 16;
   if (options.json || options.no_text) return false;
   return options.text || (standard_output().present && subject.program.placement.world() <= kFewRanks);
@@ -62,8 +65,8 @@ std::string terminal_picture(const Panel& panel) {
   return to_text(panel, options);
 }
 
-Subject priced_subject(const SimulateOptions& options) {
-  Subject subject = read_subject(options.path, options.request);
+InputProgram priced_subject(const SimulateOptions& options) {
+  InputProgram subject = read_subject(options.path, options.request);
   const Placement& placement = subject.program.placement;
   if (options.unit_costs) subject.assumed_costs = unit_costs(placement.stages(), placement.world());
   if (subject.costs() == nullptr) {
@@ -82,7 +85,7 @@ void run_comparison(const SimulateOptions& options) {
   if (options.from || options.until)
     throw InputError("--from and --to are of one schedule, not of --compare");
   if (options.text) throw InputError("--text is of one schedule; with --compare use --svg");
-  const Subject subject = priced_subject(options);
+  const InputProgram subject = priced_subject(options);
   Comparison comparison = compare(subject, *options.compare, options.request, !options.svg.empty());
   const bool any = comparison.any();
   if (any && !options.svg.empty()) write_file_atomically(options.svg, to_svg(comparison_panels(comparison)));
@@ -100,9 +103,9 @@ void run_comparison(const SimulateOptions& options) {
 
 void run(const SimulateOptions& options) {
   if (options.compare) return run_comparison(options);
-  const Subject subject = priced_subject(options);
+  const InputProgram subject = priced_subject(options);
   const bool draws_here = draws_text(subject, options);
-  Priced priced = [&] {
+  SimulationReport priced = [&] {
     try {
       return price(subject, {.steps = options.request.steps,
                              .jitter = options.jitter,

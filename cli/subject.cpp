@@ -1,8 +1,12 @@
-#include "cli/subject.h"
+#include "stagecraft/cli/subject.h"
 
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/program/program_json.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <fmt/format.h>
 
@@ -21,13 +25,14 @@ bool has_any(const Json& json, std::initializer_list<const char*> keys) {
   return false;
 }
 
-Subject schedule_subject(const std::string& path, ScheduleProgram program, const SubjectRequest& request) {
+InputProgram schedule_subject(const std::string& path, ScheduleProgram program,
+                              const SubjectRequest& request) {
   if (request.micro_batches || request.steps) {
     throw InputError({path, ""},
                      "a schedule file has its micro-batches and steps written out; "
                      "--micro-batches and --steps are for plans");
   }
-  Subject subject;
+  InputProgram subject;
   subject.path = path;
   subject.synchronous = program.groups() == 1;
   subject.program = std::move(program);
@@ -40,14 +45,14 @@ bool looks_like_csv(const std::string& path, char first) {
   return path.ends_with(".csv") || kFirst.find(first) != std::string_view::npos;
 }
 
-Subject csv_subject(const std::string& path, const std::string& text, const SubjectRequest& request) {
+InputProgram csv_subject(const std::string& path, const std::string& text, const SubjectRequest& request) {
   PytorchSchedule schedule = pytorch_schedule_from_csv(text, path);
-  Subject subject = schedule_subject(path, schedule_program(schedule), request);
+  InputProgram subject = schedule_subject(path, schedule_program(schedule), request);
   subject.pytorch = std::move(schedule);
   return subject;
 }
 
-Subject json_subject(const std::string& path, const Json& json, const SubjectRequest& request) {
+InputProgram json_subject(const std::string& path, const Json& json, const SubjectRequest& request) {
   const InputPlace place{path, ""};
   if (!json.is_object()) throw InputError(place, "expected a plan or a schedule: a JSON object");
   if (has_any(json, {"ranks", "group_sizes"}))
@@ -70,14 +75,14 @@ Subject json_subject(const std::string& path, const Json& json, const SubjectReq
 
 }  // namespace
 
-LoweredProgram Subject::lowered(const LoweringOptions& options) const {
+LoweredProgram InputProgram::lowered(const LoweringOptions& options) const {
   return has_transfers() ? lowered_program(*pytorch) : lower(program, options);
 }
 
-Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request) {
+InputProgram plan_subject(const std::string& path, Plan plan, const SubjectRequest& request) {
   plan.micro_batches = request.micro_batches.value_or(plan.micro_batches);
   const Schedule& schedule = find_schedule(plan.schedule.name, {path, "/schedule/name"});
-  Subject subject;
+  InputProgram subject;
   subject.path = path;
   subject.synchronous = schedule.synchronous;
   std::vector<int> groups =
@@ -89,7 +94,7 @@ Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& r
   return subject;
 }
 
-Subject read_subject(const std::string& path, const SubjectRequest& request) {
+InputProgram read_subject(const std::string& path, const SubjectRequest& request) {
   const std::string text = read_file(path);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InputError({path, ""}, "is empty; expected a plan or a schedule");
@@ -104,7 +109,7 @@ Subject read_subject(const std::string& path, const SubjectRequest& request) {
   return schedule_subject(path, program_from_text(text, path), request);
 }
 
-std::string summary(const Subject& subject) {
+std::string summary(const InputProgram& subject) {
   const auto count = [](int n, const char* one, const char* many) {
     return fmt::format("{} {}", n, n == 1 ? one : many);
   };
@@ -123,6 +128,6 @@ std::string summary(const Subject& subject) {
                                 : fmt::format("in {} steps", steps));
 }
 
-std::string headline(const Subject& subject) { return subject.path + ": " + summary(subject); }
+std::string headline(const InputProgram& subject) { return subject.path + ": " + summary(subject); }
 
 }  // namespace stagecraft::cli

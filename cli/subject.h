@@ -3,10 +3,11 @@
 // What `check`, `simulate` and `convert` are asked about: a file that may be a plan, a schedule (ours or
 // PyTorch's) or a run configuration, told apart by its content.
 
-#include "partitioner/plan.h"
-#include "schedules/lowering.h"
-#include "schedules/program.h"
-#include "schedules/pytorch_csv.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/partitioner/plan.h"
+#include "stagecraft/schedules/interchange/pytorch_csv.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/program.h"
 
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@ struct SubjectRequest {
   std::optional<int> steps;          ///< groups of an asynchronous segment; absent: until it is steady
 };
 
-struct Subject {
+struct InputProgram {
   std::string path;
   std::optional<Plan> plan;  ///< absent for a schedule file; its micro_batches are those asked for
   ScheduleProgram program;   ///< of one step, or of an asynchronous segment of several
@@ -40,17 +41,17 @@ struct Subject {
 };
 
 /// Throws InputError for a file that is none of these, saying what it looks like.
-[[nodiscard]] Subject read_subject(const std::string& path, const SubjectRequest& request);
-[[nodiscard]] Subject plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
+[[nodiscard]] InputProgram read_subject(const std::string& path, const SubjectRequest& request);
+[[nodiscard]] InputProgram plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
 
 /// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches a step".
-[[nodiscard]] std::string summary(const Subject& subject);
+[[nodiscard]] std::string summary(const InputProgram& subject);
 /// The same behind the file's name.
-[[nodiscard]] std::string headline(const Subject& subject);
+[[nodiscard]] std::string headline(const InputProgram& subject);
 
 /// A run configuration as a subject: its plan, as `train` would use it. With the engine only; without it
 /// throws InputError. `json` is the parsed file.
-[[nodiscard]] Subject config_subject(const std::string& path, const Json& json,
-                                     const SubjectRequest& request);
+[[nodiscard]] InputProgram config_subject(const std::string& path, const Json& json,
+                                          const SubjectRequest& request);
 
 }  // namespace stagecraft::cli

@@ -1,4 +1,4 @@
-#include "cli/terminal.h"
+#include "stagecraft/cli/terminal.h"
 
 #include <algorithm>
 #include <cstdlib>

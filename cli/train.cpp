@@ -1,15 +1,16 @@
 // `stagecraft train CONFIG`: alone, with ranks as threads, or as one of many under mpirun or srun.
 
-#include "engine/run/train.h"
+#include "stagecraft/engine/run/train.h"
 
-#include "cli/commands.h"
-#include "cli/errors.h"
-#include "cli/output.h"
-#include "engine/run/background_writer.h"
-#include "models/counting_allocator.h"
-#include "schedules/base/failure.h"
-#include "schedules/base/printable.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/printable.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/errors.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/engine/run/background_writer.h"
+#include "stagecraft/models/counting_allocator.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -76,7 +77,7 @@ std::string skips(const RunSummary& summary) {
 
 void show(const TrainResult& result, const TrainOptions& options, Output& output) {
   const std::string stopped = stopped_text(result.outcome);
-  if (!result.speaks) {
+  if (!result.is_reporter) {
     if (!stopped.empty()) throw StoppedError("");
     return;
   }
@@ -105,14 +106,14 @@ void run(const TrainOptions& options) {
   if (options.request.config.empty()) throw InputError("train: CONFIG is required: the path of a run.json");
   install_counting_allocator();
   Output output;
-  TrainVoice voice;
-  if (!options.json) voice.print = [&](const std::string& text) { output.print(text); };
+  TrainOutput said;
+  if (!options.json) said.print = [&](const std::string& text) { output.print(text); };
   if (!options.json && ::isatty(STDERR_FILENO) == 1)
-    voice.draw = [&](const std::string& text) { output.draw(text); };
-  voice.note = [&](const std::string& text) { output.note(text); };
-  voice.report_exception = [&] { output.report_exception(); };
-  voice.flush = [&] { output.flush(); };
-  show(train(options.request, voice), options, output);
+    said.draw = [&](const std::string& text) { output.draw(text); };
+  said.note = [&](const std::string& text) { output.note(text); };
+  said.report_exception = [&] { output.report_exception(); };
+  said.flush = [&] { output.flush(); };
+  show(train(options.request, said), options, output);
 }
 
 }  // namespace

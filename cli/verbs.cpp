@@ -1,4 +1,4 @@
-#include "cli/commands.h"
+#include "stagecraft/cli/commands.h"
 
 namespace stagecraft::cli {
 

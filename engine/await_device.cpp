@@ -1,4 +1,4 @@
-#include "engine/await_device.h"
+#include "stagecraft/engine/await_device.h"
 
 #include <thread>
 

@@ -1,7 +1,8 @@
-#include "engine/boundaries.h"
+#include "stagecraft/engine/boundaries.h"
 
-#include "schedules/base/error.h"
-#include "schedules/traffic.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/program/placement.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

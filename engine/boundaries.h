@@ -3,9 +3,9 @@
 // The tensors between stages on one rank: receive slots, sends under way, and hand-offs between stages of the
 // same rank. Everything goes by its tag, wherever it comes from.
 
-#include "engine/transport/transport.h"
-#include "models/model.h"
-#include "schedules/program.h"
+#include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/models/model.h"
+#include "stagecraft/schedules/program/program.h"
 
 #include <cstdint>
 #include <map>

@@ -1,7 +1,7 @@
-#include "engine/clipping.h"
+#include "stagecraft/engine/clipping.h"
 
-#include "engine/loss_sum.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/loss_sum.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -49,7 +49,7 @@ std::vector<double> sums_of_squares(const std::vector<at::Tensor>& gradients,
   for (const at::Tensor& gradient : gradients) {
     on_device.push_back(at::linalg_vector_norm(gradient, 2, {}, /*keepdim=*/false, at::kDouble).square());
   }
-  const LateNumbers all(at::stack(on_device));
+  const AsyncScalars all(at::stack(on_device));
   all.await(meanwhile);
   for (std::size_t i = 0; i < gradients.size(); ++i) sums.push_back(all[static_cast<std::int64_t>(i)]);
   return sums;

@@ -11,7 +11,7 @@
 namespace stagecraft {
 
 /// One a gradient, in double precision whatever the gradient's own. Of a device's gradients, all of one, the
-/// numbers are fetched together: it is waited for once, and `meanwhile` called (LateNumbers::await).
+/// numbers are fetched together: it is waited for once, and `meanwhile` called (AsyncScalars::await).
 [[nodiscard]] std::vector<double> sums_of_squares(
     const std::vector<at::Tensor>& gradients, const std::function<void()>& meanwhile = [] {});
 

@@ -1,4 +1,4 @@
-#include "engine/device_feed.h"
+#include "stagecraft/engine/device_feed.h"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/StreamGuard.h>

@@ -1,7 +1,7 @@
-#include "engine/exchanged_sum.h"
+#include "stagecraft/engine/exchanged_sum.h"
 
-#include "schedules/base/error.h"
-#include "schedules/reductions.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <ATen/ops/empty.h>
 

@@ -10,8 +10,8 @@
 // Gropp, IJHPCA 2005, section 4.5). Pieces go through both in the order they were handed in, several at a
 // time.
 
-#include "engine/transport/replica_sum.h"
-#include "engine/transport/transport.h"
+#include "stagecraft/engine/transport/replica_sum.h"
+#include "stagecraft/engine/transport/transport.h"
 
 #include <cstdint>
 #include <deque>
@@ -24,7 +24,7 @@ class ExchangedSum final : public ReplicaSum {
  public:
   /// Of this rank's part. `replicas`: the members, this rank among them, at least two. Messages go by `tag`
   /// with the indices 0 and 1, which no other transfer has before this sum is finished. `bytes`: of all that
-  /// will be handed in; reduce_staging (schedules/reductions.h) of it is allocated here, on their
+  /// will be handed in; reduce_staging (schedules/rules/reductions.h) of it is allocated here, on their
   /// device, and nothing later.
   ExchangedSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag, Bytes bytes,
                at::Device device);

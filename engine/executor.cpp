@@ -1,10 +1,12 @@
-#include "engine/executor.h"
+#include "stagecraft/engine/executor.h"
 
-#include "engine/clipping.h"
-#include "engine/exchanged_sum.h"
-#include "models/libtorch_error.h"
-#include "schedules/base/error.h"
-#include "schedules/reductions.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/clipping.h"
+#include "stagecraft/engine/exchanged_sum.h"
+#include "stagecraft/engine/finite.h"
+#include "stagecraft/engine/overflow.h"
+#include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -27,9 +29,9 @@ Tensors gradients_of(Stage& stage, Group group) {
 
 }  // namespace
 
-Executor::Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
+Executor::Executor(ExecutorContext context, const LoweredProgram& program, const Segment& segment,
                    const std::function<void(const StepReport&)>& report)
-    : equipment_(equipment),
+    : context_(context),
       program_(program),
       segment_(segment),
       report_(report),
@@ -47,31 +49,36 @@ Executor::Executor(Equipment equipment, const LoweredProgram& program, const Seg
     groups_.push_back(std::move(group));
   }
   bool reduces = false;
+  bool agrees = false;
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const Action& action = list_[i];
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
-    if (action.op != Op::reduce) continue;
-    reduces = true;
-    const std::int32_t join = joins_at(list_, static_cast<std::int32_t>(i));
-    if (join >= 0) joins_.insert(static_cast<std::size_t>(join));
+    if (action.op == Op::agree_norm) agrees = true;
+    if (action.op == Op::reduce) reduces = true;
+    // What a device computed is asked for later, and a sum over replicas is looked at when it is complete.
+    const bool looks = action.op == Op::step && !agrees && context_.options.device.is_cpu() &&
+                       program.placement.width(action.stage) == 1;
+    if (action.op != Op::reduce && !looks) continue;
+    const std::int32_t at = last_backward_into(list_, static_cast<std::int32_t>(i));
+    if (at >= 0) (looks ? looks_ : joins_).insert(static_cast<std::size_t>(at));
   }
   if (reduces) {
-    equipment_.transport.set_background([this] {
+    context_.transport.set_background([this] {
       for (auto& [stage, sum] : sums_) sum->poll();
     });
   }
-  equipment_.boundaries.begin(program.slots.at(me().index()));
-  for (Stage& stage : equipment_.stages) {
+  context_.boundaries.begin(program.slots.at(me().index()));
+  for (Stage& stage : context_.stages) {
     stage.begin(list_);
-    if (equipment_.loss_scale != nullptr) stage.scale_loss(equipment_.loss_scale->value());
+    if (context_.loss_scale != nullptr) stage.scale_loss(context_.loss_scale->value());
   }
-  STAGECRAFT_CHECK(equipment_.loss_scale == nullptr || !training() ||
+  STAGECRAFT_CHECK(context_.loss_scale == nullptr || !training() ||
                        std::any_of(list_.begin(), list_.end(),
                                    [](const Action& action) { return action.op == Op::agree_norm; }),
                    "a scaled loss needs an agreement on the norm");
 }
 
-Executor::~Executor() { equipment_.transport.set_background(nullptr); }
+Executor::~Executor() { context_.transport.set_background(nullptr); }
 
 const std::array<Executor::Handler, 15>& Executor::handlers() {
   static const std::array<Handler, 15> table = [] {
@@ -98,7 +105,7 @@ const std::array<Executor::Handler, 15>& Executor::handlers() {
 }
 
 void Executor::run() {
-  Recorder& recorder = equipment_.recorder;
+  Recorder& recorder = context_.recorder;
   try {
     for (at_ = 0; at_ < list_.size(); ++at_) {
       const Action& action = list_[at_];
@@ -111,7 +118,7 @@ void Executor::run() {
       (this->*handler)(action);
       recorder.record(action, step_of(action), std::move(begin), recorder.mark());
     }
-    equipment_.boundaries.check_empty();
+    context_.boundaries.check_empty();
   } catch (...) {
     const bool over = at_ >= list_.size();
     std::rethrow_exception(with_place(std::current_exception(),
@@ -122,11 +129,11 @@ void Executor::run() {
 }
 
 Stage& Executor::stage(StageId id) {
-  for (Stage& stage : equipment_.stages) {
+  for (Stage& stage : context_.stages) {
     if (stage.id() == id) return stage;
   }
   STAGECRAFT_CHECK(false, fmt::format("rank {} does not hold stage {}", me().value, id.value));
-  return equipment_.stages.front();
+  return context_.stages.front();
 }
 
 bool Executor::last(StageId id) const { return id.value + 1 == program_.placement.stages(); }
@@ -158,7 +165,7 @@ ForwardTask Executor::forward_task(const Action& action) {
   task.micro_batch = mb;
   task.version = action.version;
   task.mode = training() ? Mode::train : Mode::evaluate;
-  task.key = {.seed = equipment_.options.seed,
+  task.key = {.seed = context_.options.seed,
               .layer = 0,
               .step = static_cast<std::uint64_t>(segment_.first_step + group_of_[mb.index()].value),
               .micro_batch = static_cast<std::uint64_t>(mb.value - group_of(mb).first_micro_batch)};
@@ -168,7 +175,7 @@ ForwardTask Executor::forward_task(const Action& action) {
 
 at::Tensor Executor::stage_input(const Action& action) {
   if (action.stage.value > 0) {
-    return equipment_.boundaries.take(activation_tag(StageId{action.stage.value - 1}, action.micro_batch));
+    return context_.boundaries.take(activation_tag(StageId{action.stage.value - 1}, action.micro_batch));
   }
   const auto found = loaded_.find({action.stage, action.micro_batch});
   STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
@@ -186,8 +193,8 @@ at::Tensor Executor::stage_targets(const Action& action) {
 }
 
 void Executor::load(const Action& action) {
-  const auto source = equipment_.data.find(action.stage);
-  STAGECRAFT_CHECK(source != equipment_.data.end(), "only the first and the last stage load");
+  const auto source = context_.data.find(action.stage);
+  STAGECRAFT_CHECK(source != context_.data.end(), "only the first and the last stage load");
   loaded_.emplace(std::pair{action.stage, action.micro_batch},
                   source->second->take(segment_.micro_batches[action.micro_batch.index()]));
 }
@@ -198,19 +205,19 @@ void Executor::forward(const Action& action) {
   at::Tensor input = stage_input(action);
   if (!last(action.stage)) {
     at::Tensor output = stage(action.stage).forward(std::move(input), task);
-    equipment_.boundaries.put(activation_tag(action.stage, mb), std::move(output));
+    context_.boundaries.put(activation_tag(action.stage, mb), std::move(output));
     return;
   }
   GroupState& group = group_of(mb);
   LossTask loss;
   loss.targets = stage_targets(action);
-  if (equipment_.loss.config().reduction == Reduction::mean) {
+  if (context_.loss.config().reduction == Reduction::mean) {
     // Units a sample are the same for all samples, so they cancel out of the share.
     loss.share =
         static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
   }
   const LossValue value = stage(action.stage).forward_loss(std::move(input), task, std::move(loss));
-  if (!group.loss) group.loss.emplace(equipment_.options.device);
+  if (!group.loss) group.loss.emplace(context_.options.device);
   group.loss->add(value);
 }
 
@@ -218,12 +225,12 @@ void Executor::recompute(const Action& action) { stage(action.stage).recompute(f
 
 at::Tensor Executor::output_gradient(const Action& action) {
   if (last(action.stage)) return {};
-  return equipment_.boundaries.take(gradient_tag(StageId{action.stage.value + 1}, action.micro_batch));
+  return context_.boundaries.take(gradient_tag(StageId{action.stage.value + 1}, action.micro_batch));
 }
 
 void Executor::hand_on(const Action& action, at::Tensor input_gradient) {
   if (action.stage.value == 0) return;
-  equipment_.boundaries.put(gradient_tag(action.stage, action.micro_batch), std::move(input_gradient));
+  context_.boundaries.put(gradient_tag(action.stage, action.micro_batch), std::move(input_gradient));
 }
 
 void Executor::backward_input(const Action& action) {
@@ -233,22 +240,37 @@ void Executor::backward_input(const Action& action) {
 
 void Executor::backward_weight(const Action& action) {
   const Group group = group_of_[action.micro_batch.index()];
-  stage(action.stage).backward_weight(action.micro_batch, group, hand_in_at(action));
+  stage(action.stage).backward_weight(action.micro_batch, group, after_layer_at(action));
 }
 
 void Executor::backward(const Action& action) {
   hand_on(action, stage(action.stage)
                       .backward(action.micro_batch, action.version, group_of_[action.micro_batch.index()],
-                                output_gradient(action), hand_in_at(action)));
+                                output_gradient(action), after_layer_at(action)));
 }
 
-AfterLayer Executor::hand_in_at(const Action& action) {
-  if (!joins_.contains(at_)) return nullptr;
-  return join_sum(action.stage, group_of_[action.micro_batch.index()]);
+AfterLayer Executor::after_layer_at(const Action& action) {
+  const Group group = group_of_[action.micro_batch.index()];
+  if (joins_.contains(at_)) return join_sum(action.stage, group);
+  if (looks_.contains(at_)) return look_at_layers(action.stage, group);
+  return nullptr;
+}
+
+AfterLayer Executor::look_at_layers(StageId id, Group group) {
+  Stage& looked_at = stage(id);
+  std::optional<std::size_t>& found = not_finite_[id] = std::nullopt;
+  return [&looked_at, &found, group](int layer) {
+    if (found) return;
+    found = last_not_finite(looked_at.gradients(group, layer));
+    if (!found) return;
+    for (int before = looked_at.first_layer(); before < layer; ++before) {
+      *found += looked_at.gradients(group, before).size();
+    }
+  };
 }
 
 std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
-  Transport& transport = equipment_.transport;
+  Transport& transport = context_.transport;
   const std::vector<Rank>& replicas = program_.placement.ranks[summed.id().index()];
   const Tag tag = reduction_tag(summed.id(), group);
   if (std::unique_ptr<ReplicaSum> its_own = transport.make_sum(replicas, tag)) return its_own;
@@ -260,7 +282,7 @@ std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
     count(summed.parameters(layer));
     count(summed.buffers(layer));
   }
-  return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, equipment_.options.device);
+  return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, context_.options.device);
 }
 
 AfterLayer Executor::join_sum(StageId id, Group group) {
@@ -295,20 +317,20 @@ void Executor::reduce(const Action& action) {
 
 std::vector<double> Executor::gather_squares(const Action& action) {
   Tensors mine;
-  for (Stage& stage : equipment_.stages) {
+  for (Stage& stage : context_.stages) {
     if (program_.placement.ranks[stage.id().index()].front() != me()) continue;  // replicas have the same
     const Tensors gradients = gradients_of(stage, action.group);
     mine.insert(mine.end(), gradients.begin(), gradients.end());
   }
   // Every rank has the stages it is the first replica of in ascending order.
-  Transport& transport = equipment_.transport;
+  Transport& transport = context_.transport;
   const std::vector<std::vector<double>> all =
       transport.all_gather(sums_of_squares(mine, [&] { transport.progress(); }));
   std::vector<double> squares;
   std::vector<std::size_t> next(all.size(), 0);
-  for (std::size_t s = 0; s < equipment_.parameter_counts.size(); ++s) {
+  for (std::size_t s = 0; s < context_.parameter_counts.size(); ++s) {
     const std::size_t rank = program_.placement.ranks[s].front().index();
-    for (int k = 0; k < equipment_.parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
+    for (int k = 0; k < context_.parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
   }
   return squares;
 }
@@ -316,7 +338,7 @@ std::vector<double> Executor::gather_squares(const Action& action) {
 void Executor::agree_norm(const Action& action) {
   const std::vector<double> squares = gather_squares(action);
   GroupState& group = groups_[action.group.index()];
-  LossScale* const loss_scale = equipment_.loss_scale;
+  LossScale* const loss_scale = context_.loss_scale;
   const double scale = loss_scale != nullptr ? loss_scale->value() : 1;
   const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / scale;
   group.agreed = true;
@@ -324,17 +346,17 @@ void Executor::agree_norm(const Action& action) {
   if (loss_scale != nullptr) {
     group.loss_scale = scale;
     loss_scale->update(group.skipped);
-  } else if (group.skipped && equipment_.options.on_overflow == OnOverflow::stop) {
+  } else if (group.skipped && context_.options.on_overflow == OnOverflow::stop) {
     std::size_t at = squares.size() - 1;
     while (at > 0 && std::isfinite(squares[at])) --at;
-    throw gradient_not_finite(equipment_.model, equipment_.stage_layers, step_of(action), at, squares[at]);
+    throw gradient_not_finite(context_.model, context_.stage_layers, step_of(action), at, squares[at]);
   }
   if (group.skipped) return;
   group.norm = norm;
-  const double limit = equipment_.options.gradient_clipping;
+  const double limit = context_.options.gradient_clipping;
   const double factor = (limit > 0 ? clip_factor(norm, limit) : 1) / scale;
   if (factor == 1) return;
-  for (Stage& stage : equipment_.stages) {
+  for (Stage& stage : context_.stages) {
     for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
       for (const at::Tensor& gradient : stage.gradients(action.group, layer)) gradient.mul_(factor);
     }
@@ -342,7 +364,7 @@ void Executor::agree_norm(const Action& action) {
 }
 
 void Executor::step(const Action& action) {
-  const WorkerOptions& options = equipment_.options;
+  const WorkerOptions& options = context_.options;
   const std::int64_t number = step_of(action);
   Stage& stepped = stage(action.stage);
   if (options.on_gradients) {
@@ -355,7 +377,7 @@ void Executor::step(const Action& action) {
   if (!skips(action)) return stepped.step(action.group, action.version, at_, options.optimizer, rate);
   stepped.skip_step(action.group, action.version, at_);
   // A loss scale has a rule of its own.
-  if (equipment_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {
+  if (context_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {
     throw too_many_skips(number, action.stage);
   }
 }
@@ -364,23 +386,27 @@ bool Executor::skips(const Action& action) {
   GroupState& group = groups_[action.group.index()];
   if (group.agreed) return group.skipped;
   const Tensors gradients = gradients_of(stage(action.stage), action.group);
-  const auto before = equipment_.parameter_counts.begin();
-  const auto error = [&model = equipment_.model, &layers = equipment_.stage_layers, step = step_of(action),
+  const auto before = context_.parameter_counts.begin();
+  const auto error = [&model = context_.model, &layers = context_.stage_layers, step = step_of(action),
                       first = std::accumulate(before, before + action.stage.value, 0)](std::size_t at,
                                                                                        double value) {
     return gradient_not_finite(model, layers, step, static_cast<std::size_t>(first) + at, value);
   };
-  const bool stops = equipment_.options.on_overflow == OnOverflow::stop;
-  if (stops && !equipment_.options.device.is_cpu()) {
+  const bool stops = context_.options.on_overflow == OnOverflow::stop;
+  if (stops && !context_.options.device.is_cpu()) {
     // The device may be behind: until it has answered, the run goes on with weights that nothing saves.
-    equipment_.late_checks.add(gradients, [error](std::size_t at, double value) { throw error(at, value); });
+    context_.deferred_checks.add(gradients,
+                                 [error](std::size_t at, double value) { throw error(at, value); });
     return false;
   }
-  const auto found = last_not_finite(gradients, [this] { equipment_.transport.progress(); });
+  const auto looked = not_finite_.find(action.stage);
+  const auto found = looked != not_finite_.end()
+                         ? looked->second
+                         : last_not_finite(gradients, [this] { context_.transport.progress(); });
   if (!found) return false;
   if (stops)
     throw error(*found,
-                sums_of_squares({gradients[*found]}, [this] { equipment_.transport.progress(); }).front());
+                sums_of_squares({gradients[*found]}, [this] { context_.transport.progress(); }).front());
   if (action.stage.value == 0) group.skipped = true;
   return true;
 }
@@ -390,30 +416,30 @@ void Executor::report_loss(const Action& action) {
   const StageId last_stage{program_.placement.stages() - 1};
   const std::vector<Rank>& reporters = program_.placement.ranks[last_stage.index()];
   const bool gathers = me() == program_.placement.ranks[0].front();
-  LossSum all(equipment_.options.device);
+  LossSum all(context_.options.device);
   for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
     const Tag tag = loss_tag(last_stage, action.group, static_cast<int>(replica));
     const bool mine = reporters[replica] == me();
-    if (mine && !gathers) return equipment_.boundaries.put(tag, group.loss.value().values());
+    if (mine && !gathers) return context_.boundaries.put(tag, group.loss.value().values());
     // A replica may have no micro-batch of the group.
     if (mine && group.loss) all.add(group.loss->values());
-    if (!mine && equipment_.boundaries.has(tag)) all.add(equipment_.boundaries.take(tag));
+    if (!mine && context_.boundaries.has(tag)) all.add(context_.boundaries.take(tag));
   }
   group.loss.reset();
   if (!report_) return;
-  equipment_.late_reports.add({.step = segment_.first_step + (training() ? action.group.value : 0),
-                               .gradient_norm = group.norm,
-                               .loss_scale = group.loss_scale,
-                               .skipped = group.skipped,
-                               .learning_rate = group.learning_rate,
-                               .samples = group.samples},
-                              all.values(), report_);
+  context_.late_reports.add({.step = segment_.first_step + (training() ? action.group.value : 0),
+                             .gradient_norm = group.norm,
+                             .loss_scale = group.loss_scale,
+                             .skipped = group.skipped,
+                             .learning_rate = group.learning_rate,
+                             .samples = group.samples},
+                            all.values(), report_);
 }
 
 void Executor::post_receive(const Action& action) {
   const bool whole = action.tag.payload == Payload::loss;
-  equipment_.boundaries.post_receive(
-      action.tag, action.slot, whole ? 0 : segment_.micro_batches[action.tag.micro_batch.index()].count);
+  context_.boundaries.post_receive(action.tag, action.slot,
+                                   whole ? 0 : segment_.micro_batches[action.tag.micro_batch.index()].count);
 }
 
 }  // namespace stagecraft

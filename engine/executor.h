@@ -3,16 +3,16 @@
 // Carries out one rank's list of a lowered program, action by action, in the order it stands. One handler an
 // op and nothing about any schedule: what a schedule is lies in the list alone.
 
-#include "engine/boundaries.h"
-#include "engine/finite.h"
-#include "engine/late_reports.h"
-#include "engine/loss_sum.h"
-#include "engine/recorder.h"
-#include "engine/stage.h"
-#include "engine/worker.h"
-#include "models/data/batch_source.h"
-#include "schedules/program.h"
-#include "schedules/segments.h"
+#include "stagecraft/engine/boundaries.h"
+#include "stagecraft/engine/deferred_reports.h"
+#include "stagecraft/engine/finite.h"
+#include "stagecraft/engine/loss_sum.h"
+#include "stagecraft/engine/recorder.h"
+#include "stagecraft/engine/stage.h"
+#include "stagecraft/engine/worker.h"
+#include "stagecraft/models/data/batch_source.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <array>
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace stagecraft {
 using BatchSources = std::map<StageId, std::unique_ptr<BatchSource>>;
 
 /// What an executor works on; all of it is the worker's and outlives it.
-struct Equipment {
+struct ExecutorContext {
   const Model& model;
   const std::vector<std::pair<int, int>>& stage_layers;
   const Loss& loss;
@@ -41,15 +41,15 @@ struct Equipment {
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
-  LateReports& late_reports;
-  LateFiniteChecks& late_checks;
+  DeferredReports& late_reports;
+  DeferredFiniteChecks& deferred_checks;
   LossScale* loss_scale;  ///< null: the loss is not scaled
 };
 
 /// One segment's run on one rank.
 class Executor {
  public:
-  Executor(Equipment equipment, const LoweredProgram& program, const Segment& segment,
+  Executor(ExecutorContext context, const LoweredProgram& program, const Segment& segment,
            const std::function<void(const StepReport&)>& report);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -74,10 +74,10 @@ class Executor {
   void step(const Action& action);
   void report_loss(const Action& action);
   void post_receive(const Action& action);
-  void wait_receive(const Action& action) { equipment_.boundaries.wait_receive(action.tag); }
-  void start_send(const Action& action) { equipment_.boundaries.start_send(action.tag); }
-  void wait_send(const Action& action) { equipment_.boundaries.wait_send(action.tag); }
-  void release(const Action& action) { equipment_.boundaries.release(action.slot); }
+  void wait_receive(const Action& action) { context_.boundaries.wait_receive(action.tag); }
+  void start_send(const Action& action) { context_.boundaries.start_send(action.tag); }
+  void wait_send(const Action& action) { context_.boundaries.wait_send(action.tag); }
+  void release(const Action& action) { context_.boundaries.release(action.slot); }
 
   /// What is known of a group before and while it runs.
   struct GroupState {
@@ -91,7 +91,7 @@ class Executor {
     double learning_rate = 0;
   };
 
-  [[nodiscard]] Rank me() const { return equipment_.transport.rank(); }
+  [[nodiscard]] Rank me() const { return context_.transport.rank(); }
   [[nodiscard]] Stage& stage(StageId id);
   [[nodiscard]] bool last(StageId id) const;
   [[nodiscard]] bool training() const { return program_.kind == SegmentKind::train; }
@@ -111,10 +111,12 @@ class Executor {
   /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
   /// hands in those of a layer, which come from the last to the first.
   [[nodiscard]] AfterLayer join_sum(StageId id, Group group);
-  /// The same where a backward is the last one into its group; otherwise nothing.
-  [[nodiscard]] AfterLayer hand_in_at(const Action& action);
+  /// What is returned looks whether a layer's gradients are finite, while they are still in the cache.
+  [[nodiscard]] AfterLayer look_at_layers(StageId id, Group group);
+  /// One of the two where a backward is the last one into its group; otherwise nothing.
+  [[nodiscard]] AfterLayer after_layer_at(const Action& action);
 
-  Equipment equipment_;
+  ExecutorContext context_;
   const LoweredProgram& program_;
   const Segment& segment_;
   const std::function<void(const StepReport&)>& report_;
@@ -125,6 +127,9 @@ class Executor {
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
   std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a sum
+  std::set<std::size_t> looks_;  ///< positions of the backwards after which it looks for numbers not finite
+  /// What it found: the last such tensor among the stage's; of the stage's latest group.
+  std::map<StageId, std::optional<std::size_t>> not_finite_;
   /// Under way; a stage has one accumulation at a time.
   std::map<StageId, std::unique_ptr<ReplicaSum>> sums_;
 };

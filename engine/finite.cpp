@@ -1,6 +1,6 @@
-#include "engine/finite.h"
+#include "stagecraft/engine/finite.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -52,7 +52,7 @@ at::Tensor largest_magnitudes(const Tensors& tensors) {
   return at::stack(at::_foreach_norm(tensors, std::numeric_limits<double>::infinity())).to(at::kDouble);
 }
 
-std::optional<std::size_t> last_not_finite(const LateNumbers& numbers, std::size_t count) {
+std::optional<std::size_t> last_not_finite(const AsyncScalars& numbers, std::size_t count) {
   for (std::size_t i = count; i-- > 0;) {
     if (!std::isfinite(numbers[static_cast<std::int64_t>(i)])) return i;
   }
@@ -64,7 +64,7 @@ std::optional<std::size_t> last_not_finite(const LateNumbers& numbers, std::size
 std::optional<std::size_t> last_not_finite(const Tensors& tensors, const std::function<void()>& meanwhile) {
   if (tensors.empty()) return std::nullopt;
   if (!tensors.front().is_cpu()) {
-    const LateNumbers largest(largest_magnitudes(tensors));
+    const AsyncScalars largest(largest_magnitudes(tensors));
     largest.await(meanwhile);
     return last_not_finite(largest, tensors.size());
   }
@@ -74,20 +74,20 @@ std::optional<std::size_t> last_not_finite(const Tensors& tensors, const std::fu
   return std::nullopt;
 }
 
-void LateFiniteChecks::add(const Tensors& tensors, Found found) {
+void DeferredFiniteChecks::add(const Tensors& tensors, Found found) {
   if (tensors.empty()) return;
-  entries_.push_back({LateNumbers(largest_magnitudes(tensors)), tensors.size(), std::move(found)});
+  entries_.push_back({AsyncScalars(largest_magnitudes(tensors)), tensors.size(), std::move(found)});
   while (entries_.front().largest.arrived()) {
     look_at_oldest();
     if (entries_.empty()) return;
   }
 }
 
-void LateFiniteChecks::look_at_all() {
+void DeferredFiniteChecks::look_at_all() {
   while (!entries_.empty()) look_at_oldest();
 }
 
-void LateFiniteChecks::look_at_oldest() {
+void DeferredFiniteChecks::look_at_oldest() {
   const Entry oldest = std::move(entries_.front());
   entries_.pop_front();
   oldest.largest.await(meanwhile_);

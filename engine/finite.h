@@ -4,8 +4,8 @@
 // every update that no agreement on the norm precedes, of a whole state before it is saved; so a tensor is
 // read once, at the speed of memory, and nothing is allocated on the CPU.
 
-#include "engine/loss_sum.h"
-#include "models/layer.h"
+#include "stagecraft/engine/loss_sum.h"
+#include "stagecraft/models/layer.h"
 
 #include <cstddef>
 #include <deque>
@@ -23,13 +23,13 @@ namespace stagecraft {
                                                          const std::function<void()>& meanwhile = nullptr);
 
 /// The same question to a device that is not waited for.
-class LateFiniteChecks {
+class DeferredFiniteChecks {
  public:
   /// `largest`: of the tensor's magnitudes, NaN or infinity.
   using Found = std::function<void(std::size_t position, double largest)>;
 
   /// `meanwhile` is called while an answer is waited for (Transport::progress).
-  explicit LateFiniteChecks(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  explicit DeferredFiniteChecks(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
 
   /// Calls `found` for the last tensor, if any, that is not finite: in a later add(), when the answer has
   /// arrived, or in look_at_all(). The tensors may change meanwhile.
@@ -39,7 +39,7 @@ class LateFiniteChecks {
 
  private:
   struct Entry {
-    LateNumbers largest;
+    AsyncScalars largest;
     std::size_t count;
     Found found;
   };

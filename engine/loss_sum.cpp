@@ -1,7 +1,7 @@
-#include "engine/loss_sum.h"
+#include "stagecraft/engine/loss_sum.h"
 
-#include "engine/await_device.h"
-#include "models/device_mark.h"
+#include "stagecraft/engine/await_device.h"
+#include "stagecraft/models/device_mark.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -27,7 +27,7 @@ void LossSum::add(const at::Tensor& values) { sum_.add_(values); }
 
 at::Tensor LossSum::values() const { return sum_.clone(); }
 
-LateNumbers::LateNumbers(const at::Tensor& on_device) {
+AsyncScalars::AsyncScalars(const at::Tensor& on_device) {
   const at::Device device = on_device.device();
   if (device.is_cpu()) {
     host_ = on_device;
@@ -39,12 +39,12 @@ LateNumbers::LateNumbers(const at::Tensor& on_device) {
   copied_ = mark_of(device);
 }
 
-bool LateNumbers::arrived() const { return !copied_ || copied_->query(); }
+bool AsyncScalars::arrived() const { return !copied_ || copied_->query(); }
 
-void LateNumbers::await(const std::function<void()>& meanwhile) const {
+void AsyncScalars::await(const std::function<void()>& meanwhile) const {
   if (copied_) await_device(*copied_, meanwhile);
 }
 
-double LateNumbers::operator[](std::int64_t i) const { return host_.const_data_ptr<double>()[i]; }
+double AsyncScalars::operator[](std::int64_t i) const { return host_.const_data_ptr<double>()[i]; }
 
 }  // namespace stagecraft

@@ -3,7 +3,7 @@
 // The loss and the right predictions of a group's micro-batches, added up on the device that makes them, and
 // read on the host when the device has got there, not before.
 
-#include "models/loss.h"
+#include "stagecraft/models/loss.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -33,9 +33,9 @@ class LossSum {
 
 /// Numbers on their way from a device: the copy is behind what was computed before, and nobody waits for it
 /// but who needs them before that.
-class LateNumbers {
+class AsyncScalars {
  public:
-  explicit LateNumbers(const at::Tensor& on_device);
+  explicit AsyncScalars(const at::Tensor& on_device);
 
   [[nodiscard]] bool arrived() const;
   /// Polls until they have arrived and calls `meanwhile`, again and again: a device may wait for another

@@ -1,6 +1,7 @@
-#include "engine/overflow.h"
+#include "stagecraft/engine/overflow.h"
 
-#include "models/model.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/model.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,8 @@
 // stages or by none where the ranks agree on the gradient's norm; where they do not, as in asynchronous
 // programs, each stage looks at its own gradients before its own update.
 
-#include "schedules/base/json.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/ids.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +16,6 @@
 namespace stagecraft {
 
 struct Model;
-
-/// stop: the run ends before such a step. skip: the step is left out and counted.
-enum class OnOverflow : std::uint8_t { stop, skip };
-template <>
-struct EnumNames<OnOverflow> {
-  static constexpr std::array values{std::pair{OnOverflow::stop, "stop"},
-                                     std::pair{OnOverflow::skip, "skip"}};
-};
 
 /// Numbers that are not finite were found, and nothing that lasts was made from them.
 class NotFiniteError : public InputError {

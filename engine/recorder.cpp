@@ -1,6 +1,6 @@
-#include "engine/recorder.h"
+#include "stagecraft/engine/recorder.h"
 
-#include "models/device_mark.h"
+#include "stagecraft/models/device_mark.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
-#include "engine/stage.h"
+#include "stagecraft/engine/stage.h"
 
-#include "models/libtorch_error.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "engine/stage_graphs.h"
+#include "stagecraft/engine/stage_graphs.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

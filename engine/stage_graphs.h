@@ -18,9 +18,9 @@
 //
 // What a device cannot record is run as it is from then on.
 
-#include "engine/device/graphs.h"
-#include "engine/in_flight.h"
-#include "models/gradient_accumulator.h"
+#include "stagecraft/engine/device/graphs.h"
+#include "stagecraft/engine/in_flight.h"
+#include "stagecraft/models/gradient_accumulator.h"
 
 #include <c10/core/Device.h>
 

@@ -1,6 +1,6 @@
-#include "engine/versions.h"
+#include "stagecraft/engine/versions.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <ATen/ops/empty_like.h>
 #include <fmt/format.h>

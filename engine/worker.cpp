@@ -1,13 +1,14 @@
-#include "engine/worker.h"
+#include "stagecraft/engine/worker.h"
 
-#include "engine/await_device.h"
-#include "engine/device_feed.h"
-#include "engine/executor.h"
-#include "engine/finite.h"
-#include "engine/late_reports.h"
-#include "models/counting_allocator.h"
-#include "models/device_mark.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/await_device.h"
+#include "stagecraft/engine/deferred_reports.h"
+#include "stagecraft/engine/device_feed.h"
+#include "stagecraft/engine/executor.h"
+#include "stagecraft/engine/finite.h"
+#include "stagecraft/engine/overflow.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/device_mark.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -17,7 +18,6 @@
 #include <fmt/ranges.h>
 
 namespace stagecraft {
-namespace {
 
 /// A data set as layer 0 reads it, whose batches are charged to the worker, though another thread reads them.
 class ChargedDataset final : public Dataset {
@@ -48,6 +48,8 @@ class ChargedDataset final : public Dataset {
   MemoryAccount& account_;
   bool pinned_;
 };
+
+namespace {
 
 void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                 const Placement& placement, const Transport& transport) {
@@ -96,8 +98,8 @@ struct Worker::Impl {
   std::optional<c10::Stream> copies;  // that data goes to the device on; none: the device is the CPU
   BatchSources training_data, validation_data;
   std::optional<LossScale> loss_scale;
-  LateReports late_reports;
-  LateFiniteChecks late_checks;
+  DeferredReports late_reports;
+  DeferredFiniteChecks deferred_checks;
 
   Impl(const Model& its_model, const Loss& its_loss, const Dataset& its_data,
        const std::vector<std::pair<int, int>>& layers, const Placement& placement, Transport& its_transport,
@@ -110,7 +112,7 @@ struct Worker::Impl {
         data(its_data, its_model, account, options.device.is_cuda()),
         recorder(transport.rank(), options.record_steps, options.device),
         late_reports([this] { transport.progress(); }),
-        late_checks([this] { transport.progress(); }) {
+        deferred_checks([this] { transport.progress(); }) {
     check_plan(model, stage_layers, placement, transport);
     if (options.fp16.enabled) loss_scale.emplace(options.fp16);
     const c10::InferenceMode no_autograd;
@@ -197,24 +199,24 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
   const c10::DeviceGuard on_device(impl_->options.device);
   const ChargeTo charge(impl_->account);
   read_ahead(program, segment);
-  const Equipment equipment{.model = impl_->model,
-                            .stage_layers = impl_->stage_layers,
-                            .loss = impl_->loss,
-                            .parameter_counts = impl_->parameter_counts,
-                            .stages = impl_->stages,
-                            .boundaries = *impl_->boundaries,
-                            .data = impl_->data_of(segment.kind),
-                            .recorder = impl_->recorder,
-                            .transport = impl_->transport,
-                            .options = impl_->options,
-                            .late_reports = impl_->late_reports,
-                            .late_checks = impl_->late_checks,
-                            .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
-  Executor(equipment, program, segment, report).run();
+  const ExecutorContext context{.model = impl_->model,
+                                .stage_layers = impl_->stage_layers,
+                                .loss = impl_->loss,
+                                .parameter_counts = impl_->parameter_counts,
+                                .stages = impl_->stages,
+                                .boundaries = *impl_->boundaries,
+                                .data = impl_->data_of(segment.kind),
+                                .recorder = impl_->recorder,
+                                .transport = impl_->transport,
+                                .options = impl_->options,
+                                .late_reports = impl_->late_reports,
+                                .deferred_checks = impl_->deferred_checks,
+                                .loss_scale = impl_->loss_scale ? &*impl_->loss_scale : nullptr};
+  Executor(context, program, segment, report).run();
 }
 
 void Worker::settle() {
-  impl_->late_checks.look_at_all();
+  impl_->deferred_checks.look_at_all();
   impl_->late_reports.deliver_all();
   const at::Device device = impl_->options.device;
   if (!device.is_cpu()) await_device(mark_of(device), [this] { impl_->transport.progress(); });

@@ -4,17 +4,17 @@
 // and the executor that carries out lowered programs on them. It knows no schedule; it does what the
 // program's list says, in that order.
 
-#include "engine/loss_scale.h"
-#include "engine/optimizer.h"
-#include "engine/overflow.h"
-#include "engine/stage_graphs.h"
-#include "engine/transport/transport.h"
-#include "models/data/dataset.h"
-#include "models/loss.h"
-#include "models/model.h"
-#include "schedules/program.h"
-#include "schedules/segments.h"
-#include "schedules/timeline.h"
+#include "stagecraft/engine/optimizer.h"
+#include "stagecraft/engine/settings/loss_scale.h"
+#include "stagecraft/engine/settings/on_overflow.h"
+#include "stagecraft/engine/stage_graphs.h"
+#include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/loss.h"
+#include "stagecraft/models/model.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/segments.h"
+#include "stagecraft/schedules/program/timeline.h"
 
 #include <cstdint>
 #include <functional>
@@ -42,8 +42,8 @@ struct WorkerOptions {
   OnOverflow on_overflow = OnOverflow::stop;  ///< of a gradient; float16 always skips
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;  ///< that computes: weights and all that is made of them lie there
-  std::shared_ptr<DeviceGraphs> graphs =
-      nullptr;  ///< of the device, to record what repeats; null: nothing is
+  /// Of the device, to record what repeats; null: nothing is.
+  std::shared_ptr<DeviceGraphs> graphs = nullptr;
   std::int64_t micro_batch_size = 1;
   bool shuffle = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows

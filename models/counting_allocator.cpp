@@ -1,7 +1,7 @@
-#include "models/counting_allocator.h"
+#include "stagecraft/models/counting_allocator.h"
 
-#include "schedules/base/machine_memory.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/machine_memory.h"
+#include "stagecraft/base/table.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

@@ -1,4 +1,4 @@
-#include "models/device_mark.h"
+#include "stagecraft/models/device_mark.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

@@ -6,7 +6,7 @@
 // A mask is a byte an element. Probabilities are held to 16 bits (a step of 1.5e-5), and the scale is that of
 // the probability used, so the expectation is exact.
 
-#include "models/random.h"
+#include "stagecraft/models/random.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -1,6 +1,7 @@
-#include "models/families.h"
+#include "stagecraft/models/families.h"
 
-#include "models/layers/functional.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/layers/functional.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

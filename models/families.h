@@ -2,8 +2,9 @@
 
 // Model families as lists of typed layers: what `{"family": "gpt", ...}` stands for when written out.
 
-#include "models/model.h"
-#include "models/model_config.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/model.h"
+#include "stagecraft/models/model_config.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "models/gradient_accumulator.h"
+#include "stagecraft/models/gradient_accumulator.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>

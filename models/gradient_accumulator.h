@@ -3,7 +3,7 @@
 // The one gradient sink: accumulates the weight gradients of one layer, in the order they come, into tensors
 // that stay. Engine, oracle and profiler all add through it, so they round alike.
 
-#include "models/layer.h"
+#include "stagecraft/models/layer.h"
 
 #include <utility>
 #include <vector>

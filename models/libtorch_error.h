@@ -3,7 +3,7 @@
 // LibTorch's errors as people hear of them. A c10::Error's what() ends in LibTorch's own stack, dozens of
 // lines; people get one line, and the rank's log the rest.
 
-#include "models/layer.h"
+#include "stagecraft/models/layer.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,6 +1,6 @@
-#include "models/loss.h"
+#include "stagecraft/models/loss.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <ATen/ATen.h>
 

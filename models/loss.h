@@ -5,8 +5,8 @@
 // micro-batch) / (of the mini-batch) for a mean reduction and 1 for a sum, so the losses of a mini-batch's
 // micro-batches simply add up.
 
-#include "models/layer.h"
-#include "schedules/base/json.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/models/layer.h"
 
 #include <ATen/core/Tensor.h>
 

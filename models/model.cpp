@@ -1,12 +1,12 @@
-#include "models/model.h"
+#include "stagecraft/models/model.h"
 
-#include "models/families.h"
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
-#include "models/libtorch_error.h"
-#include "models/random.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/models/families.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
+#include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/models/random.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

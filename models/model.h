@@ -3,10 +3,11 @@
 // A model: a list of layers, built from a config. Shapes are found by a dry pass on the `meta`
 // device.
 
-#include "models/layer.h"
-#include "models/loss.h"
-#include "models/model_config.h"
-#include "schedules/base/ids.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/ids.h"
+#include "stagecraft/models/layer.h"
+#include "stagecraft/models/loss.h"
+#include "stagecraft/models/model_config.h"
 
 #include <string>
 #include <vector>

@@ -2,7 +2,8 @@
 
 // The `model` part of a config: a family with its parameters, or a list of typed layers.
 
-#include "schedules/base/json.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/ids.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "models/philox_tensor.h"
+#include "stagecraft/models/philox_tensor.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>

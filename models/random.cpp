@@ -1,6 +1,6 @@
-#include "models/random.h"
+#include "stagecraft/models/random.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

@@ -4,7 +4,7 @@
 // 2, 3", SC'11) turns (key, counter) into numbers with no state in between: element i of a stream is the same
 // whoever computes it, in whatever order, on however many threads.
 
-#include "models/layer.h"
+#include "stagecraft/models/layer.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -32,8 +32,8 @@ inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67A
 /// 96 bits of the counter without overlap, the last 32 bits count blocks of the stream.
 struct RandomStream {
   RandomKey key;  ///< layer below 2^20; step and micro_batch below 2^32 (checked)
-  std::uint32_t stream =
-      0;  ///< below 2^12: dropouts of a layer from 0 up, initial values from kInitialStream up
+  /// Below 2^12: dropouts of a layer from 0 up, initial values from kInitialStream up.
+  std::uint32_t stream = 0;
 
   [[nodiscard]] PhiloxBlock counter() const;  ///< of the first block
 };

@@ -1,9 +1,9 @@
-#include "models/safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
-#include "models/layers/functional.h"
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
-#include "schedules/base/json.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

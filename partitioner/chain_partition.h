@@ -26,11 +26,9 @@ inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
 /// `Costs` answers
 ///   double part(int stage, int first, int last)   the cost of layers [first, last) as that stage, kForbidden
-///   if
-///                                                 they cannot be
+///                                                 if they cannot be
 ///   double floor(int stage, int first, int last)  never above part(), never falling as `last` grows: where
-///   it
-///                                                 passes the best found, the search stops
+///                                                 it passes the best found, the search stops
 ///   double cut(int stage, int layer)              the cost of the cut before `layer`, between stage - 1 and
 ///                                                 stage; kForbidden where there must be none
 /// Takes O(stages * layers^2) at worst; with a tight floor nearer layers^2. Requires 1 <= stages <= layers.

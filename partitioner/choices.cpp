@@ -1,4 +1,6 @@
-#include "partitioner/choices.h"
+#include "stagecraft/partitioner/choices.h"
+
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,13 +25,6 @@ PlanRequest request_for(PlanRequest request, const Schedule& schedule, const Bat
   return request;
 }
 
-void share_budget(SearchBudget& search, std::size_t combinations) {
-  const std::int64_t parts = static_cast<std::int64_t>(combinations) * kUsualCaps;
-  search.work /= parts;
-  search.cut_work /= parts;
-  if (search.time_limit) search.time_limit = *search.time_limit / static_cast<double>(parts);
-}
-
 /// Of why each number of stages does not fit: of the most, which are the smallest.
 std::string last_line(const std::string& why) {
   const std::size_t end = why.find_last_of('\n');
@@ -45,7 +40,7 @@ class Chooser {
 
  private:
   /// The best plan of a request: what it needs, and what no plan of it is faster than.
-  struct Found {
+  struct PlannedCap {
     Bytes memory;
     Seconds bound;
   };
@@ -56,10 +51,10 @@ class Chooser {
     request_.progress(combination.schedule.name, static_cast<int>(done),
                       static_cast<int>(rounds * combinations_.size()));
   }
-  Found plan(const PlanRequest& request, const Cluster& cluster);
+  PlannedCap plan(const PlanRequest& request, const Cluster& cluster);
   void take(PlanCandidate candidate);
-  void fall(PlanRequest request, Found last);
-  [[nodiscard]] Bytes next_cap(const Found& last, double step) const;
+  void fall(PlanRequest request, PlannedCap last);
+  [[nodiscard]] Bytes next_cap(const PlannedCap& last, double step) const;
 
   const Profile& profile_;
   const Cluster& cluster_;
@@ -75,16 +70,16 @@ void Chooser::take(PlanCandidate candidate) {
   choices_.all.push_back({std::move(candidate), most});
 }
 
-Chooser::Found Chooser::plan(const PlanRequest& request, const Cluster& cluster) {
+Chooser::PlannedCap Chooser::plan(const PlanRequest& request, const Cluster& cluster) {
   PlanResult result = make_plan(profile_, cluster, request);
   take(std::move(result.best));
-  const Found found{choices_.all.back().memory, result.proof ? result.proof->bound : Seconds{}};
+  const PlannedCap found{choices_.all.back().memory, result.proof ? result.proof->bound : Seconds{}};
   for (PlanCandidate& other : result.others) take(std::move(other));
   return found;
 }
 
 /// Below what the last plan needs, and below what any plan needs that this combination cannot beat.
-Bytes Chooser::next_cap(const Found& last, double step) const {
+Bytes Chooser::next_cap(const PlannedCap& last, double step) const {
   const auto fallen = static_cast<std::int64_t>(static_cast<double>(last.memory.value) * (1 - step));
   Bytes cap{std::min(last.memory.value - 1, fallen)};
   for (const Choice& choice : choices_.all) {
@@ -93,8 +88,8 @@ Bytes Chooser::next_cap(const Found& last, double step) const {
   return cap;
 }
 
-void Chooser::fall(PlanRequest request, Found last) {
-  share_budget(request.search, combinations_.size());
+void Chooser::fall(PlanRequest request, PlannedCap last) {
+  request.search.share_among(static_cast<std::int64_t>(combinations_.size()) * kUsualCaps);
   Cluster cluster = cluster_;
   double step = kCapStep;
   for (int caps = 1;; ++caps) {
@@ -112,7 +107,7 @@ void Chooser::fall(PlanRequest request, Found last) {
 }
 
 Choices Chooser::run() {
-  std::vector<std::pair<const PlanRequest*, Found>> fitting;
+  std::vector<std::pair<const PlanRequest*, PlannedCap>> fitting;
   bool fits_not = false;
   std::size_t done = 0;
   for (const PlanRequest& combination : combinations_) {

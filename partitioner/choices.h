@@ -11,7 +11,7 @@
 // which all plans of the combination are, by the proof of its last one, no faster than one that is known and
 // needs no more.
 
-#include "partitioner/planner.h"
+#include "stagecraft/partitioner/planner.h"
 
 #include <cstdint>
 #include <functional>

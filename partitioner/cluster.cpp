@@ -1,4 +1,6 @@
-#include "partitioner/cluster.h"
+#include "stagecraft/partitioner/cluster.h"
+
+#include "stagecraft/base/json.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "partitioner/explain.h"
+#include "stagecraft/partitioner/explain.h"
 
-#include "partitioner/planning/plan_maker.h"
+#include "stagecraft/partitioner/planning/plan_maker.h"
 
 #include <algorithm>
 #include <numeric>
@@ -33,7 +33,7 @@ class Explainer {
         chain_(pricer_.chain(*plan.costs)) {}
 
   void cuts(std::int64_t work, Explanation& to);
-  [[nodiscard]] std::vector<Tenth> tenths();
+  [[nodiscard]] std::vector<Sensitivity> tenths();
   [[nodiscard]] std::optional<RankTime> rank();
   [[nodiscard]] Seconds step() const { return step_; }
   [[nodiscard]] const std::vector<ChainPart>& chain() const { return chain_; }
@@ -141,9 +141,9 @@ void Explainer::cuts(std::int64_t work, Explanation& to) {
   }
 }
 
-std::vector<Tenth> Explainer::tenths() {
+std::vector<Sensitivity> Explainer::tenths() {
   constexpr double kFaster = 1 / 1.1;
-  std::vector<Tenth> all;
+  std::vector<Sensitivity> all;
   for (const ChainPart& part : chain_) {
     if (part.kind != ChainPart::Kind::compute || all.size() == kMostTenths) continue;
     CostTable costs = *plan_.costs;

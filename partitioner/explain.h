@@ -6,11 +6,11 @@
 // Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
 // planned again (what_if.h).
 
-#include "partitioner/cluster.h"
-#include "partitioner/plan_pricer.h"
-#include "partitioner/planner.h"
-#include "partitioner/profile.h"
-#include "partitioner/what_if.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/plan_pricer.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/profile.h"
+#include "stagecraft/partitioner/what_if.h"
 
 #include <cstddef>
 #include <optional>
@@ -72,14 +72,14 @@ void describe(V& v, CutExplanation& c) {
 }
 
 /// What the step would be with one thing a tenth faster, the program as it is.
-struct Tenth {
+struct Sensitivity {
   std::optional<StageId> stage;  ///< its compute
   std::optional<int> level;      ///< or the links of one level: latency and bandwidth
   double change = 0;             ///< of the step, as a share of it: negative where it becomes shorter
 };
 
 template <class V>
-void describe(V& v, Tenth& t) {
+void describe(V& v, Sensitivity& t) {
   v.optional("stage", t.stage, "whose compute is a tenth faster");
   v.optional("level", t.level, "or whose links, of the cluster's levels, innermost 0");
   v.required("change", t.change, "of the step, as a share of it");
@@ -106,10 +106,10 @@ void describe(V& v, RankTime& t) {
 struct Explanation {
   Seconds step;  ///< the plan's, as all changes are shares of
   std::vector<CutExplanation> cuts;
-  int cuts_left_out = 0;         ///< for want of budget: those beside the stages with least to do
-  std::vector<ChainPart> chain;  ///< largest first
-  std::optional<RankTime> rank;  ///< none for programs that are too long to follow
-  std::vector<Tenth> tenths;     ///< of the stages with most on the chain, and of every level
+  int cuts_left_out = 0;            ///< for want of budget: those beside the stages with least to do
+  std::vector<ChainPart> chain;     ///< largest first
+  std::optional<RankTime> rank;     ///< none for programs that are too long to follow
+  std::vector<Sensitivity> tenths;  ///< of the stages with most on the chain, and of every level
   std::vector<WhatIf> what_if;
 };
 

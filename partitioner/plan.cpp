@@ -1,6 +1,8 @@
-#include "partitioner/plan.h"
+#include "stagecraft/partitioner/plan.h"
 
-#include "partitioner/planned_orders.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/partitioner/planned_orders.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 

@@ -4,12 +4,12 @@
 // it. A plan carries the cost table it was priced with, so `check` and `simulate` need nothing else. One
 // written by hand needs only `stages`, `schedule`, `micro_batches` and `micro_batch_size`.
 
-#include "schedules/base/json.h"
-#include "schedules/costs.h"
-#include "schedules/lowering.h"
-#include "schedules/program.h"
-#include "schedules/recompute.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/recompute.h"
 
 #include <optional>
 #include <string>
@@ -58,9 +58,10 @@ inline constexpr int kMostMicroBatches = 1'000'000;
 
 /// What every rank computes in a step, where a search found an order that no generator makes.
 struct PlannedOrders {
-  int micro_batches = 0;           ///< of the step it is for
-  std::vector<std::string> ranks;  ///< actions in the text form of programs (schedules/program.h): F, I, W,
-                                   ///< B; recomputes follow from the stages
+  int micro_batches = 0;  ///< of the step it is for
+  /// Actions in the text form of programs (schedules/program/program.h): F, I, W, B; recomputes follow from
+  /// the stages.
+  std::vector<std::string> ranks;
 };
 
 template <class V>

@@ -1,8 +1,9 @@
-#include "partitioner/plan_pricer.h"
+#include "stagecraft/partitioner/plan_pricer.h"
 
-#include "schedules/checker.h"
-#include "schedules/collectives.h"
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
 #include <map>
@@ -106,7 +107,7 @@ std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
 
 std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
   take(costs);
-  Priced& priced = programs_.back();
+  PreparedProgram& priced = programs_.back();
   const CriticalPath path = priced.simulator.critical_path(costs);
   Parts parts;
   for (const CriticalPath::Computing& c : path.computing) add_computing(c, costs, parts);
@@ -147,7 +148,7 @@ Seconds PlanPricer::busy(const CostTable& costs) {
 
 std::size_t PlanPricer::actions() const {
   std::size_t actions = 0;
-  for (const Priced& priced : programs_) actions += priced.simulator.actions();
+  for (const PreparedProgram& priced : programs_) actions += priced.simulator.actions();
   return actions;
 }
 

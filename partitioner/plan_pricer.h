@@ -4,8 +4,8 @@
 // while the order stayed. Where the order follows the costs (Schedule::orders_by_time), and the plan carries
 // none of its own, the program is made again each time.
 
-#include "partitioner/plan.h"
-#include "schedules/simulator.h"
+#include "stagecraft/partitioner/plan.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -69,10 +69,10 @@ class PlanPricer {
   [[nodiscard]] bool made_anew() const { return made_anew_; }
 
  private:
-  struct Priced {
+  struct PreparedProgram {
     LoweredProgram program;
     Simulator simulator;
-    explicit Priced(LoweredProgram lowered) : program(std::move(lowered)), simulator(program) {}
+    explicit PreparedProgram(LoweredProgram lowered) : program(std::move(lowered)), simulator(program) {}
   };
   void make();
   void take(const CostTable& costs);
@@ -80,7 +80,7 @@ class PlanPricer {
 
   Plan plan_;
   bool made_anew_;
-  std::list<Priced> programs_;  ///< one; asynchronous: one with twice as many groups behind it
+  std::list<PreparedProgram> programs_;  ///< one; asynchronous: one with twice as many groups behind it
 };
 
 }  // namespace stagecraft

@@ -1,7 +1,10 @@
-#include "partitioner/planned_orders.h"
+#include "stagecraft/partitioner/planned_orders.h"
 
-#include "schedules/checker.h"
-#include "schedules/generators/assembly.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/program/step_program.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

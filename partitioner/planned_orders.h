@@ -2,7 +2,7 @@
 
 // A plan's own program: read from the lines it carries, checked.
 
-#include "partitioner/plan.h"
+#include "stagecraft/partitioner/plan.h"
 
 namespace stagecraft {
 

@@ -1,12 +1,14 @@
-#include "partitioner/planner.h"
+#include "stagecraft/partitioner/planner.h"
 
-#include "partitioner/planning/class_search.h"
-#include "partitioner/planning/layout_search.h"
-#include "partitioner/planning/planning_run.h"
-#include "partitioner/planning/request_checks.h"
-#include "partitioner/planning/width_partition.h"
-#include "schedules/base/table.h"
-#include "schedules/synthesis/synthesis.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/class_search.h"
+#include "stagecraft/partitioner/planning/layout_search.h"
+#include "stagecraft/partitioner/planning/planning_run.h"
+#include "stagecraft/partitioner/planning/request_checks.h"
+#include "stagecraft/partitioner/planning/width_partition.h"
+#include "stagecraft/schedules/generators/library.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +25,6 @@ namespace {
 
 using namespace planning;
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// More stages a rank than this only add transfers.
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
@@ -348,7 +349,7 @@ SearchResult Planner::search(Plan& plan) {
       return true;
     };
   }
-  const Synthesis found = synthesize(request);
+  const Synthesis found = synthesize_over_schedules(std::move(request));
   plan.program = planned_orders(found.program);
   SearchResult result{
       .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
@@ -357,6 +358,12 @@ SearchResult Planner::search(Plan& plan) {
 }
 
 }  // namespace
+
+void SearchBudget::share_among(std::int64_t searches) {
+  work /= searches;
+  cut_work /= searches;
+  if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
+}
 
 PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
   return Planner(profile, cluster, request).run();

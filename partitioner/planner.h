@@ -9,10 +9,10 @@
 // stage counts the best simulated steady step. A searched schedule (auto) gets the cuts that are best for any
 // other schedule of its placement.
 
-#include "partitioner/cluster.h"
-#include "partitioner/plan.h"
-#include "partitioner/profile.h"
-#include "partitioner/robustness.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/plan.h"
+#include "stagecraft/partitioner/profile.h"
+#include "stagecraft/partitioner/robustness.h"
 
 #include <functional>
 #include <optional>
@@ -36,6 +36,9 @@ struct SearchBudget {
   std::int64_t cut_work = 4'000'000'000;
   std::optional<Seconds> time_limit;                      ///< instead: as much as there is time for
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
+
+  /// Leaves each of so many searches its part. Requires searches >= 1.
+  void share_among(std::int64_t searches);
 };
 
 struct PlanRequest {

@@ -1,6 +1,7 @@
-#include "partitioner/plan.h"
-#include "schedules/checker.h"
-#include "schedules/simulator.h"
+#include "stagecraft/partitioner/plan.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <algorithm>
 
@@ -9,19 +10,19 @@ namespace stagecraft {
 namespace {
 
 /// What one segment is predicted to take, and every rank's share of it.
-struct Priced {
+struct SegmentPrice {
   Seconds step;
   Seconds step_ideal;
   std::vector<Seconds> busy;  // a rank
   std::vector<Bytes> memory;
 };
 
-Priced price(const Plan& plan, const std::vector<int>& group_sizes) {
+SegmentPrice price(const Plan& plan, const std::vector<int>& group_sizes) {
   const LoweredProgram program = lower(plan_program(plan, group_sizes));
   const CostTable& costs = *plan.costs;
   const Proof proof = prove(program, &costs, plan.capacity);
   Simulator simulator(program);
-  Priced priced;
+  SegmentPrice priced;
   priced.step_ideal = simulator.run_free_links(costs).makespan;
   const Simulation& simulation = simulator.run(costs);
   priced.step = simulation.makespan;
@@ -31,11 +32,11 @@ Priced price(const Plan& plan, const std::vector<int>& group_sizes) {
 }
 
 /// Without a flush, steps overlap: the time of one is what each further one adds once the pipeline is full.
-Priced steady(const Plan& plan, std::vector<int> groups) {
+SegmentPrice steady(const Plan& plan, std::vector<int> groups) {
   const auto count = static_cast<double>(groups.size());
-  const Priced shorter = price(plan, groups);
+  const SegmentPrice shorter = price(plan, groups);
   groups.insert(groups.end(), groups.begin(), groups.end());
-  Priced longer = price(plan, groups);
+  SegmentPrice longer = price(plan, groups);
   longer.step = (longer.step - shorter.step) / count;
   longer.step_ideal = (longer.step_ideal - shorter.step_ideal) / count;
   for (std::size_t r = 0; r < longer.busy.size(); ++r) {
@@ -58,7 +59,7 @@ Prediction predict(const Plan& plan) {
   const Schedule& schedule = find_schedule(plan.schedule.name);
   const std::vector<int> groups =
       segment_groups(schedule, static_cast<int>(plan.stages.size()), plan.micro_batches);
-  const Priced priced = schedule.synchronous ? price(plan, groups) : steady(plan, groups);
+  const SegmentPrice priced = schedule.synchronous ? price(plan, groups) : steady(plan, groups);
 
   Prediction prediction;
   prediction.step = priced.step;

@@ -1,4 +1,6 @@
-#include "partitioner/profile.h"
+#include "stagecraft/partitioner/profile.h"
+
+#include "stagecraft/base/json.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -5,8 +5,8 @@
 // of those repeats. The last row computes the loss; measured profiles name it "loss" (its output has 0
 // bytes).
 
-#include "schedules/base/json.h"
-#include "schedules/costs.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/schedules/costs/costs.h"
 
 #include <optional>
 #include <string>
@@ -36,11 +36,12 @@ struct LayerProfile {
   Bytes parameters;
   Bytes compute_copy{};  ///< mixed precision: the copy of the parameters that the layer reads
   Bytes buffers;
-  Bytes output;              ///< boundary after this layer
-  Bytes kept_for_input;      ///< kept from forward to backward_input, apart from the layer's input and output
-  Bytes kept_for_weight;     ///< kept from backward_input to backward_weight, apart from the layer's input,
-                             ///< its output and that one's gradient
-  bool keeps_input = false;  ///< backward needs the input tensor
+  Bytes output;          ///< boundary after this layer
+  Bytes kept_for_input;  ///< kept from forward to backward_input, apart from the layer's input and output
+  /// Kept from backward_input to backward_weight, apart from the layer's input, its output and that one's
+  /// gradient.
+  Bytes kept_for_weight;
+  bool keeps_input = false;   ///< backward needs the input tensor
   bool keeps_output = false;  ///< backward needs the output tensor
   /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with
   /// parameters.

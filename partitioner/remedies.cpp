@@ -1,4 +1,6 @@
-#include "partitioner/remedies.h"
+#include "stagecraft/partitioner/remedies.h"
+
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,7 +13,7 @@ namespace {
 // Only whether something fits is asked, and the balanced cuts of all layouts are looked at in any case.
 constexpr std::int64_t kCutWork = 20'000'000;
 /// A cluster that could hold each layer on a device of its own, or so many devices, whichever is more.
-constexpr int kMostDevices = 4096;
+constexpr int kMostSuggestedDevices = 4096;
 /// Memory is found to one part in so many.
 constexpr std::int64_t kPrecision = 1024;
 
@@ -123,7 +125,7 @@ class Remedies {
     int& count = cluster.levels[level].count;
     const int inside = cluster_.devices() / count;
     const auto layers = static_cast<int>(profile_.at(request.micro_batch_size).layers.size());
-    const int most = (std::max(std::min(kMostDevices, 4 * layers), layers) + inside - 1) / inside;
+    const int most = (std::max(std::min(kMostSuggestedDevices, 4 * layers), layers) + inside - 1) / inside;
     int refused = count;
     std::optional<Bytes> needs;
     while (!needs && refused < most) {

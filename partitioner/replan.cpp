@@ -1,4 +1,4 @@
-#include "partitioner/replan.h"
+#include "stagecraft/partitioner/replan.h"
 
 #include <fmt/format.h>
 
@@ -97,7 +97,7 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   const Placement placement = running.placement();
   cluster.speed.resize(static_cast<std::size_t>(cluster.devices()), 1.0);
-  Replanned answer{.blame = Blame::devices, .factors = {}, .present = {}, .result = {}};
+  Replanned answer{.blame = Attribution::devices, .factors = {}, .present = {}, .result = {}};
   for (int r = 0; r < placement.world(); ++r) {
     Seconds took, should;
     for (const StageId stage : placement.stages_of(Rank{r})) {
@@ -120,7 +120,7 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
                        const Cluster& cluster, const SearchBudget& search) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   Measurement& measurement = measurement_of(profile, running.micro_batch_size);
-  Replanned answer{.blame = Blame::layers, .factors = {}, .present = {}, .result = {}};
+  Replanned answer{.blame = Attribution::layers, .factors = {}, .present = {}, .result = {}};
   for (std::size_t s = 0; s < running.stages.size(); ++s) {
     const StagePlan& stage = running.stages[s];
     const StageCosts& costs = expected[s];

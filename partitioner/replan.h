@@ -4,7 +4,7 @@
 // said, either the device is (a straggler), or the layers are. One run cannot tell which, so both are
 // answered.
 
-#include "partitioner/planner.h"
+#include "stagecraft/partitioner/planner.h"
 
 #include <optional>
 #include <string>
@@ -20,20 +20,20 @@ struct MeasuredStage {
 };
 
 /// What the difference to the profile is put down to.
-enum class Blame : std::uint8_t {
+enum class Attribution : std::uint8_t {
   devices,  ///< every device has a speed of its own, its layers' times as profiled
   layers,   ///< the layers of a stage take longer or shorter in the same proportion, wherever they are
 };
 
 template <>
-struct EnumNames<Blame> {
-  static constexpr std::array values{std::pair{Blame::devices, "devices"},
-                                     std::pair{Blame::layers, "layers"}};
+struct EnumNames<Attribution> {
+  static constexpr std::array values{std::pair{Attribution::devices, "devices"},
+                                     std::pair{Attribution::layers, "layers"}};
 };
 
 /// The answer under one of the two.
 struct Replanned {
-  Blame blame;
+  Attribution blame;
   std::vector<double> factors;  ///< measured over expected time: a rank (devices) or a stage (layers)
   Plan present;                 ///< the running plan, priced with what was measured
   PlanResult result;            ///< the best of what the planner finds for that; may be worse than `present`
@@ -44,7 +44,7 @@ struct Replanned {
   [[nodiscard]] std::optional<double> break_even(Seconds cost) const;
 };
 
-/// One answer for each Blame. The new plans have the running one's schedule, micro-batches, stages a rank and
+/// One answer for each Attribution. The new plans have the running one's schedule, micro-batches, stages a rank and
 /// recomputation (chosen anew for every stage where its stages differ); how many ranks is open. Throws
 /// InputError for a plan without costs or with replicas, a profile of another model, a cluster of too few
 /// devices; RefusedError when nothing fits the cluster's memory.

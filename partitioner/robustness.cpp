@@ -1,7 +1,8 @@
-#include "partitioner/robustness.h"
+#include "stagecraft/partitioner/robustness.h"
 
-#include "partitioner/planner.h"
-#include "schedules/base/statistics.h"
+#include "stagecraft/base/statistics.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
-#include "partitioner/stage_memory.h"
+#include "stagecraft/partitioner/stage_memory.h"
 
-#include "partitioner/stage_walk.h"
+#include "stagecraft/partitioner/stage_walk.h"
+#include "stagecraft/schedules/memory/held.h"
 
 #include <algorithm>
 
@@ -19,17 +20,21 @@ Bytes times(Bytes bytes, std::int64_t count) {
 }  // namespace
 
 StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
-    : fixed(costs.weights() - costs.version() + costs.parameters + costs.optimizer_state + costs.buffers),
-      version(costs.version()),
+    : version(costs.version()),
       input(costs.input),
-      activations(costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})),
-      unweighted(costs.kept_for_weight),
-      forward_peak(costs.forward_peak + costs.input),
-      unkept_peak(costs.unkept_peak() + costs.input),
+      forward_peak(transient(costs, Op::forward, /*recomputed=*/false) + input),
+      unkept_peak(transient(costs, Op::forward, /*recomputed=*/true) + input),
       backward_peak(std::min(costs.backward_peak, costs.input_half_peak()) +
-                    (last_stage ? Bytes{} : costs.output)) {}
+                    (last_stage ? Bytes{} : costs.output)) {
+  const Situation between;  // the first stage's data and the last one's targets are left to the proof
+  fixed = standing(costs, between) - version;
+  each_row(kMemoryTable.held, costs, between, [&](const HeldRow& row, Bytes bytes) {
+    if (row.until == Moment::backward_input) activations += bytes;
+    if (row.until == Moment::backward_weight) unweighted += bytes;
+  });
+}
 
-Bytes StageMemory::peak(const Residency& residency) const {
+Bytes StageMemory::peak(const StageCounts& residency) const {
   // When most are in flight, by the latest forward and until the backward that follows: that one has its
   // activations, and its input is among those in flight.
   const Bytes most_in_flight =
@@ -41,7 +46,7 @@ Bytes StageMemory::peak(const Residency& residency) const {
   return always(residency) + std::max({most_in_flight, most_kept, times(unweighted, residency.unweighted)});
 }
 
-Bytes StageMemory::always(const Residency& residency) const {
+Bytes StageMemory::always(const StageCounts& residency) const {
   return fixed + times(version, residency.versions);
 }
 

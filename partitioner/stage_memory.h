@@ -1,10 +1,10 @@
 #pragma once
 
 // The memory a stage needs under a schedule, before any program exists: what makes a cut feasible or not
-// while the planner searches. The proof of the finished plan (schedules/checker.h) has the last word.
+// while the planner searches. The proof of the finished plan (schedules/checker/checker.h) has the last word.
 
-#include "partitioner/profile.h"
-#include "schedules/residency.h"
+#include "stagecraft/partitioner/profile.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
 
 #include <vector>
 
@@ -12,23 +12,23 @@ namespace stagecraft {
 
 /// What a stage's memory is made of, so that it can be had for any residency.
 struct StageMemory {
-  Bytes fixed;          ///< gradients, optimizer state, buffers
-  Bytes version;        ///< one version of the weights
-  Bytes input;          ///< kept of one in flight in any case
-  Bytes activations;    ///< kept of one whose forward is not recomputed, or is already
-  Bytes unweighted;     ///< kept of one whose weight part is still to come
-  Bytes forward_peak;   ///< worst moment of a forward that keeps its activations, or of a recompute
-  Bytes unkept_peak;    ///< and of one that keeps nothing
-  Bytes backward_peak;  ///< worst moment of a backward or its input half, whichever is less; the gradient
-                        ///< received included
+  Bytes fixed;         ///< gradients, optimizer state, buffers
+  Bytes version;       ///< one version of the weights
+  Bytes input;         ///< kept of one in flight in any case
+  Bytes activations;   ///< kept of one whose forward is not recomputed, or is already
+  Bytes unweighted;    ///< kept of one whose weight part is still to come
+  Bytes forward_peak;  ///< worst moment of a forward that keeps its activations, or of a recompute
+  Bytes unkept_peak;   ///< and of one that keeps nothing
+  /// Worst moment of a backward or its input half, whichever is less; the gradient received included.
+  Bytes backward_peak;
 
   explicit StageMemory(const StageCosts& costs, bool last_stage);
   /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may
   /// be under way at that moment are left to the proof.
-  [[nodiscard]] Bytes peak(const Residency& residency) const;
+  [[nodiscard]] Bytes peak(const StageCounts& residency) const;
   /// The part of it that is there all the time: true also where a neighbouring stage is on the same rank, and
   /// activations and gradients are handed over.
-  [[nodiscard]] Bytes always(const Residency& residency) const;
+  [[nodiscard]] Bytes always(const StageCounts& residency) const;
 };
 
 /// The memory of every possible stage of a chain, made once and looked up by the search.

@@ -1,4 +1,6 @@
-#include "partitioner/stage_walk.h"
+#include "stagecraft/partitioner/stage_walk.h"
+
+#include "stagecraft/base/error.h"
 
 #include <algorithm>
 #include <cmath>

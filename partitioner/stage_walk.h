@@ -19,14 +19,13 @@
 //     no gradient of its input. The peak is relative to what was live before, i.e. to everything kept; where
 //     that is never exceeded it is 0.
 //   - What leaves a stage never shares memory with what entered it: a stage of nothing but views copies its
-//   output
-//     and its gradient at the end.
+//     output and its gradient at the end.
 //   - Between the halves of a split backward remain what the layers' weight halves need: their own
 //     `kept_for_weight`, inputs and outputs, each storage once, and gradients of outputs (but the one of the
 //     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there
 //     of the layers behind it; while its weight half runs, of the layers up to it.
 
-#include "partitioner/profile.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <algorithm>
 #include <optional>

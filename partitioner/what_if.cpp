@@ -1,6 +1,6 @@
-#include "partitioner/what_if.h"
+#include "stagecraft/partitioner/what_if.h"
 
-#include "partitioner/plan_pricer.h"
+#include "stagecraft/partitioner/plan_pricer.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -158,13 +158,6 @@ class Questions {
   std::vector<Question> questions_;
 };
 
-void share_budget(SearchBudget& search, std::size_t questions) {
-  const auto parts = static_cast<std::int64_t>(questions);
-  search.work /= parts;
-  search.cut_work /= parts;
-  if (search.time_limit) search.time_limit = *search.time_limit / static_cast<double>(parts);
-}
-
 /// The present plan on the question's cluster; it leaves devices alone that are not there now.
 Seconds same_plan(PlanPricer& pricer, const Plan& present, const Question& question) {
   if (question.answer.kind != WhatIf::Kind::faster_links) return present.predicted->step;
@@ -210,7 +203,7 @@ std::vector<WhatIf> what_if(
     answer.micro_batches = question.request.micro_batches;
     answer.micro_batch_size = question.request.micro_batch_size;
     if (question.same_plan_runs) answer.as_it_is = same_plan(pricer, present, question);
-    share_budget(question.request.search, questions.size());
+    question.request.search.share_among(static_cast<std::int64_t>(questions.size()));
     try {
       const PlanResult result = make_plan(profile, question.cluster, question.request);
       answer.step = result.best.plan.predicted->step;

@@ -2,9 +2,9 @@
 
 // What would another cluster or another split of the batch bring? Each question is planned again.
 
-#include "partitioner/cluster.h"
-#include "partitioner/planner.h"
-#include "partitioner/profile.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,6 @@
-#include "profiler/chain.h"
+#include "stagecraft/profiler/chain.h"
 
-#include "models/libtorch_error.h"
+#include "stagecraft/models/libtorch_error.h"
 
 namespace stagecraft {
 

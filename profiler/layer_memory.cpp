@@ -1,6 +1,6 @@
-#include "profiler/layer_memory.h"
+#include "stagecraft/profiler/layer_memory.h"
 
-#include "models/counting_allocator.h"
+#include "stagecraft/models/counting_allocator.h"
 
 #include <algorithm>
 #include <map>

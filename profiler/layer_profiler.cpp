@@ -1,9 +1,10 @@
-#include "profiler/layer_profiler.h"
+#include "stagecraft/profiler/layer_profiler.h"
 
-#include "models/counting_allocator.h"
-#include "profiler/layer_memory.h"
-#include "profiler/statistics.h"
-#include "profiler/stopwatch.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/profiler/layer_memory.h"
+#include "stagecraft/profiler/statistics.h"
+#include "stagecraft/profiler/stopwatch.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>

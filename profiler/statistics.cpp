@@ -1,6 +1,6 @@
-#include "profiler/statistics.h"
+#include "stagecraft/profiler/statistics.h"
 
-#include "schedules/base/statistics.h"
+#include "stagecraft/base/statistics.h"
 
 namespace stagecraft {
 

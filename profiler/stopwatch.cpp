@@ -1,4 +1,4 @@
-#include "profiler/stopwatch.h"
+#include "stagecraft/profiler/stopwatch.h"
 
 namespace stagecraft {
 

@@ -30,10 +30,10 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev"
-  "inc:spdlog/spdlog.h libspdlog-dev" "inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev"
+  "inc:catch2/catch.hpp|catch2/catch_all.hpp catch2" "inc:rapidcheck.h librapidcheck-dev"
 )
 engine_needs=(
-  "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "cmd:python3 python3" "mod:venv python3-venv"
+  "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv"
 )
 lint_needs=("llvm:clang-format clang-format-14" "llvm:clang-tidy clang-tidy-14")
 

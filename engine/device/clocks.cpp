@@ -1,4 +1,4 @@
-#include "engine/device/clocks.h"
+#include "stagecraft/engine/device/clocks.h"
 
 #include <dlfcn.h>
 

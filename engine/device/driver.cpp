@@ -1,4 +1,4 @@
-#include "engine/device/driver.h"
+#include "stagecraft/engine/device/driver.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/device/peak_flops.h"
+#include "stagecraft/engine/device/peak_flops.h"
 
 #include <array>
 

@@ -1,8 +1,9 @@
-#include "engine/report/report.h"
+#include "stagecraft/engine/report/report.h"
 
-#include "engine/report/step_windows.h"
-#include "schedules/base/statistics.h"
-#include "schedules/simulator.h"
+#include "stagecraft/base/statistics.h"
+#include "stagecraft/engine/report/step_windows.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
 

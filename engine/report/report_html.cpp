@@ -1,6 +1,6 @@
-#include "engine/report/report.h"
-#include "schedules/base/table.h"
-#include "schedules/pictures/svg.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/schedules/pictures/svg.h"
 
 #include <fmt/format.h>
 
@@ -49,14 +49,14 @@ std::string table_of(const std::vector<std::string>& header, const std::string& 
 }
 
 /// Measured, and below it the prediction with its error.
-std::string both(const Compared& figure) {
+std::string measured_over_predicted(const Compared& figure) {
   if (!figure.predicted) return format_ms(figure.measured);
   const auto error = figure.error();
   return fmt::format("{}<br><small>{}{}</small>", format_ms(figure.measured), format_ms(*figure.predicted),
                      error ? ", " + signed_percent(*error) : "");
 }
 
-std::string step_table(const RunReport& report) {
+std::string html_step_table(const RunReport& report) {
   const auto percent = [](const std::optional<double>& share) {
     return share ? format_percent(*share) : std::string("-");
   };
@@ -71,21 +71,22 @@ std::string step_table(const RunReport& report) {
           row_of({"bubble with free transfers", "", percent(report.bubble_bound), ""}));
 }
 
-std::string stage_table(const RunReport& report) {
+std::string html_stage_table(const RunReport& report) {
   std::string rows;
   for (const StageRow& row : report.stage_rows) {
-    rows +=
-        row_of({fmt::format("stage {} <small>rank {}</small>", row.stage.value, row.rank.value),
-                both(row.forward), both(row.backward), both(row.optimizer), both(row.send),
-                format_ms(row.receive), both(row.wait_activation), both(row.wait_gradient),
-                format_ms(row.wait_loss), format_ms(row.collective), format_ms(row.other), both(row.idle)});
+    rows += row_of({fmt::format("stage {} <small>rank {}</small>", row.stage.value, row.rank.value),
+                    measured_over_predicted(row.forward), measured_over_predicted(row.backward),
+                    measured_over_predicted(row.optimizer), measured_over_predicted(row.send),
+                    format_ms(row.receive), measured_over_predicted(row.wait_activation),
+                    measured_over_predicted(row.wait_gradient), format_ms(row.wait_loss),
+                    format_ms(row.collective), format_ms(row.other), measured_over_predicted(row.idle)});
   }
   return table_of({"", "forward", "backward", "optimizer", "send", "receive", "wait activation",
                    "wait gradient", "wait loss", "collective", "other", "idle"},
                   rows);
 }
 
-std::string action_table(const RunReport& report) {
+std::string html_action_table(const RunReport& report) {
   std::string rows;
   for (const ActionRow& row : report.actions) {
     const auto error = Compared{row.p50, row.predicted}.error();
@@ -96,7 +97,7 @@ std::string action_table(const RunReport& report) {
   return table_of({"", "count", "p50 ms", "p99 ms", "predicted ms", "error"}, rows);
 }
 
-std::string memory_table(const RunReport& report) {
+std::string html_memory_table(const RunReport& report) {
   std::string rows;
   for (const MemoryRow& row : report.memory) {
     rows += row_of({fmt::format("rank {}", row.rank.value), format_bytes(row.measured),
@@ -166,18 +167,19 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
       "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches a step, {4} steps, {5:.1f} "
       "samples/s</p>\n",
       escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second);
-  html += "<h2>Step</h2>\n" + step_table(report);
+  html += "<h2>Step</h2>\n" + html_step_table(report);
   html += fmt::format(
               "<h2>Where the time went</h2>\n<p class=\"sub\">ms a step, over the last {} steps; below, what "
               "was predicted</p>\n",
               report.timeline_steps) +
-          stage_table(report);
+          html_stage_table(report);
   html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) +
           (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>"
                                        : to_svg(last_steps(run.timeline)));
   html += "<h2>Loss</h2>\n" + loss_curve(run.metrics);
-  html += "<h2>Single actions</h2>\n" + action_table(report);
-  html += "<h2>Memory</h2>\n<p class=\"sub\">Peak of requested tensor bytes</p>\n" + memory_table(report);
+  html += "<h2>Single actions</h2>\n" + html_action_table(report);
+  html +=
+      "<h2>Memory</h2>\n<p class=\"sub\">Peak of requested tensor bytes</p>\n" + html_memory_table(report);
   return html + "</body></html>\n";
 }
 

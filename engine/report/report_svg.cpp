@@ -1,6 +1,6 @@
-#include "engine/report/report.h"
-#include "schedules/base/error.h"
-#include "schedules/pictures/svg.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/schedules/pictures/svg.h"
 
 #include <fmt/format.h>
 

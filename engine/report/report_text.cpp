@@ -1,5 +1,5 @@
-#include "engine/report/report.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/engine/report/report.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,7 @@
-#include "engine/report/report.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "engine/report/step_windows.h"
+#include "stagecraft/engine/report/step_windows.h"
 
-#include "schedules/base/statistics.h"
+#include "stagecraft/base/statistics.h"
 
 #include <algorithm>
 #include <cstdint>

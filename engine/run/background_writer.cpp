@@ -1,4 +1,4 @@
-#include "engine/run/background_writer.h"
+#include "stagecraft/engine/run/background_writer.h"
 
 #include <fmt/format.h>
 
@@ -21,12 +21,6 @@ namespace {
 
 constexpr std::size_t kScreen = 4096;  ///< bytes
 
-struct Item {
-  int descriptor = -1;
-  std::string text;
-  std::int64_t lines = 0;  ///< that are missing where this is not written
-};
-
 std::int64_t lines_of(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 /// 0, or the errno.
@@ -48,6 +42,12 @@ int write_all(int descriptor, std::string_view text) {
 }  // namespace
 
 struct BackgroundWriter::State {
+  struct Item {
+    int descriptor = -1;
+    std::string text;
+    std::int64_t lines = 0;  ///< that are missing where this is not written
+  };
+
   struct Stream {
     std::int64_t left_out = 0;  ///< lines, since the last one that was written
     bool broken = false;        ///< a write has failed

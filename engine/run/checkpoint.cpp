@@ -1,8 +1,10 @@
-#include "engine/run/checkpoint.h"
+#include "stagecraft/engine/run/checkpoint.h"
 
-#include "engine/run/checkpoint_folder.h"
-#include "models/safetensors.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/models/safetensors.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
@@ -293,7 +295,7 @@ void note_validation(const std::string& checkpoint) {
 }
 
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const Materials& materials, const Plan& plan) {
+                  const TrainingInputs& materials, const Plan& plan) {
   const auto refuse = [&](const std::string& why) {
     throw InputError({checkpoint, ""}, "this run cannot go on from there: " + why);
   };

@@ -10,10 +10,10 @@
 // A layer's state has a file of its own and knows no stage, so a synchronous run can go on with other stages.
 // The folder's own life, written aside and put in its place, is checkpoint_folder.h's.
 
-#include "engine/run/manifest.h"
-#include "engine/run/setup.h"
-#include "engine/transport/transport.h"
-#include "engine/worker.h"
+#include "stagecraft/engine/metrics/manifest.h"
+#include "stagecraft/engine/run/setup.h"
+#include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/engine/worker.h"
 
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ void note_validation(const std::string& checkpoint);
 
 /// Throws InputError, naming what differs, where a run of `config` cannot go on from this state.
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
-                  const Materials& materials, const Plan& plan);
+                  const TrainingInputs& materials, const Plan& plan);
 
 /// The layers that `worker` holds, optimizer state included. Every file is held against its hash first.
 /// Throws InputError naming the file: corrupt, unreadable, or not exactly the tensors that there must be.

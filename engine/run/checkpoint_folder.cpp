@@ -1,6 +1,6 @@
-#include "engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
 
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/run/exit_note.h"
+#include "stagecraft/engine/run/exit_note.h"
 
 #include <chrono>
 #include <future>

@@ -1,4 +1,4 @@
-#include "engine/run/finite_state.h"
+#include "stagecraft/engine/run/finite_state.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "engine/run/launcher.h"
+#include "stagecraft/engine/run/launcher.h"
 
-#include "engine/transport/cores.h"
+#include "stagecraft/engine/transport/cores.h"
 
 #include <fmt/format.h>
 
@@ -43,10 +43,10 @@ constexpr Source kSources[] = {
 
 }  // namespace
 
-Launch detect_launch(const Environment& given) {
+LaunchInfo detect_launch(const Environment& given) {
   const Environment environment =
       given ? given : [](const char* name) -> const char* { return std::getenv(name); };
-  Launch launch;
+  LaunchInfo launch;
   for (const Source& source : kSources) {
     const int world = number(environment, source.size, 0);
     // A batch script of Slurm has SLURM_NTASKS before anything was launched; srun adds the task's number.
@@ -63,7 +63,7 @@ Launch detect_launch(const Environment& given) {
   return launch;
 }
 
-Backend choose_backend(Backend configured, const Launch& launch) {
+Backend choose_backend(Backend configured, const LaunchInfo& launch) {
   if (configured == Backend::local && launch.world > 1) {
     throw InputError(
         fmt::format("comms.backend is local, where all ranks are threads of one process, but {} processes "
@@ -76,7 +76,7 @@ Backend choose_backend(Backend configured, const Launch& launch) {
   return launch.launched() && launch.connectable ? Backend::mpi : Backend::local;
 }
 
-void check_world(const Launch& launch, int mpi_world) {
+void check_world(const LaunchInfo& launch, int mpi_world) {
   if (!launch.launched() || launch.world == mpi_world) return;
   if (mpi_world == 1) {
     throw InputError(
@@ -95,7 +95,7 @@ void check_world(const Launch& launch, int mpi_world) {
                   launch.world, launch.variable, mpi_world));
 }
 
-std::string how_to_stop(const Launch& launch, std::optional<Seconds> kill_after) {
+std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after) {
   if (launch.variable.starts_with("OMPI_")) {
     return fmt::format(
         "Stopping: `kill -USR1` of mpirun saves first, however long that takes. TERM and Ctrl-C leave {} "

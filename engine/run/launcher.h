@@ -4,7 +4,7 @@
 // be alone would train N copies of a model into one directory; that must be impossible, so what the launcher
 // says and what MPI says are compared before anything else.
 
-#include "engine/config.h"
+#include "stagecraft/engine/config/config.h"
 
 #include <functional>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace stagecraft {
 
 /// What the environment says. `variable` is the one that told ("" alone).
-struct Launch {
+struct LaunchInfo {
   int world = 1;
   int rank = 0;
   int machine_world = 1;  ///< ranks on this machine
@@ -30,19 +30,19 @@ using Environment = std::function<const char*(const char*)>;
 /// Reads OMPI_COMM_WORLD_SIZE (Open MPI), PMI_SIZE (MPICH, Slurm's pmi2) and SLURM_NTASKS with SLURM_PROCID
 /// (srun). The largest world wins: they can only disagree where one launcher started another. Throws
 /// InputError for a variable that is no number.
-[[nodiscard]] Launch detect_launch(const Environment& environment = {});
+[[nodiscard]] LaunchInfo detect_launch(const Environment& environment = {});
 
 /// What ranks are, `local` or `mpi`; nccl is mpi too, and automatic is mpi under a launcher that connects its
 /// processes. Throws InputError for local ranks under a launcher of several processes.
-[[nodiscard]] Backend choose_backend(Backend configured, const Launch& launch);
+[[nodiscard]] Backend choose_backend(Backend configured, const LaunchInfo& launch);
 
 /// Throws InputError when the launcher started several processes and MPI sees one, or another number.
-void check_world(const Launch& launch, int mpi_world);
+void check_world(const LaunchInfo& launch, int mpi_world);
 
 /// How a run under this launcher is asked to save and stop, in a line for people, with what does not give it
 /// the time; "" alone (docs/launching.md). `kill_after`: mpirun's own timeout (transport::kill_timeout),
 /// where it is known.
-[[nodiscard]] std::string how_to_stop(const Launch& launch, std::optional<Seconds> kill_after);
+[[nodiscard]] std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after);
 
 /// Cores of this machine, and those that this process may use.
 struct Cores {
@@ -51,8 +51,8 @@ struct Cores {
 };
 [[nodiscard]] Cores cores_here();
 
-/// Threads of LibTorch's operators a rank: the cores over the ranks that share them, at least 1. `ranks_here`
-/// in this process, `processes` of the run on this machine.
+/// Threads of LibTorch's operators per rank: the cores over the ranks that share them, at least 1.
+/// `ranks_here` in this process, `processes` of the run on this machine.
 [[nodiscard]] int threads_a_rank(const Cores& cores, int ranks_here, int processes);
 
 }  // namespace stagecraft

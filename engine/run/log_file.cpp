@@ -1,6 +1,6 @@
-#include "engine/run/log_file.h"
+#include "stagecraft/engine/run/log_file.h"
 
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
 
 #include <fmt/format.h>
 #include <spdlog/details/null_mutex.h>
@@ -29,13 +29,7 @@ class StorageSink final : public spdlog::sinks::base_sink<spdlog::details::null_
 }  // namespace
 
 std::shared_ptr<spdlog::logger> open_log(const std::string& path, const std::string& name) {
-  StoredFilePtr file;
-  const std::error_code error = storage().open(path, OpenFor::appending, file);
-  if (error == std::errc::too_many_symbolic_link_levels) {
-    throw InputError({path, ""}, "is a link, which a run does not write through; remove it");
-  }
-  if (error) throw InputError({path, ""}, "cannot be written: " + error.message());
-  return std::make_shared<spdlog::logger>(name, std::make_shared<StorageSink>(std::move(file)));
+  return std::make_shared<spdlog::logger>(name, std::make_shared<StorageSink>(open_to_append(path)));
 }
 
 }  // namespace stagecraft

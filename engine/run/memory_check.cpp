@@ -1,8 +1,8 @@
-#include "engine/run/memory_check.h"
+#include "stagecraft/engine/run/memory_check.h"
 
-#include "engine/run/memory_remedies.h"
-#include "engine/transport/cores.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/engine/run/memory_remedies.h"
+#include "stagecraft/engine/transport/cores.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -231,11 +231,11 @@ Bytes least_activations(const RunConfig& config, const Model& model) {
 
 }  // namespace
 
-Bytes least_profile_bytes(const RunConfig& config, const Materials& materials) {
+Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials) {
   return least_of_profile(config, materials.model).sum() + least_activations(config, materials.model);
 }
 
-void check_profile_memory(const RunConfig& config, const std::string& file, const Materials& materials,
+void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           int processes_here, const std::vector<MemoryLimit>& limits) {
   const Model& model = materials.model;
   const LeastBytes least = least_of_profile(config, model);

@@ -3,8 +3,8 @@
 // Memory before work: what a run or a profile needs is compared with what the machine has, its cgroups'
 // limits included, before anything large is allocated. For CPUs; a GPU's memory is LibTorch's to watch.
 
-#include "engine/run/setup.h"
-#include "schedules/base/machine_memory.h"
+#include "stagecraft/base/machine_memory.h"
+#include "stagecraft/engine/run/setup.h"
 
 #include <string>
 #include <vector>
@@ -43,11 +43,11 @@ void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& proce
 
 /// The least bytes that profiling `materials` takes: weights, gradients and optimizer state of all layers,
 /// and the largest layer's input and output.
-[[nodiscard]] Bytes least_profile_bytes(const RunConfig& config, const Materials& materials);
+[[nodiscard]] Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials);
 
 /// Throws RefusedError where not even that is there, for `processes_here` at once on this machine. `file` is
 /// the config.
-void check_profile_memory(const RunConfig& config, const std::string& file, const Materials& materials,
+void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           int processes_here, const std::vector<MemoryLimit>& limits);
 
 }  // namespace stagecraft

@@ -1,7 +1,8 @@
-#include "engine/run/memory_remedies.h"
+#include "stagecraft/engine/run/memory_remedies.h"
 
-#include "schedules/base/table.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 

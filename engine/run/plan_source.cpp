@@ -1,9 +1,10 @@
-#include "engine/run/plan_source.h"
+#include "stagecraft/engine/run/plan_source.h"
 
-#include "engine/run/devices.h"
-#include "engine/run/launcher.h"
-#include "partitioner/cluster.h"
-#include "partitioner/planner.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/launcher.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -207,7 +208,7 @@ void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, co
 }
 
 /// Measures, then plans.
-ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Materials& materials,
+ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                       const std::optional<World>& world) {
   const PlanRequest request = plan_request(config, world);
   check_stages(request, config.pipeline, file, world);
@@ -225,7 +226,7 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Ma
 
 }  // namespace
 
-ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const Materials& materials,
+ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           const std::string& plan_path, const std::optional<World>& world) {
   const std::string source = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
   ResolvedPlan resolved;

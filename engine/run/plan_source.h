@@ -3,12 +3,12 @@
 // From a config to a plan: the one it names, checked against the model, or one that is made now from a quick
 // profile of this machine. Used by `train`, and by `plan` and `check` where they are given a config.
 
-#include "engine/run/materials.h"
-#include "engine/transport/transport.h"
-#include "partitioner/cluster.h"
-#include "partitioner/plan.h"
-#include "partitioner/planner.h"
-#include "partitioner/profile.h"
+#include "stagecraft/engine/run/training_inputs.h"
+#include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/plan.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <optional>
 #include <string>
@@ -33,7 +33,7 @@ struct ResolvedPlan {
 /// ranks are as many as the plan wants. Throws InputError (another model, dtype, micro-batch size or number
 /// of ranks; keys of /pipeline that contradict the plan), RefusedError (nothing fits the cluster).
 [[nodiscard]] ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file,
-                                        const Materials& materials, const std::string& plan_path,
+                                        const TrainingInputs& materials, const std::string& plan_path,
                                         const std::optional<World>& world);
 
 /// Operator threads of a rank, the same in the profile that a plan is made from and in the run: the config's,
@@ -45,7 +45,7 @@ struct ResolvedPlan {
 /// run's, with `threads` operator threads. `file` names the config. Throws RefusedError before anything large
 /// is allocated where the memory cannot hold what it measures.
 [[nodiscard]] Profile quick_profile(const RunConfig& config, const std::string& file,
-                                    const Materials& materials, int threads, at::Device device);
+                                    const TrainingInputs& materials, int threads, at::Device device);
 
 /// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of
 /// them. Collective; every rank measured the same model at the same sizes.

@@ -1,12 +1,13 @@
-#include "engine/run/prepare.h"
+#include "stagecraft/engine/run/prepare.h"
 
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/devices.h"
-#include "engine/run/metrics.h"
-#include "engine/run/plan_source.h"
-#include "models/data/data_facts.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/models/data/data_facts.h"
 
 #include <fmt/format.h>
 
@@ -19,8 +20,8 @@ namespace {
 
 /// The plan the run directory has, where it still fits this config and number of ranks: a resumed run goes on
 /// with its own plan unless it is asked for another.
-std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file, const Materials& materials,
-                                 const std::optional<World>& world) {
+std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& file,
+                                 const TrainingInputs& materials, const std::optional<World>& world) {
   const std::string path = RunPaths{config.run_dir}.plan();
   if (!is_there(path)) return std::nullopt;
   Plan plan = read_plan(path);
@@ -82,7 +83,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
     locked(prepared.directory->paths());
   }
-  Materials materials = open_materials(config, file);
+  TrainingInputs materials = open_training_inputs(config, file);
   if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
     throw InputError({file, "/initial_checkpoint"},
                      fmt::format("no such folder: {}", *config.initial_checkpoint));
@@ -172,9 +173,9 @@ std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
   const auto has = [&](const StagePlan& stage) {
     return std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
   };
-  Materials materials =
+  TrainingInputs materials =
       has(plan.stages.front()) || has(plan.stages.back())
-          ? open_materials(config, file)
+          ? open_training_inputs(config, file)
           : make_materials(config, file, dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
   return std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(plan),
                                     json::read<StartPoint>(json.at("start"), {"start", ""}));

@@ -1,6 +1,6 @@
-#include "engine/run/printing.h"
+#include "stagecraft/engine/run/printing.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

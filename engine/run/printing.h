@@ -2,15 +2,15 @@
 
 // What a run shows people: the tables before the first step and the lines after. Pure: text out of values.
 
-#include "engine/run/metrics.h"
-#include "engine/run/setup.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/run/setup.h"
 
 #include <string>
 #include <vector>
 
 namespace stagecraft {
 
-/// Model, plan, schedule, batch arithmetic and memory a rank, one table each.
+/// Model, plan, schedule, batch arithmetic and memory per rank, one table each.
 [[nodiscard]] std::string start_up_tables(const RunSetup& setup);
 
 /// "step    100/5000   loss 2.34123   norm 1.234   lr 1.00e-03   12.3 ms   12.5 k tokens/s"

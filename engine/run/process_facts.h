@@ -3,7 +3,7 @@
 // How this process would train, measured here and now: cores, threads, and whether freed activations stay its
 // own. For `stagecraft doctor`; docs/performance.md says what each should be.
 
-#include "engine/run/launcher.h"
+#include "stagecraft/engine/run/launcher.h"
 
 #include <cstdint>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace stagecraft {
 
 struct ProcessFacts {
-  Launch launch;
+  LaunchInfo launch;
   Cores cores;
   std::vector<int> bound_to;     ///< cores this process may run on, ascending
   int threads = 1;               ///< of LibTorch's operators, where the config leaves them open

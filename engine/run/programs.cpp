@@ -1,7 +1,7 @@
-#include "engine/run/programs.h"
+#include "stagecraft/engine/run/programs.h"
 
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,6 @@
-#include "engine/run/progress.h"
+#include "stagecraft/engine/run/progress.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,9 @@
-#include "engine/optimizer.h"
-#include "engine/run/devices.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/plan_source.h"
-#include "profiler/layer_profiler.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/optimizer.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/memory_check.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/profiler/layer_profiler.h"
 
 #include <ATen/Parallel.h>
 
@@ -34,7 +35,7 @@ ChainInput samples(const Dataset& data, std::int64_t size, int index) {
 
 }  // namespace
 
-Profile quick_profile(const RunConfig& config, const std::string& file, const Materials& materials,
+Profile quick_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                       int threads, at::Device device) {
   check_profile_memory(config, file, materials, /*processes_here=*/1, process_memory({}).limits);
   ProfileRequest request;

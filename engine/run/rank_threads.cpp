@@ -1,4 +1,4 @@
-#include "engine/run/rank_threads.h"
+#include "stagecraft/engine/run/rank_threads.h"
 
 #include <chrono>
 #include <condition_variable>

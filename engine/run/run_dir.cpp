@@ -1,7 +1,8 @@
-#include "engine/run/run_dir.h"
+#include "stagecraft/engine/run/run_dir.h"
 
-#include "engine/transport/cores.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/transport/cores.h"
 
 #include <fmt/format.h>
 

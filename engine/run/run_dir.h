@@ -3,15 +3,15 @@
 // A run directory: where one training run keeps everything it leaves behind.
 //
 //   config.json      the effective configuration          plan.json      the plan that ran
-//   metrics.jsonl    a line a step and a validation       timeline.json  Chrome trace of the last steps
-//   summary.json     times, memory, last losses           exit.json      only after a failure: who failed,
-//   and how logs/rank-N.log  a log a rank                          checkpoints/   step-00000100/, ...
+//   metrics.jsonl    one line per step and validation     timeline.json  Chrome trace of the last steps
+//   summary.json     times, memory, last losses           exit.json      after a failure: who failed, and how
+//   logs/rank-N.log  one log per rank                     checkpoints/   step-00000100/, ...
 //
 // One run at a time: the directory is locked while it is used.
 
-#include "schedules/base/files.h"
-#include "schedules/base/ids.h"
-#include "schedules/base/json.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/ids.h"
 
 #include <string>
 
@@ -71,7 +71,7 @@ struct ExitRecord {
   std::vector<StageId> stages;  ///< that the rank holds
   std::string action;           ///< what it was doing: "step 12", "start-up"
   std::string message;
-  int code = 1;  ///< as in schedules/base/error.h
+  int code = 1;  ///< as in base/error.h
 };
 template <class V>
 void describe(V& v, ExitRecord& r) {

@@ -1,8 +1,10 @@
-#include "engine/run/setup.h"
+#include "stagecraft/engine/run/setup.h"
 
-#include "engine/run/plan_source.h"
-#include "schedules/base/files.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -56,7 +58,7 @@ std::string binary_fingerprint() {
 
 }  // namespace
 
-RunSetup::RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan,
+RunSetup::RunSetup(RunConfig config, const std::string& file, TrainingInputs materials, Plan plan,
                    StartPoint start)
     : materials_(std::move(materials)),
       plan_(std::move(plan)),

@@ -2,10 +2,10 @@
 
 // Everything about a run that is settled before its first step and the same on every rank.
 
-#include "engine/config.h"
-#include "engine/run/materials.h"
-#include "engine/run/programs.h"
-#include "partitioner/plan.h"
+#include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/run/programs.h"
+#include "stagecraft/engine/run/training_inputs.h"
+#include "stagecraft/partitioner/plan.h"
 
 #include <memory>
 #include <string>
@@ -33,12 +33,12 @@ class RunSetup {
   /// `config` is completed: every inferred value is put in, so that `config()` is the effective one, and
   /// reads back as a config that does the same; its threads_per_rank is known already. Proves all programs.
   /// Throws InputError, RefusedError.
-  RunSetup(RunConfig config, const std::string& file, Materials materials, Plan plan, StartPoint start);
+  RunSetup(RunConfig config, const std::string& file, TrainingInputs materials, Plan plan, StartPoint start);
   RunSetup(const RunSetup&) = delete;
   RunSetup& operator=(const RunSetup&) = delete;
 
   [[nodiscard]] const RunConfig& config() const { return config_; }
-  [[nodiscard]] const Materials& materials() const { return materials_; }
+  [[nodiscard]] const TrainingInputs& materials() const { return materials_; }
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const std::vector<std::pair<int, int>>& layers_of_stages() const { return stage_layers_; }
@@ -59,7 +59,7 @@ class RunSetup {
 
  private:
   RunConfig config_;
-  Materials materials_;
+  TrainingInputs materials_;
   Plan plan_;
   Placement placement_;
   std::vector<std::pair<int, int>> stage_layers_;

@@ -1,4 +1,4 @@
-#include "engine/run/signals.h"
+#include "stagecraft/engine/run/signals.h"
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
-#include "engine/run/step_times.h"
+#include "stagecraft/engine/run/step_times.h"
 
-#include "models/data/mix.h"
-#include "schedules/base/statistics.h"
+#include "stagecraft/base/statistics.h"
+#include "stagecraft/models/data/mix.h"
 
 #include <algorithm>
 #include <bit>

@@ -3,8 +3,8 @@
 // How long a session's steps took, in memory that does not grow with the run: every step of one of up to
 // 131,072 steps, of a longer one as many chosen evenly.
 
-#include "engine/run/run_summary.h"
-#include "schedules/base/ids.h"
+#include "stagecraft/base/ids.h"
+#include "stagecraft/engine/metrics/run_summary.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,9 @@
-#include "engine/run/summary.h"
+#include "stagecraft/engine/run/summary.h"
 
-#include "engine/run/devices.h"
-#include "engine/transport/cores.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
 
 #include <fmt/format.h>
 

@@ -2,12 +2,12 @@
 
 // What is left when a run is over: all ranks' events in one timeline, and summary.json.
 
-#include "engine/run/reporter.h"
-#include "engine/run/run_summary.h"
-#include "engine/run/setup.h"
-#include "engine/transport/transport.h"
-#include "engine/worker.h"
-#include "schedules/timeline.h"
+#include "stagecraft/engine/metrics/run_summary.h"
+#include "stagecraft/engine/run/reporter.h"
+#include "stagecraft/engine/run/setup.h"
+#include "stagecraft/engine/transport/transport.h"
+#include "stagecraft/engine/worker.h"
+#include "stagecraft/schedules/program/timeline.h"
 
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace stagecraft {
 
 struct RunResults {
   Timeline timeline;               ///< on the reporting rank only
-  std::vector<Bytes> peak;         ///< measured, a rank
+  std::vector<Bytes> peak;         ///< measured, per rank
   std::int64_t skipped_steps = 0;  ///< the most of any stage
 };
 

@@ -1,18 +1,19 @@
-#include "engine/run/train.h"
+#include "stagecraft/engine/run/train.h"
 
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/devices.h"
-#include "engine/run/exit_note.h"
-#include "engine/run/launcher.h"
-#include "engine/run/memory_check.h"
-#include "engine/run/prepare.h"
-#include "engine/run/printing.h"
-#include "engine/run/rank_threads.h"
-#include "engine/run/signals.h"
-#include "engine/transport/factory.h"
-#include "engine/transport/mpi/kill_timeout.h"
-#include "models/libtorch_error.h"
-#include "schedules/base/failure.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/exit_note.h"
+#include "stagecraft/engine/run/launcher.h"
+#include "stagecraft/engine/run/memory_check.h"
+#include "stagecraft/engine/run/prepare.h"
+#include "stagecraft/engine/run/printing.h"
+#include "stagecraft/engine/run/rank_threads.h"
+#include "stagecraft/engine/run/signals.h"
+#include "stagecraft/engine/transport/factory.h"
+#include "stagecraft/engine/transport/mpi/kill_timeout.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <fmt/format.h>
 
@@ -41,21 +42,21 @@ TransportOptions transport_options(const RunConfig& config) {
           .save_timeout = Seconds{comms.save_timeout_s}};
 }
 
-void announce(const Prepared& prepared, const TrainVoice& voice) {
-  for (const std::string& note : prepared.notes) voice.note(note);
-  if (voice.print) voice.print(start_up_tables(*prepared.setup));
+void announce(const Prepared& prepared, const TrainOutput& output) {
+  for (const std::string& note : prepared.notes) output.note(note);
+  if (output.print) output.print(start_up_tables(*prepared.setup));
 }
 
 /// The run had made all its steps, and may have been killed while it put things away.
-void tidy_over(const Prepared& prepared, const TrainVoice& voice) {
+void tidy_over(const Prepared& prepared, const TrainOutput& output) {
   const std::int64_t keep = prepared.setup->config().checkpoint.keep;
   for (const std::string& remark : tidy_checkpoints(prepared.directory->paths().checkpoints(), keep)) {
-    voice.note(remark);
+    output.note(remark);
   }
 }
 
 /// `setup`: null for a rank that failed before it had one.
-ExitRecord exit_record(const RunSetup* setup, Rank rank, const Doing& doing, const Failure& failure) {
+ExitRecord exit_record(const RunSetup* setup, Rank rank, const RankPhase& doing, const Failure& failure) {
   std::vector<StageId> stages;
   if (setup != nullptr) stages = setup->placement().stages_of(rank);
   return {rank, std::move(stages), doing.what, failure.message, failure.code};
@@ -69,12 +70,12 @@ TrainResult result_without_training(const RunSetup& setup) {
 }
 
 /// Prints `error` and ends the process, whatever its other threads do.
-[[noreturn]] void leave(const std::exception_ptr& error, const TrainVoice& voice) {
+[[noreturn]] void leave(const std::exception_ptr& error, const TrainOutput& output) {
   const int code = failure_of(error).code;
   try {
     std::rethrow_exception(error);
   } catch (...) {
-    voice.report_exception();
+    output.report_exception();
   }
   std::_Exit(code);
 }
@@ -82,7 +83,7 @@ TrainResult result_without_training(const RunSetup& setup) {
 /// Where a signal before the first step leaves its note: known once the run directory is.
 class StartUp {
  public:
-  StartUp(const Launch& launch, const TrainVoice& voice) : rank_(Rank{launch.rank}), voice_(voice) {}
+  StartUp(const LaunchInfo& launch, const TrainOutput& output) : rank_(Rank{launch.rank}), output_(output) {}
 
   void know(const RunPaths& paths) {
     const std::scoped_lock lock(mutex_);
@@ -105,12 +106,12 @@ class StartUp {
     if (!paths.root.empty()) {
       first = leave_exit_note(paths, {rank_, {}, "start-up", why, exit_code::kStopped}).value_or(first);
     }
-    leave(std::make_exception_ptr(StoppedError(first ? why : "")), voice_);
+    leave(std::make_exception_ptr(StoppedError(first ? why : "")), output_);
   }
 
  private:
   const Rank rank_;
-  const TrainVoice& voice_;
+  const TrainOutput& output_;
   std::mutex mutex_;
   RunPaths paths_;
   std::atomic<bool> ending_ = false;
@@ -119,10 +120,10 @@ class StartUp {
 /// Ranks as threads of this process.
 class LocalRun {
  public:
-  LocalRun(const RunSetup& setup, const RunPaths& paths, const TrainVoice& voice)
+  LocalRun(const RunSetup& setup, const RunPaths& paths, const TrainOutput& output)
       : setup_(setup),
         paths_(paths),
-        voice_(voice),
+        output_(output),
         ranks_(make_local_ranks(setup.world(), transport_options(setup.config()))) {}
 
   TrainOutcome run() {
@@ -141,26 +142,26 @@ class LocalRun {
     }
     const bool ended = threads_.wait(kGrace);
     const std::scoped_lock lock(mutex_);
-    if (!ended) leave(error_, voice_);
+    if (!ended) leave(error_, output_);
     if (error_) std::rethrow_exception(error_);
     return std::move(outcomes[setup_.reporter().index()]);
   }
 
  private:
   void rank(Rank me, TrainOutcome& outcome) {
-    Doing doing;
+    RankPhase doing;
     try {
       auto& transport = ranks_.transports[me.index()];
       transport->waits().enter(Phase::start_up);
       const at::Device device = prepare_device(setup_.config(), "the config", me.value);
       transport = transport_for(std::move(transport), setup_, device);
-      outcome = train_rank(setup_, paths_, *transport, device, {voice_.print, voice_.draw}, doing);
+      outcome = train_rank(setup_, paths_, *transport, device, {output_.print, output_.draw}, doing);
     } catch (...) {
       failed(me, doing, std::current_exception());
     }
   }
 
-  void failed(Rank rank, const Doing& doing, const std::exception_ptr& error) {
+  void failed(Rank rank, const RankPhase& doing, const std::exception_ptr& error) {
     bool first = false;
     {
       // Before the others are told, so that what they throw cannot come first.
@@ -177,38 +178,38 @@ class LocalRun {
 
   const RunSetup& setup_;
   const RunPaths& paths_;
-  const TrainVoice& voice_;
+  const TrainOutput& output_;
   LocalRanks ranks_;
   RankThreads threads_;
   std::mutex mutex_;
   std::exception_ptr error_;
 };
 
-TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainVoice& voice,
+TrainResult train_locally(const TrainRequest& request, RunConfig config, const TrainOutput& output,
                           StartUp& start_up) {
   Prepared prepared =
       prepare(request, std::move(config), std::nullopt, [&](const RunPaths& paths) { start_up.know(paths); });
   TrainResult result = result_without_training(*prepared.setup);
   if (request.print_config) return result;
-  announce(prepared, voice);
+  announce(prepared, output);
   result.over = prepared.setup->over();
   if (request.dry_run) return result;
   if (result.over) {
-    tidy_over(prepared, voice);
+    tidy_over(prepared, output);
     return result;
   }
   std::vector<Rank> ranks;
   for (int r = 0; r < prepared.setup->world(); ++r) ranks.emplace_back(r);
   check_memory(*prepared.setup, {process_memory(std::move(ranks))});
   const RunPaths& paths = prepared.directory->paths();
-  for (const std::string& remark : write_run_files(paths, *prepared.setup)) voice.note(remark);
-  result.outcome = LocalRun(*prepared.setup, paths, voice).run();
+  for (const std::string& remark : write_run_files(paths, *prepared.setup)) output.note(remark);
+  result.outcome = LocalRun(*prepared.setup, paths, output).run();
   result.trained = true;
   return result;
 }
 
 /// check_world, said once: each process is alone and has the same to say.
-void refuse_copies(const Launch& launch, int mpi_world) {
+void refuse_copies(const LaunchInfo& launch, int mpi_world) {
   try {
     check_world(launch, mpi_world);
   } catch (const InputError&) {
@@ -220,8 +221,8 @@ void refuse_copies(const Launch& launch, int mpi_world) {
 /// This process is one rank of several.
 class MpiRun {
  public:
-  MpiRun(const TrainRequest& request, const TrainVoice& voice, const Launch& launch, StartUp& start_up)
-      : request_(request), voice_(voice), launch_(launch), start_up_(start_up) {}
+  MpiRun(const TrainRequest& request, const TrainOutput& output, const LaunchInfo& launch, StartUp& start_up)
+      : request_(request), output_(output), launch_(launch), start_up_(start_up) {}
 
   TrainResult run() {
     refuse_copies(launch_, session_.world());
@@ -241,8 +242,8 @@ class MpiRun {
   void compare_memory(const RunSetup& setup);
 
   const TrainRequest& request_;
-  const TrainVoice& voice_;
-  const Launch& launch_;
+  const TrainOutput& output_;
+  const LaunchInfo& launch_;
   StartUp& start_up_;
   MpiSession session_;
   std::unique_ptr<Transport> transport_;
@@ -250,7 +251,7 @@ class MpiRun {
   Prepared prepared_;
   const RunSetup* setup_ = nullptr;
   RunPaths paths_;
-  Doing doing_;
+  RankPhase doing_;
 };
 
 TrainResult MpiRun::rank() {
@@ -266,7 +267,7 @@ TrainResult MpiRun::rank() {
   if (first) text = prepare_run(std::move(config));
   text = transport_->broadcast(text);
   TrainResult result;
-  result.speaks = first;
+  result.is_reporter = first;
   if (text.empty()) {
     if (!first) return result;
     result = result_without_training(*setup_);
@@ -284,8 +285,8 @@ TrainResult MpiRun::rank() {
   result = result_without_training(*setup_);
   const at::Device device = prepare_device(setup_->config(), request_.config, launch_.machine_rank);
   transport_ = transport_for(std::move(transport_), *setup_, device);
-  result.outcome = train_rank(*setup_, paths_, *transport_, device, {voice_.print, voice_.draw}, doing_);
-  result.speaks = session_.rank() == setup_->reporter();
+  result.outcome = train_rank(*setup_, paths_, *transport_, device, {output_.print, output_.draw}, doing_);
+  result.is_reporter = session_.rank() == setup_->reporter();
   result.trained = true;
   transport_.reset();
   return result;
@@ -297,17 +298,17 @@ std::string MpiRun::prepare_run(RunConfig config) {
                       [&](const RunPaths& paths) { start_up_.know(paths); });
   setup_ = prepared_.setup.get();
   if (!request_.print_config) {
-    announce(prepared_, voice_);
-    if (voice_.print) voice_.print(how_to_stop(launch_, transport::kill_timeout()));
+    announce(prepared_, output_);
+    if (output_.print) output_.print(how_to_stop(launch_, transport::kill_timeout()));
   }
-  voice_.flush();  // the tables come before the lines of the rank that reports
+  output_.flush();  // the tables come before the lines of the rank that reports
   if (!prepared_.directory) return "";
   if (setup_->over()) {
-    tidy_over(prepared_, voice_);
+    tidy_over(prepared_, output_);
     return "";
   }
   paths_ = prepared_.directory->paths();
-  for (const std::string& remark : write_run_files(paths_, *setup_)) voice_.note(remark);
+  for (const std::string& remark : write_run_files(paths_, *setup_)) output_.note(remark);
   return setup_text(*setup_, request_.config, paths_.root);
 }
 
@@ -345,23 +346,24 @@ void MpiRun::give_up() {
   if (transport_) {
     transport_->fail(fmt::format("rank {} failed during {}: {}", rank.value, doing_.what, failure.message));
   }
-  if (first) voice_.report_exception();
+  if (first) output_.report_exception();
   if (!first) std::this_thread::sleep_for(std::chrono::duration<double>(kGrace.value));
   session_.abort(failure.code);
 }
 
 }  // namespace
 
-TrainResult train(const TrainRequest& request, const TrainVoice& voice) {
-  const Launch launch = detect_launch();
+TrainResult train(const TrainRequest& request, const TrainOutput& output) {
+  const LaunchInfo launch = detect_launch();
   if (!launch.connectable) refuse_copies(launch, 1);
-  StartUp start_up(launch, voice);
+  StartUp start_up(launch, output);
   const StopSignals signals([&](int signal) { start_up.stop(signal); });
-  if (launch.world > 1) return MpiRun(request, voice, launch, start_up).run();
+  if (launch.world > 1) return MpiRun(request, output, launch, start_up).run();
   RunConfig config = read_run_config(request.config, request.overrides);
   if (choose_backend(config.comms.backend, launch) == Backend::mpi)
-    return MpiRun(request, voice, launch, start_up).run();
-  return named([] { return ""; }, [&] { return train_locally(request, std::move(config), voice, start_up); });
+    return MpiRun(request, output, launch, start_up).run();
+  return named([] { return ""; },
+               [&] { return train_locally(request, std::move(config), output, start_up); });
 }
 
 }  // namespace stagecraft

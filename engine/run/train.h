@@ -3,8 +3,9 @@
 // A training run from the command's point of view: config in, run directory out. Alone, its ranks are
 // threads; under mpirun or srun they are processes. Whoever calls it only prints and chooses exit codes.
 
-#include "engine/run/reporter.h"
-#include "engine/run/trainer.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/reporter.h"
+#include "stagecraft/engine/run/trainer.h"
 
 #include <functional>
 #include <string>
@@ -22,9 +23,9 @@ struct TrainRequest {
 };
 
 struct TrainResult {
-  bool speaks = true;    ///< this process shows the result; the others of the run stay silent
-  bool trained = false;  ///< false: a dry run, or the run was over
-  bool over = false;     ///< a resume of a run that had made all its steps: nothing was done
+  bool is_reporter = true;  ///< this process shows the result; the others of the run stay silent
+  bool trained = false;     ///< false: a dry run, or the run was over
+  bool over = false;        ///< a resume of a run that had made all its steps: nothing was done
   std::string run_dir;
   Json effective_config;  ///< on a speaking process
   TrainOutcome outcome;
@@ -32,7 +33,7 @@ struct TrainResult {
 
 /// What the caller does with text and errors. Nothing of it waits for a reader: ranks wait for the one that
 /// prints.
-struct TrainVoice {
+struct TrainOutput {
   Print print;  ///< start-up tables and step lines; empty: none (--json)
   Print note;   ///< remarks
   /// Prints the exception in flight, for a process that ends without returning.
@@ -42,12 +43,11 @@ struct TrainVoice {
 };
 
 /// Throws what failed first, after all ranks of this process have ended. The process ends from here, after
-/// its message and with the exit code of schedules/base/failure.h:
+/// its message and with the exit code of base/failure.h:
 ///   - under a launcher, by a failure (MPI_Abort ends the whole job); only failures before any rank could
-///   wait
-///     for another are thrown;
+///     wait for another are thrown;
 ///   - alone, by a failure after which a rank's thread does not end within seconds;
 ///   - by a signal before the first step: 75.
-[[nodiscard]] TrainResult train(const TrainRequest& request, const TrainVoice& voice);
+[[nodiscard]] TrainResult train(const TrainRequest& request, const TrainOutput& output);
 
 }  // namespace stagecraft

@@ -1,17 +1,19 @@
-#include "engine/run/trainer.h"
+#include "stagecraft/engine/run/trainer.h"
 
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/exit_note.h"
-#include "engine/run/finite_state.h"
-#include "engine/run/log_file.h"
-#include "engine/run/saving_probe.h"
-#include "engine/run/signals.h"
-#include "engine/run/summary.h"
-#include "models/libtorch_error.h"
-#include "schedules/base/failure.h"
-#include "schedules/base/files.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/exit_note.h"
+#include "stagecraft/engine/run/finite_state.h"
+#include "stagecraft/engine/run/log_file.h"
+#include "stagecraft/engine/run/saving_probe.h"
+#include "stagecraft/engine/run/signals.h"
+#include "stagecraft/engine/run/summary.h"
+#include "stagecraft/models/libtorch_error.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -61,7 +63,7 @@ spdlog::level::level_enum log_level(LogLevel level) {
 class Trainer {
  public:
   Trainer(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-          const Screen& screen, Doing& doing, std::shared_ptr<spdlog::logger> log)
+          const Screen& screen, RankPhase& doing, std::shared_ptr<spdlog::logger> log)
       : setup_(setup),
         paths_(paths),
         transport_(transport),
@@ -131,7 +133,7 @@ class Trainer {
   const RunSetup& setup_;
   const RunPaths& paths_;
   Transport& transport_;
-  Doing& doing_;
+  RankPhase& doing_;
   Print print_;  ///< empty: no one listens
   std::shared_ptr<spdlog::logger> log_;
   Worker worker_;
@@ -283,7 +285,7 @@ std::string stopped_text(const TrainOutcome& outcome) {
 }
 
 TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport, at::Device device,
-                        const Screen& screen, Doing& doing) {
+                        const Screen& screen, RankPhase& doing) {
   at::set_num_threads(setup.config().threads_per_rank);  // of this thread's operators
   doing.what = "trying to save";
   const Seconds tried = try_saving(setup, paths, transport);

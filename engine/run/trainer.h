@@ -3,11 +3,11 @@
 // One rank's whole run: start from weights or a checkpoint, walk the segments, save, stop when asked, and at
 // the end put together what all ranks saw.
 
-#include "engine/run/reporter.h"
-#include "engine/run/run_dir.h"
-#include "engine/run/run_summary.h"
-#include "engine/run/setup.h"
-#include "engine/transport/transport.h"
+#include "stagecraft/engine/metrics/run_summary.h"
+#include "stagecraft/engine/run/reporter.h"
+#include "stagecraft/engine/run/run_dir.h"
+#include "stagecraft/engine/run/setup.h"
+#include "stagecraft/engine/transport/transport.h"
 
 #include <cstdint>
 
@@ -21,7 +21,7 @@ struct TrainOutcome {
 };
 
 /// What the rank is doing, for exit.json: "step 12", "checkpoint after step 100".
-struct Doing {
+struct RankPhase {
   std::string what = "start-up";
 };
 
@@ -34,6 +34,6 @@ struct Doing {
 /// layers below throw, LibTorch's errors in one line, their stack in the rank's log; the caller tells the
 /// other ranks (Transport::fail).
 [[nodiscard]] TrainOutcome train_rank(const RunSetup& setup, const RunPaths& paths, Transport& transport,
-                                      at::Device device, const Screen& screen, Doing& doing);
+                                      at::Device device, const Screen& screen, RankPhase& doing);
 
 }  // namespace stagecraft

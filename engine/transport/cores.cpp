@@ -1,4 +1,4 @@
-#include "engine/transport/cores.h"
+#include "stagecraft/engine/transport/cores.h"
 
 #include <fstream>
 #include <sched.h>

@@ -2,7 +2,7 @@
 
 // What ranks know of each other's processes beside what they send.
 
-#include "schedules/base/ids.h"
+#include "stagecraft/base/ids.h"
 
 #include <cstdint>
 

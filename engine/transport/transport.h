@@ -1,7 +1,7 @@
 #pragma once
 
-// Moving tensors between ranks. One interface, several back ends (local: ranks are threads of this process;
-// mpi; nccl later), chosen in transport/factory.h. A transport never aliases buffers: what was sent may be
+// Moving tensors between ranks. One interface, several back ends (local, where ranks are threads of this
+// process; mpi; nccl, staged and direct for devices), chosen in transport/factory.h. A transport never aliases buffers: what was sent may be
 // overwritten after the send is waited for, and what was received is the receiver's own memory, in all back
 // ends.
 //
@@ -10,9 +10,9 @@
 // another rank's process has ended, and at once when another rank has failed, with PeerError that names rank,
 // peer, tag and age. No call hangs.
 
-#include "engine/transport/replica_sum.h"
-#include "engine/transport/waits.h"
-#include "schedules/action.h"
+#include "stagecraft/engine/transport/replica_sum.h"
+#include "stagecraft/engine/transport/waits.h"
+#include "stagecraft/schedules/program/action.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -5,13 +5,13 @@
 // of a checkpoint. Within the bound, signs of life (signs.h) tell a slow rank from a dead one, where the
 // transport has them.
 //
-// Time counts while this process runs (schedules/base/stopwatch.h): a job that was suspended and continued
+// Time counts while this process runs (base/stopwatch.h): a job that was suspended and continued
 // goes on.
 //
 // Threads: belongs to one rank's thread.
 
-#include "engine/transport/signs.h"
-#include "schedules/base/stopwatch.h"
+#include "stagecraft/base/stopwatch.h"
+#include "stagecraft/engine/transport/signs.h"
 
 #include <cstddef>
 #include <functional>
@@ -22,8 +22,8 @@ namespace stagecraft {
 
 struct TransportOptions {
   Seconds timeout{300};  ///< the least bound of a wait inside a step; and the longest silence in any phase
-  bool synchronous_sends =
-      false;  ///< start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes
+  /// start_send blocks until its receive is posted (MPI_Ssend); what the checker assumes.
+  bool synchronous_sends = false;
   Seconds start_up_timeout{3600};     ///< of one wait in Phase::start_up
   Seconds save_timeout{3600};         ///< of one wait in Phase::save
   std::size_t text_piece = 64 << 20;  ///< bytes of a long text that travel at once, below 2 GiB

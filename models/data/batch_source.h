@@ -2,7 +2,7 @@
 
 // Where a stage's data comes from, micro-batch by micro-batch.
 
-#include "schedules/segments.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <ATen/core/Tensor.h>
 

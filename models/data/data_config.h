@@ -2,8 +2,8 @@
 
 // The `data` part of a config.
 
-#include "schedules/base/json.h"
-#include "schedules/segments.h"
+#include "stagecraft/base/describe.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <cstdint>
 #include <string>

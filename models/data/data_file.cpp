@@ -1,6 +1,6 @@
-#include "models/data/data_file.h"
+#include "stagecraft/models/data/data_file.h"
 
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

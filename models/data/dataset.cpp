@@ -1,8 +1,8 @@
-#include "models/data/dataset.h"
+#include "stagecraft/models/data/dataset.h"
 
-#include "models/data/idx.h"
-#include "models/data/synthetic.h"
-#include "models/data/text.h"
+#include "stagecraft/models/data/idx.h"
+#include "stagecraft/models/data/synthetic.h"
+#include "stagecraft/models/data/text.h"
 
 namespace stagecraft {
 

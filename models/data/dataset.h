@@ -3,8 +3,8 @@
 // Data sets: random access to samples, the same on every rank. Who needs inputs (stage 0) and who needs
 // targets (the last stage) each reads its own part; nothing travels.
 
-#include "models/data/data_config.h"
-#include "models/model.h"
+#include "stagecraft/models/data/data_config.h"
+#include "stagecraft/models/model.h"
 
 #include <ATen/core/Tensor.h>
 

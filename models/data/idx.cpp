@@ -1,7 +1,7 @@
-#include "models/data/idx.h"
+#include "stagecraft/models/data/idx.h"
 
-#include "models/data/data_file.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/models/data/data_file.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

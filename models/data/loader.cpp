@@ -1,6 +1,6 @@
-#include "models/data/loader.h"
+#include "stagecraft/models/data/loader.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <fmt/format.h>
 

@@ -2,10 +2,10 @@
 
 // Reads batches ahead of the program that uses them, on one thread of its own.
 
-#include "models/data/batch_source.h"
-#include "models/data/dataset.h"
-#include "schedules/base/ids.h"
-#include "schedules/segments.h"
+#include "stagecraft/base/ids.h"
+#include "stagecraft/models/data/batch_source.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <cstdint>
 #include <memory>

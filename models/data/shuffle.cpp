@@ -1,6 +1,6 @@
-#include "models/data/dataset.h"
-#include "models/data/mix.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/data/mix.h"
 
 #include <fmt/format.h>
 

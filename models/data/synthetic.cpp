@@ -1,7 +1,8 @@
-#include "models/data/synthetic.h"
+#include "stagecraft/models/data/synthetic.h"
 
-#include "models/data/mix.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/models/data/mix.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -132,7 +133,7 @@ class Regression final : public Synthetic {
   }
 };
 
-class Tokens final : public Synthetic {
+class SyntheticTokens final : public Synthetic {
  public:
   using Synthetic::Synthetic;
   [[nodiscard]] SampleSpec sample() const override {
@@ -185,7 +186,7 @@ std::unique_ptr<Dataset> open_synthetic(const SyntheticDataConfig& config, const
     throw InputError({place.file, place.pointer + "/shape"},
                      fmt::format("[{}]: token samples have one extent, the sequence length",
                                  fmt::join(config.shape, ", ")));
-  return std::make_unique<Tokens>(config);
+  return std::make_unique<SyntheticTokens>(config);
 }
 
 }  // namespace stagecraft

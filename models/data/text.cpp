@@ -1,7 +1,7 @@
-#include "models/data/text.h"
+#include "stagecraft/models/data/text.h"
 
-#include "models/data/data_file.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/models/data/data_file.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>

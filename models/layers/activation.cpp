@@ -1,5 +1,5 @@
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>

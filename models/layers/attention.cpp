@@ -1,7 +1,7 @@
-#include "models/dropout.h"
-#include "models/layers/causal_attention.h"
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/layers/causal_attention.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,6 @@ namespace stagecraft {
 namespace {
 
 using namespace functional;  // NOLINT: the formulas read as such
-
-constexpr double kEpsilon = 1e-5;
 
 class Attention : public Layer {
  public:
@@ -43,7 +41,7 @@ class Attention : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
-    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kEpsilon);
+    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kLayerNormEpsilon);
     const at::Tensor qkv = linear(normed, p[kQkvWeight], p[kQkvBias]);
     auto [mixed, attention_kept] = attention_.forward(qkv, context);
     at::Tensor y = linear(mixed, p[kProjectWeight], p[kProjectBias]);

@@ -1,5 +1,6 @@
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/base/ids.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scalar_tensor.h>

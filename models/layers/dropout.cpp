@@ -1,7 +1,7 @@
-#include "models/dropout.h"
+#include "stagecraft/models/dropout.h"
 
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
-#include "models/dropout.h"
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/ops/embedding.h>

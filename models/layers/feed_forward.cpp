@@ -1,6 +1,6 @@
-#include "models/dropout.h"
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -13,8 +13,6 @@ namespace stagecraft {
 namespace {
 
 using namespace functional;  // NOLINT: the formulas read as such
-
-constexpr double kEpsilon = 1e-5;
 
 class FeedForward : public Layer {
  public:
@@ -41,7 +39,7 @@ class FeedForward : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
-    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kEpsilon);
+    auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kLayerNormEpsilon);
     at::Tensor expanded = linear(normed, p[kExpandWeight], p[kExpandBias]);
     at::Tensor active = at::gelu(expanded);
     at::Tensor y = linear(active, p[kProjectWeight], p[kProjectBias]);

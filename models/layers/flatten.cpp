@@ -1,4 +1,4 @@
-#include "models/layers/layers.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "models/layers/functional.h"
+#include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

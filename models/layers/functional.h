@@ -2,7 +2,7 @@
 
 // The pieces layers share: the forward of one operator and its backward halves, on ATen's own kernels.
 
-#include "models/layer.h"
+#include "stagecraft/models/layer.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -47,6 +47,8 @@ struct Normed {
 /// Over the last dimension.
 [[nodiscard]] Normed layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                 double epsilon);
+/// Of a layer norm that is part of another layer; PyTorch's default.
+inline constexpr double kLayerNormEpsilon = 1e-5;
 
 struct NormGradients {
   at::Tensor input, weight, bias;

@@ -1,4 +1,4 @@
-#include "models/layers/fused_attention.h"
+#include "stagecraft/models/layers/fused_attention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>

@@ -7,9 +7,9 @@
 // Beside each: what it keeps of a micro-batch (F->I until backward_input, I->W until backward_weight). Kept
 // inputs and outputs share memory with the neighbouring layer's tensors, they are no copies.
 
-#include "models/layer.h"
-#include "models/model_config.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/layer.h"
+#include "stagecraft/models/model_config.h"
 
 #include <string>
 #include <vector>

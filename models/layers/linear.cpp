@@ -1,5 +1,5 @@
-#include "models/layers/functional.h"
-#include "models/layers/layers.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/layers/layers.h"
 
 #include <c10/util/accumulate.h>
 

@@ -1,4 +1,4 @@
-#include "partitioner/graph/branches.h"
+#include "stagecraft/partitioner/graph/branches.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,6 @@
-#include "partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/chain.h"
+
+#include "stagecraft/base/error.h"
 
 #include <fmt/format.h>
 
@@ -11,10 +13,10 @@ namespace {
 
 /// Puts nodes in a row and knows what crosses the cut behind the last. What a ready node would add changes
 /// only when it becomes the last reader of something, so the ready ones stay sorted: O((nodes + edges) log).
-class Row {
+class ChainBuilder {
  public:
   /// `group`, if it is not empty: of every node; never less than that of a node it reads.
-  explicit Row(const LayerGraph& graph, std::vector<int> group = {})
+  explicit ChainBuilder(const LayerGraph& graph, std::vector<int> group = {})
       : graph_(graph),
         group_(std::move(group)),
         successors_(graph.successors()),
@@ -119,7 +121,7 @@ Seconds backward_weight(const LayerNode& node) {
 
 std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group) {
   std::vector<int> order;
-  for (Row row(graph, group); !row.done();) order.push_back(row.take_narrowest());
+  for (ChainBuilder row(graph, group); !row.done();) order.push_back(row.take_narrowest());
   return order;
 }
 
@@ -129,7 +131,7 @@ Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>
   Measurement& measurement = profile.measurements.emplace_back();
   measurement.micro_batch = samples;
   measurement.input = planned.loaded;
-  Row row(planned.graph);
+  ChainBuilder row(planned.graph);
   for (const std::vector<int>& nodes : layers) {
     LayerProfile& layer = measurement.layers.emplace_back();
     layer.name = name_of(planned.graph, nodes);

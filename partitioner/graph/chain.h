@@ -10,9 +10,9 @@
 // ready, next comes the one after which the fewest bytes cross; of equal ones that which became ready last,
 // so that a branch is followed to its end.
 
-#include "partitioner/graph/dropped.h"
-#include "partitioner/graph/layer_graph.h"
-#include "partitioner/profile.h"
+#include "stagecraft/partitioner/graph/dropped.h"
+#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>
 #include <vector>

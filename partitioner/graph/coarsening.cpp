@@ -1,8 +1,8 @@
-#include "partitioner/graph/coarsening.h"
+#include "stagecraft/partitioner/graph/coarsening.h"
 
-#include "partitioner/graph/branches.h"
-#include "partitioner/graph/chain.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/graph/branches.h"
+#include "stagecraft/partitioner/graph/chain.h"
 
 #include <algorithm>
 #include <utility>

@@ -7,7 +7,7 @@
 // the edges read from earlier runs alone, so blocks never read in a circle. What is lost are cuts through
 // blocks; nothing is said here about what those would have been worth.
 
-#include "partitioner/graph/downsets.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
 namespace stagecraft {
 

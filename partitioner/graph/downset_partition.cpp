@@ -1,6 +1,7 @@
-#include "partitioner/graph/downset_partition.h"
+#include "stagecraft/partitioner/graph/downset_partition.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/compare_costs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +9,6 @@
 
 namespace stagecraft {
 namespace {
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-/// What sums in another order differ by at most, as a share.
-constexpr double kRounding = 1e-12;
 
 NestedCuts cuts_to(int all, int stages, const std::function<int(int downset, int stage)>& from) {
   NestedCuts cuts(static_cast<std::size_t>(stages - 1));

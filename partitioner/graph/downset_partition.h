@@ -7,7 +7,7 @@
 // steps of the downsets once and carry, a downset and stage, the least that this stage can have come to:
 // where it began does not matter any more but for that number, so nothing is lost. O(steps x stages).
 
-#include "partitioner/graph/downsets.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
 #include <cstdint>
 #include <functional>

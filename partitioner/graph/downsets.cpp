@@ -1,8 +1,8 @@
-#include "partitioner/graph/downsets.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
-#include "partitioner/graph/chain.h"
-#include "partitioner/graph/node_set.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/node_set.h"
 
 #include <algorithm>
 #include <numeric>

@@ -9,7 +9,7 @@
 // steps. So whatever is a sum over nodes and cuts is planned in time proportional to the steps, although
 // pairs of downsets are their number squared (downset_partition.h).
 
-#include "partitioner/graph/layer_graph.h"
+#include "stagecraft/partitioner/graph/layer_graph.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "partitioner/graph/dropped.h"
+#include "stagecraft/partitioner/graph/dropped.h"
 
 #include <string_view>
 

@@ -1,14 +1,15 @@
-#include "partitioner/graph/graph_planner.h"
+#include "stagecraft/partitioner/graph/graph_planner.h"
 
-#include "partitioner/graph/chain.h"
-#include "partitioner/graph/coarsening.h"
-#include "partitioner/graph/graph_search.h"
-#include "partitioner/planning/occupancy.h"
-#include "schedules/base/error.h"
-#include "schedules/collectives.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/coarsening.h"
+#include "stagecraft/partitioner/graph/graph_search.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,11 +17,10 @@
 namespace stagecraft {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// Steps of downsets gone over, times stages: some seconds.
 constexpr std::int64_t kSearchWork = 1'500'000'000;
 /// Rows that are planned, best candidates first.
-constexpr std::size_t kMostRows = 4;
+constexpr std::size_t kMostPlannedRows = 4;
 /// Of the work, or the time, for cuts: what other rows than the first get. That one has all the work, so that
 /// no graph is planned worse than its row would be, or this share of the time.
 constexpr int kCandidateShare = 16;
@@ -82,7 +82,7 @@ class GraphPlanner {
     double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
     if (!coarsened.coarser) bound = std::max(bound, found.bound);
     std::set<NestedCuts> seen;
-    for (std::size_t n = 0; n < std::min(kMostRows, found.found.size()); ++n) {
+    for (std::size_t n = 0; n < std::min(kMostPlannedRows, found.found.size()); ++n) {
       const GraphCandidate& candidate = found.found[n];
       if (!seen.insert(candidate.cuts).second) continue;
       PlanRequest only = shared(kCandidateShare);

@@ -10,8 +10,8 @@
 // A graph with more downsets than can be gone over is coarsened (coarsening.h). The bound is then the one
 // that needs no cuts, and holds for the graph as it is.
 
-#include "partitioner/graph/layer_graph.h"
-#include "partitioner/planner.h"
+#include "stagecraft/partitioner/graph/layer_graph.h"
+#include "stagecraft/partitioner/planner.h"
 
 #include <cstdint>
 #include <string>

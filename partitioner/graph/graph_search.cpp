@@ -1,11 +1,13 @@
-#include "partitioner/graph/graph_search.h"
+#include "stagecraft/partitioner/graph/graph_search.h"
 
-#include "partitioner/graph/chain.h"
-#include "partitioner/planning/occupancy.h"
-#include "partitioner/planning/program_pricer.h"
-#include "partitioner/planning/request_checks.h"
-#include "schedules/base/error.h"
-#include "schedules/collectives.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "stagecraft/partitioner/planning/request_checks.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 
@@ -24,8 +26,6 @@ namespace {
 
 using namespace planning;
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;
 /// How near a layout's bottleneck bound is bisected before bounds are weighed, which goes further.
 constexpr double kTolerance = 5e-3;
 /// An asynchronous layout's bottleneck is the answer.

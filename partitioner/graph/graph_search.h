@@ -14,9 +14,9 @@
 // Memory is not looked at: bounds hold with and without a cap, but cuts found may not fit. What comes out is
 // for the planner of chains: a row in which those downsets are prefixes.
 
-#include "partitioner/graph/downset_partition.h"
-#include "partitioner/planner.h"
-#include "partitioner/planning/layout.h"
+#include "stagecraft/partitioner/graph/downset_partition.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/planning/layout.h"
 
 #include <cstdint>
 #include <optional>

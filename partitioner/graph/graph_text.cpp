@@ -1,8 +1,8 @@
-#include "partitioner/graph/graph_text.h"
+#include "stagecraft/partitioner/graph/graph_text.h"
 
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
-#include "schedules/costs.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/schedules/costs/costs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

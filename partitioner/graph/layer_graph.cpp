@@ -1,4 +1,4 @@
-#include "partitioner/graph/layer_graph.h"
+#include "stagecraft/partitioner/graph/layer_graph.h"
 
 #include <functional>
 #include <queue>

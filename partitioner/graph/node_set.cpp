@@ -1,4 +1,4 @@
-#include "partitioner/graph/node_set.h"
+#include "stagecraft/partitioner/graph/node_set.h"
 
 #include <bit>
 

@@ -1,6 +1,6 @@
-#include "partitioner/pipedream/level_solver.h"
+#include "stagecraft/partitioner/pipedream/level_solver.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <algorithm>
 #include <cmath>

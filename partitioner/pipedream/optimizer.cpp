@@ -1,7 +1,7 @@
-#include "partitioner/pipedream/optimizer.h"
+#include "stagecraft/partitioner/pipedream/optimizer.h"
 
-#include "partitioner/pipedream/level_solver.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/pipedream/level_solver.h"
 
 #include <fmt/format.h>
 

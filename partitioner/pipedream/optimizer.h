@@ -10,8 +10,7 @@
 //   the first stage         (C + 4 (m-1) P / (B m g)) / m
 //   every later one         (C + 4 (m-1) P / (B m)) / m
 //   with a compression R    a later stage takes at least 2 a / (B m R) for the a bytes of the cut before it,
-//   and
-//                           the same for the cut behind it, if there is one
+//                           and the same for the cut behind it, if there is one
 // and a level's value is the largest over its stages, whose machines add up to M. The next level treats each
 // stretch between two states as one unit of compute: the value that all machines of this level reach on it.
 //
@@ -21,7 +20,7 @@
 // order of states, which depends on a hash, lets it; such stretches mean nothing and are not planned here.
 // Sums are rounded in another order than there: agreement is to some 12 digits.
 
-#include "partitioner/pipedream/states.h"
+#include "stagecraft/partitioner/pipedream/states.h"
 
 #include <optional>
 #include <vector>

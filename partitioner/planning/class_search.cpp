@@ -1,7 +1,9 @@
-#include "partitioner/planning/class_search.h"
+#include "stagecraft/partitioner/planning/class_search.h"
 
-#include "partitioner/planning/program_pricer.h"
-#include "schedules/residency.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "stagecraft/partitioner/stage_memory.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +14,6 @@
 namespace stagecraft::planning {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// Steps of effort: of a class, of a layout, and from where on cuts are searched.
 constexpr int kByOrder = 1, kLayouts = 2, kPlaced = 3, kSearched = 4;
 /// What has had more effort waits for others this much further from the best.
@@ -27,8 +28,6 @@ constexpr double kLook = 3, kLooks = 30;
 double fastest_speed(const Cluster& cluster) {
   return cluster.speed.empty() ? 1 : *std::max_element(cluster.speed.begin(), cluster.speed.end());
 }
-
-bool less(double a, double b) { return a < b * (1 - 1e-12); }
 
 }  // namespace
 
@@ -50,19 +49,25 @@ ClassSearch::ClassSearch(PlanningRun& run)
   for (const LayerProfile& layer : run.maker.measurement().layers) {
     fixed_.push_back(fixed);
     kept_.push_back(kept);
-    fixed += static_cast<double>(layer.parameters.value) * (2 + run.maker.optimizer_factor()) +
-             static_cast<double>((layer.compute_copy + layer.buffers).value);
-    kept += static_cast<double>(layer.kept_for_input.value);
+    StageCosts own;
+    own.parameters = layer.parameters;
+    own.compute_copy = layer.compute_copy;
+    own.buffers = layer.buffers;
+    own.kept_for_input = layer.kept_for_input;
+    const StageMemory memory(own, /*last_stage=*/false);
+    fixed += static_cast<double>((memory.fixed + memory.version).value) +
+             static_cast<double>(layer.parameters.value) * run.maker.optimizer_factor();
+    kept += static_cast<double>(memory.activations.value);
   }
   fixed_.push_back(fixed);
   kept_.push_back(kept);
 }
 
 /// Weights, gradients, optimizer state and what layers keep for themselves; no boundaries, no transients.
-EqualStages::Fits ClassSearch::fits(std::vector<Residency> residencies) const {
+EqualStages::Fits ClassSearch::fits(std::vector<StageCounts> stage_counts) const {
   const auto capacity = static_cast<double>(run_.maker.capacity()->value);
-  return [this, capacity, residencies = std::move(residencies)](int stage, int first, int last) {
-    const int kept = residencies.empty() ? 0 : residencies[static_cast<std::size_t>(stage)].kept;
+  return [this, capacity, stage_counts = std::move(stage_counts)](int stage, int first, int last) {
+    const int kept = stage_counts.empty() ? 0 : stage_counts[static_cast<std::size_t>(stage)].kept;
     const auto a = static_cast<std::size_t>(first);
     const auto b = static_cast<std::size_t>(last);
     return fixed_[b] - fixed_[a] + (kept_[b] - kept_[a]) * kept <= capacity * (1 + 1e-9);
@@ -109,7 +114,7 @@ StepProof ClassSearch::search() {
     std::pop_heap(open_.begin(), open_.end(), later);
     Open open = std::move(open_.back());
     open_.pop_back();
-    if (less(open.bound, best())) raise(std::move(open));
+    if (clearly_less(open.bound, best())) raise(std::move(open));
   }
   for (const Open& open : open_) proof_.bound = std::min(proof_.bound, Seconds{open.bound});
   keep_best();
@@ -135,11 +140,11 @@ void ClassSearch::raise_by_order(Open open) {
     const int count = (run_.request.micro_batches + open.width - 1) / open.width;
     const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
         one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
-    open.order = std::make_shared<Order>(Order{stage_orders(program), residencies(program)});
+    open.order = std::make_shared<Order>(Order{stage_orders(program), stage_counts(program)});
     run_.budget.take_program(count, open.stages);
   }
   const EqualStages::Fits fits =
-      run_.maker.capacity() ? this->fits(open.order ? open.order->residencies : std::vector<Residency>())
+      run_.maker.capacity() ? this->fits(open.order ? open.order->stage_counts : std::vector<StageCounts>())
                             : EqualStages::Fits{};
   const EqualStages::Shape shape{.stages = open.stages,
                                  .width = open.width,
@@ -237,7 +242,7 @@ void ClassSearch::keep_best() {
     const Found found = std::move(found_.back());
     found_.pop_back();
     proof_.bound = std::min(proof_.bound, Seconds{found.seconds});
-    if (!less(found.seconds, run_.best())) break;
+    if (!clearly_less(found.seconds, run_.best())) break;
     PlanCandidate candidate =
         run_.maker.priced(found.layout, run_.maker.plan_of(found.layout, found.cuts, found.settings));
     run_.budget.take_program(run_.request.micro_batches, found.layout.stages());

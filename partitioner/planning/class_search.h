@@ -10,9 +10,9 @@
 //   4. the search over its cuts (cut_search.h), a longer one each time round.
 // Whatever is not below the best step is done with. What remains when time is up bounds the best from below.
 
-#include "partitioner/planning/equal_stages.h"
-#include "partitioner/planning/layout.h"
-#include "partitioner/planning/planning_run.h"
+#include "stagecraft/partitioner/planning/equal_stages.h"
+#include "stagecraft/partitioner/planning/layout.h"
+#include "stagecraft/partitioner/planning/planning_run.h"
 
 #include <limits>
 #include <memory>
@@ -33,7 +33,7 @@ class ClassSearch {
   /// A class with what is known of its schedule's order, or one layout of it.
   struct Order {
     std::vector<StageOrder> stages;
-    std::vector<Residency> residencies;
+    std::vector<StageCounts> stage_counts;
   };
   struct Open {
     double bound;
@@ -61,7 +61,7 @@ class ClassSearch {
   void raise_layout(Open open);
   void search_cuts(Open open);
   /// What layers may be a stage, by what they need in any case.
-  [[nodiscard]] EqualStages::Fits fits(std::vector<Residency> residencies) const;
+  [[nodiscard]] EqualStages::Fits fits(std::vector<StageCounts> stage_counts) const;
   void keep_best();
 
   PlanningRun& run_;

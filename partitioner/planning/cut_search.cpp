@@ -1,4 +1,6 @@
-#include "partitioner/planning/cut_search.h"
+#include "stagecraft/partitioner/planning/cut_search.h"
+
+#include "stagecraft/partitioner/compare_costs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +9,6 @@
 namespace stagecraft::planning {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// More bounds prune better and cost more at every cut; this many is where it stopped paying.
 constexpr std::size_t kMostRows = 64;
 /// Rounds of weighing; most of what they bring comes in the first dozens.
@@ -16,9 +17,6 @@ constexpr int kRounds = 80;
 constexpr double kRate = 1.0;
 /// Work between two questions whether to go on, at most.
 constexpr std::int64_t kAskEvery = 2'000'000;
-
-/// Less by more than rounding.
-bool less(double a, double b) { return a < b * (1 - 1e-12); }
 
 }  // namespace
 
@@ -221,7 +219,7 @@ bool CutSearch::needs_more(const std::vector<int>& cuts, RecomputeSettings& sett
     auto path = pricer_->critical_path();
     if (path && costs_.value(*path, cuts, settings) > known) add(std::move(*path), false);
   }
-  if (!less(seconds, best_)) return false;
+  if (!clearly_less(seconds, best_)) return false;
   const std::vector<Rank> over = pricer_->over_cap(cuts, settings);
   if (over.empty()) {
     best_ = result_.seconds = seconds;
@@ -256,7 +254,7 @@ void CutSearch::weigh(int rounds) {
       most = least;
       best = mean.bound;
     }
-    if (!less(most, best_)) break;
+    if (!clearly_less(most, best_)) break;
     look_at(cuts);
     seen_.insert(cuts);
     weights.resize(rows_.size(), *std::max_element(weights.begin(), weights.end()));
@@ -307,11 +305,11 @@ void CutSearch::descend(int stage, int first) {
       return bound;
     };
     double bound = bound_with(fastest_);
-    if (!less(bound, best_)) continue;
+    if (!clearly_less(bound, best_)) continue;
     const auto setting = this->setting(stage, first, last);
     if (!setting) continue;
     if (*setting != fastest_) bound = bound_with(*setting);
-    if (less(bound, best_)) children.push_back({bound, last, *setting});
+    if (clearly_less(bound, best_)) children.push_back({bound, last, *setting});
   }
   result_.work += static_cast<std::int64_t>(rows_.size()) * (latest(stage) - first) * 4;
   std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
@@ -319,7 +317,7 @@ void CutSearch::descend(int stage, int first) {
   });
   for (std::size_t n = 0; n < children.size(); ++n) {
     const Child child = children[n];
-    if (!less(child.bound, best_)) return;
+    if (!clearly_less(child.bound, best_)) return;
     if (out_of_budget()) {
       open_ = std::min(open_, child.bound);
       return;
@@ -341,7 +339,7 @@ CutSearchResult CutSearch::run(StepPricer& pricer, double to_beat, const CutSear
   budget_ = budget;
   best_ = to_beat;
   open_ = kInfinite;
-  if (less(first_bound(), best_)) {
+  if (clearly_less(first_bound(), best_)) {
     for (const std::vector<int>& cuts : seeds) {
       look_at(cuts);
       seen_.insert(cuts);
@@ -352,7 +350,7 @@ CutSearchResult CutSearch::run(StepPricer& pricer, double to_beat, const CutSear
       partial_[0][k] = rows_[k].bound.constant;
       bound = std::max(bound, rows_[k].bound.constant + rows_[k].rest[0]);
     }
-    if (less(bound, best_)) {
+    if (clearly_less(bound, best_)) {
       if (out_of_budget()) {
         open_ = bound;
       } else {

@@ -1,4 +1,4 @@
-#include "partitioner/planning/equal_stages.h"
+#include "stagecraft/partitioner/planning/equal_stages.h"
 
 #include <algorithm>
 #include <cstddef>

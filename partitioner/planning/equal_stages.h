@@ -13,12 +13,12 @@
 // stage in turn as many layers as it takes; whether all layers find a place is known in one pass. Bisection
 // does the rest.
 
-#include "partitioner/planning/chain_costs.h"
-#include "partitioner/planning/reduction_floor.h"
-#include "partitioner/planning/step_bound.h"
-#include "schedules/costs.h"
-#include "schedules/program.h"
-#include "schedules/recompute.h"
+#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "stagecraft/partitioner/planning/reduction_floor.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/recompute.h"
 
 #include <functional>
 #include <optional>

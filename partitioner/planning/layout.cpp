@@ -1,4 +1,4 @@
-#include "partitioner/planning/layout.h"
+#include "stagecraft/partitioner/planning/layout.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,15 +1,15 @@
-#include "partitioner/planning/layout_search.h"
+#include "stagecraft/partitioner/planning/layout_search.h"
+
+#include "stagecraft/partitioner/compare_costs.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace stagecraft::planning {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 /// When there is no time to search more layouts than this, there is none to look at their bounds either.
 constexpr std::size_t kMostBounds = 1000;
 /// What is left is for so many searches like the one without a cap.
@@ -64,13 +64,13 @@ std::optional<StepProof> LayoutSearch::search(const std::vector<Layout>& plain, 
   StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     Task& task = tasks[i];
-    if (!(task.bound < run_.best() * (1 - 1e-12))) break;
+    if (!(clearly_less(task.bound, run_.best()))) break;
     if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
       proof.bound = std::min(proof.bound, Seconds{task.bound});
       break;  // the others' bounds are no lower
     }
     task.bound = std::max(task.bound, first_bound(task.layout));
-    if (!(task.bound < run_.best() * (1 - 1e-12))) continue;
+    if (!(clearly_less(task.bound, run_.best()))) continue;
     if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
       proof.bound = std::min(proof.bound, Seconds{task.bound});
       continue;

@@ -1,8 +1,8 @@
-#include "partitioner/planning/min_max.h"
+#include "stagecraft/partitioner/planning/min_max.h"
 
-#include "partitioner/chain_partition.h"
-#include "partitioner/planning/occupancy.h"
-#include "schedules/collectives.h"
+#include "stagecraft/partitioner/chain_partition.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
+#include "stagecraft/schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,9 +5,9 @@
 // between ranks, as occupancy.h has them. Exact; among equals the smallest sum of squares of stage times (the
 // most even), then the earliest cuts.
 
-#include "partitioner/planning/stage_settings.h"
-#include "partitioner/profile.h"
-#include "schedules/costs.h"
+#include "stagecraft/partitioner/planning/stage_settings.h"
+#include "stagecraft/partitioner/profile.h"
+#include "stagecraft/schedules/costs/costs.h"
 
 #include <optional>
 #include <vector>

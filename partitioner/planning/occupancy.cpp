@@ -1,4 +1,4 @@
-#include "partitioner/planning/occupancy.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
 
 #include <algorithm>
 #include <map>

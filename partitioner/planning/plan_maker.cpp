@@ -1,11 +1,12 @@
-#include "partitioner/planning/plan_maker.h"
+#include "stagecraft/partitioner/planning/plan_maker.h"
 
-#include "partitioner/chain_partition.h"
-#include "partitioner/planning/min_max.h"
-#include "partitioner/planning/occupancy.h"
-#include "partitioner/planning/replica_part.h"
-#include "schedules/base/table.h"
-#include "schedules/collectives.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/partitioner/chain_partition.h"
+#include "stagecraft/partitioner/planning/min_max.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
+#include "stagecraft/partitioner/planning/replica_part.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,7 +21,7 @@ namespace {
 /// Bytes instead of seconds, for the partition whose largest stage is smallest.
 struct MemoryCosts {
   const StageMemoryTable& table;
-  const std::vector<Residency>& residency;
+  const std::vector<StageCounts>& residency;
   int cuttable;
 
   [[nodiscard]] double floor(int, int, int) const { return 0; }
@@ -88,17 +89,17 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
   return request;
 }
 
-std::vector<Residency> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,
-                                                    Recompute setting) const {
+std::vector<StageCounts> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,
+                                                      Recompute setting) const {
   const auto stages = static_cast<std::size_t>(layout.stages());
-  if (schedule.orders_by_time) return std::vector<Residency>(stages);
+  if (schedule.orders_by_time) return std::vector<StageCounts>(stages);
   const RecomputeSettings settings(stages, setting);
   if (schedule.synchronous && has_equal_pipelines(layout.placement())) {  // one of them is enough
     const int count = (request_.micro_batches + layout.widths.front() - 1) / layout.widths.front();
     const Layout one = straight_layout(layout.kind, layout.stages_a_rank, layout.positions());
-    return residencies(schedule.generate(schedule_request(one, {count}, settings)));
+    return stage_counts(schedule.generate(schedule_request(one, {count}, settings)));
   }
-  return residencies(schedule.generate(
+  return stage_counts(schedule.generate(
       schedule_request(layout, segment_groups(schedule, layout.stages(), request_.micro_batches), settings)));
 }
 
@@ -111,7 +112,7 @@ StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule
             [cuttable = cuttable_](Recompute, StageId, int first, int) { return first != cuttable; },
             alone};
   }
-  std::map<Recompute, std::vector<Residency>> residency;
+  std::map<Recompute, std::vector<StageCounts>> residency;
   for (const Recompute setting : allowed_) {
     residency.emplace(setting, least_residencies(layout, schedule, setting));
   }
@@ -120,7 +121,7 @@ StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule
                             Recompute setting, StageId stage, int first, int last) {
     if (first == cuttable_) return false;
     const StageMemory& memory = memory_->at(first, last);
-    const Residency& held = residency.at(setting)[stage.index()];
+    const StageCounts& held = residency.at(setting)[stage.index()];
     return (hands_over(placement, stage) ? memory.always(held) : memory.peak(held)) <= *capacity_;
   };
   return {layout.placement(), layers_, allowed_, possible, alone};
@@ -243,7 +244,7 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string PlanMaker::least_memory(const Layout& layout) const {
   const Recompute least_kept = least_memory_setting();
-  const std::vector<Residency> residency = least_residencies(layout, schedule_, least_kept);
+  const std::vector<StageCounts> residency = least_residencies(layout, schedule_, least_kept);
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
   const MemoryCosts costs{*memory_, residency, cuttable_};
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();

@@ -2,10 +2,10 @@
 
 // From a layout and cuts to a plan with its price: what the search hands back and tells people.
 
-#include "partitioner/planner.h"
-#include "partitioner/planning/layout.h"
-#include "partitioner/planning/stage_settings.h"
-#include "partitioner/stage_memory.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/planning/layout.h"
+#include "stagecraft/partitioner/planning/stage_settings.h"
+#include "stagecraft/partitioner/stage_memory.h"
 
 #include <optional>
 #include <string>
@@ -41,7 +41,7 @@ class PlanMaker {
                                                  RecomputeSettings settings) const;
   /// Whether layers can be a stage of any schedule, as far as one micro-batch needs memory.
   [[nodiscard]] bool may_fit(int first, int last) const {
-    return !capacity_ || memory_->at(first, last).peak(Residency{}) <= *capacity_;
+    return !capacity_ || memory_->at(first, last).peak(StageCounts{}) <= *capacity_;
   }
   /// What stages may be, by the loss and by memory that no proof can go below, with the request's schedule or
   /// another one. `capped`: whether there is a cap at all; `alone`: see StageSettings.
@@ -72,8 +72,8 @@ class PlanMaker {
 
  private:
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
-  [[nodiscard]] std::vector<Residency> least_residencies(const Layout& layout, const Schedule& schedule,
-                                                         Recompute setting) const;
+  [[nodiscard]] std::vector<StageCounts> least_residencies(const Layout& layout, const Schedule& schedule,
+                                                           Recompute setting) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
 
   const Profile& profile_;

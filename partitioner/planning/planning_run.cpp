@@ -1,6 +1,6 @@
-#include "partitioner/planning/planning_run.h"
+#include "stagecraft/partitioner/planning/planning_run.h"
 
-#include "partitioner/planning/program_pricer.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
 
 #include <algorithm>
 #include <optional>
@@ -26,8 +26,8 @@ void PlanningRun::tell_progress() const {
   if (request.search.progress) request.search.progress(progress);
 }
 
-std::optional<PlanningRun::Priced> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
-                                                      double to_beat) const {
+std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
+                                                        double to_beat) const {
   const PlacedCosts placed(chain, network, layout.placement(), cluster.speed);
   StageSettings settings = maker.settings(layout, schedule, true, !schedule.orders_by_time);
   auto tried = settings.least(cuts);
@@ -40,7 +40,7 @@ std::optional<PlanningRun::Priced> PlanningRun::price(const Layout& layout, cons
     const double seconds = pricer.seconds(cuts, *tried);
     if (!(seconds < to_beat)) return std::nullopt;
     const std::vector<Rank> over = pricer.over_cap(cuts, *tried);
-    if (over.empty()) return Priced{seconds, *tried};
+    if (over.empty()) return CutPrice{seconds, *tried};
     tried = settings.after_refusal(cuts, *tried, over);
   }
   return std::nullopt;

@@ -2,11 +2,11 @@
 
 // What the searches of one planning run share: the problem, how much may still be searched, what was found.
 
-#include "partitioner/planner.h"
-#include "partitioner/planning/chain_costs.h"
-#include "partitioner/planning/cut_search.h"
-#include "partitioner/planning/plan_maker.h"
-#include "partitioner/planning/work_budget.h"
+#include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "stagecraft/partitioner/planning/cut_search.h"
+#include "stagecraft/partitioner/planning/plan_maker.h"
+#include "stagecraft/partitioner/planning/work_budget.h"
 
 #include <limits>
 #include <optional>
@@ -35,13 +35,13 @@ struct PlanningRun {
   [[nodiscard]] double best() const { return progress.best.value; }
   void tell_progress() const;
 
-  struct Priced {
+  struct CutPrice {
     double seconds;
     RecomputeSettings settings;
   };
   /// What cuts take, as far as one pipeline can tell; none if they do not fit or not below `to_beat`.
-  [[nodiscard]] std::optional<Priced> price(const Layout& layout, const std::vector<int>& cuts,
-                                            double to_beat) const;
+  [[nodiscard]] std::optional<CutPrice> price(const Layout& layout, const std::vector<int>& cuts,
+                                              double to_beat) const;
   /// The best cuts of a layout for a schedule, if any are below `to_beat`; `capped`: among those that fit;
   /// `by_replica`: as far as one pipeline can tell (program_pricer.h).
   [[nodiscard]] CutSearchResult search_cuts(const Layout& layout, const Schedule& for_schedule,

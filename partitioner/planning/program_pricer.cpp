@@ -1,8 +1,8 @@
-#include "partitioner/planning/program_pricer.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
 
-#include "partitioner/planning/replica_part.h"
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
+#include "stagecraft/partitioner/planning/replica_part.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
 #include <utility>

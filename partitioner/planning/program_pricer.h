@@ -2,11 +2,12 @@
 
 // Prices cuts by simulating the program that will run: generated and lowered once where the schedule's order
 // does not depend on costs, for every cut where it does. Programs that differ in what is repeated are the
-// same otherwise (schedules/unit_time.h), so the critical path of one bounds them all.
+// same otherwise (TickClock in schedules/lowering/transfer_run.h), so the critical path of one bounds them
+// all.
 
-#include "partitioner/planning/cut_search.h"
-#include "schedules/schedule.h"
-#include "schedules/simulator.h"
+#include "stagecraft/partitioner/planning/cut_search.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <memory>
 #include <optional>

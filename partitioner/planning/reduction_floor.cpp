@@ -1,4 +1,4 @@
-#include "partitioner/planning/reduction_floor.h"
+#include "stagecraft/partitioner/planning/reduction_floor.h"
 
 #include <algorithm>
 #include <cmath>

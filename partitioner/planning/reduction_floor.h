@@ -3,7 +3,7 @@
 // The least an all-reduce can take, wherever its members lie: what collectives.h says of the best of all sets
 // of so many devices, or less. Never falls as members are added.
 
-#include "schedules/costs.h"
+#include "stagecraft/schedules/costs/costs.h"
 
 #include <vector>
 

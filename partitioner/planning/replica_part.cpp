@@ -1,4 +1,4 @@
-#include "partitioner/planning/replica_part.h"
+#include "stagecraft/partitioner/planning/replica_part.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "partitioner/planning/request_checks.h"
+#include "stagecraft/partitioner/planning/request_checks.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,6 @@
-#include "partitioner/planning/stage_settings.h"
+#include "stagecraft/partitioner/planning/stage_settings.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
-#include "partitioner/planning/step_bound.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
 
-#include "schedules/collectives.h"
+#include "stagecraft/schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <limits>

@@ -18,11 +18,11 @@
 //     parts as well, in the tail too;
 //   - one micro-batch forward through all stages and back, stage 0's reduction and step.
 
-#include "partitioner/planning/chain_costs.h"
-#include "schedules/collectives.h"
-#include "schedules/program.h"
-#include "schedules/recompute.h"
-#include "schedules/simulator.h"
+#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/recompute.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <vector>

@@ -1,11 +1,11 @@
-#include "partitioner/planning/width_partition.h"
+#include "stagecraft/partitioner/planning/width_partition.h"
 
-#include "partitioner/planning/occupancy.h"
-#include "schedules/collectives.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/occupancy.h"
+#include "stagecraft/schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -13,7 +13,6 @@
 namespace stagecraft::planning {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kMostSteps = 2e7;
 
 std::vector<Rank> devices(int first, int count) {

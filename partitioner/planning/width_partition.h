@@ -5,8 +5,8 @@
 // Stages lie one after the other on consecutive devices, wherever machines end; what a boundary and an
 // all-reduce cost follows from the devices they lie on (occupancy.h).
 
-#include "partitioner/planning/chain_costs.h"
-#include "schedules/costs.h"
+#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "stagecraft/schedules/costs/costs.h"
 
 #include <functional>
 #include <optional>

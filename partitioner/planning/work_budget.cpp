@@ -1,4 +1,4 @@
-#include "partitioner/planning/work_budget.h"
+#include "stagecraft/partitioner/planning/work_budget.h"
 
 namespace stagecraft::planning {
 namespace {

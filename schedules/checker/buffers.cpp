@@ -2,7 +2,7 @@
 // boundary, and is read only while what was asked for has arrived. An activation's slot is the kept input: it
 // is read from the forward to the last part of the backward.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 class RankBuffers {
  public:
-  RankBuffers(const Subject& subject, Rank rank, Findings& findings)
+  RankBuffers(const ProgramIndex& subject, Rank rank, Findings& findings)
       : subject_(subject),
         findings_(findings),
         rank_(rank),
@@ -123,7 +123,7 @@ class RankBuffers {
 
   void read_for_backward(const Action& action) {
     // The kept input: the slot its forward read.
-    const Place forward = subject_.work(action.stage, action.micro_batch).forward;
+    const ActionPlace forward = subject_.work(action.stage, action.micro_batch).forward;
     if (forward.found() && subject_.action(forward).slot.valid()) {
       read_activation(action, subject_.action(forward).slot);
     }
@@ -141,27 +141,27 @@ class RankBuffers {
   /// The printing rank reads the losses of all the last stage's replicas, which lie in the slots posted for
   /// them.
   void read_losses(const Action& action) {
-    const Holder printer = subject_.holders().front();
+    const StageReplica printer = subject_.holders().front();
     if (action.stage != printer.stage || rank_ != printer.rank) return;
     const StageId last{subject_.stages() - 1};
     for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
       const Tag tag{Payload::loss, last, StageId{0}, MicroBatch{action.group.value}, replica};
-      const Place post = subject_.transfer(tag).post;
+      const ActionPlace post = subject_.transfer(tag).post;
       if (post.found()) read(subject_.action(post).slot, tag);
     }
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
   Rank rank_;
   const std::vector<SlotInfo>& infos_;
   std::vector<Content> slots_;
-  Place here_;
+  ActionPlace here_;
 };
 
 }  // namespace
 
-void prove_buffers(const Subject& subject, Findings& findings) {
+void prove_buffers(const ProgramIndex& subject, Findings& findings) {
   for (int r = 0; r < subject.world() && !findings.full(); ++r) RankBuffers(subject, Rank{r}, findings).run();
 }
 

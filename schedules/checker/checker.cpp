@@ -1,6 +1,6 @@
-#include "schedules/checker.h"
+#include "stagecraft/schedules/checker/checker.h"
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 namespace stagecraft {
 
@@ -10,7 +10,7 @@ Proof check(const LoweredProgram& program, const CostTable* costs, std::optional
   proof.slots_per_channel = program.slots_per_channel;
   checker::Findings findings;
   if (checker::well_formed(program, findings)) {
-    const checker::Subject subject(program, findings);
+    const checker::ProgramIndex subject(program, findings);
     checker::prove_completeness(subject, findings);
     checker::prove_updates(subject, findings);
     checker::prove_reports(subject, findings);

@@ -2,7 +2,7 @@
 // own rank. (What it needs from other ranks comes through a wait_receive, which the matching and deadlock
 // proofs follow.)
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 class Completeness {
  public:
-  Completeness(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Completeness(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
 
   void run() {
     for (int s = 0; s < subject_.stages(); ++s) {
@@ -32,12 +32,12 @@ class Completeness {
                     subject_.rank_of(stage, mb).value, what, mb.value, stage.value));
   }
 
-  void needs(Place here, Place what, const char* wanted) {
+  void needs(ActionPlace here, ActionPlace what, const char* wanted) {
     if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
   }
 
   void check_forward(StageId stage, MicroBatch mb) {
-    const Place forward = subject_.work(stage, mb).forward;
+    const ActionPlace forward = subject_.work(stage, mb).forward;
     if (!forward.found()) return missing("forward", stage, mb);
     if (stage.value == 0 || subject_.is_last(stage)) {
       needs(forward, subject_.load(stage, mb), "the load of its data");
@@ -49,7 +49,7 @@ class Completeness {
   }
 
   void check_backward(StageId stage, MicroBatch mb) {
-    const Work& work = subject_.work(stage, mb);
+    const MicroBatchPlaces& work = subject_.work(stage, mb);
     if (!subject_.train()) {
       if (work.recompute.found())
         add(subject_.name(work.recompute) + ": validation keeps nothing to recompute");
@@ -72,7 +72,8 @@ class Completeness {
   }
 
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
-  void check_input(Place here, Payload payload, StageId from, StageId to, MicroBatch mb, Place producer) {
+  void check_input(ActionPlace here, Payload payload, StageId from, StageId to, MicroBatch mb,
+                   ActionPlace producer) {
     if (subject_.hand_off(from, to, mb)) {
       if (producer.before(here)) return;
       return add(out_of_place(
@@ -80,7 +81,7 @@ class Completeness {
           fmt::format("the {} that stage {} hands over on this rank", enum_name(payload), from.value)));
     }
     const Tag tag{payload, from, to, mb, 0};
-    const Place wait = subject_.transfer(tag).wait;
+    const ActionPlace wait = subject_.transfer(tag).wait;
     if (!wait.before(here)) add(out_of_place(subject_, here, wait, "the wait for " + describe_tag(tag)));
   }
 
@@ -88,25 +89,28 @@ class Completeness {
   void check_source(Payload payload, StageId stage, MicroBatch mb) {
     const bool forward = payload == Payload::activation;
     const StageId to{forward ? stage.value + 1 : stage.value - 1};
-    const Place start = subject_.transfer(Tag{payload, stage, to, mb, 0}).start;
+    const ActionPlace start = subject_.transfer(Tag{payload, stage, to, mb, 0}).start;
     if (!start.found()) return;
-    const Work& work = subject_.work(stage, mb);
+    const MicroBatchPlaces& work = subject_.work(stage, mb);
     needs(start, forward ? work.forward : work.input_part,
           forward ? "the forward that makes it" : "the backward that makes it");
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
 };
 
 }  // namespace
 
-std::string out_of_place(const Subject& subject, Place here, Place what, const std::string& wanted) {
+std::string out_of_place(const ProgramIndex& subject, ActionPlace here, ActionPlace what,
+                         const std::string& wanted) {
   if (!what.found()) return fmt::format("{}: needs {}, which is nowhere", subject.name(here), wanted);
   return fmt::format("{}: needs {}, which comes only later: {}", subject.name(here), wanted,
                      subject.name(what));
 }
 
-void prove_completeness(const Subject& subject, Findings& findings) { Completeness(subject, findings).run(); }
+void prove_completeness(const ProgramIndex& subject, Findings& findings) {
+  Completeness(subject, findings).run();
+}
 
 }  // namespace stagecraft::checker

@@ -1,9 +1,9 @@
 // Proof 3: no deadlock, under the transport's rules. The dependency graph is the one that the simulator uses,
-// see schedules/dependencies.h: running it to the end is the proof, and where it stands still it names a
-// shortest cycle.
+// see schedules/rules/dependencies.h: running it to the end is the proof, and where it stands still it names
+// a shortest cycle.
 
-#include "schedules/checker/proofs.h"
-#include "schedules/dependencies.h"
+#include "stagecraft/schedules/checker/proofs.h"
+#include "stagecraft/schedules/rules/dependencies.h"
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ bool has_all_slots(const LoweredProgram& program) {
 
 }  // namespace
 
-void prove_no_deadlock(const Subject& subject, const TransportRules& rules, const CostTable* costs,
+void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules, const CostTable* costs,
                        Findings& findings) {
   if (findings.full()) return;  // such a program may also take the graph very long
   const Dependencies dependencies(subject.program(), rules, costs);

@@ -1,7 +1,7 @@
 // Proof 2: matching. Every transfer has its four ends, each once and in order; every communicator sees its
 // collectives in one order on all members.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 class Matching {
  public:
-  Matching(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Matching(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
 
   void run() {
     for (const Transfer& transfer : subject_.transfers()) {
@@ -26,15 +26,15 @@ class Matching {
   void add(const std::string& message) { findings_.add(Finding::Kind::matching, message); }
 
   void check_transfer(const Transfer& t) {
-    const Place some = first_of(t);
-    const auto need = [&](Place end, const char* what) {
+    const ActionPlace some = first_of(t);
+    const auto need = [&](ActionPlace end, const char* what) {
       if (!end.found()) add(fmt::format("{}: this transfer has no {}", subject_.name(some), what));
     };
     need(t.post, "post_receive");
     need(t.wait, "wait_receive");
     need(t.start, "start_send");
     need(t.wait_send, "wait_send");
-    const auto ordered = [&](Place first, Place second) {
+    const auto ordered = [&](ActionPlace first, ActionPlace second) {
       if (!first.found() || !second.found() || first.before(second)) return;
       add(fmt::format("{}: must come after {}", subject_.name(second), subject_.name(first)));
     };
@@ -42,8 +42,8 @@ class Matching {
     ordered(t.start, t.wait_send);
   }
 
-  static Place first_of(const Transfer& t) {
-    for (const Place place : {t.start, t.post, t.wait, t.wait_send}) {
+  static ActionPlace first_of(const Transfer& t) {
+    for (const ActionPlace place : {t.start, t.post, t.wait, t.wait_send}) {
       if (place.found()) return place;
     }
     return {};
@@ -51,14 +51,14 @@ class Matching {
 
   /// Reductions of a stage among its replicas; norm agreements among all ranks.
   void check_collectives() {
-    using Sequence = std::vector<Place>;
+    using Sequence = std::vector<ActionPlace>;
     std::map<StageId, std::vector<Sequence>> orders;  // by stage ("none": agreements), then member
     for (std::size_t r = 0; r < subject_.program().ranks.size(); ++r) {
       std::map<StageId, Sequence> mine{{StageId{}, {}}};
       for (const StageId stage : subject_.program().placement.stages_of(Rank{r})) mine[stage];
       const auto& list = subject_.program().ranks[r];
       for (std::size_t i = 0; i < list.size(); ++i) {
-        const Place here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
+        const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
         if (list[i].op == Op::agree_norm) mine[StageId{}].push_back(here);
         if (list[i].op == Op::reduce) mine[list[i].stage].push_back(here);
       }
@@ -69,7 +69,7 @@ class Matching {
     }
   }
 
-  void compare(const std::vector<Place>& first, const std::vector<Place>& other) {
+  void compare(const std::vector<ActionPlace>& first, const std::vector<ActionPlace>& other) {
     for (std::size_t i = 0; i < first.size() || i < other.size(); ++i) {
       if (i >= first.size()) return add(subject_.name(other[i]) + ": another member has no such collective");
       if (i >= other.size()) return add(subject_.name(first[i]) + ": another member has no such collective");
@@ -79,12 +79,12 @@ class Matching {
     }
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
 };
 
 }  // namespace
 
-void prove_matching(const Subject& subject, Findings& findings) { Matching(subject, findings).run(); }
+void prove_matching(const ProgramIndex& subject, Findings& findings) { Matching(subject, findings).run(); }
 
 }  // namespace stagecraft::checker

@@ -1,49 +1,11 @@
-// Memory: peak bytes a rank, in requested tensor bytes. This is the contract that the engine's measured
-// memory is compared with. What a rank holds
-//
-// for the whole segment:
-//   weights          parameters, their compute copy and buffers of every stage it holds (the current version)
-//   optimizer_state  of every stage it holds
-//   gradients        one accumulation, as large as the parameters, of every stage it holds; training only
-//   versions         compute copies (parameters, where there are none) of every stage it holds, times the
-//                    older versions alive at once at most. A
-//                    step whose source version is still read later copies once, into a ring that keeps its
-//                    memory; one whose source is read no more updates in place
-//   transfers        every receive slot of its table: of an activation the receiving stage's `input`, of a
-//                    gradient its `output`, of a loss `CostTable::loss`
-//   kept             data read ahead: kReadAhead micro-batches of `input` and one of `read` (stage 0), and
-//                    kReadAhead of `targets` (last stage)
-//
-// for a while, from the end of the first action named to the end of the second:
-//   kept       `input` of stage 0, load to backward
-//              `targets` of the last stage, load to backward (input part)
-//              `kept_for_input`, forward to backward. Split: to the input part, and then `kept_for_weight` to
-//              the weight part. Recomputed: from the recompute instead of the forward
-//              `output`, handed over on the same rank: forward to the next stage's backward
-//              `output` with `output_kept`: to the stage's own backward's input part (recomputed: from the
-//              recompute)
-//   transfers  `output` on its way: forward to wait_send
-//              the gradient of the input (`input`, stages > 0): backward (input part) to wait_send, or,
-//              handed over on the same rank, to the previous stage's backward a loss: start_send to wait_send
-//              `reduce_staging` (reductions.h), what sums over replicas need beside the gradients: from the
-//              *beginning* of the backward at which the rank joins the sum to the reduce
-//
-// during one action, above all that:
-//   transient  `forward_peak` during forward and recompute (`unkept_forward_peak` during a forward that is
-//              recomputed later, which keeps nothing), `backward_peak` during backward, the half's own peak
-//              during each half of a split one
-//
-// "Backward" alone means its last part (the weight part, where split). In validation nothing is kept: the
-// data lives to its forward, a handed-over output to the next stage's. An output under way and kept counts
-// once, as under way until it is sent; a recomputed one is another. The last stage's output is not a
-// boundary. A micro-batch shorter than the others counts as a full one.
+// Proof 6: memory. Peak bytes per rank, by the table of what a rank holds (schedules/memory/held.h). The
+// same intervals give the curve in pictures.
 
-#include "schedules/base/table.h"
-#include "schedules/checker/proofs.h"
-#include "schedules/held_bytes.h"
-#include "schedules/reductions.h"
-#include "schedules/segments.h"
-#include "schedules/traffic.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/checker/held_bytes.h"
+#include "stagecraft/schedules/checker/proofs.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -54,129 +16,114 @@
 namespace stagecraft::checker {
 namespace {
 
-enum Category : std::uint8_t { kept, transfers, transient, categories };
-using Amounts = std::array<std::int64_t, categories>;
-
-std::int64_t sum(const Amounts& amounts) { return amounts[kept] + amounts[transfers] + amounts[transient]; }
+void add(MemoryProof& amounts, MemoryCategory category, Bytes bytes) {
+  constexpr std::array<Bytes MemoryProof::*, kMemoryCategories> kParts{
+      &MemoryProof::weights, &MemoryProof::versions,  &MemoryProof::optimizer_state, &MemoryProof::gradients,
+      &MemoryProof::kept,    &MemoryProof::transfers, &MemoryProof::transient};
+  amounts.*kParts[static_cast<std::size_t>(category)] += bytes;
+  amounts.peak += bytes;
+}
 
 class RankMemory {
  public:
-  RankMemory(const Subject& subject, const CostTable& costs, Rank rank)
-      : subject_(subject), costs_(costs), rank_(rank) {
-    proof_.rank = rank;
-  }
-
-  MemoryProof run() {
-    add_everything();
-    find_peak();
-    return proof_;
-  }
-
-  HeldBytes held() {
-    add_everything();
-    HeldBytes held{rank_, fixed(), {}};
-    walk([&](std::size_t, const Amounts& now) { held.moments.push_back(fixed() + Bytes{sum(now)}); });
-    return held;
-  }
-
- private:
-  struct Change {
-    std::int64_t moment;
-    Category category;
-    std::int64_t bytes;
-  };
-
-  [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
-
-  /// Moments of an action: changes take effect when it begins, before it is looked at, and when it ends.
-  static std::int64_t begin_of(std::int32_t at) { return std::int64_t{2} * at; }
-  static std::int64_t end_of(std::int32_t at) { return begin_of(at) + 1; }
-
-  void change(Category category, Bytes bytes, std::int64_t from, std::int64_t until) {
-    if (bytes.value == 0 || until <= from) return;
-    changes_.push_back({from, category, bytes.value});
-    changes_.push_back({until, category, -bytes.value});
-  }
-
-  /// From the end of one action to the end of another.
-  void alive(Category category, Bytes bytes, std::int32_t from, std::int32_t until) {
-    change(category, bytes, end_of(from), end_of(until));
-  }
-
-  void add_everything() {
-    add_slots();
+  RankMemory(const ProgramIndex& subject, const CostTable& costs, Rank rank, const MemoryTable& table)
+      : subject_(subject), costs_(costs), rank_(rank), table_(table) {
+    fixed_.rank = rank;
+    for (const SlotInfo& slot : subject_.program().slots[rank_.index()])
+      add(fixed_, transfers, payload_bytes(costs_, slot.payload, slot.to));
     for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
       if (subject_.holders()[h].rank == rank_) add_stage(h);
     }
     add_loss_sends();
     add_reductions();
+    std::stable_sort(changes_.begin(), changes_.end(),
+                     [](const Change& a, const Change& b) { return a.moment < b.moment; });
   }
 
-  void add_slots() {
-    for (const SlotInfo& slot : subject_.program().slots[rank_.index()]) {
-      slots_ += payload_bytes(costs_, slot.payload, slot.to);
-    }
+  [[nodiscard]] MemoryProof proof() const {
+    MemoryProof most = fixed_;
+    ActionPlace peak{.rank = rank_.value};
+    walk([&](std::size_t here, const MemoryProof& now) {
+      if (peak.found() && now.peak <= most.peak) return;
+      most = now;
+      peak.at = static_cast<std::int32_t>(here);
+    });
+    if (peak.found()) most.at = subject_.name(peak);
+    return most;
+  }
+
+  [[nodiscard]] HeldBytes curve() const {
+    HeldBytes held{rank_, fixed_.peak, {}};
+    walk([&](std::size_t, const MemoryProof& now) { held.moments.push_back(now.peak); });
+    return held;
+  }
+
+ private:
+  using enum MemoryCategory;
+
+  struct Change {
+    std::int64_t moment;
+    MemoryCategory category;
+    Bytes bytes;
+  };
+
+  [[nodiscard]] const StageCosts& cost(StageId stage) const { return costs_.stages[stage.index()]; }
+
+  /// Moments of an action: changes take effect when it begins, before its peak is taken, and when it ends.
+  static std::int64_t begin_of(std::int32_t at) { return std::int64_t{2} * at; }
+  static std::int64_t end_of(std::int32_t at) { return begin_of(at) + 1; }
+
+  void hold(MemoryCategory category, Bytes bytes, std::int64_t from, std::int64_t until) {
+    if (bytes.value == 0 || until <= from) return;
+    changes_.push_back({from, category, bytes});
+    changes_.push_back({until, category, Bytes{} - bytes});
   }
 
   void add_stage(std::size_t holder) {
     const StageId stage = subject_.holders()[holder].stage;
     const StageCosts& c = cost(stage);
-    proof_.weights += c.weights() + c.buffers;
-    proof_.optimizer_state += c.optimizer_state;
-    if (subject_.train()) proof_.gradients += c.parameters;
-    proof_.versions += c.version() * old_versions(subject_, holder);
-    if (stage.value == 0) read_ahead_ += c.input * kReadAhead + c.read;
-    if (subject_.is_last(stage)) read_ahead_ += c.targets * kReadAhead;
-    for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb);
+    const Situation here{
+        .first = stage.value == 0, .last = subject_.is_last(stage), .training = subject_.train()};
+    each_row(table_.standing, c, here,
+             [&](const StandingRow& row, Bytes bytes) { add(fixed_, row.category, bytes * row.times); });
+    add(fixed_, versions, c.version() * old_versions(subject_, holder));
+    for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb, here);
   }
 
-  void add_micro_batch(StageId stage, MicroBatch mb) {
-    const StageCosts& c = cost(stage);
-    const Work& work = subject_.work(stage, mb);
-    const std::int32_t end = last_use(work);
-    if (stage.value == 0) alive(kept, c.input, subject_.load(stage, mb).at, end);
-    if (subject_.is_last(stage)) {
-      const Place gone = subject_.train() ? work.input_part : work.forward;
-      alive(kept, c.targets, subject_.load(stage, mb).at, gone.at);
+  void add_micro_batch(StageId stage, MicroBatch mb, Situation here) {
+    const StageId previous{stage.value - 1}, next{stage.value + 1};
+    const MicroBatchPlaces& work = subject_.work(stage, mb);
+    here.recomputed = work.recompute.found();
+    here.from_here = !here.first && subject_.hand_off(stage, previous, mb);
+    here.to_here = !here.last && subject_.hand_off(stage, next, mb);
+
+    std::array<std::int32_t, kMoments> ends{};  // in the list; no row of the situation names the others
+    const auto end = [&](Moment moment) -> std::int32_t& { return ends[static_cast<std::size_t>(moment)]; };
+    if (here.first || here.last) end(Moment::load) = subject_.load(stage, mb).at;
+    end(Moment::forward) = work.forward.at;
+    end(Moment::recompute) = work.recompute.at;
+    end(Moment::backward_input) = (here.training ? work.input_part : work.forward).at;
+    end(Moment::backward_weight) = last_use(stage, mb);
+    if (here.to_here) {
+      end(Moment::next_backward_weight) = last_use(next, mb);
+      end(Moment::output_unused) = std::max(end(Moment::backward_input), last_use(next, mb));
+    } else if (!here.last) {
+      end(Moment::activation_sent) = subject_.transfer({Payload::activation, stage, next, mb}).wait_send.at;
     }
-    if (!subject_.is_last(stage)) add_output(stage, mb, work);
-    if (!subject_.train()) return;
-    const std::int32_t begin = (work.recompute.found() ? work.recompute : work.forward).at;
-    alive(kept, c.kept_for_input, begin, work.input_part.at);
-    alive(kept, c.kept_for_weight, work.input_part.at, work.weight_part.at);
-    if (stage.value > 0) add_input_gradient(stage, mb, work);
+    if (here.from_here) {
+      end(Moment::previous_backward_weight) = last_use(previous, mb);
+    } else if (!here.first && here.training) {
+      end(Moment::gradient_sent) = subject_.transfer({Payload::gradient, stage, previous, mb}).wait_send.at;
+    }
+    each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
+      hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
+    });
   }
 
   /// Where the stage is done with a micro-batch.
-  [[nodiscard]] std::int32_t last_use(const Work& work) const {
+  [[nodiscard]] std::int32_t last_use(StageId stage, MicroBatch mb) const {
+    const MicroBatchPlaces& work = subject_.work(stage, mb);
     return (subject_.train() ? work.weight_part : work.forward).at;
-  }
-
-  void add_output(StageId stage, MicroBatch mb, const Work& work) {
-    const StageCosts& c = cost(stage);
-    const StageId next{stage.value + 1};
-    const Place made = work.forward;
-    std::int32_t gone = 0;
-    if (subject_.hand_off(stage, next, mb)) {
-      gone = last_use(subject_.work(next, mb));
-      alive(kept, c.output, made.at, gone);
-    } else {
-      gone = subject_.transfer({Payload::activation, stage, next, mb, 0}).wait_send.at;
-      alive(transfers, c.output, made.at, gone);
-    }
-    if (!c.output_kept || !subject_.train()) return;
-    // A recompute makes another one, whether the first has gone or not.
-    const std::int32_t begin = work.recompute.found() ? work.recompute.at : std::max(made.at, gone);
-    alive(kept, c.output, begin, work.input_part.at);
-  }
-
-  void add_input_gradient(StageId stage, MicroBatch mb, const Work& work) {
-    const StageId previous{stage.value - 1};
-    const std::int32_t gone =
-        subject_.hand_off(stage, previous, mb)
-            ? last_use(subject_.work(previous, mb))
-            : subject_.transfer({Payload::gradient, stage, previous, mb, 0}).wait_send.at;
-    alive(transfers, cost(stage).input, work.input_part.at, gone);
   }
 
   void add_loss_sends() {
@@ -187,7 +134,8 @@ class RankMemory {
       for (int g = 0; g < subject_.groups(); ++g) {
         const Transfer& loss = subject_.transfer(
             {Payload::loss, last, StageId{0}, MicroBatch{g}, static_cast<std::int32_t>(replica)});
-        if (loss.start.found()) alive(transfers, costs_.loss, loss.start.at, loss.wait_send.at);
+        if (loss.start.found())
+          hold(transfers, costs_.loss, end_of(loss.start.at), end_of(loss.wait_send.at));
       }
     }
   }
@@ -197,88 +145,48 @@ class RankMemory {
     for (std::int32_t at = 0; at < static_cast<std::int32_t>(list.size()); ++at) {
       const Action& action = list[static_cast<std::size_t>(at)];
       if (action.op != Op::reduce) continue;
-      const std::int32_t join = joins_at(list, at);
-      const Bytes summed = cost(action.stage).parameters + cost(action.stage).buffers;
-      change(transfers, reduce_staging(summed, subject_.program().placement.width(action.stage)),
-             begin_of(join < 0 ? at : join), end_of(at));
+      const std::int32_t join = last_backward_into(list, at);
+      const int replicas = subject_.program().placement.width(action.stage);
+      hold(transfers, sum_staging(cost(action.stage), replicas), begin_of(join < 0 ? at : join), end_of(at));
     }
   }
 
-  [[nodiscard]] std::int64_t transient_of(const Action& action) const {
-    switch (action.op) {
-      case Op::forward:
-        if (subject_.work(action.stage, action.micro_batch).recompute.found())
-          return cost(action.stage).unkept_peak().value;
-        return cost(action.stage).forward_peak.value;
-      case Op::recompute:
-        return cost(action.stage).forward_peak.value;
-      case Op::backward:
-        return cost(action.stage).backward_peak.value;
-      case Op::backward_input:
-        return cost(action.stage).input_half_peak().value;
-      case Op::backward_weight:
-        return cost(action.stage).weight_half_peak().value;
-      default:
-        return 0;
-    }
+  [[nodiscard]] Bytes transient_of(const Action& action) const {
+    if (!is_compute(action.op)) return {};
+    const bool recomputed = subject_.work(action.stage, action.micro_batch).recompute.found();
+    return stagecraft::transient(cost(action.stage), action.op, recomputed);
   }
 
-  /// Calls `visit(index, amounts)` twice an action, with what is held above the fixed parts: while it runs,
-  /// and when it has ended.
+  /// Calls `visit(index, amounts)` twice per action: while it runs, and when it has ended.
   template <class Visit>
-  void walk(const Visit& visit) {
-    std::stable_sort(changes_.begin(), changes_.end(),
-                     [](const Change& a, const Change& b) { return a.moment < b.moment; });
-    Amounts now{};
-    std::size_t next = 0;
+  void walk(const Visit& visit) const {
+    MemoryProof now = fixed_;
+    auto next = changes_.begin();
     const auto apply = [&](std::int64_t moment) {
-      for (; next < changes_.size() && changes_[next].moment == moment; ++next) {
-        now[changes_[next].category] += changes_[next].bytes;
-      }
+      for (; next != changes_.end() && next->moment == moment; ++next) add(now, next->category, next->bytes);
     };
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i);
       apply(begin_of(at));
-      now[transient] = transient_of(list[i]);
+      const Bytes above = transient_of(list[i]);
+      add(now, MemoryCategory::transient, above);
       visit(i, now);
-      now[transient] = 0;
+      add(now, MemoryCategory::transient, Bytes{} - above);
       apply(end_of(at));
       visit(i, now);
     }
   }
 
-  void find_peak() {
-    Amounts most{};
-    std::int32_t at = -1;
-    walk([&](std::size_t here, const Amounts& now) {
-      if (at >= 0 && sum(now) <= sum(most)) return;
-      most = now;
-      at = static_cast<std::int32_t>(here);
-    });
-    proof_.kept = read_ahead_ + Bytes{most[kept]};
-    proof_.transfers = slots_ + Bytes{most[transfers]};
-    proof_.transient = Bytes{most[transient]};
-    proof_.peak = fixed() + Bytes{sum(most)};
-    if (at >= 0) proof_.at = subject_.name({rank_.value, at});
-  }
-
-  /// What is held for the whole segment.
-  [[nodiscard]] Bytes fixed() const {
-    return proof_.weights + proof_.versions + proof_.optimizer_state + proof_.gradients + slots_ +
-           read_ahead_;
-  }
-
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   const CostTable& costs_;
   Rank rank_;
-  MemoryProof proof_;
-  Bytes slots_;
-  Bytes read_ahead_;
+  MemoryTable table_;
+  MemoryProof fixed_;  // for the whole segment
   std::vector<Change> changes_;
 };
 
-bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings& findings) {
+bool costs_well_formed(const ProgramIndex& subject, const CostTable& costs, Findings& findings) {
   constexpr auto kind = Finding::Kind::memory;
   if (costs.stages.size() != static_cast<std::size_t>(subject.stages())) {
     findings.add(kind, fmt::format("the program has {} stages, but the cost table has {}", subject.stages(),
@@ -314,12 +222,12 @@ bool costs_well_formed(const Subject& subject, const CostTable& costs, Findings&
 
 }  // namespace
 
-std::vector<MemoryProof> prove_memory(const Subject& subject, const CostTable& costs,
+std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,
                                       std::optional<Bytes> capacity, Findings& findings) {
   if (!costs_well_formed(subject, costs, findings)) return {};
   std::vector<MemoryProof> proofs;
   for (int r = 0; r < subject.world(); ++r) {
-    proofs.push_back(RankMemory(subject, costs, Rank{r}).run());
+    proofs.push_back(RankMemory(subject, costs, Rank{r}, kMemoryTable).proof());
     const MemoryProof& proof = proofs.back();
     if (!capacity || proof.peak <= *capacity) continue;
     findings.add(Finding::Kind::memory,
@@ -330,21 +238,26 @@ std::vector<MemoryProof> prove_memory(const Subject& subject, const CostTable& c
   return proofs;
 }
 
+std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
+                                  const MemoryTable& table) {
+  Findings findings;
+  STAGECRAFT_CHECK(well_formed(program, findings), "the program was not accepted by the checker");
+  const ProgramIndex subject(program, findings);
+  STAGECRAFT_CHECK(costs_well_formed(subject, costs, findings) && !findings.any(),
+                   "the program was not accepted by the checker with these costs");
+  std::vector<HeldBytes> held;
+  for (int r = 0; r < subject.world(); ++r) {
+    held.push_back(RankMemory(subject, costs, Rank{r}, table).curve());
+  }
+  return held;
+}
+
 }  // namespace stagecraft::checker
 
 namespace stagecraft {
 
 std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs) {
-  checker::Findings findings;
-  STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
-  const checker::Subject subject(program, findings);
-  STAGECRAFT_CHECK(checker::costs_well_formed(subject, costs, findings) && !findings.any(),
-                   "the program was not accepted by the checker with these costs");
-  std::vector<HeldBytes> held;
-  for (int r = 0; r < subject.world(); ++r) {
-    held.push_back(checker::RankMemory(subject, costs, Rank{r}).held());
-  }
-  return held;
+  return checker::held_bytes(program, costs, kMemoryTable);
 }
 
 }  // namespace stagecraft

@@ -3,7 +3,7 @@
 // launch order, and each operation occupies the channel until it is over, two orders are a deadlock: at the
 // first place where they differ each rank's operation waits for an end that the other has only further on.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 class Order {
  public:
-  Order(const Subject& subject, const TransportRules& rules, Findings& findings)
+  Order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings)
       : subject_(subject), rules_(rules), findings_(findings) {}
 
   bool run() {
@@ -32,12 +32,12 @@ class Order {
  private:
   /// Either end's operations in its own order. Where both directions share one, `first` is the lower rank's.
   struct Ends {
-    std::vector<Place> first, second;
+    std::vector<ActionPlace> first, second;
   };
-  struct Channel {
+  struct TransportChannel {
     Rank first, second;
     ChannelKey key;
-    auto operator<=>(const Channel&) const = default;
+    auto operator<=>(const TransportChannel&) const = default;
   };
 
   void collect() {
@@ -48,12 +48,12 @@ class Order {
         const bool sends = action.op == Op::start_send;
         if (!sends && action.op != Op::post_receive) continue;
         const Transfer& transfer = subject_.transfer(action.tag);
-        const Place here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
-        const Place other = sends ? transfer.post : transfer.start;
+        const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
+        const ActionPlace other = sends ? transfer.post : transfer.start;
         // Without its other end, or done before: found already.
         if (!other.found() || here != (sends ? transfer.start : transfer.post)) continue;
         const bool is_first = rules_.one_order_a_pair() ? here.rank < other.rank : sends;
-        Channel channel{Rank{here.rank}, Rank{other.rank}, channel_key(rules_, action.tag)};
+        TransportChannel channel{Rank{here.rank}, Rank{other.rank}, channel_key(rules_, action.tag)};
         if (!is_first) std::swap(channel.first, channel.second);
         Ends& ends = channels_[channel];
         (is_first ? ends.first : ends.second).push_back(here);
@@ -63,8 +63,8 @@ class Order {
 
   void compare(const Ends& ends) {
     for (std::size_t k = 0; k < std::min(ends.first.size(), ends.second.size()); ++k) {
-      const Place first = ends.first[k];
-      const Place second = ends.second[k];
+      const ActionPlace first = ends.first[k];
+      const ActionPlace second = ends.second[k];
       if (subject_.action(first).tag == subject_.action(second).tag) continue;
       same_ = false;
       if (subject_.action(first).op != subject_.action(second).op) {
@@ -85,29 +85,29 @@ class Order {
     }
   }
 
-  [[nodiscard]] Place other_end(Place here) const {
+  [[nodiscard]] ActionPlace other_end(ActionPlace here) const {
     const Transfer& transfer = subject_.transfer(subject_.action(here).tag);
     return subject_.action(here).op == Op::start_send ? transfer.post : transfer.start;
   }
 
-  [[nodiscard]] std::string blocked(Place here, Place wanted, Place before) const {
-    const auto text = [&](Place place) {
+  [[nodiscard]] std::string blocked(ActionPlace here, ActionPlace wanted, ActionPlace before) const {
+    const auto text = [&](ActionPlace place) {
       return fmt::format("[{}] {}", place.at, describe_action(subject_.action(place)));
     };
     return fmt::format("rank {}'s channel is at {} until rank {} launches {}, behind {}", here.rank,
                        text(here), wanted.rank, text(wanted), text(before));
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   const TransportRules& rules_;
   Findings& findings_;
-  std::map<Channel, Ends> channels_;
+  std::map<TransportChannel, Ends> channels_;
   bool same_ = true;
 };
 
 }  // namespace
 
-bool prove_order(const Subject& subject, const TransportRules& rules, Findings& findings) {
+bool prove_order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings) {
   if (!rules.ordered()) return true;
   return Order(subject, rules, findings).run();
 }

@@ -2,7 +2,7 @@
 // stage 0's first rank gathers that and prints. A replica on the printing rank needs no report of its own,
 // nor does one without micro-batches in the group.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 class Reports {
  public:
-  Reports(const Subject& subject, Findings& findings)
+  Reports(const ProgramIndex& subject, Findings& findings)
       : subject_(subject), findings_(findings), last_(subject.stages() - 1) {}
 
   void run() {
@@ -23,7 +23,7 @@ class Reports {
  private:
   void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
 
-  void needs(Place here, Place what, const std::string& wanted) {
+  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
     if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
   }
 
@@ -31,8 +31,8 @@ class Reports {
 
   void check(std::size_t h, Group group) {
     const auto [stage, rank] = subject_.holders()[h];
-    const Place report = subject_.report(h, group);
-    const Place last_forward = stage == last_ ? last_forward_of(h, group) : Place{};
+    const ActionPlace report = subject_.report(h, group);
+    const ActionPlace last_forward = stage == last_ ? last_forward_of(h, group) : ActionPlace{};
     const bool sends = last_forward.found() && rank != printer();
     if (!report.found()) {
       if (h == 0 || sends) {
@@ -52,8 +52,8 @@ class Reports {
   }
 
   /// On the replica's own rank: the loss leaves after the report.
-  void check_sent(std::size_t h, Group group, Place report) {
-    const Place start = subject_.transfer(tag(h - subject_.holder(last_, 0), group)).start;
+  void check_sent(std::size_t h, Group group, ActionPlace report) {
+    const ActionPlace start = subject_.transfer(tag(h - subject_.holder(last_, 0), group)).start;
     if (!start.found()) {
       return add(subject_.name(report) + ": its loss is never sent to stage 0's first rank");
     }
@@ -61,11 +61,11 @@ class Reports {
   }
 
   /// On the printing rank: behind the losses of all replicas, and behind the step that is reported.
-  void check_gathered(Group group, Place report) {
+  void check_gathered(Group group, ActionPlace report) {
     if (subject_.train()) needs(report, subject_.update(0, group).step, "the step of its group");
     const std::size_t first = subject_.holder(last_, 0);
     for (std::size_t h = first; h < subject_.holders().size(); ++h) {
-      const Place last_forward = last_forward_of(h, group);
+      const ActionPlace last_forward = last_forward_of(h, group);
       if (!last_forward.found()) continue;
       if (subject_.holders()[h].rank == printer()) {
         needs(report, last_forward, "the last forward of its group");
@@ -77,21 +77,21 @@ class Reports {
   }
 
   /// The forward of the last of `group`'s micro-batches that a replica of the last stage has.
-  [[nodiscard]] Place last_forward_of(std::size_t h, Group group) const {
+  [[nodiscard]] ActionPlace last_forward_of(std::size_t h, Group group) const {
     const auto width = subject_.program().placement.width(last_);
     const auto replica = static_cast<int>(h - subject_.holder(last_, 0));
     const int end = subject_.begin_of(Group{group.value + 1});
     const int last = end - 1 - (end - 1 - replica + width) % width;
-    return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : Place{};
+    return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : ActionPlace{};
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
   StageId last_;
 };
 
 }  // namespace
 
-void prove_reports(const Subject& subject, Findings& findings) { Reports(subject, findings).run(); }
+void prove_reports(const ProgramIndex& subject, Findings& findings) { Reports(subject, findings).run(); }
 
 }  // namespace stagecraft::checker

@@ -1,6 +1,6 @@
 // Proof 0: the shape. Everything here guards an index that a later proof takes without looking.
 
-#include "schedules/checker/subject.h"
+#include "stagecraft/schedules/checker/program_index.h"
 
 #include <fmt/format.h>
 
@@ -259,7 +259,7 @@ bool well_formed(const LoweredProgram& program, Findings& findings) {
     for (std::size_t i = 0; i < program.ranks[r].size() && !findings.full(); ++i) {
       const Action& action = program.ranks[r][i];
       if (shape.right(action)) continue;
-      const Place here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
+      const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
       findings.add(RankShape::kind(action), fmt::format("{}: {}", name(program, here), shape.why()));
       good = false;
     }

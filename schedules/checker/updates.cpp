@@ -1,7 +1,7 @@
 // Proof 1, second half: what is done once a group. Every gradient enters exactly one step; gradients and
 // buffer updates come in micro-batch order, which is what makes runs of all schedules equal to the bit.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 class Updates {
  public:
-  Updates(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Updates(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
 
   void run() {
     const bool agreed = any_agreement();
@@ -25,7 +25,7 @@ class Updates {
  private:
   void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
 
-  void needs(Place here, Place what, const std::string& wanted) {
+  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
     if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
   }
 
@@ -48,7 +48,7 @@ class Updates {
   void check_update(std::size_t h, Group group, bool agreed) {
     const auto [stage, rank] = subject_.holders()[h];
     const Update& update = subject_.update(h, group);
-    const Place agreement = subject_.agreement(rank, group);
+    const ActionPlace agreement = subject_.agreement(rank, group);
     if (!update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
     if (agreed) needs(update.step, agreement, "the norm agreement of its group");
@@ -64,10 +64,10 @@ class Updates {
   }
 
   /// What first uses the sum of a group's gradients.
-  [[nodiscard]] Place first_use(std::size_t h, Group group) const {
+  [[nodiscard]] ActionPlace first_use(std::size_t h, Group group) const {
     const Update& update = subject_.update(h, group);
     if (update.reduce.found()) return update.reduce;
-    const Place agreement = subject_.agreement(subject_.holders()[h].rank, group);
+    const ActionPlace agreement = subject_.agreement(subject_.holders()[h].rank, group);
     return agreement.found() ? agreement : update.step;
   }
 
@@ -75,15 +75,16 @@ class Updates {
   /// gradient comes after the step before, as a stage has one accumulation.
   void check_order(std::size_t h) {
     const StageId stage = subject_.holders()[h].stage;
-    const Work* previous = nullptr;
+    const MicroBatchPlaces* previous = nullptr;
     for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const Work& work = subject_.work(stage, mb);
+      const MicroBatchPlaces& work = subject_.work(stage, mb);
       check_place(h, subject_.group_of(mb), work, previous);
       previous = &work;
     }
   }
 
-  void check_place(std::size_t h, Group group, const Work& work, const Work* previous) {
+  void check_place(std::size_t h, Group group, const MicroBatchPlaces& work,
+                   const MicroBatchPlaces* previous) {
     if (previous != nullptr && work.forward.before(previous->forward)) {
       add(fmt::format("{}: stands before {}; forwards of a stage go in micro-batch order",
                       subject_.name(work.forward), subject_.name(previous->forward)));
@@ -93,7 +94,7 @@ class Updates {
       add(fmt::format("{}: stands before {}; gradients of a stage are added in micro-batch order",
                       subject_.name(work.weight_part), subject_.name(previous->weight_part)));
     }
-    const Place use = first_use(h, group);
+    const ActionPlace use = first_use(h, group);
     if (use.found() && !work.weight_part.before(use)) {
       add(out_of_place(subject_, use, work.weight_part, "every gradient of its group"));
     }
@@ -101,20 +102,20 @@ class Updates {
   }
 
   /// A stage has one accumulation: nothing goes into `group`'s before the step of the group before it.
-  void needs_closed(std::size_t h, Group group, Place here) {
+  void needs_closed(std::size_t h, Group group, ActionPlace here) {
     if (group.value == 0) return;
-    const Place step = subject_.update(h, Group{group.value - 1}).step;
+    const ActionPlace step = subject_.update(h, Group{group.value - 1}).step;
     if (!step.found() || step.before(here)) return;
     add(fmt::format("{}: group {} is still open, its step comes only later: {}", subject_.name(here),
                     group.value - 1, subject_.name(step)));
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
 };
 
 }  // namespace
 
-void prove_updates(const Subject& subject, Findings& findings) { Updates(subject, findings).run(); }
+void prove_updates(const ProgramIndex& subject, Findings& findings) { Updates(subject, findings).run(); }
 
 }  // namespace stagecraft::checker

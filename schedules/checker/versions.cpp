@@ -2,7 +2,7 @@
 // most micro-batches in flight, the most versions alive and the staleness, as facts and not as formulas
 // assumed.
 
-#include "schedules/checker/proofs.h"
+#include "stagecraft/schedules/checker/proofs.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ class Intervals {
 
 class Versions {
  public:
-  Versions(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Versions(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
 
   std::vector<StageProof> run() {
     std::vector<StageProof> proofs;
@@ -60,11 +60,11 @@ class Versions {
   /// Steps go 0, 1, ...: the one of group g reads version g and writes g + 1.
   void check_steps(std::size_t h) {
     for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) {
-      const Place step = subject_.update(h, Group{g}).step;
+      const ActionPlace step = subject_.update(h, Group{g}).step;
       if (!step.found()) continue;
       const int reads = subject_.action(step).version.value;
       if (reads != g) add(fmt::format("{}: updates version {}, expected {}", subject_.name(step), reads, g));
-      const Place previous = g > 0 ? subject_.update(h, Group{g - 1}).step : Place{};
+      const ActionPlace previous = g > 0 ? subject_.update(h, Group{g - 1}).step : ActionPlace{};
       if (step.before(previous)) {
         add(fmt::format("{}: comes before {}; steps go in the order of their groups", subject_.name(step),
                         subject_.name(previous)));
@@ -73,17 +73,17 @@ class Versions {
   }
 
   void check_reads(std::size_t h, MicroBatch mb) {
-    const Work& work = subject_.work(subject_.holders()[h].stage, mb);
+    const MicroBatchPlaces& work = subject_.work(subject_.holders()[h].stage, mb);
     if (!work.forward.found()) return;
     const int version = subject_.action(work.forward).version.value;
     if (version > 0) {
-      const Place written = subject_.update(h, Group{version - 1}).step;
+      const ActionPlace written = subject_.update(h, Group{version - 1}).step;
       if (!written.before(work.forward)) {
         add(out_of_place(subject_, work.forward, written,
                          fmt::format("the step that writes version {}", version)));
       }
     }
-    for (const Place later : {work.recompute, work.input_part, work.weight_part}) {
+    for (const ActionPlace later : {work.recompute, work.input_part, work.weight_part}) {
       if (!later.found() || subject_.action(later).version.value == version) continue;
       add(fmt::format("{}: reads version {}, but {} read version {}; both must read the same",
                       subject_.name(later), subject_.action(later).version.value, subject_.name(work.forward),
@@ -98,7 +98,7 @@ class Versions {
     Intervals in_flight;
     bool first = true;
     for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const Work& work = subject_.work(stage, mb);
+      const MicroBatchPlaces& work = subject_.work(stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
       in_flight.add(work.forward.at, work.input_part.at);
       const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;
@@ -111,18 +111,18 @@ class Versions {
     return proof;
   }
 
-  const Subject& subject_;
+  const ProgramIndex& subject_;
   Findings& findings_;
 };
 
 }  // namespace
 
-int old_versions(const Subject& subject, std::size_t holder) {
+int old_versions(const ProgramIndex& subject, std::size_t holder) {
   if (!subject.train()) return 0;
   std::vector<std::int32_t> last_reader(static_cast<std::size_t>(subject.groups()) + 1, -1);
   for (const MicroBatch mb : subject.micro_batches_of(holder)) {
-    const Work& work = subject.work(subject.holders()[holder].stage, mb);
-    for (const Place place : {work.forward, work.recompute, work.input_part, work.weight_part}) {
+    const MicroBatchPlaces& work = subject.work(subject.holders()[holder].stage, mb);
+    for (const ActionPlace place : {work.forward, work.recompute, work.input_part, work.weight_part}) {
       if (!place.found()) continue;
       std::int32_t& last = last_reader[subject.action(place).version.index()];
       last = std::max(last, place.at);
@@ -130,7 +130,7 @@ int old_versions(const Subject& subject, std::size_t holder) {
   }
   Intervals old;
   for (int g = 0; g < subject.groups(); ++g) {
-    const Place step = subject.update(holder, Group{g}).step;  // version g is old from here on
+    const ActionPlace step = subject.update(holder, Group{g}).step;  // version g is old from here on
     const std::int32_t last = last_reader[static_cast<std::size_t>(g)];
     if (!step.found() || last <= step.at) continue;
     old.add(step.at, last);
@@ -138,7 +138,7 @@ int old_versions(const Subject& subject, std::size_t holder) {
   return old.most_at_once();
 }
 
-std::vector<StageProof> prove_versions(const Subject& subject, Findings& findings) {
+std::vector<StageProof> prove_versions(const ProgramIndex& subject, Findings& findings) {
   return Versions(subject, findings).run();
 }
 

@@ -1,4 +1,4 @@
-#include "schedules/generators/asynchronous.h"
+#include "stagecraft/schedules/generators/asynchronous.h"
 
 #include <algorithm>
 #include <utility>

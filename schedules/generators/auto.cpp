@@ -2,8 +2,9 @@
 // finds the same. `stagecraft plan` searches longer, over placements too, and puts what it found into the
 // plan.
 
-#include "schedules/generators/assembly.h"
-#include "schedules/synthesis/synthesis.h"
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/library.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <cstdint>
 #include <limits>
@@ -24,16 +25,16 @@ CostTable even_costs(const Placement& placement) {
   return costs;
 }
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  (void)make_header("auto", SegmentKind::train, request);  // refuses what is too large to search
+ScheduleProgram build_auto(const ScheduleRequest& request) {
+  (void)training_header("auto", request);  // refuses what is too large to search
   const CostTable even = request.costs == nullptr ? even_costs(request.placement) : CostTable{};
-  return synthesize({.placement = request.placement,
-                     .micro_batches = request.group_sizes.front(),
-                     .clip = request.clip,
-                     .costs = request.costs == nullptr ? &even : request.costs,
-                     .capacity = request.capacity,
-                     .recompute = request.recompute,
-                     .budget = {.work = kGeneratorWork}})
+  return synthesize_over_schedules({.placement = request.placement,
+                                    .micro_batches = request.group_sizes.front(),
+                                    .clip = request.clip,
+                                    .costs = request.costs == nullptr ? &even : request.costs,
+                                    .capacity = request.capacity,
+                                    .recompute = request.recompute,
+                                    .budget = {.work = kGeneratorWork}})
       .program;
 }
 
@@ -47,7 +48,7 @@ Schedule auto_schedule() {
       .synchronous = true,
       .orders_by_time = true,
       .searched = true,
-      .build = build};
+      .build = build_auto};
 }
 
 }  // namespace stagecraft

@@ -4,13 +4,14 @@
 // micro-batch order whatever the schedule: that makes the results of all synchronous schedules equal to the
 // bit.
 
-#include "schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ScheduleProgram program{make_header("fill_drain", SegmentKind::train, request), {}};
+ScheduleProgram build_fill_drain(const ScheduleRequest& request) {
+  ScheduleProgram program{training_header("fill_drain", request), {}};
   const ComputeWriter writer(program);
   auto lists = make_lists(program, writer);
   for (auto& list : lists) {
@@ -29,7 +30,7 @@ Schedule fill_drain_schedule() {
           .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
           .paper = "GPipe, arXiv 1811.06965",
           .synchronous = true,
-          .build = build};
+          .build = build_fill_drain};
 }
 
 }  // namespace stagecraft

@@ -7,15 +7,16 @@
 // least as many, nearly equal (looped.h); a rank's first backward comes after as many forwards as it takes
 // the first micro-batch of the first round to go all the way round and back.
 
-#include "schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <utility>
 
 namespace stagecraft {
 namespace {
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ProgramHeader header = make_header("interleaved_1f1b", SegmentKind::train, request);
+ScheduleProgram build_interleaved_1f1b(const ScheduleRequest& request) {
+  ProgramHeader header = training_header("interleaved_1f1b", request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_1f1b");
   const auto rounds = [&](int count) { return rounds_of(count, shape.ranks); };
   const auto orders = looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
@@ -41,7 +42,7 @@ Schedule interleaved_1f1b_schedule() {
           .synchronous = true,
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
-          .build = build};
+          .build = build_interleaved_1f1b};
 }
 
 }  // namespace stagecraft

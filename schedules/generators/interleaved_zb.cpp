@@ -3,8 +3,9 @@
 // Parallelism", arXiv 2401.10241, section 2). Every rank keeps at most p micro-batches' share, from the
 // forward to the weight gradient, of every stage.
 
-#include "schedules/generators/list_scheduler.h"
-#include "schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -58,8 +59,8 @@ Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape
   });
 }
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ProgramHeader header = make_header("interleaved_zb", SegmentKind::train, request);
+ScheduleProgram build_interleaved_zb(const ScheduleRequest& request) {
+  ProgramHeader header = training_header("interleaved_zb", request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_zb");
   const int capacity = shape.ranks * shape.virtual_stages;
   std::vector<Orders> seeds;
@@ -67,7 +68,8 @@ ScheduleProgram build(const ScheduleRequest& request) {
       ways_to_divide((header.micro_batches() + shape.width - 1) / shape.width, shape.ranks).size();
   for (std::size_t way = 0; way < ways; ++way)
     seeds.push_back(split_interleaved(header, shape, capacity, way));
-  const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
+  const Orders orders =
+      best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 
@@ -81,7 +83,7 @@ Schedule interleaved_zb_schedule() {
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build};
+          .build = build_interleaved_zb};
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/looped.h"
 
 #include <algorithm>
 

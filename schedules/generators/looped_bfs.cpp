@@ -3,13 +3,14 @@
 // second; backwards likewise from its last. The bubble is interleaved 1F1B's; every micro-batch is kept, and
 // a stage's gradients are complete early, one stage after another.
 
-#include "schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/looped.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ProgramHeader header = make_header("looped_bfs", SegmentKind::train, request);
+ScheduleProgram build_looped_bfs(const ScheduleRequest& request) {
+  ProgramHeader header = training_header("looped_bfs", request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "looped_bfs");
   const auto one_round = [](int count) { return std::vector<int>{count}; };
   const auto orders = looped_orders(header, shape, one_round, [](LoopedRank& rank) {
@@ -29,7 +30,7 @@ Schedule looped_bfs_schedule() {
           .synchronous = true,
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
-          .build = build};
+          .build = build_looped_bfs};
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/assembly.h"
 
 #include <algorithm>
 #include <cstdint>

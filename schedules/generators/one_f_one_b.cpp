@@ -7,15 +7,16 @@
 // micro-batches in all would wait for forwards that a narrower stage before it makes only after its first
 // backward.
 
-#include "schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <algorithm>
 
 namespace stagecraft {
 namespace {
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ScheduleProgram program{make_header("1f1b", SegmentKind::train, request), {}};
+ScheduleProgram build_one_f_one_b(const ScheduleRequest& request) {
+  ScheduleProgram program{training_header("1f1b", request), {}};
   const ComputeWriter writer(program);
   auto lists = make_lists(program, writer);
   for (auto& list : lists) {
@@ -41,7 +42,7 @@ Schedule one_f_one_b_schedule() {
       .paper = "PipeDream-Flush, arXiv 2006.09503; DAPPLE, arXiv 2007.01045",
       .synchronous = true,
       .takes_warmup_extra = true,
-      .build = build};
+      .build = build_one_f_one_b};
 }
 
 }  // namespace stagecraft

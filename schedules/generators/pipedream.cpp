@@ -3,13 +3,14 @@
 // weights of its stage; with vertical sync every stage reads what stage 0 read for that micro-batch, which
 // lags most.
 
-#include "schedules/generators/asynchronous.h"
+#include "stagecraft/schedules/generators/asynchronous.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 namespace stagecraft {
 namespace {
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ProgramHeader header = make_header("pipedream", SegmentKind::train, request);
+ScheduleProgram build_pipedream(const ScheduleRequest& request) {
+  ProgramHeader header = training_header("pipedream", request);
   const GroupsEnded ended(header.group_sizes);
   const Placement& placement = request.placement;
   return asynchronous_program(std::move(header), [&](StageId stage, MicroBatch micro_batch) {
@@ -28,7 +29,7 @@ Schedule pipedream_schedule() {
       .synchronous = false,
       .takes_vertical_sync = true,
       .clips = false,
-      .build = build};
+      .build = build_pipedream};
 }
 
 }  // namespace stagecraft

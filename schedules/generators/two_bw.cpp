@@ -4,7 +4,8 @@
 // applied to version g and was computed with version g - 1, a constant delay of one. That works where a group
 // is long enough that the one before the last has been stepped everywhere when it begins.
 
-#include "schedules/generators/asynchronous.h"
+#include "stagecraft/schedules/generators/asynchronous.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
 
@@ -29,8 +30,8 @@ void require_long_groups(const ProgramHeader& header) {
   }
 }
 
-ScheduleProgram build(const ScheduleRequest& request) {
-  ProgramHeader header = make_header("2bw", SegmentKind::train, request);
+ScheduleProgram build_two_bw(const ScheduleRequest& request) {
+  ProgramHeader header = training_header("2bw", request);
   require_long_groups(header);
   const auto groups = header.groups_by_micro_batch();
   return asynchronous_program(std::move(header), [&](StageId, MicroBatch micro_batch) {
@@ -46,7 +47,7 @@ Schedule two_bw_schedule() {
           .paper = "PipeDream-2BW, arXiv 2006.09503",
           .synchronous = false,
           .clips = false,
-          .build = build};
+          .build = build_two_bw};
 }
 
 }  // namespace stagecraft

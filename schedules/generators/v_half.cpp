@@ -2,16 +2,10 @@
 // Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-Half). Every rank keeps at most
 // floor((p + 2) / 2) micro-batches' share.
 
-#include "schedules/generators/v_pattern.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_pattern.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
-}
-
-}  // namespace
 
 Schedule v_half_schedule() {
   return {.name = "v_half",
@@ -21,7 +15,9 @@ Schedule v_half_schedule() {
           .placement = PlacementKind::v,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build};
+          .build = [](const ScheduleRequest& request) {
+            return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
+          }};
 }
 
 }  // namespace stagecraft

@@ -2,16 +2,10 @@
 // Memory", arXiv 2405.15362, section 3: V-Min). Every rank keeps at most floor((p + 4) / 3) micro-batches'
 // share, a third of 1F1B's.
 
-#include "schedules/generators/v_pattern.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_pattern.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
-}
-
-}  // namespace
 
 Schedule v_min_schedule() {
   return {.name = "v_min",
@@ -21,7 +15,9 @@ Schedule v_min_schedule() {
           .placement = PlacementKind::v,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build};
+          .build = [](const ScheduleRequest& request) {
+            return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
+          }};
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "schedules/generators/v_pattern.h"
+#include "stagecraft/schedules/generators/v_pattern.h"
 
 #include <algorithm>
 #include <array>
@@ -112,7 +112,7 @@ int kept(const std::vector<Part>& parts, Ticks period) {
   return most;
 }
 
-struct Found {
+struct FoundPattern {
   Ticks period = 0;
   Pattern pattern{};
   int kept = 0;  ///< on the position that keeps most
@@ -121,8 +121,8 @@ struct Found {
 
 /// Patterns of the least period that has any, tried in steps of a fiftieth, in which no position keeps more
 /// than `capacity`: those that use most of it, of these the soonest to end.
-std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape, int replica,
-                            std::int64_t capacity) {
+std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages& shape, int replica,
+                                   std::int64_t capacity) {
   constexpr std::size_t kEnough = 5;
   const MicroBatch mb{replica};
   Ticks busiest = 1;
@@ -139,14 +139,14 @@ std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape
     busiest = std::max(busiest, work);
   }
   const Ticks half = std::max<Ticks>(1, forwards / (Ticks{4} * shape.ranks));  // of a mean forward
-  std::vector<Found> found;
+  std::vector<FoundPattern> found;
   for (int stretch = 50; stretch < 75 && found.empty(); ++stretch) {
     const Ticks period = (busiest * stretch + 49) / 50;
     for (int choice = 0; choice < 81; ++choice) {
       const Lags lags{choice / 27 * half, choice / 9 % 3 * half, choice / 3 % 3 * half, choice % 3 * half};
       auto pattern = place(workload, shape, replica, period, lags);
       if (!pattern) continue;
-      Found one{.period = period};
+      FoundPattern one{.period = period};
       for (const std::vector<Part>& parts : *pattern) {
         one.kept = std::max(one.kept, kept(parts, period));
         for (const Part& part : parts) one.end = std::max(one.end, part.begin + part.duration);
@@ -156,7 +156,7 @@ std::vector<Found> patterns(const Workload& workload, const VirtualStages& shape
       found.push_back(std::move(one));
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+  std::stable_sort(found.begin(), found.end(), [](const FoundPattern& a, const FoundPattern& b) {
     return a.kept != b.kept ? a.kept > b.kept : a.end < b.end;
   });
   if (found.size() > kEnough) found.resize(kEnough);
@@ -190,7 +190,7 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
     if (replica == 0)
       seeds.assign(found.size(), Orders(static_cast<std::size_t>(workload.placement.world())));
     for (std::size_t i = 0; i < seeds.size(); ++i) {
-      const Found& one = found[std::min(i, found.size() - 1)];
+      const FoundPattern& one = found[std::min(i, found.size() - 1)];
       for (std::size_t position = 0; position < one.pattern.size(); ++position) {
         const Rank rank = workload.placement.ranks[position][static_cast<std::size_t>(replica)];
         seeds[i][rank.index()] =
@@ -205,26 +205,27 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
 
 ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
                           int (*micro_batches)(int ranks)) {
-  ProgramHeader header = make_header(schedule, SegmentKind::train, request);
+  ProgramHeader header = training_header(schedule, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::v, schedule);
   const std::int64_t capacity = std::int64_t{shape.virtual_stages} * micro_batches(shape.ranks);
   // The paper's patterns, for equal times, make good orders for unequal ones too.
-  ScheduleRequest equal = request;
+  WorkloadRequest equal = workload_request(request);
   equal.costs = nullptr;
   equal.recompute.clear();
   std::vector<Orders> seeds = pattern_orders(workload_of(equal), shape, capacity);
-  const auto add_patterns = [&](const ScheduleRequest& of) {
+  const auto add_patterns = [&](const WorkloadRequest& of) {
     for (Orders& orders : pattern_orders(workload_of(of), shape, capacity))
       seeds.push_back(std::move(orders));
   };
-  if (request.costs != nullptr) add_patterns(request);
-  if (!request.recompute
-           .empty()) {  // in a pattern it waits for the gradient: what fits without may be better
-    ScheduleRequest plain = request;
+  if (request.costs != nullptr) add_patterns(workload_request(request));
+  // In a pattern a recompute waits for the gradient: what fits without may be better.
+  if (!request.recompute.empty()) {
+    WorkloadRequest plain = workload_request(request);
     plain.recompute.clear();
     add_patterns(plain);
   }
-  const Orders orders = best_orders(request, stage_limit(header.placement, capacity), std::move(seeds));
+  const Orders orders =
+      best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

@@ -6,7 +6,7 @@
 // draws patterns for equal times; here they are found for the true ones, by modulo scheduling (Rau,
 // "Iterative Modulo Scheduling", MICRO 1994).
 
-#include "schedules/generators/list_scheduler.h"
+#include "stagecraft/schedules/generators/assembly.h"
 
 namespace stagecraft {
 

@@ -1,14 +1,12 @@
 // Validation: forwards only, in micro-batch order, and one report. Nothing is kept, so no schedule could do
 // better.
 
-#include "schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/assembly.h"
 
 namespace stagecraft {
 
 ScheduleProgram validation_program(const Placement& placement, int micro_batches) {
-  ScheduleProgram program{make_header("validation", SegmentKind::validate,
-                                      {.placement = placement, .group_sizes = {micro_batches}}),
-                          {}};
+  ScheduleProgram program{make_header("validation", SegmentKind::validate, placement, {micro_batches}), {}};
   const ComputeWriter writer(program);
   auto lists = make_lists(program, writer);
   for (auto& list : lists) {

@@ -4,14 +4,10 @@
 // gradient, than 1F1B's first rank does. The paper draws the order for equal times; here list scheduling
 // makes it from the true ones.
 
-#include "schedules/generators/zb_straight.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/zb_straight.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build(const ScheduleRequest& request) { return zb_straight("zb_h1", request, 1); }
-
-}  // namespace
 
 Schedule zb_h1_schedule() {
   return {.name = "zb_h1",
@@ -19,7 +15,7 @@ Schedule zb_h1_schedule() {
           .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
           .synchronous = true,
           .orders_by_time = true,
-          .build = build};
+          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h1", request, 1); }};
 }
 
 }  // namespace stagecraft

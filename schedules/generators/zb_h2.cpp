@@ -3,14 +3,10 @@
 // Parallelism", arXiv 2401.10241, section 2: ZB-H2). A rank that starts later ends later: it is worth its
 // memory only where nothing, such as clipping by the global norm, makes the ranks meet at the step.
 
-#include "schedules/generators/zb_straight.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/zb_straight.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build(const ScheduleRequest& request) { return zb_straight("zb_h2", request, 2); }
-
-}  // namespace
 
 Schedule zb_h2_schedule() {
   return {.name = "zb_h2",
@@ -18,7 +14,7 @@ Schedule zb_h2_schedule() {
           .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
           .synchronous = true,
           .orders_by_time = true,
-          .build = build};
+          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h2", request, 2); }};
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "schedules/generators/zb_straight.h"
+#include "stagecraft/schedules/generators/zb_straight.h"
 
 #include <algorithm>
 #include <utility>
@@ -37,7 +37,7 @@ std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<
 }  // namespace
 
 ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request, int turns) {
-  ProgramHeader header = make_header(schedule, SegmentKind::train, request);
+  ProgramHeader header = training_header(schedule, request);
   const Placement& placement = header.placement;
   int ranks = 0;  // a rank that holds two stages counts twice, as in warm_up_depth
   for (const auto& replicas : placement.ranks) ranks += static_cast<int>(replicas.size());
@@ -48,7 +48,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
     capacity.push_back(turns * ((ranks - 1) / static_cast<int>(replicas.size())) + 1);
     for (const Rank rank : replicas) limit.capacity[rank.index()] += capacity.back();
   }
-  const Orders orders = best_orders(request, limit, by_the_paper(header, capacity, turns));
+  const Orders orders = best_orders(workload_request(request), limit, by_the_paper(header, capacity, turns));
   return synchronous_program(std::move(header), orders, request.clip);
 }
 

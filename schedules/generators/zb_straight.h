@@ -3,7 +3,7 @@
 // What the zero-bubble schedules of a straight pipeline share: they differ in how many micro-batches a rank
 // may keep.
 
-#include "schedules/generators/list_scheduler.h"
+#include "stagecraft/schedules/generators/assembly.h"
 
 namespace stagecraft {
 

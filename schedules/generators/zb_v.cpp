@@ -3,16 +3,10 @@
 // Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-ZB; its first form is ZB-V in arXiv
 // 2401.10241, section 6). Every rank keeps at most p micro-batches' share.
 
-#include "schedules/generators/v_pattern.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/v_pattern.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build(const ScheduleRequest& request) {
-  return v_program("zb_v", request, [](int ranks) { return ranks; });
-}
-
-}  // namespace
 
 Schedule zb_v_schedule() {
   return {.name = "zb_v",
@@ -22,7 +16,9 @@ Schedule zb_v_schedule() {
           .placement = PlacementKind::v,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build};
+          .build = [](const ScheduleRequest& request) {
+            return v_program("zb_v", request, [](int ranks) { return ranks; });
+          }};
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "schedules/pictures/axis.h"
+#include "stagecraft/schedules/pictures/axis.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "schedules/pictures/panel.h"
+#include "stagecraft/schedules/pictures/panel.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
-#include "schedules/pictures/layout.h"
+#include "stagecraft/schedules/pictures/layout.h"
 
-#include "schedules/pictures/svg_writer.h"
+#include "stagecraft/schedules/pictures/svg_writer.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ double plot_width(const Layout& layout) {
   for (const PanelLayout& panel : layout.panels) {
     for (const Row& row : panel.rows) {
       for (const Event* event : row.events) {
-        if (look_of(*event) == Look::forward) forwards.push_back((event->end - event->begin).value);
+        if (style_of(*event) == EventStyle::forward) forwards.push_back((event->end - event->begin).value);
       }
     }
   }
@@ -49,7 +49,7 @@ bool is_dense(const Layout& layout) {
   for (const PanelLayout& panel : layout.panels) {
     for (const Row& row : panel.rows) {
       for (const Event* event : row.events) {
-        if (is_sent(look_of(*event))) continue;
+        if (is_sent(style_of(*event))) continue;
         ++boxes;
         seconds += (event->end - event->begin).value;
       }
@@ -111,7 +111,7 @@ PanelLayout rows_of(const Panel& panel, std::size_t most) {
     Row* row = event.rank.valid() ? row_of[event.rank.index()] : nullptr;
     if (row == nullptr || event.end <= event.begin) continue;
     row->events.push_back(&event);
-    if (is_busy(look_of(event))) row->busy += event.end - event.begin;
+    if (is_busy(style_of(event))) row->busy += event.end - event.begin;
     if (is_compute(event.action.op)) row->stages.push_back(event.action.stage);
   }
   for (Row& row : out.rows) {

@@ -1,5 +1,5 @@
-#include "schedules/held_bytes.h"
-#include "schedules/pictures/panel.h"
+#include "stagecraft/schedules/checker/held_bytes.h"
+#include "stagecraft/schedules/pictures/panel.h"
 
 #include <algorithm>
 

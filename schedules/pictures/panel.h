@@ -3,9 +3,9 @@
 // What a picture shows: a run of one program, simulated or measured, with the memory of its ranks where that
 // is known. svg.h and text.h draw it.
 
-#include "schedules/costs.h"
-#include "schedules/program.h"
-#include "schedules/timeline.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/timeline.h"
 
 #include <optional>
 #include <string>
@@ -29,7 +29,7 @@ struct MemoryCurve {
   [[nodiscard]] Seconds peak_at() const;  ///< the first time the peak is reached
 };
 
-/// One curve a rank: held_bytes (schedules/held_bytes.h) at the times of `timeline`, which must be a
+/// One curve a rank: held_bytes (schedules/checker/held_bytes.h) at the times of `timeline`, which must be a
 /// simulation of `program`. Its peaks are those of the checker's proof.
 [[nodiscard]] std::vector<MemoryCurve> memory_curves(const LoweredProgram& program, const CostTable& costs,
                                                      const Timeline& timeline);

@@ -1,4 +1,4 @@
-#include "schedules/pictures/shares.h"
+#include "stagecraft/schedules/pictures/shares.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ std::vector<Shares> shares_of(const Row& row, double begin, double end, std::siz
   std::vector<Shares> shares(columns, Shares{});
   const double per_second = static_cast<double>(columns) / (end - begin);
   for (const Event* event : row.events) {
-    const Look look = look_of(*event);
+    const EventStyle look = style_of(*event);
     if (is_sent(look)) continue;
     const double from = std::max(0.0, (event->begin.value - begin) * per_second);
     const double until = std::min(static_cast<double>(columns), (event->end.value - begin) * per_second);
@@ -34,7 +34,7 @@ std::string describe_shares(const Shares& shares) {
   };
   float all = 0;
   for (std::size_t i = 0; i < kLooks; ++i) {
-    add(style_of(static_cast<Look>(i)).label, shares.at(i));
+    add(style_of(static_cast<EventStyle>(i)).label, shares.at(i));
     all += shares.at(i);
   }
   add("idle", 1 - all);

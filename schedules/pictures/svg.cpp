@@ -1,11 +1,11 @@
-#include "schedules/pictures/svg.h"
+#include "stagecraft/schedules/pictures/svg.h"
 
-#include "schedules/base/table.h"
-#include "schedules/pictures/axis.h"
-#include "schedules/pictures/svg_boxes.h"
-#include "schedules/pictures/svg_fills.h"
-#include "schedules/pictures/svg_legend.h"
-#include "schedules/pictures/svg_memory.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/pictures/axis.h"
+#include "stagecraft/schedules/pictures/svg_boxes.h"
+#include "stagecraft/schedules/pictures/svg_fills.h"
+#include "stagecraft/schedules/pictures/svg_legend.h"
+#include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "schedules/pictures/panel.h"
+#include "stagecraft/schedules/pictures/panel.h"
 
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
-#include "schedules/pictures/svg_boxes.h"
+#include "stagecraft/schedules/pictures/svg_boxes.h"
 
-#include "schedules/base/table.h"
-#include "schedules/pictures/shares.h"
-#include "schedules/pictures/svg_fills.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/pictures/shares.h"
+#include "stagecraft/schedules/pictures/svg_fills.h"
 
 #include <algorithm>
 #include <array>
@@ -40,7 +40,7 @@ class Boxes {
     // The first look's area is the smallest and lies on top.
     for (std::size_t i = kLooks; i-- > 0;) {
       if (areas_.at(i).empty()) continue;
-      svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", style_of(static_cast<Look>(i)).fill, areas_.at(i));
+      svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", style_of(static_cast<EventStyle>(i)).fill, areas_.at(i));
     }
     for (const auto& [fill, path] : paths_) svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", fill, path);
     if (!stretches_.empty()) svg_.add("<g fill-opacity=\"0\">\n{}</g>\n", stretches_);
@@ -53,7 +53,7 @@ class Boxes {
 
  private:
   void add(const Row& row, const Event& event) {
-    const Look look = look_of(event);
+    const EventStyle look = style_of(event);
     const double left = layout_.x(event.begin);
     const double width = layout_.x(event.end) - left;
     double top = row.top;
@@ -61,7 +61,7 @@ class Boxes {
     if (is_sent(look)) {
       if (layout_.sizes.sends == 0) return;
       height = layout_.sizes.sends / 2 - 1;
-      top += layout_.sizes.boxes + (look == Look::sent_activation ? 1 : height + 2);
+      top += layout_.sizes.boxes + (look == EventStyle::sent_activation ? 1 : height + 2);
     }
     const std::size_t stages = row.stages.size();
     const std::size_t stage = is_compute(event.action.op) ? row.stage_position(event) : 0;
@@ -84,9 +84,9 @@ class Boxes {
 
   /// The micro-batch's number in a compute box, the cause in a wait, where they fit.
   void inscribe(const Row& row, const Event& event, double middle, double width) {
-    const Look look = look_of(event);
+    const EventStyle look = style_of(event);
     const bool computes = is_compute(event.action.op);
-    if (look == Look::other || (!computes && layout_.sizes.boxes < 20)) return;
+    if (look == EventStyle::other || (!computes && layout_.sizes.boxes < 20)) return;
     const std::string text =
         computes ? std::to_string(event.action.micro_batch.value) : event_name(event, row.stages.size() > 1);
     for (const double size : {11.0, 9.0, 7.5}) {

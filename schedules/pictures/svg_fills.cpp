@@ -1,15 +1,15 @@
-#include "schedules/pictures/svg_fills.h"
+#include "stagecraft/schedules/pictures/svg_fills.h"
 
 namespace stagecraft::pictures {
 namespace {
 
-const char* pattern_of(Look look) {
+const char* pattern_of(EventStyle look) {
   switch (look) {
-    case Look::wait_activation:
+    case EventStyle::wait_activation:
       return "stagecraft-wait-activation";
-    case Look::wait_gradient:
+    case EventStyle::wait_gradient:
       return "stagecraft-wait-gradient";
-    case Look::wait_loss:
+    case EventStyle::wait_loss:
       return "stagecraft-wait-loss";
     default:
       return "stagecraft-wait-send";
@@ -20,7 +20,8 @@ const char* pattern_of(Look look) {
 
 void write_patterns(SvgWriter& svg) {
   svg.add("<defs>\n");
-  for (const Look look : {Look::wait_activation, Look::wait_gradient, Look::wait_loss, Look::wait_send}) {
+  for (const EventStyle look : {EventStyle::wait_activation, EventStyle::wait_gradient, EventStyle::wait_loss,
+                                EventStyle::wait_send}) {
     svg.add(
         "<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
@@ -30,7 +31,7 @@ void write_patterns(SvgWriter& svg) {
   svg.add("</defs>\n");
 }
 
-std::string fill_of(Look look, std::size_t k, std::size_t n) {
+std::string fill_of(EventStyle look, std::size_t k, std::size_t n) {
   return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
 }
 

@@ -1,8 +1,8 @@
-#include "schedules/pictures/svg_legend.h"
+#include "stagecraft/schedules/pictures/svg_legend.h"
 
-#include "schedules/base/table.h"
-#include "schedules/pictures/svg_fills.h"
-#include "schedules/pictures/svg_memory.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/pictures/svg_fills.h"
+#include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <algorithm>
 #include <array>
@@ -22,12 +22,12 @@ Legend::Legend(const Layout& layout) {
   for (const PanelLayout& panel : layout.panels) {
     for (const Row& row : panel.rows) {
       stages = std::max(stages, row.stages.size());
-      for (const Event* event : row.events) used.at(static_cast<std::size_t>(look_of(*event))) = true;
+      for (const Event* event : row.events) used.at(static_cast<std::size_t>(style_of(*event))) = true;
       idle = idle || row.events.empty() || row.events.back()->end < panel.end;
     }
   }
   for (std::size_t i = 0; i < kLooks; ++i) {
-    const Look look{static_cast<std::uint8_t>(i)};
+    const EventStyle look{static_cast<std::uint8_t>(i)};
     if (!used.at(i) || (is_sent(look) && layout.sizes.sends == 0)) continue;
     std::vector<std::string> fills{fill_of(look, 0, stages)};
     for (std::size_t k = 1; k < stages && fills.back() != style_of(look).deep && !is_wait(look); ++k) {

@@ -2,8 +2,8 @@
 
 // The legend of an SVG picture: what occurs in it, and nothing else.
 
-#include "schedules/pictures/layout.h"
-#include "schedules/pictures/svg_writer.h"
+#include "stagecraft/schedules/pictures/layout.h"
+#include "stagecraft/schedules/pictures/svg_writer.h"
 
 namespace stagecraft::pictures {
 

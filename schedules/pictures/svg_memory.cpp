@@ -1,6 +1,6 @@
-#include "schedules/pictures/svg_memory.h"
+#include "stagecraft/schedules/pictures/svg_memory.h"
 
-#include "schedules/base/table.h"
+#include "stagecraft/base/table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 
 // The memory strips of an SVG picture: under every row the bytes its rank holds.
 
-#include "schedules/pictures/layout.h"
-#include "schedules/pictures/svg_writer.h"
+#include "stagecraft/schedules/pictures/layout.h"
+#include "stagecraft/schedules/pictures/svg_writer.h"
 
 namespace stagecraft::pictures {
 

@@ -1,4 +1,4 @@
-#include "schedules/pictures/svg_writer.h"
+#include "stagecraft/schedules/pictures/svg_writer.h"
 
 namespace stagecraft::pictures {
 

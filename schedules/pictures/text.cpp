@@ -1,8 +1,9 @@
-#include "schedules/pictures/text.h"
+#include "stagecraft/schedules/pictures/text.h"
 
-#include "schedules/base/table.h"
-#include "schedules/pictures/axis.h"
-#include "schedules/pictures/layout.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/schedules/pictures/axis.h"
+#include "stagecraft/schedules/pictures/layout.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <fmt/format.h>
 
@@ -75,21 +76,21 @@ class TextPicture {
     std::size_t at = 0;
     bool odd = false;
     for (const Event* event : row.events) {
-      if (is_sent(look_of(*event))) continue;
+      if (is_sent(style_of(*event))) continue;
       const Span span{std::max(at, column(event->begin)), column(event->end), event};
       if (span.end <= span.begin) continue;
       out.append(span.begin - at, ' ');
       odd = !odd;
       out += box(row, span, odd);
       at = span.end;
-      used_.at(static_cast<std::size_t>(look_of(*event))) = true;
+      used_.at(static_cast<std::size_t>(style_of(*event))) = true;
     }
     out.append(plot_ - at, ' ');
     return out;
   }
 
   std::string box(const Row& row, const Span& span, bool odd) {
-    const Look look = look_of(*span.event);
+    const EventStyle look = style_of(*span.event);
     const Style& style = style_of(look);
     const std::size_t width = span.end - span.begin;
     if (is_wait(look)) return std::string(width, '.');
@@ -142,7 +143,7 @@ class TextPicture {
     };
     bool waits = false;
     for (std::size_t i = 0; i < kLooks; ++i) {
-      const Look look{static_cast<std::uint8_t>(i)};
+      const EventStyle look{static_cast<std::uint8_t>(i)};
       if (!used_.at(i)) continue;
       if (is_wait(look)) {
         waits = true;

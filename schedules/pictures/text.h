@@ -1,6 +1,7 @@
 #pragma once
 
-#include "schedules/pictures/panel.h"
+#include "stagecraft/schedules/pictures/panel.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <cstddef>
 #include <string>

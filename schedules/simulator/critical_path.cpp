@@ -1,4 +1,4 @@
-#include "schedules/simulator/critical_path.h"
+#include "stagecraft/schedules/simulator/critical_path.h"
 
 #include <algorithm>
 #include <cstddef>

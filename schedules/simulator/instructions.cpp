@@ -1,9 +1,10 @@
-#include "schedules/simulator/instructions.h"
+#include "stagecraft/schedules/simulator/instructions.h"
 
-#include "schedules/base/error.h"
-#include "schedules/dependencies.h"
-#include "schedules/recompute.h"
-#include "schedules/reductions.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/program/placement.h"
+#include "stagecraft/schedules/program/recompute.h"
+#include "stagecraft/schedules/rules/dependencies.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -221,7 +222,7 @@ class Flattener {
         const Dependencies::Place at = graph_.place(node);
         const auto& list = program_.ranks[at.rank.index()];
         if (list[static_cast<std::size_t>(at.index)].op != Op::reduce) break;
-        const std::int32_t join = joins_at(list, at.index);
+        const std::int32_t join = last_backward_into(list, at.index);
         if (join < 0) continue;
         joins_.emplace(graph_.node(at.rank, join), number);
         fed_.insert(node);

@@ -1,4 +1,4 @@
-#include "schedules/simulator/jitter.h"
+#include "stagecraft/schedules/simulator/jitter.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,4 +1,4 @@
-#include "schedules/simulator/lost_time.h"
+#include "stagecraft/schedules/simulator/lost_time.h"
 
 #include <algorithm>
 

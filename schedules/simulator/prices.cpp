@@ -1,8 +1,8 @@
-#include "schedules/simulator/prices.h"
+#include "stagecraft/schedules/simulator/prices.h"
 
-#include "schedules/base/error.h"
-#include "schedules/collectives.h"
-#include "schedules/traffic.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/costs/traffic.h"
 
 #include <fmt/format.h>
 

@@ -3,9 +3,9 @@
 // What every instruction of a program takes, from a cost table: all look-ups in costs and network are done
 // here, once a run.
 
-#include "schedules/costs.h"
-#include "schedules/simulator.h"
-#include "schedules/simulator/instructions.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/simulator/instructions.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "schedules/synthesis/heads_and_tails.h"
+#include "stagecraft/schedules/synthesis/heads_and_tails.h"
 
 #include <algorithm>
 
@@ -72,7 +72,7 @@ HeadsAndTails::Place HeadsAndTails::place_of(int stage, MicroBatch mb) const {
 void HeadsAndTails::find_needs(Memory memory) {
   needs_.resize(problem_.seats().size());
   for (std::size_t r = 0; r < aligned_.size(); ++r) {
-    aligned_[r] = RankState(problem_, Rank{r}).aligned();
+    aligned_[r] = RankMemory(problem_, Rank{r}).aligned();
     const auto& seats = problem_.seats_of(Rank{r});
     for (std::size_t i = 0; i < seats.size(); ++i) {
       index_[seats[i]] = i;

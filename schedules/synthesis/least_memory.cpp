@@ -1,6 +1,6 @@
-#include "schedules/synthesis/least_memory.h"
+#include "stagecraft/schedules/synthesis/least_memory.h"
 
-#include "schedules/synthesis/rank_state.h"
+#include "stagecraft/schedules/synthesis/rank_memory.h"
 
 #include <algorithm>
 #include <functional>
@@ -30,7 +30,7 @@ class Paths {
       for (std::size_t place = 0; place < counts.size(); ++place) {
         for (const Op op : {Op::forward, Op::backward, Op::backward_input, Op::backward_weight}) {
           if (may(counts, place, op))
-            reach(RankState::after(counts, place, op), std::max(peak, state_.during(counts, place, op)));
+            reach(RankMemory::after(counts, place, op), std::max(peak, state_.during(counts, place, op)));
         }
       }
     }
@@ -65,7 +65,7 @@ class Paths {
 
   using Open = std::tuple<Bytes, int, RankCounts>;  // peak, computations to come: of equal ones the nearest
 
-  RankState state_;
+  RankMemory state_;
   std::vector<int> counts_;
   std::map<RankCounts, Bytes> least_;
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;

@@ -2,15 +2,15 @@
 
 // The least memory that any order of a rank needs: what makes a cap impossible, whatever is searched.
 //
-// An order of a rank is a path through its counts (rank_state.h), from nothing done to everything, and its
-// peak by the proof is at least the most that RankState says of any step on it. The least such most over all
+// An order of a rank is a path through its counts (rank_memory.h), from nothing done to everything, and its
+// peak by the proof is at least the most that RankMemory says of any step on it. The least such most over all
 // paths is found by going on, always, from the state reached with the least (Dijkstra's algorithm with the
 // maximum in place of the sum). Paths respect what every order that finishes respects: a stage's parts in
 // micro-batch order, each behind what it needs on the same rank, be it by way of other ranks.
 //
 // States that need more than the least are never gone on from: there are few where memory is tight.
 
-#include "schedules/synthesis/problem.h"
+#include "stagecraft/schedules/synthesis/problem.h"
 
 #include <cstddef>
 

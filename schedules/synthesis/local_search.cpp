@@ -1,7 +1,7 @@
-#include "schedules/synthesis/local_search.h"
+#include "stagecraft/schedules/synthesis/local_search.h"
 
-#include "schedules/synthesis/lower_bound.h"
-#include "schedules/synthesis/memory.h"
+#include "stagecraft/schedules/synthesis/lower_bound.h"
+#include "stagecraft/schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 #include <utility>

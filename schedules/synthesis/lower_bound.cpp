@@ -1,7 +1,7 @@
-#include "schedules/synthesis/lower_bound.h"
+#include "stagecraft/schedules/synthesis/lower_bound.h"
 
-#include "schedules/synthesis/heads_and_tails.h"
-#include "schedules/synthesis/memory.h"
+#include "stagecraft/schedules/synthesis/heads_and_tails.h"
+#include "stagecraft/schedules/synthesis/rank_memory.h"
 
 #include <algorithm>
 #include <limits>
@@ -27,30 +27,30 @@ double round_trip(const Problem& problem, StageId stage, MicroBatch mb) {
 }
 
 /// What a rank has beside what always stands there, the slots that are no micro-batch's included.
-Bytes room_of(const Problem& problem, Rank rank) {
-  const Bytes room = *problem.capacity() - standing_memory(problem, rank);
+Bytes room_of(const Problem& problem, Rank rank, const RankMemory& memory) {
+  const Bytes room = *problem.capacity() - memory.standing();
   Bytes spare;
-  for (const std::size_t i : problem.seats_of(rank)) spare += spare_slots(problem, problem.seats()[i], room);
+  for (std::size_t place = 0; place < problem.seats_of(rank).size(); ++place)
+    spare += memory.spare_slots(place, room);
   return room - spare;
 }
 
 double area_bound(const Problem& problem, const HeadsAndTails& jobs, Rank rank) {
-  const auto room = static_cast<double>(room_of(problem, rank).value);
+  const RankMemory memory(problem, rank);
+  const auto room = static_cast<double>(room_of(problem, rank, memory).value);
   if (room <= 0) return 0;  // nothing fits, and nothing is to be bounded
   double area = 0;          // up to the last input part
   double area_to_end = 0;   // up to the last weight part
   double head = kInfinite;
   double tail = kInfinite;
   double tail_to_end = kInfinite;
-  for (const std::size_t i : problem.seats_of(rank)) {
-    const Seat& seat = problem.seats()[i];
+  const auto& seats = problem.seats_of(rank);
+  for (std::size_t place = 0; place < seats.size(); ++place) {
+    const Seat& seat = problem.seats()[seats[place]];
     if (seat.count == 0) continue;
-    const StageCosts& c = problem.least_costs(seat.stage);
-    const Bytes grows =
-        c.kept_for_input + (c.output_kept && seat.stage < problem.last_stage() ? c.output : Bytes{});
-    const double before = c.forward_peak >= grows ? 0 : seat.forward;  // the forward itself does not count
-    const auto bytes = static_cast<double>(kept_a_micro_batch(problem, seat).value);
-    const auto for_weight = static_cast<double>(kept_for_weight_part(problem, seat).value);
+    const double before = memory.kept_from_begin(place) ? 0 : seat.forward;  // then that does not count
+    const auto bytes = static_cast<double>(memory.kept(place).value);
+    const auto for_weight = static_cast<double>(memory.kept_for_weight(place).value);
     double turn = kInfinite;
     for (auto mb = static_cast<std::size_t>(seat.replica);
          mb < static_cast<std::size_t>(problem.micro_batches());

@@ -1,6 +1,6 @@
-#include "schedules/synthesis/memory_needs.h"
+#include "stagecraft/schedules/synthesis/memory_needs.h"
 
-#include "schedules/synthesis/rank_state.h"
+#include "stagecraft/schedules/synthesis/rank_memory.h"
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ MemoryNeeds memory_needs(const Problem& problem, Rank rank, std::size_t place) {
   const std::vector<int> none(static_cast<std::size_t>(count), 0);
   MemoryNeeds needs{none, none, none};
   if (!problem.capacity()) return needs;
-  const RankState state(problem, rank);
+  const RankMemory state(problem, rank);
   const auto fits = [&](const SeatCounts& before, Op op) {
     return state.least_during(before, place, op) <= *problem.capacity();
   };

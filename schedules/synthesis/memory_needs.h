@@ -5,7 +5,7 @@
 // micro-batches the forward of number n waits for the input part of number n - k. These needs are like those
 // of a stage for another's results, and hold of every order that fits.
 
-#include "schedules/synthesis/problem.h"
+#include "stagecraft/schedules/synthesis/problem.h"
 
 #include <vector>
 

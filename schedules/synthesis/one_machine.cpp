@@ -1,4 +1,4 @@
-#include "schedules/synthesis/one_machine.h"
+#include "stagecraft/schedules/synthesis/one_machine.h"
 
 #include <algorithm>
 #include <queue>

@@ -7,13 +7,18 @@
 // the way it is the simulator's makespan to the last bit. Nothing relies on that: what a search returns is
 // priced and proved as a program.
 
-#include "schedules/synthesis/problem.h"
-#include "schedules/synthesis/slot_surplus.h"
+#include "stagecraft/schedules/lowering/slot_choice.h"
+#include "stagecraft/schedules/lowering/transfer_run.h"
+#include "stagecraft/schedules/lowering/transfer_script.h"
+#include "stagecraft/schedules/program/orders.h"
+#include "stagecraft/schedules/program/step_program.h"
+#include "stagecraft/schedules/synthesis/problem.h"
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace stagecraft::synthesis {
@@ -22,17 +27,69 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Price {
   double makespan = kNever;  ///< infinite: deadlock
-  double mean_end = kNever;  ///< of the ranks' last computations: of equal makespans the one with less is
-                             ///< nearer to a better one
+  /// Of the ranks' last computations: of equal makespans the one with less is nearer to a better one.
+  double mean_end = kNever;
   [[nodiscard]] bool finishes() const { return makespan < kNever; }
 };
 
-/// Prices orders of one problem. Allocates only for orders longer than all before. Not safe for two threads
-/// at once.
+/// Seconds under the rendezvous rule. A send begins when its receive is posted and the one before it between
+/// the same ranks is over; its rank goes on at once.
+class CostClock : public TransferRun<CostClock, double> {
+ public:
+  /// Keeps references to both.
+  CostClock(const Problem& problem, const TransferScript& script);
+
+  /// The rank's list is now that of `order`.
+  void take(std::size_t rank, const Order& order);
+
+  // Of the last run.
+  [[nodiscard]] const std::vector<double>& begins(std::size_t rank) const { return lanes_[rank].begins; }
+  [[nodiscard]] const std::vector<double>& ends(std::size_t rank) const { return lanes_[rank].ends; }
+  /// Computations done, sends included, on the ranks up to the first that is stuck.
+  [[nodiscard]] std::int64_t work() const;
+
+ private:
+  friend TransferRun;
+  struct Hop {
+    std::size_t link = 0;
+    double seconds = 0;
+  };
+  struct Times {
+    double seconds, recompute;
+  };
+  struct Lane {
+    std::vector<Times> times;  // by computation
+    std::vector<double> begins, ends;
+    std::size_t computed = 0;
+    std::optional<double> before_recompute{};  // of the next computation, once that is done
+    double recomputed = 0;
+  };
+
+  void begin();
+  void compute(std::uint32_t rank, Op op, double& now);
+  bool wait_receive(std::uint32_t rank, std::uint32_t transfer) { return reach(rank, transfer); }
+  bool wait_send(std::uint32_t rank, std::uint32_t transfer) { return reach(rank, transfer); }
+  bool may_send(std::uint32_t rank, std::uint32_t transfer) { return await(rank, posted(transfer)); }
+  double arrival(std::uint32_t rank, std::uint32_t transfer) {
+    const Hop& hop = hops_[transfer];
+    double& link = links_[hop.link];
+    return link = std::max({now(rank), when(posted(transfer)), link}) + hop.seconds;
+  }
+
+  const Problem& problem_;
+  std::vector<Hop> hops_;      // by transfer
+  std::vector<double> links_;  // from a rank to a rank: when its last transfer is over
+  std::vector<Lane> lanes_;
+};
+
+/// Prices orders of one problem; lays those ranks again whose order is not that of the run before. Not safe
+/// for two threads at once.
 class Pricing {
  public:
   /// Keeps a reference to `problem`.
   explicit Pricing(const Problem& problem);
+  Pricing(const Pricing&) = delete;
+  Pricing& operator=(const Pricing&) = delete;
 
   /// `orders` are well formed. Linear in their length, unless the rendezvous rule needs more slots than
   /// usual.
@@ -40,66 +97,29 @@ class Pricing {
 
   /// Of the last run: when a rank's i-th computation began and ended, seconds. A recompute is part of it and
   /// counts as done right before the rest.
-  [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return begins_[rank.index()]; }
-  [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return ends_[rank.index()]; }
+  [[nodiscard]] const std::vector<double>& begins(Rank rank) const { return costs_.begins(rank.index()); }
+  [[nodiscard]] const std::vector<double>& ends(Rank rank) const { return costs_.ends(rank.index()); }
   /// Slots beyond those read at once that lowering gives the last run's orders: the usual one, or more where
-  /// they would wait for slots (slot_surplus.h) or the rendezvous rule needs them.
+  /// they would wait for slots (unhurried_surplus) or the rendezvous rule needs them.
   [[nodiscard]] int extra_slots() const { return extra_slots_; }
   /// Computations priced so far: what a search is budgeted by.
   [[nodiscard]] std::int64_t work() const { return work_; }
   [[nodiscard]] std::int64_t runs() const { return runs_; }
 
  private:
-  /// Activations or gradients into a seat: a receiving rank's channel.
-  struct Channel {
-    std::vector<std::size_t> transfers;  // in micro-batch order, which is the order they are read in
-    int held = 0;                        // most read at once
-    int reading = 0;
-    std::size_t posted = 0;
-  };
-  /// Sends of one kind from a seat that are under way, oldest first; lowering lets two be.
-  struct Window {
-    int count = 0;
-    std::array<std::size_t, 2> sends{};
-  };
-
-  void count_held(const Orders& orders);
-  bool pass(const Orders& orders, int surplus);
-  void advance(std::size_t rank, const Order& order);
-  bool compute(std::size_t rank, const Compute& c, std::size_t place);
-  bool send(std::size_t rank, const Compute& c);
-  void send_loss(std::size_t rank, const Compute& c);
-  void post_next(Channel& channel, double now);
+  void take(std::size_t rank, const Order& order);
+  bool pass(int surplus);
   void conclude();
 
-  /// Transfers and channels come in pairs: the activation into a stage and the gradient into it.
-  [[nodiscard]] std::size_t activation(int stage, MicroBatch micro_batch) const {
-    return 2 * (static_cast<std::size_t>(stage) * micro_batches_ + micro_batch.index());
-  }
-  [[nodiscard]] std::size_t gradient(int stage, MicroBatch micro_batch) const {
-    return activation(stage, micro_batch) + 1;
-  }
-
   const Problem& problem_;
-  SlotSurplus surplus_;
-  std::size_t micro_batches_;
-  // Per transfer.
-  std::vector<char> travels_;  // not handed over on a rank, and there is one at all
-  std::vector<double> seconds_;
-  std::vector<std::size_t> from_, to_;  // ranks
-  std::vector<double> loss_seconds_;    // per replica of the last stage
-  // Of the run under way.
-  std::vector<Channel> channels_;  // two a seat
-  std::vector<Window> windows_;    // two a seat: the activations and the gradients it sends
-  std::vector<double> posted_;     // per transfer; negative: not yet
-  std::vector<double> arrived_;    // per transfer; likewise
-  std::vector<double> clock_;      // per rank
-  std::vector<double> lanes_;      // from a rank to a rank
-  double losses_ = 0;              // when the last one is there
-  std::vector<std::size_t> next_;  // per rank: the computation it stands at
-  std::vector<char> computed_;     // per rank: that one is done, what it sends is not
-  std::vector<char> awake_;        // per rank: may go on
-  std::vector<std::vector<double>> begins_, ends_;
+  ProgramHeader header_;
+  ComputeWriter writer_;
+  TransferScript script_;
+  TickClock ticks_;
+  CostClock costs_;
+  std::vector<Order> laid_, laid_before_;  // by rank
+  std::vector<Action> list_;               // of the rank that is laid
+  std::vector<double> clock_;              // by rank
   int extra_slots_ = 0;
   Price price_;
   std::int64_t work_ = 0;

@@ -1,21 +1,9 @@
-#include "schedules/synthesis/problem.h"
+#include "stagecraft/schedules/synthesis/problem.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace stagecraft::synthesis {
-namespace {
-
-StageCosts kept_least(StageCosts costs, Recompute setting) {
-  if (setting == Recompute::none) return costs;
-  costs.forward_peak = std::min(costs.forward_peak, costs.unkept_peak());
-  costs.kept_for_input = Bytes{};
-  costs.output_kept = false;
-  return costs;
-}
-
-}  // namespace
-
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
                  std::optional<Bytes> capacity, RecomputeSettings recompute)
     : placement_(placement),
@@ -30,7 +18,6 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
   for (int s = 0; s < stages(); ++s) {
     const StageId stage{s};
     const StageCosts& c = costs_.stages[stage.index()];
-    least_costs_.push_back(kept_least(c, setting_of(recompute_, stage)));
     first_seat_.push_back(seats_.size());
     const int width = placement_.width(stage);
     for (int replica = 0; replica < width; ++replica) {
@@ -46,6 +33,28 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
                         .input_part = c.backward_input.value / speed,
                         .weight_part = c.backward_weight.value / speed,
                         .step = c.step.value / speed});
+    }
+  }
+  find_memory();
+}
+
+void Problem::find_memory() {
+  for (int s = 0; s < stages(); ++s) {
+    const StageId stage{s};
+    auto& all = memory_.emplace_back();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Situation& here = all[i].here = situation(stage);
+      here.recomputed = (i & 1U) != 0;
+      here.from_here = (i & 2U) != 0;
+      here.to_here = (i & 4U) != 0;
+      all[i].deltas = deltas(costs(stage), here);
+    }
+    for (int i = 0; i < micro_batches_; ++i) {
+      const MicroBatch mb{i};
+      const bool from_here = s > 0 && hand_off(StageId{s - 1}, stage, mb);
+      const bool to_here = stage < last_stage() && hand_off(stage, StageId{s + 1}, mb);
+      situation_.push_back(static_cast<std::uint8_t>((recomputed(stage, mb) ? 1 : 0) | (from_here ? 2 : 0) |
+                                                     (to_here ? 4 : 0)));
     }
   }
 }

@@ -2,20 +2,22 @@
 
 // What a search for an order needs to know, looked up once: who holds what, how long everything takes and how
 // many bytes it keeps. One synchronous step. Recomputes are no choice of the search: each belongs to the
-// input part that it stands before.
+// input part that it stands before. Orders are the only thing that is searched for: forwards of a replica go
+// in micro-batch order, and so do its backwards or their input and weight parts.
 
-#include "schedules/costs.h"
-#include "schedules/generators/list_scheduler.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/memory/held.h"
+#include "stagecraft/schedules/program/orders.h"
+#include "stagecraft/schedules/program/placement.h"
+#include "stagecraft/schedules/program/recompute.h"
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace stagecraft::synthesis {
-
-/// What one rank computes, in order; of all ranks the only thing that is searched for. Forwards of a replica
-/// go in micro-batch order, and so do its backwards or their input and weight parts.
-using Order = std::vector<Compute>;
 
 /// One stage on one of its ranks, with every width-th micro-batch. Times are seconds on that rank.
 struct Seat {
@@ -30,6 +32,12 @@ struct Seat {
   double step = 0;
 };
 
+/// What each moment changes in the memory of the rank that has a micro-batch of a stage.
+struct MicroBatchMemory {
+  Situation here;
+  MomentDeltas deltas;
+};
+
 class Problem {
  public:
   /// Keeps no reference. `costs` has an entry for every stage.
@@ -39,14 +47,19 @@ class Problem {
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const CostTable& costs() const { return costs_; }
   [[nodiscard]] const StageCosts& costs(StageId stage) const { return costs_.stages[stage.index()]; }
-  /// With the bytes that are there of every micro-batch: of a stage that repeats forwards, nothing between
-  /// forward and backward but what arrived. For bounds.
-  [[nodiscard]] const StageCosts& least_costs(StageId stage) const { return least_costs_[stage.index()]; }
   [[nodiscard]] std::optional<Bytes> capacity() const { return capacity_; }
   [[nodiscard]] bool clip() const { return clip_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
     return recomputes(setting_of(recompute_, stage), micro_batch, placement_.width(stage), micro_batches_);
+  }
+  /// Of a stage, without what differs between its micro-batches.
+  [[nodiscard]] Situation situation(StageId stage) const {
+    return {.first = stage.value == 0, .last = stage == last_stage()};
+  }
+  [[nodiscard]] const MicroBatchMemory& memory(StageId stage, MicroBatch micro_batch) const {
+    const std::size_t at = stage.index() * static_cast<std::size_t>(micro_batches_) + micro_batch.index();
+    return memory_[stage.index()][situation_[at]];
   }
   [[nodiscard]] int stages() const { return placement_.stages(); }
   [[nodiscard]] int ranks() const { return world_; }
@@ -84,9 +97,10 @@ class Problem {
   [[nodiscard]] std::size_t computations() const;  ///< of an order with every backward in two parts
 
  private:
+  void find_memory();
+
   Placement placement_;
   CostTable costs_;
-  std::vector<StageCosts> least_costs_;  // per stage
   std::optional<Bytes> capacity_;
   RecomputeSettings recompute_;
   bool clip_;
@@ -95,6 +109,8 @@ class Problem {
   std::vector<Seat> seats_;
   std::vector<std::size_t> first_seat_;  // per stage
   std::vector<std::vector<std::size_t>> seats_of_rank_;
+  std::vector<std::array<MicroBatchMemory, 8>> memory_;  // per stage: in every situation it can be in
+  std::vector<std::uint8_t> situation_;                  // which of those, per (stage, micro-batch)
 };
 
 [[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }

@@ -1,7 +1,8 @@
-#include "schedules/synthesis/seeds.h"
+#include "stagecraft/schedules/synthesis/seeds.h"
 
-#include "schedules/lowering.h"
-#include "schedules/synthesis/memory.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,12 +27,10 @@ Orders split(const Orders& orders) {
 }
 
 Workload workload_for(const Problem& problem) {
-  ScheduleRequest request;
-  request.placement = problem.placement();
-  request.group_sizes = {problem.micro_batches()};
-  request.costs = &problem.costs();
-  request.recompute = problem.recompute();
-  return workload_of(request);
+  return workload_of({.placement = problem.placement(),
+                      .micro_batches = problem.micro_batches(),
+                      .costs = &problem.costs(),
+                      .recompute = problem.recompute()});
 }
 
 /// A rank prefers what stands earlier in its order.
@@ -207,24 +206,31 @@ MemoryLimit Seeds::limit_of(double share) const {
   std::vector<std::int64_t> least(limit.capacity.size(), 0);
   std::vector<std::int64_t> most(limit.capacity.size(), 0);
   for (int s = 0; s < problem_.stages(); ++s) {
-    const StageCosts& c = problem_.costs(StageId{s});
-    const bool last = StageId{s} == problem_.last_stage();
-    const Bytes output = c.output_kept && !last ? c.output : Bytes{};
+    const StageId stage{s};
+    const StageCosts& c = problem_.costs(stage);
+    const Bytes activation = payload_bytes(problem_.costs(), Payload::activation, stage);
+    const Bytes gradient = payload_bytes(problem_.costs(), Payload::gradient, stage);
     // Recomputed: activations are there for the time of a recompute and a backward only, and of one
     // micro-batch more where the last is not.
-    const Recompute setting = setting_of(problem_.recompute(), StageId{s});
-    const bool again = setting != Recompute::none;
-    const Bytes activations = c.kept_for_input + output;
-    const Bytes passing = again ? activations * (setting == Recompute::all ? 1 : 2) : Bytes{};
-    const Bytes weight = c.kept_for_weight + c.input + c.output;
-    const Bytes forward = (again ? Bytes{} : activations) + c.input + (last ? c.targets : Bytes{});
-    const bool keeps = c.output_kept && !again;
-    limit.forward.push_back(std::max<std::int64_t>(1, std::max(forward, weight).value));
-    limit.weight.push_back(std::max<std::int64_t>(1, weight.value));
+    const Recompute setting = setting_of(problem_.recompute(), stage);
+    Situation here = problem_.situation(stage);
+    here.recomputed = setting != Recompute::none;
+    using enum Moment;
+    const MomentDeltas held = deltas(c, here);
+    const Bytes activations = held.after({forward, activation_sent, recompute});
+    const Bytes passing = here.recomputed ? activations * (setting == Recompute::all ? 1 : 2) : Bytes{};
+    const Bytes slot = here.first ? Bytes{} : activation;
+    const Bytes for_input = slot + held.after({load, forward, activation_sent});
+    const Bytes for_weight =
+        slot + gradient +
+        held.after({load, forward, activation_sent, recompute, backward_input, gradient_sent});
+    const bool keeps = c.output_kept && !here.recomputed;
+    limit.forward.push_back(std::max<std::int64_t>(1, std::max(for_input, for_weight).value));
+    limit.weight.push_back(std::max<std::int64_t>(1, for_weight.value));
     for (const Rank rank : problem_.placement().ranks[static_cast<std::size_t>(s)]) {
       const std::size_t r = rank.index();
-      if (s > 0) fixed[r] += c.input * (usual.extra_slots + usual.sends_in_flight);
-      if (!last) fixed[r] += c.output * (usual.extra_slots + (keeps ? 0 : usual.sends_in_flight));
+      if (!here.first) fixed[r] += activation * (usual.extra_slots + usual.sends_in_flight);
+      if (!here.last) fixed[r] += gradient * (usual.extra_slots + (keeps ? 0 : usual.sends_in_flight));
       transient[r] =
           std::max({transient[r], passing + c.forward_peak - activations, passing + c.backward_peak});
       least[r] += limit.forward.back();

@@ -2,7 +2,8 @@
 
 // Where a search starts from.
 
-#include "schedules/synthesis/local_search.h"
+#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+#include "stagecraft/schedules/synthesis/local_search.h"
 
 #include <functional>
 #include <string>

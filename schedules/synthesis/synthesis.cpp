@@ -1,10 +1,12 @@
-#include "schedules/synthesis/synthesis.h"
+#include "stagecraft/schedules/synthesis/synthesis.h"
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/simulator.h"
-#include "schedules/synthesis/least_memory.h"
-#include "schedules/synthesis/seeds.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/step_program.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/schedules/synthesis/least_memory.h"
+#include "stagecraft/schedules/synthesis/seeds.h"
 
 #include <fmt/format.h>
 
@@ -29,14 +31,6 @@ struct Judged {
 bool before(const Judged& a, const Judged& b) {
   if (a.excess != b.excess && (a.excess > Bytes{} || b.excess > Bytes{})) return a.excess < b.excess;
   return a.makespan < b.makespan;
-}
-
-/// A schedule's programs: with as many forwards more as help, where it takes them.
-std::vector<int> warmups_of(const Schedule& schedule, int ranks) {
-  if (!schedule.takes_warmup_extra) return {0};
-  std::vector<int> extras{0, 1, 2};
-  if (ranks > 2) extras.push_back(ranks);
-  return extras;
 }
 
 class Synthesizer {
@@ -76,28 +70,12 @@ class Synthesizer {
   }
 
   void judge_library() {
-    for (const Schedule& schedule : schedules()) {
-      if (!schedule.synchronous || schedule.searched) continue;
-      ScheduleRequest asked{.placement = request_.placement,
-                            .group_sizes = {request_.micro_batches},
-                            .clip = request_.clip,
-                            .costs = request_.costs,
-                            .capacity = request_.capacity,
-                            .recompute = request_.recompute};
-      for (const int extra : warmups_of(schedule, problem_.ranks())) {
-        asked.warmup_extra = extra;
-        try {
-          const std::string name =
-              extra == 0 ? schedule.name : fmt::format("{} warmup_extra {}", schedule.name, extra);
-          if (const auto judged = judge(schedule.generate(asked), name)) {
-            result_.library.push_back({name, judged->makespan, judged->excess == Bytes{}});
-            library_.emplace_back(name, synthesis::orders_of(judged->program));
-            offer(*judged);
-          }
-        } catch (const InputError&) {  // not for such a placement
-          break;
-        }
-      }
+    for (const auto& [name, program] : request_.library) {
+      const auto judged = judge(program, name);
+      if (!judged) continue;
+      result_.library.push_back({name, judged->makespan, judged->excess == Bytes{}});
+      library_.emplace_back(name, synthesis::orders_of(judged->program));
+      offer(*judged);
     }
   }
 
@@ -133,8 +111,7 @@ class Synthesizer {
     // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
       ProgramHeader header =
-          make_header("auto", SegmentKind::train,
-                      {.placement = request_.placement, .group_sizes = {request_.micro_batches}});
+          make_header("auto", SegmentKind::train, request_.placement, {request_.micro_batches});
       auto judged =
           judge(synchronous_program(std::move(header), seed.found.orders, request_.clip), seed.name);
       if (!judged) continue;
@@ -206,8 +183,7 @@ class Synthesizer {
 
 Synthesis synthesize(const SynthesisRequest& request) {
   STAGECRAFT_CHECK(request.costs != nullptr, "synthesis without costs");
-  (void)make_header("auto", SegmentKind::train,
-                    {.placement = request.placement, .group_sizes = {request.micro_batches}});
+  (void)make_header("auto", SegmentKind::train, request.placement, {request.micro_batches});
   return Synthesizer(request).run();
 }
 

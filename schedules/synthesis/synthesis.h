@@ -3,24 +3,21 @@
 // A program made for the costs at hand: the order of one synchronous step on a given placement, searched for
 // within the memory there is.
 //
-//   1. The library: every synchronous schedule that takes the placement, as it is. What they price at, as
-//   programs, is
-//      what there is to beat.
+//   1. The library: programs that are handed in, every synchronous schedule's that takes the placement
+//      (generators/library.h). What they price at is what there is to beat.
 //   2. Seeds: their orders with backwards whole and split; each squeezed, that is scheduled again with the
-//   true costs
-//      and its own order as priorities; and list schedules by general rules; all within the memory cap
-//      (generators/list_scheduler.h).
+//      true costs and its own order as priorities; and list schedules by general rules; all within the memory
+//      cap (generators/list_scheduler.h).
 //   3. Local search from the best few seeds, then from the best of all (local_search.h).
 //   4. The result is lowered, proved and simulated like any program, and must beat the library there;
-//   otherwise the
-//      library's best is returned.
+//      otherwise the library's best is returned.
 //
 // The literature has the parts: zero-bubble schedules from list scheduling and an integer program (Qi et al.,
 // arXiv 2401.10241, section 3), orders searched for under a memory cap (OptPipe, arXiv 2510.05186).
 
-#include "schedules/program.h"
-#include "schedules/schedule.h"
-#include "schedules/synthesis/lower_bound.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/recompute.h"
+#include "stagecraft/schedules/synthesis/lower_bound.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -43,6 +40,12 @@ struct SynthesisBudget {
   std::optional<Seconds> to_beat{};
 };
 
+/// A program to beat, with the recomputes that are asked for.
+struct NamedProgram {
+  std::string name;  ///< "zb_h1", "1f1b warmup_extra 2"
+  ScheduleProgram program;
+};
+
 struct SynthesisRequest {
   Placement placement{};
   int micro_batches = 0;
@@ -51,6 +54,7 @@ struct SynthesisRequest {
   std::optional<Bytes> capacity{};   ///< usable memory a rank
   RecomputeSettings recompute{};     ///< [stage] given, not searched for
   SynthesisBudget budget{};
+  std::vector<NamedProgram> library{};  ///< the first of equals wins
 };
 
 /// A schedule of the library on the request's placement, as it is.

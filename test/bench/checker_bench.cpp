@@ -4,9 +4,10 @@
 // items_per_second counts lowered actions (of `generate`, the schedule's own). `peak_MB` is the process's
 // largest resident size so far: run one benchmark at a time (--benchmark_filter) to have it of that one.
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>

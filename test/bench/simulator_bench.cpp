@@ -6,10 +6,11 @@
 // planner's inner loop. items_per_second counts lowered actions. 1F1B, v stages a rank, dealt round.
 // scripts/bench/growth.py plots it.
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <benchmark/benchmark.h>
 #include <ctime>

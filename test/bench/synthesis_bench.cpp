@@ -8,7 +8,7 @@
 // rank needs on the straight one. The bound over placements is the least of theirs; where no order of a
 // placement can fit, it does not count.
 
-#include "schedules/synthesis/synthesis.h"
+#include "stagecraft/schedules/generators/library.h"
 #include "test/schedules/random_costs.h"
 
 #include <fmt/format.h>
@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
           SynthesisRequest request{.placement = placement, .micro_batches = micro_batches, .costs = &costs};
           request.capacity = capacity;
           request.budget.work = work;
-          found.push_back(synthesize(request));
+          found.push_back(synthesize_over_schedules(request));
         };
         on(Placement::straight(ranks), whole);
         if (all) {

@@ -1,4 +1,4 @@
-#include "schedules/base/json.h"
+#include "stagecraft/base/json.h"
 #include "test/cli/sample_plan.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
@@ -53,43 +53,6 @@ TEST_CASE("convert leaves PyTorch's files as they are", "[convert]") {
     REQUIRE(run("convert", {kPytorch + name, "-o", out}).code == 0);
     CHECK(read_text_file(out) == read_text_file(kPytorch + name));
   }
-}
-
-TEST_CASE("convert says what does not fit into a form", "[convert]") {
-  const ScratchFolder folder;
-  const std::string two = folder.write("two.txt", "stagecraft program 1\nstages 0\ngroups 2x1\nrank 0: F0\n");
-  const CommandResult steps = run("convert", {two, "--to", "csv"});
-  CHECK(steps.code == 2);
-  CHECK(steps.err.starts_with("stagecraft: " + two + ": PyTorch's schedule files hold one training step"));
-  const std::string stuck =
-      folder.write("stuck.txt", "stagecraft program 1\nstages 0 1\ngroups 1\nrank 0: B0 F0\nrank 1: F0 B0\n");
-  const CommandResult still = run("convert", {stuck, "--to", "csv-comms"});
-  CHECK(still.code == 3);
-  CHECK(says(still.err, stuck + ": the program stands still after 0 of its 4"));
-  const CommandResult form = run("convert", {two, "--to", "xml"});
-  CHECK(form.code == 2);
-  CHECK(says(form.err, "csv-comms"));
-}
-
-TEST_CASE("check takes PyTorch's schedules, by name and by content", "[convert]") {
-  const ScratchFolder folder;
-  const CommandResult compute = run("check", {folder.write("plain", kCompute)});
-  CHECK(compute.code == 0);
-  CHECK(says(compute.out, "custom, 2 stages on 2 ranks, 2 micro-batches a step"));
-  CHECK(says(compute.out, "the least that works is 1"));
-  const CommandResult comms = run("check", {kPytorch + "DualPipeV-p2-m4-v2-comms.csv"});
-  CHECK(comms.code == 0);
-  CHECK(says(comms.out, "4 stages on 2 ranks, 4 micro-batches a step"));
-  CHECK(says(comms.out, "Transfers in the file's own order"));
-  CHECK(run("check", {kPytorch + "DualPipeV-p2-m4-v2-comms.csv", "--slots", "2"}).code == 2);
-
-  const CommandResult order = run("check", {kPytorch + "1F1B-p4-m5-v1.csv", "--json"});
-  CHECK(order.code == 3);
-  CHECK(says(order.out, "rank 3: no forward of micro-batch 0 on stage 3"));
-  const std::string bad = folder.write("bad.csv", "0F0,0B0\n1F0,1G0\n");
-  const CommandResult refused = run("check", {bad});
-  CHECK(refused.code == 2);
-  CHECK(refused.err.starts_with("stagecraft: " + bad + ": line 2, cell 2: expected an action"));
 }
 
 TEST_CASE("check judges the transfers of the file, not others that would do", "[convert]") {

@@ -1,4 +1,4 @@
-#include "schedules/base/json.h"
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

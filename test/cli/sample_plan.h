@@ -2,7 +2,7 @@
 
 // The plan that tests of `check` and `simulate` start from: four stages with costs, written by hand.
 
-#include "schedules/base/json.h"
+#include "stagecraft/base/json.h"
 #include "test/support/command.h"
 
 #include <string>

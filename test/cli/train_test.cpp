@@ -1,8 +1,8 @@
 // `train` and `report` as a user runs them: what goes wrong ends in one message, the right exit code and no
 // rank left behind.
 
-#include "schedules/base/files.h"
-#include "schedules/base/json.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -142,6 +142,30 @@ TEST_CASE("a run that its memory cannot hold is refused before it takes any", "[
     check_refused(shell(folder, fmt::format("{} {} {}", limited, verb, path)), 3,
                   "measuring the layers of mlp 4096-4096-4096 needs at least 768.6 MiB");
   }
+}
+
+TEST_CASE("a plan that this machine's memory cannot hold is refused, or left out of the choice", "[train]") {
+  const ScratchFolder folder;
+  Json config = tiny(folder);
+  config["model"]["hidden"] = {512, 512, 512};
+  config["data"]["shape"] = {512};
+  config["data"]["samples"] = 65536;
+  config["train_batch_size"] = 65536;  // 64 micro-batches: fill_drain keeps the activations of all
+  config["train_micro_batch_size_per_gpu"] = 1024;
+  config["profiler"]["repeats"] = 1;
+  const std::string path = folder.write("run.json", config.dump());
+  const auto plan = [&](const std::string& options) {
+    return shell(folder, fmt::format("ulimit -d 700000; {{}} plan {} {}", path, options));
+  };
+  check_refused(plan("--schedule fill_drain"), 3, "the best plan's 2 ranks need ");
+  check_refused(plan("--schedule fill_drain --pareto"), 3, "What may fit: --recompute auto");
+  const CommandResult both = plan("--schedule fill_drain,1f1b");
+  INFO(both.err);
+  CHECK(both.code == 0);
+  CHECK(says(both.out, "left out: fill_drain, 2 stages, 64 x 1024: 2 ranks need "));
+  CHECK(says(both.out, "are free of ulimit -d"));
+  CHECK(says(both.out, "the fastest of each schedule"));
+  CHECK(says(both.out, "\n  *  1f1b"));
 }
 
 TEST_CASE("memory that ends in the run is told in one line, LibTorch's stack in the rank's log", "[train]") {

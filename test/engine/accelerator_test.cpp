@@ -2,9 +2,9 @@
 // streams and NCCL are test/support/fake_device.h. Runs equal the oracle on the same device to the bit, every
 // tensor is where it belongs, and the host waits where it must and nowhere else.
 
-#include "engine/loss_sum.h"
-#include "models/dropout.h"
-#include "schedules/lowering.h"
+#include "stagecraft/engine/loss_sum.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/on_devices.h"
 #include "test/support/catch.h"
 
@@ -106,10 +106,10 @@ TEST_CASE("numbers arrive late, and whoever reads too early waits", "[accelerato
   sum.add({number(1.5), number(2)});
   sum.add({number(0.25), {}});
   const std::int64_t before = host_waits();
-  const LateNumbers early(sum.values());
+  const AsyncScalars early(sum.values());
   CHECK_FALSE(early.arrived());
   sum.add(sum.values());  // what is on its way stays what it was
-  const LateNumbers late(sum.values());
+  const AsyncScalars late(sum.values());
   CHECK(early.arrived());
   CHECK(host_waits() == before);
   CHECK(early[0] == 1.75);

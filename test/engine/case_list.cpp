@@ -1,5 +1,7 @@
 #include "test/engine/case_list.h"
 
+#include "stagecraft/schedules/generators/registry.h"
+
 #include <algorithm>
 #include <array>
 #include <numeric>

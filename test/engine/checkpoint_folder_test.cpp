@@ -1,7 +1,7 @@
-#include "engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
 
-#include "engine/run/checkpoint.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/engine/run/checkpoint.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"

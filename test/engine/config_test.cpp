@@ -1,5 +1,6 @@
-#include "engine/config.h"
+#include "stagecraft/engine/config/config.h"
 
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -29,7 +30,7 @@ RunConfig read(const Json& json, const std::vector<std::string>& overrides = {})
 }
 
 /// What the parser says of `json`; "" when it takes it.
-std::string complaint(const Json& json, const std::vector<std::string>& overrides = {}) {
+std::string config_refusal(const Json& json, const std::vector<std::string>& overrides = {}) {
   try {
     (void)read(json, overrides);
     return "";
@@ -38,10 +39,10 @@ std::string complaint(const Json& json, const std::vector<std::string>& override
   }
 }
 
-std::string complaint(const char* key, const Json& value) {
+std::string config_refusal(const char* key, const Json& value) {
   Json json = minimal();
   json[Json::json_pointer(key)] = value;
-  return complaint(json);
+  return config_refusal(json);
 }
 
 using stagecraft::test::says;
@@ -67,78 +68,79 @@ TEST_CASE("the number of micro-batches is the batch over their size, rounded up"
 }
 
 TEST_CASE("batch arithmetic that does not add up shows all three numbers", "[config]") {
-  const std::string what = complaint("/gradient_accumulation_steps", 4);
+  const std::string what = config_refusal("/gradient_accumulation_steps", 4);
   CHECK(says(what, "/gradient_accumulation_steps: train_batch_size 64"));
   CHECK(says(what, "train_micro_batch_size_per_gpu 12"));
   CHECK(says(what, "gradient_accumulation_steps 4"));
   CHECK(says(what, "are 6"));
-  CHECK(says(complaint("/train_micro_batch_size_per_gpu", 65), "does not fit into train_batch_size 64"));
+  CHECK(says(config_refusal("/train_micro_batch_size_per_gpu", 65), "does not fit into train_batch_size 64"));
 }
 
 TEST_CASE("unknown keys, wrong types and values out of range are refused by pointer", "[config]") {
-  CHECK(says(complaint("/trian_steps", 3), "/trian_steps: unknown key; did you mean \"train_steps\"?"));
-  CHECK(says(complaint("/pipeline", Json{{"schedul", "1f1b"}}), "did you mean \"schedule\"?"));
-  CHECK(says(complaint("/train_batch_size", "64"), "/train_batch_size: expected an integer"));
-  CHECK(says(complaint("/train_batch_size", 0), "/train_batch_size: expected at least 1"));
+  CHECK(says(config_refusal("/trian_steps", 3), "/trian_steps: unknown key; did you mean \"train_steps\"?"));
+  CHECK(says(config_refusal("/pipeline", Json{{"schedul", "1f1b"}}), "did you mean \"schedule\"?"));
+  CHECK(says(config_refusal("/train_batch_size", "64"), "/train_batch_size: expected an integer"));
+  CHECK(says(config_refusal("/train_batch_size", 0), "/train_batch_size: expected at least 1"));
   for (const char* key : {"timeout_s", "start_up_timeout_s", "save_timeout_s"}) {
-    CHECK(says(complaint("/comms", Json{{key, 1e10}}), "expected at least 0.001 and at most 1000000000"));
-    CHECK(says(complaint("/comms", Json{{key, 0}}), "expected at least 0.001"));
-    CHECK(complaint("/comms", Json{{key, 1e9}}).empty());
+    CHECK(
+        says(config_refusal("/comms", Json{{key, 1e10}}), "expected at least 0.001 and at most 1000000000"));
+    CHECK(says(config_refusal("/comms", Json{{key, 0}}), "expected at least 0.001"));
+    CHECK(config_refusal("/comms", Json{{key, 1e9}}).empty());
   }
-  CHECK(says(complaint("/dtype", "bfloat16"), "/dtype: expected one of \"float32\", \"float64\""));
-  CHECK(says(complaint("/pipeline", Json{{"schedule", "1f1c"}}), "did you mean \"1f1b\"?"));
-  CHECK(says(complaint("/optimizer", Json{{"type", "Adma"}}), "/optimizer/type"));
+  CHECK(says(config_refusal("/dtype", "bfloat16"), "/dtype: expected one of \"float32\", \"float64\""));
+  CHECK(says(config_refusal("/pipeline", Json{{"schedule", "1f1c"}}), "did you mean \"1f1b\"?"));
+  CHECK(says(config_refusal("/optimizer", Json{{"type", "Adma"}}), "/optimizer/type"));
   Json no_model = minimal();
   no_model.erase("model");
-  CHECK(says(complaint(no_model), "the key \"model\" is missing"));
+  CHECK(says(config_refusal(no_model), "the key \"model\" is missing"));
 }
 
 TEST_CASE("sizes that no run has are refused before anything is computed with them", "[config]") {
   constexpr std::int64_t huge = 9'000'000'000'000'000'000;
   for (const char* key : {"/train_batch_size", "/train_micro_batch_size_per_gpu", "/train_steps",
                           "/data/samples", "/data/validation_samples"}) {
-    CHECK(says(complaint(key, huge), fmt::format("{}: expected at least", key)));
-    CHECK(says(complaint(key, huge), "and at most 1e+15, found 9000000000000000000"));
+    CHECK(says(config_refusal(key, huge), fmt::format("{}: expected at least", key)));
+    CHECK(says(config_refusal(key, huge), "and at most 1e+15, found 9000000000000000000"));
   }
   CHECK(says(
-      complaint("/train_batch_size", 1'000'000'000'000),
+      config_refusal("/train_batch_size", 1'000'000'000'000),
       "/train_micro_batch_size_per_gpu: train_batch_size 1000000000000 in micro-batches of 12 samples makes "
       "83333333334 micro-batches; expected at most 10000000"));
 }
 
 TEST_CASE("either steps or epochs, not both, not none", "[config]") {
-  CHECK(says(complaint("/epochs", 1), "either \"train_steps\" or \"epochs\""));
+  CHECK(says(config_refusal("/epochs", 1), "either \"train_steps\" or \"epochs\""));
   Json neither = minimal();
   neither.erase("train_steps");
-  CHECK(says(complaint(neither), "either \"train_steps\" or \"epochs\""));
+  CHECK(says(config_refusal(neither), "either \"train_steps\" or \"epochs\""));
   neither["epochs"] = 2;
-  CHECK(complaint(neither).empty());
+  CHECK(config_refusal(neither).empty());
 }
 
 TEST_CASE("mixed precision is one of two, over float32 weights", "[config]") {
   for (const char* key : {"bf16", "fp16"}) {
     Json json = minimal();
     json[key] = {{"enabled", true}};
-    CHECK(complaint(json).empty());
+    CHECK(config_refusal(json).empty());
     json["dtype"] = "float64";
-    CHECK(says(complaint(json), "/dtype: mixed precision updates float32 weights"));
+    CHECK(says(config_refusal(json), "/dtype: mixed precision updates float32 weights"));
     json["dtype"] = "float32";
     json["bf16"] = json["fp16"] = {{"enabled", true}};
-    CHECK(says(complaint(json), "/fp16: bf16 and fp16 are both enabled"));
+    CHECK(says(config_refusal(json), "/fp16: bf16 and fp16 are both enabled"));
   }
 }
 
 TEST_CASE("NCCL's order of additions is for NCCL", "[config]") {
   CHECK(read(minimal()).comms.replica_sum == SumOrder::ordered);
   for (const char* backend : {"auto", "local", "mpi"}) {
-    const std::string said = complaint("/comms", Json{{"replica_sum", "nccl"}, {"backend", backend}});
+    const std::string said = config_refusal("/comms", Json{{"replica_sum", "nccl"}, {"backend", backend}});
     for (const std::string& part :
          {std::string("/comms/replica_sum"), fmt::format("backend is \"{}\"", backend)})
       CHECK(says(said, part));
-    CHECK(complaint("/comms", Json{{"replica_sum", "ordered"}, {"backend", backend}}).empty());
+    CHECK(config_refusal("/comms", Json{{"replica_sum", "ordered"}, {"backend", backend}}).empty());
   }
-  CHECK(complaint("/comms", Json{{"replica_sum", "nccl"}, {"backend", "nccl"}}).empty());
-  CHECK(says(complaint("/comms/replica_sum", "any"), "/comms/replica_sum"));
+  CHECK(config_refusal("/comms", Json{{"replica_sum", "nccl"}, {"backend", "nccl"}}).empty());
+  CHECK(says(config_refusal("/comms/replica_sum", "any"), "/comms/replica_sum"));
 }
 
 TEST_CASE("steps are skipped where all stages can do so together, or each by itself", "[config]") {
@@ -148,28 +150,28 @@ TEST_CASE("steps are skipped where all stages can do so together, or each by its
   CHECK(read(json).overflow_policy() == OnOverflow::skip);
   json["gradient_norm"] = false;
   json["pipeline"] = {{"schedule", "1f1b"}};
-  CHECK(says(complaint(json), "/on_overflow: under 1f1b all stages skip a step or none does"));
+  CHECK(says(config_refusal(json), "/on_overflow: under 1f1b all stages skip a step or none does"));
   json["pipeline"] = {{"schedule", "pipedream"}};
-  CHECK(complaint(json).empty());
+  CHECK(config_refusal(json).empty());
   json["on_overflow"] = "halt";
-  CHECK(says(complaint(json), "/on_overflow"));
+  CHECK(says(config_refusal(json), "/on_overflow"));
 
   Json half = minimal();
   half["fp16"] = {{"enabled", true}};
   CHECK(read(half).overflow_policy() == OnOverflow::skip);
   half["on_overflow"] = "skip";
-  CHECK(complaint(half).empty());
+  CHECK(config_refusal(half).empty());
   half["on_overflow"] = "stop";
-  CHECK(says(complaint(half), "/on_overflow: fp16 finds its loss scale by skipping"));
+  CHECK(says(config_refusal(half), "/on_overflow: fp16 finds its loss scale by skipping"));
 }
 
 TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense", "[config]") {
   Json json = minimal();
   json["fp16"] = {
       {"enabled", true}, {"initial_scale_power", 16}, {"loss_scale_window", 100}, {"hysteresis", 2}};
-  CHECK(complaint(json).empty());
+  CHECK(config_refusal(json).empty());
   json["gradient_norm"] = false;
-  CHECK(says(complaint(json), "/gradient_norm: fp16 hears of overflows by the norm"));
+  CHECK(says(config_refusal(json), "/gradient_norm: fp16 hears of overflows by the norm"));
   json.erase("gradient_norm");
   for (const auto& [key, value] : std::map<std::string, double>{{"loss_scale", -1},
                                                                 {"initial_scale_power", 61},
@@ -177,7 +179,7 @@ TEST_CASE("float16 needs an agreement on overflows, and a scale that makes sense
                                                                 {"min_loss_scale", 0}}) {
     Json wrong = json;
     wrong["fp16"][key] = value;
-    CHECK(says(complaint(wrong), "/fp16/" + key));
+    CHECK(says(config_refusal(wrong), "/fp16/" + key));
   }
 }
 
@@ -186,7 +188,7 @@ TEST_CASE("a delay's settings are checked, and no time is lost silently", "[conf
     settings["type"] = "delay";
     Json json = minimal();
     json["model"] = {{"family", "sequential"}, {"layers", {settings}}};
-    return complaint(json);
+    return config_refusal(json);
   };
   CHECK(said({{"forward_ms", 2.5}, {"wait", "spin"}, {"features", 8}, {"factors", {1, 0, 5}}}).empty());
   CHECK(said({{"backward_weight_ms", 1}, {"parameters", 1}}).empty());
@@ -207,28 +209,28 @@ TEST_CASE("activation checkpointing names which forwards are repeated", "[config
   Json json = minimal();
   for (const char* which : {"none", "all", "all_but_last", "auto"}) {
     json["activation_checkpointing"] = {{"recompute", which}};
-    CHECK(complaint(json).empty());
+    CHECK(config_refusal(json).empty());
   }
   json["activation_checkpointing"] = {{"recompute", "some"}};
-  CHECK(says(complaint(json), "/activation_checkpointing/recompute: "));
+  CHECK(says(config_refusal(json), "/activation_checkpointing/recompute: "));
   json["activation_checkpointing"] = {{"partition_activations", true}};
-  CHECK(says(complaint(json), "/activation_checkpointing/partition_activations: unknown key"));
+  CHECK(says(config_refusal(json), "/activation_checkpointing/partition_activations: unknown key"));
 }
 
 TEST_CASE("an asynchronous schedule refuses clipping and another update interval, with the reason",
           "[config]") {
   Json json = minimal();
   json["pipeline"] = {{"schedule", "pipedream"}};
-  CHECK(complaint(json).empty());
+  CHECK(config_refusal(json).empty());
   json["pipeline"]["update_interval"] = 6;
-  CHECK(complaint(json).empty());
+  CHECK(config_refusal(json).empty());
   json["pipeline"]["update_interval"] = 3;
-  CHECK(says(complaint(json), "/pipeline/update_interval"));
+  CHECK(says(config_refusal(json), "/pipeline/update_interval"));
   json["pipeline"].erase("update_interval");
   json["gradient_clipping"] = 1.0;
-  CHECK(says(complaint(json), "/gradient_clipping: pipedream cannot clip by the global norm"));
+  CHECK(says(config_refusal(json), "/gradient_clipping: pipedream cannot clip by the global norm"));
   json["pipeline"]["schedule"] = "2bw";
-  CHECK(says(complaint(json), "/gradient_clipping: 2bw cannot clip by the global norm"));
+  CHECK(says(config_refusal(json), "/gradient_clipping: 2bw cannot clip by the global norm"));
 }
 
 TEST_CASE(
@@ -237,7 +239,7 @@ TEST_CASE(
   const auto with = [](const char* schedule, const char* key, const Json& value) {
     Json json = minimal();
     json["pipeline"] = {{"schedule", schedule}, {key, value}};
-    return complaint(json);
+    return config_refusal(json);
   };
   CHECK(with("interleaved_1f1b", "virtual_stages", 3).empty());
   CHECK(says(with("1f1b", "virtual_stages", 2), "/pipeline/virtual_stages"));
@@ -266,11 +268,11 @@ TEST_CASE("an override of the run's length takes the other one's place", "[confi
 }
 
 TEST_CASE("overrides of keys that do not exist are refused like the file's", "[config]") {
-  CHECK(says(complaint(minimal(), {"train_step=7"}), "did you mean \"train_steps\"?"));
-  CHECK(says(complaint(minimal(), {"train_step=7"}), "--set"));
-  CHECK(says(complaint(minimal(), {"train_steps.x=7"}), "it has no key \"x\""));
-  CHECK(says(complaint(minimal(), {"model.hidden.9=7"}), "expected an index below 1"));
-  CHECK(says(complaint(minimal(), {"train_steps"}), "expected KEY=VALUE"));
+  CHECK(says(config_refusal(minimal(), {"train_step=7"}), "did you mean \"train_steps\"?"));
+  CHECK(says(config_refusal(minimal(), {"train_step=7"}), "--set"));
+  CHECK(says(config_refusal(minimal(), {"train_steps.x=7"}), "it has no key \"x\""));
+  CHECK(says(config_refusal(minimal(), {"model.hidden.9=7"}), "expected an index below 1"));
+  CHECK(says(config_refusal(minimal(), {"train_steps"}), "expected KEY=VALUE"));
 }
 
 TEST_CASE("what is written reads back as the same config", "[config]") {
@@ -295,14 +297,14 @@ TEST_CASE("the parser keeps what the schema promises of every key", "[config]") 
     INFO(pointer);
     ++keys;
     // A value of no listed type is refused at that very place.
-    CHECK(says(complaint(pointer.c_str(), Json{{"no", "such"}}), pointer));
+    CHECK(says(config_refusal(pointer.c_str(), Json{{"no", "such"}}), pointer));
     // The default is taken, as far as this key is concerned.
     if (key.contains("default") && pointer != "/gradient_norm") {
-      const std::string said = complaint(pointer.c_str(), key.at("default"));
+      const std::string said = config_refusal(pointer.c_str(), key.at("default"));
       CHECK((said.empty() || !says(said, pointer + ":")));
     }
     if (key.contains("minimum") && key["type"] == "integer") {
-      CHECK(says(complaint(pointer.c_str(), key["minimum"].get<double>() - 1), pointer));
+      CHECK(says(config_refusal(pointer.c_str(), key["minimum"].get<double>() - 1), pointer));
     }
   });
   CHECK(keys > 20);
@@ -310,6 +312,6 @@ TEST_CASE("the parser keeps what the schema promises of every key", "[config]") 
   for (const Json& key : schema.at("required")) {
     Json json = minimal();
     json.erase(key.get<std::string>());
-    CHECK(says(complaint(json), fmt::format("\"{}\" is missing", key.get<std::string>())));
+    CHECK(says(config_refusal(json), fmt::format("\"{}\" is missing", key.get<std::string>())));
   }
 }

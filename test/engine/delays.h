@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/transport/transport.h"
+#include "stagecraft/engine/transport/transport.h"
 
 #include <random>
 

@@ -1,8 +1,8 @@
 // Data on its way to a device: what is ahead and what is not, and that nobody reads it before it is there.
 
-#include "engine/device_feed.h"
+#include "stagecraft/engine/device_feed.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_streams.h"
@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t kAllOpen = 1000;
 
 /// Sample i is the number i. Reads of samples from `closed_from` on wait until it is raised.
-class Numbers final : public Dataset {
+class NumberedSamples final : public Dataset {
  public:
   std::atomic<std::int64_t> closed_from = kAllOpen;
   std::int64_t broken_sample = -1;
@@ -58,7 +58,7 @@ c10::Stream make_stream() {
 }
 
 struct Fed {
-  Numbers data;
+  NumberedSamples data;
   std::unique_ptr<DeviceFeed> feed = std::make_unique<DeviceFeed>(
       std::make_unique<Loader>(data, LoaderOptions{.shuffle = false, .depth = static_cast<int>(kDepth)}),
       make_stream());

@@ -1,9 +1,9 @@
 // What is said where a config asks for a device that is not there. (What computes on one is
 // accelerator_test.cpp's.)
 
-#include "engine/run/devices.h"
+#include "stagecraft/engine/run/devices.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -14,7 +14,7 @@ using stagecraft::test::says;
 
 namespace {
 
-std::string complaint(const RunConfig& config, const AcceleratorReport& report) {
+std::string device_refusal(const RunConfig& config, const AcceleratorReport& report) {
   try {
     check_device(config, report, "run.json");
     return "";
@@ -35,13 +35,13 @@ AcceleratorReport machine(bool compiled_in, std::size_t devices, const std::stri
 
 TEST_CASE("a config that asks for CUDA is told why there is none", "[devices]") {
   RunConfig config;
-  CHECK(complaint(config, machine(false, 0)).empty());
+  CHECK(device_refusal(config, machine(false, 0)).empty());
   config.device = DeviceKind::cuda;
-  CHECK(complaint(config, machine(true, 1)).empty());
-  const std::string without = complaint(config, machine(false, 0));
+  CHECK(device_refusal(config, machine(true, 1)).empty());
+  const std::string without = device_refusal(config, machine(false, 0));
   for (const char* part : {"run.json: /device", "this build is without CUDA", "\"cpu\""})
     CHECK(says(without, part));
-  const std::string none = complaint(config, machine(true, 0, "no NVIDIA driver"));
+  const std::string none = device_refusal(config, machine(true, 0, "no NVIDIA driver"));
   for (const char* part : {"run.json: /device", "no CUDA device: no NVIDIA driver", "stagecraft doctor"})
     CHECK(says(none, part));
 }
@@ -50,9 +50,9 @@ TEST_CASE("NCCL is for GPUs", "[devices]") {
   RunConfig config;
   config.comms.backend = Backend::nccl;
   for (const char* part : {"run.json: /comms/backend", "device is \"cpu\""})
-    CHECK(says(complaint(config, machine(true, 1)), part));
+    CHECK(says(device_refusal(config, machine(true, 1)), part));
   config.device = DeviceKind::cuda;
-  CHECK(complaint(config, machine(true, 1)).empty());
+  CHECK(device_refusal(config, machine(true, 1)).empty());
 }
 
 TEST_CASE("a run on the CPU has its transport to itself", "[devices]") {

@@ -2,10 +2,12 @@
 // takes its memory: the whole contract, whole runs that equal the oracle to the bit, and that nothing is sent
 // or received before the device is done.
 
-#include "engine/transport/direct/direct_transport.h"
+#include "stagecraft/engine/transport/direct/direct_transport.h"
 
 #include "test/engine/device_memory_hosts.h"
 #include "test/engine/over_hosts_cases.h"
+#include "test/engine/tags.h"
+#include "test/support/demand.h"
 #include "test/support/fake_device.h"
 #include "test/support/ranks.h"
 
@@ -75,13 +77,6 @@ class BusyDevice final : public DeviceStreams {
   int asked_ = 0;
 };
 
-void demand(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
-const Tag kTag{
-    .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
-
 }  // namespace
 
 TEST_CASE("tensors go directly where the hosts' transport takes a device's memory, staged elsewhere",
@@ -118,8 +113,8 @@ TEST_CASE("nothing is sent or received before the device is done with what was l
     std::vector<RequestPtr> requests;
     for (int k = 0; k < 3; ++k) {  // of one tag: in this order
       tensors.push_back(at::zeros({1000}));
-      requests.push_back(sends ? direct.start_send(peer, kTag, tensors.back())
-                               : direct.post_receive(peer, kTag, tensors.back()));
+      requests.push_back(sends ? direct.start_send(peer, kActivationTag, tensors.back())
+                               : direct.post_receive(peer, kActivationTag, tensors.back()));
       if (sends) tensors.back().fill_(k);  // the device computes what is sent, and is not done
     }
     for (int look = 0; look < 10; ++look) {
@@ -146,7 +141,7 @@ TEST_CASE("a tensor may be used again when its message has been taken, and a wai
     transport::DirectTransport direct(std::move(owned), device_of(local));
     const at::Tensor tensor = at::full({1000}, 3);
     if (direct.rank().value == 0) {
-      const RequestPtr send = direct.start_send(Rank{1}, kTag, tensor);
+      const RequestPtr send = direct.start_send(Rank{1}, kActivationTag, tensor);
       while (hosts.begun() == 0) direct.progress();
       handed_over = true;
       direct.wait(*send);
@@ -157,7 +152,7 @@ TEST_CASE("a tensor may be used again when its message has been taken, and a wai
     while (!handed_over) direct.progress();
     for (int turn = 0; turn < 10000 && !used_again; ++turn) std::this_thread::yield();
     demand(!used_again, "the wait has ended while the message was still in the tensor");
-    direct.wait(*direct.post_receive(Rank{0}, kTag, tensor.zero_()));
+    direct.wait(*direct.post_receive(Rank{0}, kActivationTag, tensor.zero_()));
     demand(at::equal(tensor, at::full({1000}, 3)), "the wrong values");
   }));
 }

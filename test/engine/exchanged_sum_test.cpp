@@ -1,9 +1,10 @@
-#include "engine/exchanged_sum.h"
+#include "stagecraft/engine/exchanged_sum.h"
 
-#include "models/counting_allocator.h"
-#include "schedules/base/error.h"
-#include "schedules/reductions.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/schedules/rules/reductions.h"
 #include "test/support/catch.h"
+#include "test/support/demand.h"
 #include "test/support/ranks.h"
 
 #include <ATen/ATen.h>
@@ -76,10 +77,6 @@ std::vector<Rank> ranks_of(int width) {
 
 /// This rank's number among them.
 int replica_of(const Transport& transport, int width) { return width - 1 - transport.rank().value; }
-
-void demand(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 }  // namespace
 

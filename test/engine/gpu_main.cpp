@@ -12,12 +12,12 @@
 // its own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77:
 // no GPU here.
 
-#include "engine/device/accelerators.h"
-#include "engine/device/graphs.h"
-#include "engine/run/devices.h"
-#include "engine/run/launcher.h"
-#include "engine/transport/factory.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/device/accelerators.h"
+#include "stagecraft/engine/device/graphs.h"
+#include "stagecraft/engine/run/devices.h"
+#include "stagecraft/engine/run/launcher.h"
+#include "stagecraft/engine/transport/factory.h"
 #include "test/engine/case_list.h"
 #include "test/support/ranks.h"
 
@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
     return kNoGpu;
   }
   at::set_num_threads(1);
-  const Launch launch = detect_launch();
+  const LaunchInfo launch = detect_launch();
   const auto devices = static_cast<int>(found.devices.size());
   if (launch.machine_world > devices) {
     ::setenv("NCCL_HOSTID", fmt::format("stagecraft-{}", launch.rank).c_str(), /*overwrite=*/1);

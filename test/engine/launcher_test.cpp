@@ -1,6 +1,6 @@
-#include "engine/run/launcher.h"
+#include "stagecraft/engine/run/launcher.h"
 
-#include "schedules/base/failure.h"
+#include "stagecraft/base/failure.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -10,7 +10,7 @@ using namespace stagecraft;
 
 namespace {
 
-Launch launch(const std::map<std::string, std::string>& variables) {
+LaunchInfo launch(const std::map<std::string, std::string>& variables) {
   return detect_launch([&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
@@ -18,7 +18,7 @@ Launch launch(const std::map<std::string, std::string>& variables) {
 }
 
 template <class F>
-std::string complaint(const F& call) {
+std::string launch_refusal(const F& call) {
   try {
     call();
     return "";
@@ -32,7 +32,7 @@ using stagecraft::test::says;
 }  // namespace
 
 TEST_CASE("a process without launcher variables is alone", "[launcher]") {
-  const Launch alone = launch({});
+  const LaunchInfo alone = launch({});
   CHECK_FALSE(alone.launched());
   CHECK(alone.world == 1);
   CHECK(choose_backend(Backend::automatic, alone) == Backend::local);
@@ -40,10 +40,10 @@ TEST_CASE("a process without launcher variables is alone", "[launcher]") {
 }
 
 TEST_CASE("the variables of Open MPI, MPICH and Slurm are read", "[launcher]") {
-  const Launch open_mpi = launch({{"OMPI_COMM_WORLD_SIZE", "4"},
-                                  {"OMPI_COMM_WORLD_RANK", "3"},
-                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  const LaunchInfo open_mpi = launch({{"OMPI_COMM_WORLD_SIZE", "4"},
+                                      {"OMPI_COMM_WORLD_RANK", "3"},
+                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   CHECK(open_mpi.world == 4);
   CHECK(open_mpi.rank == 3);
   CHECK(open_mpi.machine_world == 2);
@@ -64,11 +64,12 @@ TEST_CASE("the largest world wins: one launcher may have started another", "[lau
 }
 
 TEST_CASE("N processes that MPI does not connect are refused", "[launcher]") {
-  const Launch four = launch({{"OMPI_COMM_WORLD_SIZE", "4"}});
-  CHECK(says(complaint([&] { check_world(four, 1); }), "4 processes were launched (OMPI_COMM_WORLD_SIZE=4)"));
-  CHECK(says(complaint([&] { check_world(four, 2); }), "MPI connects 2"));
-  CHECK(complaint([&] { check_world(four, 4); }).empty());
-  CHECK(complaint([&] { check_world(launch({}), 1); }).empty());
+  const LaunchInfo four = launch({{"OMPI_COMM_WORLD_SIZE", "4"}});
+  CHECK(says(launch_refusal([&] { check_world(four, 1); }),
+             "4 processes were launched (OMPI_COMM_WORLD_SIZE=4)"));
+  CHECK(says(launch_refusal([&] { check_world(four, 2); }), "MPI connects 2"));
+  CHECK(launch_refusal([&] { check_world(four, 4); }).empty());
+  CHECK(launch_refusal([&] { check_world(launch({}), 1); }).empty());
 }
 
 TEST_CASE("tasks of an srun without PMI cannot be connected", "[launcher]") {
@@ -78,8 +79,8 @@ TEST_CASE("tasks of an srun without PMI cannot be connected", "[launcher]") {
 }
 
 TEST_CASE("local ranks under a launcher of several are refused", "[launcher]") {
-  const Launch two = launch({{"PMI_SIZE", "2"}});
-  CHECK(says(complaint([&] { (void)choose_backend(Backend::local, two); }), "2 copies"));
+  const LaunchInfo two = launch({{"PMI_SIZE", "2"}});
+  CHECK(says(launch_refusal([&] { (void)choose_backend(Backend::local, two); }), "2 copies"));
   CHECK(choose_backend(Backend::local, launch({{"PMI_SIZE", "1"}})) == Backend::local);
   CHECK(choose_backend(Backend::automatic, launch({{"PMI_SIZE", "1"}})) == Backend::mpi);
   CHECK(choose_backend(Backend::automatic, launch({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})) ==
@@ -87,7 +88,7 @@ TEST_CASE("local ranks under a launcher of several are refused", "[launcher]") {
 }
 
 TEST_CASE("a launcher variable that is no number is an error", "[launcher]") {
-  CHECK(says(complaint([] { (void)launch({{"PMI_SIZE", "two"}}); }), "environment variable PMI_SIZE"));
+  CHECK(says(launch_refusal([] { (void)launch({{"PMI_SIZE", "two"}}); }), "environment variable PMI_SIZE"));
 }
 
 TEST_CASE("a rank's threads are the cores over the ranks that share them", "[launcher]") {
@@ -113,10 +114,10 @@ TEST_CASE("every kind of error has its exit code", "[launcher]") {
 
 TEST_CASE("how to stop a run depends on who started it", "[launcher]") {
   CHECK(how_to_stop(launch({}), Seconds{1}).empty());
-  const Launch mpirun = launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}});
+  const LaunchInfo mpirun = launch({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}});
   CHECK(says(how_to_stop(mpirun, Seconds{1}), "`kill -USR1` of mpirun"));
   CHECK(says(how_to_stop(mpirun, Seconds{1}), "TERM and Ctrl-C leave 1 s"));
   CHECK(says(how_to_stop(mpirun, {}), "leave little time"));
-  const Launch srun = launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}});
+  const LaunchInfo srun = launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "0"}, {"PMIX_RANK", "0"}});
   CHECK(says(how_to_stop(srun, Seconds{1}), "scancel --signal=USR1"));
 }

@@ -1,4 +1,4 @@
-#include "engine/link_probe.h"
+#include "stagecraft/engine/transport/link_probe.h"
 
 #include "test/support/catch.h"
 

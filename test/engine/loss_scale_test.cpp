@@ -1,6 +1,6 @@
-#include "engine/loss_scale.h"
+#include "stagecraft/engine/settings/loss_scale.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 #include "test/support/catch.h"
 
 using namespace stagecraft;

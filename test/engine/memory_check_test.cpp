@@ -1,9 +1,10 @@
 // What a run needs against what its processes may have: who shares a limit, and what a refusal says.
 
-#include "engine/run/memory_check.h"
+#include "stagecraft/engine/run/memory_check.h"
 
-#include "engine/run/prepare.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/prepare.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -148,7 +149,7 @@ TEST_CASE("what crosses between ranks reads back", "[memory_check]") {
 TEST_CASE("a profile is refused where not even the weights fit", "[memory_check]") {
   const PreparedRun run;
   const RunConfig& config = run.setup->config();
-  const Materials& materials = run.setup->materials();
+  const TrainingInputs& materials = run.setup->materials();
   const Bytes least = least_profile_bytes(config, materials);
   // AdamW: weights, gradients and twice as much of state; and a micro-batch of 8 through 8 x 16.
   CHECK(least == Bytes{4 * 4 * (8 * 16 + 16 + 16 * 12 + 12 + 12 * 4 + 4) + 4 * 8 * (16 + 12)});

@@ -8,12 +8,13 @@
 //
 // Not a Catch2 binary: a rank that fails must take the others with it (MPI_Abort), not finish its report.
 
-#include "engine/transport/direct/direct_transport.h"
-#include "engine/transport/factory.h"
-#include "engine/transport/mpi/mpi_bytes.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/transport/direct/direct_transport.h"
+#include "stagecraft/engine/transport/factory.h"
+#include "stagecraft/engine/transport/mpi/mpi_bytes.h"
 #include "test/engine/case_list.h"
 #include "test/engine/transport_contract.h"
+#include "test/support/demand.h"
 #include "test/support/fake_device.h"
 
 #include <ATen/ATen.h>
@@ -32,10 +33,6 @@ using namespace stagecraft;
 using namespace stagecraft::test;
 
 namespace {
-
-void demand(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 /// Around the ring: a message that MPI is told of in blocks, as one beyond INT_MAX bytes would be.
 void messages_in_blocks(const MpiSession& session, std::size_t bytes, std::size_t most) {

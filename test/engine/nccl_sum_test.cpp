@@ -2,11 +2,13 @@
 // that whole runs equal the oracle to the bit where it is the replicas', that the host does nothing but
 // launch, and how they end when something goes wrong.
 
-#include "engine/transport/nccl/nccl_sum.h"
+#include "stagecraft/engine/transport/nccl/nccl_sum.h"
 
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/nccl_ranks.h"
 #include "test/support/catch.h"
+#include "test/support/demand.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -30,7 +32,7 @@ using transport::NcclWiring;
 
 namespace {
 
-const Tag kTag{
+const Tag kSumTag{
     .payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
 
 struct Shape {
@@ -64,7 +66,7 @@ Tensors in_order(int width, const std::vector<Shape>& shapes) {
   return sums;
 }
 
-bool same(const Tensors& a, const Tensors& b) {
+bool equal_bits(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
@@ -87,17 +89,13 @@ NcclWiring wiring_of(int width, SumOrder order) {
           .order = order};
 }
 
-void demand(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
 /// Three sums one after another with nobody waiting in between; those of the last, by replica.
 std::vector<Tensors> sums_of(int width, SumOrder order, int slow) {
   std::vector<Tensors> sums(static_cast<std::size_t>(width));
   NcclRanks().run(width, wiring_of(width, order), [&](Transport& nccl) {
     const int replica = replica_of(nccl);
     for (int group = 0; group < 3; ++group) {
-      Tag tag = kTag;
+      Tag tag = kSumTag;
       tag.micro_batch = MicroBatch{group};
       const Tensors tensors = values(replica, kMixed);
       const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), tag);
@@ -130,17 +128,17 @@ TEST_CASE("what NCCL sums in order has the bits of a loop over the replicas", "[
   const int slow = GENERATE(-1, 0, 1);  // a replica that comes late with every tensor
   CAPTURE(width, slow);
   const Tensors expected = in_order(width, kMixed);
-  for (const Tensors& sum : sums_of(width, SumOrder::ordered, slow)) CHECK(same(sum, expected));
+  for (const Tensors& sum : sums_of(width, SumOrder::ordered, slow)) CHECK(equal_bits(sum, expected));
 }
 
 TEST_CASE("NCCL's own order is that of two replicas, and of more within the bound", "[nccl_sum]") {
-  CHECK(same(sums_of(2, SumOrder::nccl, -1).front(), in_order(2, kMixed)));
+  CHECK(equal_bits(sums_of(2, SumOrder::nccl, -1).front(), in_order(2, kMixed)));
   for (const int width : {3, 4}) {
     CAPTURE(width);
     const std::vector<Tensors> sums = sums_of(width, SumOrder::nccl, -1);
     const Tensors expected = in_order(width, kMixed);
-    CHECK_FALSE(same(sums.front(), expected));  // or the bound would show nothing
-    for (const Tensors& sum : sums) CHECK(same(sum, sums.front()));
+    CHECK_FALSE(equal_bits(sums.front(), expected));  // or the bound would show nothing
+    for (const Tensors& sum : sums) CHECK(equal_bits(sum, sums.front()));
     for (std::size_t i = 0; i < kMixed.size(); ++i) {
       at::Tensor magnitudes = at::zeros_like(expected[i], at::kDouble);
       for (int replica = 0; replica < width; ++replica) magnitudes.add_(values(replica, kMixed)[i].abs());
@@ -206,7 +204,7 @@ TEST_CASE("the host launches whole sums before anything of them has happened", "
   REQUIRE_NOTHROW(ranks.run(width, wiring_of(width, SumOrder::ordered), [&](Transport& nccl) {
     const Tensors tensors = values(replica_of(nccl), kMixed);
     const Tensors before = values(replica_of(nccl), kMixed);
-    const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), kTag);
+    const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), kSumTag);
     for (int late = 0; late < width; ++late) {  // one rank after the other
       if (nccl.rank().value == late) {
         for (const at::Tensor& tensor : tensors) sum->add(tensor);
@@ -215,10 +213,10 @@ TEST_CASE("the host launches whole sums before anything of them has happened", "
       }
       nccl.barrier();
     }
-    demand(ranks.fabric->collectives() == 0 && same(tensors, before), "something was done already");
+    demand(ranks.fabric->collectives() == 0 && equal_bits(tensors, before), "something was done already");
     nccl.barrier();
     sum->finish();
-    demand(same(tensors, expected), "another sum");
+    demand(equal_bits(tensors, expected), "another sum");
   }));
   CHECK(ranks.fabric->failure() == "");
 }
@@ -270,7 +268,7 @@ TEST_CASE("a collective without an event of what was computed before is found, a
   const NcclRanks ranks;
   ranks.run(2, wiring_of(2, SumOrder::ordered), [](Transport& nccl) {
     const at::Tensor tensor = at::ones({nccl.rank().value == 0 ? 3 : 4});
-    const auto sum = nccl.make_sum(replicas_of(2), kTag);
+    const auto sum = nccl.make_sum(replicas_of(2), kSumTag);
     sum->add(tensor);
     sum->finish();
   });
@@ -291,7 +289,7 @@ TEST_CASE("a sum whose other replicas do not come ends with its name, without a 
                                 while (true) nccl.progress();  // until it hears of rank 0
                               }
                               const at::Tensor tensor = at::ones({8});
-                              const auto sum = nccl.make_sum(replicas_of(width), kTag);
+                              const auto sum = nccl.make_sum(replicas_of(width), kSumTag);
                               sum->add(tensor);
                               sum->finish();
                               if (reported) ranks.fabric->fail("unhandled system error");
@@ -317,7 +315,7 @@ TEST_CASE("a rank that fails ends the sums that others wait for", "[nccl_sum]") 
                                       if (nccl.rank().value == 0)
                                         throw std::runtime_error("the disk is full");
                                       const at::Tensor tensor = at::ones({8});
-                                      const auto sum = nccl.make_sum(replicas_of(width), kTag);
+                                      const auto sum = nccl.make_sum(replicas_of(width), kSumTag);
                                       sum->add(tensor);
                                       sum->finish();
                                     }),

@@ -2,11 +2,13 @@
 // every launch waits for what was computed before, that whole runs equal the oracle to the bit, and how it
 // ends when it goes wrong.
 
-#include "engine/transport/nccl/nccl_transport.h"
+#include "stagecraft/engine/transport/nccl/nccl_transport.h"
 
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/case_list.h"
 #include "test/engine/nccl_ranks.h"
+#include "test/engine/tags.h"
 #include "test/engine/transport_contract.h"
 #include "test/support/catch.h"
 
@@ -52,9 +54,6 @@ std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& p
   return all;
 }
 
-const Tag kTag{
-    .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
-
 /// Rank 0's device waits for what rank 1 never sends, after `trouble`; what the host is told in the end.
 std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;
@@ -65,7 +64,8 @@ std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transpo
                                  while (true) transport.progress();  // until it hears of rank 0
                                }
                                const at::Tensor tensor = at::zeros({4});
-                               const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+                               const RequestPtr receive =
+                                   transport.post_receive(Rank{1}, kActivationTag, tensor);
                                trouble(transport);
                                try {
                                  transport.wait(*receive);
@@ -204,9 +204,9 @@ TEST_CASE("a receive may be posted as long before it is needed as a program like
     const at::Tensor tensor = at::zeros({4});
     if (transport.rank().value == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-      return transport.wait(*transport.start_send(Rank{0}, kTag, tensor));
+      return transport.wait(*transport.start_send(Rank{0}, kActivationTag, tensor));
     }
-    const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+    const RequestPtr receive = transport.post_receive(Rank{1}, kActivationTag, tensor);
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1600);
     while (std::chrono::steady_clock::now() < until) transport.progress();
     transport.wait(*receive);
@@ -227,13 +227,13 @@ TEST_CASE("a device that comes late to a wait, since it computes, has not waited
     const at::Tensor tensor = at::zeros({4});
     if (transport.rank().value == 1) {
       while (!computed) transport.progress();
-      transport.wait(*transport.start_send(Rank{0}, kTag, tensor));
+      transport.wait(*transport.start_send(Rank{0}, kActivationTag, tensor));
     } else {
       devices[0]->compute([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         computed = true;
       });
-      const RequestPtr receive = transport.post_receive(Rank{1}, kTag, tensor);
+      const RequestPtr receive = transport.post_receive(Rank{1}, kActivationTag, tensor);
       transport.wait(*receive);
       while (!transport.test(*receive)) transport.progress();
     }

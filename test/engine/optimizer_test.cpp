@@ -1,7 +1,7 @@
-#include "engine/optimizer.h"
+#include "stagecraft/engine/optimizer.h"
 
-#include "engine/clipping.h"
-#include "models/gradient_accumulator.h"
+#include "stagecraft/engine/clipping.h"
+#include "stagecraft/models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,9 +1,10 @@
 // Gradients that are not finite, planted at chosen steps and layers: runs that skip such steps equal the
 // oracle to the bit under every schedule, and runs that stop say where it was.
 
-#include "engine/overflow.h"
+#include "stagecraft/engine/overflow.h"
 
-#include "engine/finite.h"
+#include "stagecraft/engine/finite.h"
+#include "stagecraft/schedules/generators/registry.h"
 #include "test/engine/on_devices.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/catch.h"
@@ -112,7 +113,7 @@ TEST_CASE("a device answers late, and says the same", "[overflow]") {
   for (const double value : {kNan, kInf, -kInf}) {
     const at::Tensor bad = at::tensor({1.0, value, 2.0}).to(at::kFloat).to(fake_accelerator());
     CHECK(last_not_finite({good, bad, good}) == 1U);
-    LateFiniteChecks checks(nullptr);
+    DeferredFiniteChecks checks(nullptr);
     std::vector<std::size_t> found;
     const auto note = [&](std::size_t at, double largest) {
       found.push_back(at);

@@ -1,7 +1,8 @@
 #include "test/engine/pipeline_case.h"
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
 #include "test/support/program_rewrites.h"
 #include "test/support/ranks.h"

@@ -1,8 +1,8 @@
 // What keeps a run's process from hanging: printing, exit.json and ranks that are threads.
 
-#include "engine/run/background_writer.h"
-#include "engine/run/exit_note.h"
-#include "engine/run/rank_threads.h"
+#include "stagecraft/engine/run/background_writer.h"
+#include "stagecraft/engine/run/exit_note.h"
+#include "stagecraft/engine/run/rank_threads.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 

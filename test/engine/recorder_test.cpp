@@ -1,4 +1,4 @@
-#include "engine/recorder.h"
+#include "stagecraft/engine/recorder.h"
 
 #include "test/support/catch.h"
 

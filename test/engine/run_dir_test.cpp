@@ -1,8 +1,9 @@
-#include "engine/run/run_dir.h"
+#include "stagecraft/engine/run/run_dir.h"
 
-#include "engine/run/metrics.h"
-#include "engine/run/progress.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/run/progress.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/simulated_disk.h"
@@ -18,7 +19,7 @@ using test::ScratchFolder;
 
 namespace {
 
-std::string complaint(const std::string& path, bool resume) {
+std::string run_dir_refusal(const std::string& path, bool resume) {
   try {
     const RunDirectory directory(path, resume);
     return "";
@@ -44,27 +45,27 @@ TEST_CASE("a run directory is made, locked while used, and free again afterwards
   const std::string path = folder.path("runs/a/b");
   {
     const RunDirectory directory(path, false);
-    CHECK(says(complaint(path, false), "is in use by another run, process"));
-    CHECK(says(complaint(path, true), "is in use by another run, process"));
+    CHECK(says(run_dir_refusal(path, false), "is in use by another run, process"));
+    CHECK(says(run_dir_refusal(path, true), "is in use by another run, process"));
   }
-  CHECK(complaint(path, false).empty());  // the lock file alone is no run
+  CHECK(run_dir_refusal(path, false).empty());  // the lock file alone is no run
 }
 
 TEST_CASE("one that holds a run is refused without --resume, and taken with it", "[run_dir]") {
   const ScratchFolder folder;
   folder.write("metrics.jsonl", "");
-  CHECK(says(complaint(folder.path(""), false), "--resume"));
-  CHECK(complaint(folder.path(""), true).empty());
+  CHECK(says(run_dir_refusal(folder.path(""), false), "--resume"));
+  CHECK(run_dir_refusal(folder.path(""), true).empty());
   const ScratchFolder empty;
-  CHECK(complaint(empty.path(""), true).empty());
+  CHECK(run_dir_refusal(empty.path(""), true).empty());
 }
 
 TEST_CASE("a file in its place, or a place that is none, is said", "[run_dir]") {
   const ScratchFolder folder;
   const std::string file = folder.write("file", "x");
-  CHECK(says(complaint(file, false), "cannot be made"));
-  CHECK(says(complaint(file + "/below", false), "cannot be made"));
-  CHECK(says(complaint("/proc/stagecraft", false), "/proc/stagecraft: "));
+  CHECK(says(run_dir_refusal(file, false), "cannot be made"));
+  CHECK(says(run_dir_refusal(file + "/below", false), "cannot be made"));
+  CHECK(says(run_dir_refusal("/proc/stagecraft", false), "/proc/stagecraft: "));
 }
 
 TEST_CASE("a lock that is a link to somebody's file is refused, and the file stays as it is", "[run_dir]") {
@@ -74,11 +75,11 @@ TEST_CASE("a lock that is a link to somebody's file is refused, and the file sta
   std::filesystem::create_directory(run);
   SECTION("symbolic") {
     std::filesystem::create_symlink(precious, run + "/.lock");
-    CHECK(says(complaint(run, false), "its .lock is a link"));
+    CHECK(says(run_dir_refusal(run, false), "its .lock is a link"));
   }
   SECTION("hard") {
     std::filesystem::create_hard_link(precious, run + "/.lock");
-    CHECK(says(complaint(run, false), "its .lock is no file of its own"));
+    CHECK(says(run_dir_refusal(run, false), "its .lock is no file of its own"));
   }
   CHECK(test::read_text_file(precious) == "all my work");
 }
@@ -95,7 +96,7 @@ TEST_CASE("what a killed process was writing is gone when the directory is taken
   const ScratchFolder folder;
   folder.write("metrics.jsonl", "");
   folder.write("plan.json.0123456789abcdef.part", "half");
-  CHECK(complaint(folder.path(""), true).empty());
+  CHECK(run_dir_refusal(folder.path(""), true).empty());
   CHECK_FALSE(std::filesystem::exists(folder.path("plan.json.0123456789abcdef.part")));
 }
 
@@ -106,11 +107,11 @@ TEST_CASE("where the file system has no locks, a file keeps the second run out u
   const StorageInstead instead(disk);
   {
     const RunDirectory first("/run", false);
-    const std::string what = complaint("/run", false);
+    const std::string what = run_dir_refusal("/run", false);
     CHECK(says(what, "is in use by another run, process " + std::to_string(::getpid())));
     CHECK(says(what, "Remove /run/.owner"));
   }
-  CHECK(complaint("/run", false).empty());
+  CHECK(run_dir_refusal("/run", false).empty());
   std::string text = [&] {
     const RunDirectory again("/run", false);
     return disk.read("/run/.owner");
@@ -118,11 +119,11 @@ TEST_CASE("where the file system has no locks, a file keeps the second run out u
   // Killed: its process number is of nobody any more.
   text.replace(0, text.find(' '), "999999999");
   disk.write("/run/.owner", text);
-  CHECK(complaint("/run", false).empty());
+  CHECK(run_dir_refusal("/run", false).empty());
   // On another machine, or in another container, nothing is known of it.
   text.replace(text.find("/"), 1, "?");
   disk.write("/run/.owner", text);
-  CHECK(says(complaint("/run", false), "is in use by another run, process 999999999"));
+  CHECK(says(run_dir_refusal("/run", false), "is in use by another run, process 999999999"));
 }
 
 TEST_CASE("a directory that another run has taken meanwhile is not saved into", "[run_dir]") {

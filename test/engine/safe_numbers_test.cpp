@@ -1,17 +1,19 @@
 // Numbers that are not finite, planted into whole runs: they reach no checkpoint, the run says where they
 // were and how to go on, and what it says works.
 
-#include "engine/report/report.h"
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/finite_state.h"
-#include "engine/run/plan_source.h"
-#include "engine/run/prepare.h"
-#include "engine/run/train.h"
-#include "engine/run/trainer.h"
-#include "models/safetensors.h"
-#include "schedules/base/files.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/finite_state.h"
+#include "stagecraft/engine/run/plan_source.h"
+#include "stagecraft/engine/run/prepare.h"
+#include "stagecraft/engine/run/train.h"
+#include "stagecraft/engine/run/trainer.h"
+#include "stagecraft/models/safetensors.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 #include "test/support/planted_layer.h"
@@ -86,7 +88,7 @@ struct PlantedRun {
   [[nodiscard]] std::unique_ptr<RunSetup> setup() const {
     auto read = json::read<RunConfig>(config, {"run.json", ""});
     check_schedule(read, schedule, "run.json");
-    Materials materials = open_materials(read, "run.json");
+    TrainingInputs materials = open_training_inputs(read, "run.json");
     plant(materials.model, 2, planted);
     if (bad_validation) materials.data = std::make_unique<BadValidation>(std::move(materials.data));
     const auto layers = static_cast<int>(materials.model.layers.size());
@@ -117,7 +119,7 @@ struct PlantedRun {
     std::array<TrainOutcome, 2> outcomes;
     try {
       run_ranks(2, {.timeout = Seconds{60}}, [&](Transport& transport) {
-        Doing doing;
+        RankPhase doing;
         try {
           outcomes[transport.rank().index()] = train_rank(*made, paths, transport, at::kCPU, Screen{}, doing);
         } catch (const InputError& error) {
@@ -204,7 +206,7 @@ TEST_CASE("a resumed run agrees on the norm from then on, if it is asked to", "[
   config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {2}}};
   TrainRequest request;
   request.config = folder.write("run.json", config.dump());
-  const TrainVoice quiet{nullptr, [](const std::string&) {}, nullptr};
+  const TrainOutput quiet{nullptr, [](const std::string&) {}, nullptr};
   (void)train(request, quiet);
   request.resume = true;
   request.overrides = {"train_steps=4", "gradient_norm=true", "on_overflow=skip"};

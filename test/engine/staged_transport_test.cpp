@@ -1,10 +1,11 @@
 // The staged transport on a device without a GPU (test/support/fake_device.h), over the local transport: the
 // whole contract, whole runs that equal the oracle to the bit, and how it ends when it goes wrong.
 
-#include "engine/transport/staged/staged_transport.h"
+#include "stagecraft/engine/transport/staged/staged_transport.h"
 
 #include "test/engine/delays.h"
 #include "test/engine/over_hosts_cases.h"
+#include "test/engine/tags.h"
 #include "test/support/fake_device.h"
 #include "test/support/ranks.h"
 
@@ -35,9 +36,6 @@ void run_staged(int world, const TransportOptions& options, const std::function<
   });
 }
 
-const Tag kTag{
-    .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
-
 }  // namespace
 
 TEST_CASE("the staged transport keeps the contract", "[staged]") {
@@ -55,13 +53,13 @@ TEST_CASE("a tensor may be used again when its send was waited for, while the me
   REQUIRE_NOTHROW(run_staged(2, {.timeout = Seconds{30}}, [](Transport& transport) {
     const at::Tensor tensor = at::full({1000}, 3);
     if (transport.rank().value == 0) {
-      transport.wait(*transport.start_send(Rank{1}, kTag, tensor));  // nobody has posted a receive
+      transport.wait(*transport.start_send(Rank{1}, kActivationTag, tensor));  // nobody has posted a receive
       tensor.fill_(4);
       transport.barrier();
       return;
     }
     transport.barrier();
-    const RequestPtr receive = transport.post_receive(Rank{0}, kTag, tensor);
+    const RequestPtr receive = transport.post_receive(Rank{0}, kActivationTag, tensor);
     transport.wait(*receive);
     if (!at::equal(tensor, at::full({1000}, 3))) throw std::runtime_error("the wrong values arrived");
   }));

@@ -1,6 +1,6 @@
-#include "engine/run/step_times.h"
+#include "stagecraft/engine/run/step_times.h"
 
-#include "schedules/base/statistics.h"
+#include "stagecraft/base/statistics.h"
 #include "test/support/catch.h"
 
 using namespace stagecraft;

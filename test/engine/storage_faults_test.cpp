@@ -1,11 +1,11 @@
 // Whole runs on a disk that fails: at its n-th call, for every n, or with the power. After each the run must
 // go on to the same bits from the newest whole checkpoint, with all its history and nothing left lying about.
 
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/manifest.h"
-#include "engine/run/metrics.h"
-#include "engine/run/train.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/engine/metrics/manifest.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/train.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"
 
@@ -56,10 +56,10 @@ std::string session(SimulatedDisk& disk, bool resume) {
   TrainRequest request;
   request.config = "/run.json";
   request.resume = resume;
-  TrainVoice voice;
-  voice.note = [](const std::string&) {};
+  TrainOutput output;
+  output.note = [](const std::string&) {};
   try {
-    (void)train(request, voice);
+    (void)train(request, output);
     return "";
   } catch (const InputError& error) {
     CHECK(std::string(error.what()).find('\n') == std::string::npos);

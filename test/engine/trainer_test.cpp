@@ -1,13 +1,15 @@
 // Whole runs over the local transport: tiny, from a config on disk to the run directory.
 
-#include "engine/report/report.h"
-#include "engine/run/checkpoint.h"
-#include "engine/run/checkpoint_folder.h"
-#include "engine/run/metrics.h"
-#include "engine/run/train.h"
-#include "models/safetensors.h"
-#include "schedules/base/files.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/report/report.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/train.h"
+#include "stagecraft/models/safetensors.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -63,10 +65,10 @@ class Run {
     request.config = folder_.write("run.json", config_.dump());
     request.overrides = overrides;
     request.resume = resume;
-    TrainVoice voice;
-    voice.print = [&](const std::string& text) { ran.printed += text; };
-    voice.note = [](const std::string&) {};
-    ran.result = stagecraft::train(request, voice);
+    TrainOutput output;
+    output.print = [&](const std::string& text) { ran.printed += text; };
+    output.note = [](const std::string&) {};
+    ran.result = stagecraft::train(request, output);
     return ran;
   }
   std::string complaint(bool resume, const std::vector<std::string>& overrides = {}) const {
@@ -82,14 +84,14 @@ class Run {
     bool raised = false;
     TrainRequest request;
     request.config = folder_.write("run.json", config_.dump());
-    TrainVoice voice;
-    voice.print = [&](const std::string& text) {
+    TrainOutput output;
+    output.print = [&](const std::string& text) {
       if (raised || !test::says(text, line)) return;
       raised = true;
       std::raise(SIGTERM);
     };
-    voice.note = [](const std::string&) {};
-    return stagecraft::train(request, voice);
+    output.note = [](const std::string&) {};
+    return stagecraft::train(request, output);
   }
   [[nodiscard]] std::string dir() const { return folder_.path("run"); }
   [[nodiscard]] std::string checkpoint(int step) const {
@@ -688,8 +690,8 @@ TEST_CASE("a dry run proves and shows, and writes nothing", "[trainer]") {
   request.config = folder.write("run.json", config.dump());
   request.dry_run = true;
   std::string printed;
-  TrainVoice voice{[&](const std::string& text) { printed += text; }, [](const std::string&) {}, [] {}};
-  const TrainResult result = stagecraft::train(request, voice);
+  TrainOutput output{[&](const std::string& text) { printed += text; }, [](const std::string&) {}, [] {}};
+  const TrainResult result = stagecraft::train(request, output);
   CHECK_FALSE(result.trained);
   CHECK(says(printed, "program shapes proved"));
   CHECK(result.effective_config["pipeline"]["stages"] == 2);

@@ -1,5 +1,7 @@
 #include "test/engine/transport_contract.h"
 
+#include "test/support/demand.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -9,10 +11,6 @@
 
 namespace stagecraft::test {
 namespace {
-
-void demand(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 Tag tag(int micro_batch, Payload payload = Payload::activation) {
   return {.payload = payload, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{micro_batch}};

@@ -1,8 +1,9 @@
-#include "engine/versions.h"
+#include "stagecraft/engine/versions.h"
 
-#include "schedules/base/error.h"
-#include "schedules/residency.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
@@ -95,7 +96,7 @@ TEST_CASE("stashing holds p - s versions on stage s, vertical sync at most p eve
       if (list[at].op == Op::step) (void)versions.advance(list[at].version, at);
     }
     CAPTURE(s, vertical_sync);
-    CHECK(static_cast<int>(versions.held()) == residencies(program)[static_cast<std::size_t>(s)].versions);
+    CHECK(static_cast<int>(versions.held()) == stage_counts(program)[static_cast<std::size_t>(s)].versions);
     if (!vertical_sync) CHECK(static_cast<int>(versions.held()) == stages - s);
   }
 }

@@ -1,13 +1,14 @@
 // How long ranks wait for each other, and what they know of each other's processes meanwhile.
 
-#include "engine/transport/waits.h"
+#include "stagecraft/engine/transport/waits.h"
 
-#include "engine/transport/cores.h"
-#include "engine/transport/heartbeats/beat.h"
-#include "engine/transport/heartbeats/heartbeats.h"
-#include "engine/transport/heartbeats/sockets.h"
-#include "engine/transport/mpi/texts.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/engine/transport/heartbeats/beat.h"
+#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
+#include "stagecraft/engine/transport/heartbeats/sockets.h"
+#include "stagecraft/engine/transport/mpi/texts.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -185,7 +186,7 @@ TEST_CASE("a host that leaves is no loss to those that are still there", "[waits
   CHECK(one->of(Rank{0}).life == Life::unknown);
 }
 
-TEST_CASE("a guest falls silent, speaks again, and is gone when its connection ends", "[waits]") {
+TEST_CASE("a guest falls silent, is_reporter again, and is gone when its connection ends", "[waits]") {
   std::string text;
   const auto host = Heartbeats::host(2, text, kFast);
   REQUIRE(host);

@@ -1,8 +1,9 @@
-#include "engine/worker.h"
+#include "stagecraft/engine/worker.h"
 
-#include "models/counting_allocator.h"
-#include "schedules/base/error.h"
-#include "schedules/lowering.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
 #include "test/engine/pipeline_case.h"
 #include "test/support/catch.h"

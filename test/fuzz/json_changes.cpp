@@ -1,6 +1,6 @@
 #include "test/fuzz/json_changes.h"
 
-#include "schedules/base/json.h"
+#include "stagecraft/base/json.h"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,12 @@
 #include "test/fuzz/judge_files.h"
 
-#include "schedules/base/error.h"
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
-#include "schedules/simulator.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,8 @@
 #include "test/fuzz/judge_run.h"
 
-#include "schedules/base/error.h"
-#include "schedules/pictures/text.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/pictures/text.h"
 
 namespace stagecraft::fuzz {
 

@@ -1,8 +1,9 @@
 // manifest.json of a checkpoint: what is read is written and read back the same.
 
-#include "engine/run/manifest.h"
+#include "stagecraft/engine/metrics/manifest.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
 #include "test/fuzz/judge_files.h"
 
 #include <cstddef>

@@ -2,8 +2,9 @@
 // and the plan keeps its promises, or it is refused. Far slower than the readers alone, and so a target of
 // its own.
 
-#include "partitioner/planner.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/partitioner/planner.h"
 #include "test/fuzz/judge_files.h"
 
 #include <cstddef>

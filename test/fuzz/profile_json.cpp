@@ -1,7 +1,8 @@
 // profile.json: what is read is written and read back the same, and every stage that can be cut from it is
 // one that plan.json can carry.
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
 #include "test/fuzz/judge_files.h"
 
 #include <algorithm>

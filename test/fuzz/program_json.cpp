@@ -1,5 +1,8 @@
 // Programs as JSON: what is read prints to JSON, and to text, that reads back as the same program.
 
+#include "stagecraft/schedules/program/program_json.h"
+
+#include "stagecraft/base/json.h"
 #include "test/fuzz/judge.h"
 
 #include <cstddef>

@@ -2,10 +2,12 @@
 // same, every schedule takes it or says why not, and its data and its arithmetic are those of a run, or
 // refused.
 
-#include "engine/config.h"
-#include "models/data/dataset.h"
-#include "schedules/base/error.h"
-#include "schedules/segments.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/config/config.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/program/segments.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/scratch_folder.h"
 

@@ -1,10 +1,10 @@
 // Weight files: what is read is written and read back with the same tensors. Half of the changes are to the
 // header's values, with the length before it and the data behind it made to fit.
 
-#include "models/safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
-#include "schedules/base/error.h"
-#include "schedules/base/json.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"

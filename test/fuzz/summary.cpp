@@ -1,6 +1,7 @@
 // summary.json: what is read is written and read back the same, and a report can be made of it.
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
 #include "test/fuzz/judge_run.h"
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 // timeline.json: what is read is written and read back with the same events, and can be reported and drawn.
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
 #include "test/fuzz/judge_run.h"
 
 #include <cmath>

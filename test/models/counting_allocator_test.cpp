@@ -1,4 +1,4 @@
-#include "models/counting_allocator.h"
+#include "stagecraft/models/counting_allocator.h"
 
 #include "test/support/catch.h"
 

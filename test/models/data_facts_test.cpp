@@ -1,6 +1,7 @@
-#include "models/data/data_facts.h"
+#include "stagecraft/models/data/data_facts.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 
 namespace stagecraft {

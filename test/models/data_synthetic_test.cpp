@@ -1,4 +1,4 @@
-#include "models/data/dataset.h"
+#include "stagecraft/models/data/dataset.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 

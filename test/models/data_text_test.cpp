@@ -1,5 +1,5 @@
-#include "models/data/data_file.h"
-#include "models/data/dataset.h"
+#include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/dataset.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"

@@ -1,4 +1,4 @@
-#include "models/model.h"
+#include "stagecraft/models/model.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 

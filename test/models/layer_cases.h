@@ -1,13 +1,22 @@
 #pragma once
 
-// A layer as it stands in no model: for tests.
+// A layer as it stands in no model, and what it is fed with: for tests.
 
-#include "models/layers/layers.h"
+#include "stagecraft/models/layers/layers.h"
 
+#include <ATen/ops/randn.h>
+
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace stagecraft::test {
+
+inline const Context kTrain{Mode::train, {11, 4, 7, 2}};
+
+[[nodiscard]] inline at::Tensor numbers(const std::vector<std::int64_t>& shape) {
+  return at::randn(shape, at::kDouble);
+}
 
 template <class Spec>
 [[nodiscard]] LayerPtr layer_at(const Spec& spec, std::vector<std::int64_t> sample,

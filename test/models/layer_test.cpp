@@ -1,9 +1,9 @@
 // Every layer against a formula made of plain ATen operators, in double precision; see
 // test/support/gradient_check.h for what is asserted of each.
 
-#include "models/dropout.h"
-#include "models/gradient_accumulator.h"
-#include "models/model.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/gradient_accumulator.h"
+#include "stagecraft/models/model.h"
 #include "test/models/layer_cases.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
@@ -21,10 +21,7 @@ using namespace stagecraft::test;
 
 namespace {
 
-const Context kTrain{Mode::train, {11, 4, 7, 2}};
 const Context kEvaluate{Mode::evaluate, {11, 4, 7, 2}};
-
-at::Tensor numbers(std::vector<std::int64_t> shape) { return at::randn(shape, at::kDouble); }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
   return at::matmul(x, w.t()) + b;

@@ -1,4 +1,4 @@
-#include "models/loss.h"
+#include "stagecraft/models/loss.h"
 
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"

@@ -1,5 +1,6 @@
-#include "models/model.h"
+#include "stagecraft/models/model.h"
 
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 

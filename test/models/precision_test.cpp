@@ -1,7 +1,7 @@
 // Layers in bfloat16 and float16, with weights rounded as a run rounds them and gradients summed in float,
 // stay as near to double precision as their numbers of bits allow.
 
-#include "models/gradient_accumulator.h"
+#include "stagecraft/models/gradient_accumulator.h"
 #include "test/models/layer_cases.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
@@ -13,8 +13,6 @@ using namespace stagecraft;
 using namespace stagecraft::test;
 
 namespace {
-
-const Context kTrain{Mode::train, {11, 4, 7, 2}};
 
 /// A layer's output, input gradient and parameter gradients.
 Tensors everything(const Layer& layer, const Tensors& full, Precision precision, const at::Tensor& input,
@@ -72,8 +70,6 @@ void check_precisions(const LayerPtr& layer, const at::Tensor& input) {
     }
   }
 }
-
-at::Tensor numbers(std::vector<std::int64_t> shape) { return at::randn(shape, at::kDouble); }
 
 }  // namespace
 

@@ -1,7 +1,7 @@
-#include "models/random.h"
+#include "stagecraft/models/random.h"
 
-#include "models/dropout.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/dropout.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

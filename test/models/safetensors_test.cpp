@@ -1,7 +1,7 @@
-#include "models/safetensors.h"
+#include "stagecraft/models/safetensors.h"
 
-#include "schedules/base/error.h"
-#include "schedules/base/files.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,6 @@
-#include "partitioner/choices.h"
+#include "stagecraft/partitioner/choices.h"
 
+#include "stagecraft/schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"
@@ -15,7 +16,7 @@ namespace {
 using test::example;
 using test::machine;
 
-ChoiceRequest request_of(std::vector<std::string> names, std::vector<Batching> batchings = {{8, 8}}) {
+ChoiceRequest choice_request(std::vector<std::string> names, std::vector<Batching> batchings = {{8, 8}}) {
   ChoiceRequest request{.schedules = std::move(names), .batchings = std::move(batchings), .base = {}};
   request.base.search.work = 20'000;
   return request;
@@ -30,7 +31,7 @@ bool beats(const Choice& a, const Choice& b) {
 
 TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
   const std::vector<std::string> names = schedule_names("all");
-  const Choices choices = choose(example(), machine(3), request_of(names, {{8, 8}, {4, 16}}));
+  const Choices choices = choose(example(), machine(3), choice_request(names, {{8, 8}, {4, 16}}));
   CHECK(choices.refused.empty());
   for (const std::string& name : names) {
     for (const std::int64_t size : {8, 4}) {
@@ -40,7 +41,7 @@ TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
       });
       REQUIRE(found != choices.all.end());
       // As if it had been planned alone.
-      PlanRequest alone = request_of({}).base;
+      PlanRequest alone = choice_request({}).base;
       alone.schedule.name = name;
       alone.micro_batch_size = size;
       alone.micro_batches = static_cast<int>(64 / size);
@@ -52,7 +53,8 @@ TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
 }
 
 TEST_CASE("the front is what nothing beats in both time and memory", "[choices]") {
-  const Choices choices = choose(example(), machine(4), request_of(schedule_names("all"), {{8, 8}, {4, 16}}));
+  const Choices choices =
+      choose(example(), machine(4), choice_request(schedule_names("all"), {{8, 8}, {4, 16}}));
   const std::vector<const Choice*> front = choices.front();
   REQUIRE(front.size() > 1);
   for (const Choice& choice : choices.all) {
@@ -123,7 +125,7 @@ TEST_CASE("the front under falling caps is that of all cuts", "[choices]") {
 }
 
 TEST_CASE("what does not fit is left out with its reason", "[choices]") {
-  const Choices roomy = choose(example(), machine(2), request_of({"fill_drain", "1f1b"}));
+  const Choices roomy = choose(example(), machine(2), choice_request({"fill_drain", "1f1b"}));
   // Less than fill-drain needs, enough for 1F1B.
   const auto least = [&](const char* name) {
     Bytes bytes{std::int64_t{1} << 60};
@@ -133,16 +135,16 @@ TEST_CASE("what does not fit is left out with its reason", "[choices]") {
     return bytes;
   };
   REQUIRE(least("1f1b") < least("fill_drain"));
-  const Choices tight = choose(example(), machine(2, least("1f1b")), request_of({"fill_drain", "1f1b"}));
+  const Choices tight = choose(example(), machine(2, least("1f1b")), choice_request({"fill_drain", "1f1b"}));
   for (const Choice& choice : tight.all) CHECK(choice.candidate.plan.schedule.name == "1f1b");
   REQUIRE(tight.refused.size() == 1);
   CHECK(tight.refused.front().rfind("fill_drain, 8 micro-batches of 8: nothing fits; ", 0) == 0);
-  CHECK_THROWS_AS(choose(example(), machine(2, Bytes{1000}), request_of({"fill_drain", "1f1b"})),
+  CHECK_THROWS_AS(choose(example(), machine(2, Bytes{1000}), choice_request({"fill_drain", "1f1b"})),
                   RefusedError);
 }
 
 TEST_CASE("an option that a schedule does not take is left out for it", "[choices]") {
-  ChoiceRequest request = request_of({"1f1b", "fill_drain", "pipedream"});
+  ChoiceRequest request = choice_request({"1f1b", "fill_drain", "pipedream"});
   request.base.schedule.warmup_extra = 1;
   request.base.schedule.agree_norm = true;
   const Choices choices = choose(example(), machine(2), request);

@@ -1,5 +1,6 @@
-#include "partitioner/cluster.h"
+#include "stagecraft/partitioner/cluster.h"
 
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 
 #include <filesystem>
@@ -10,7 +11,7 @@
 namespace stagecraft {
 namespace {
 
-std::string refused(const std::function<void(Cluster&)>& spoil) {
+std::string cluster_refusal(const std::function<void(Cluster&)>& spoil) {
   Cluster cluster = flat_cluster("c", 4, Link{});
   cluster.memory = Bytes{1000};
   spoil(cluster);
@@ -80,19 +81,19 @@ TEST_CASE("devices multiply over levels and the reserve is taken off", "[cluster
 }
 
 TEST_CASE("impossible clusters are refused", "[cluster]") {
-  CHECK(refused([](Cluster&) {}) == "");
-  CHECK(refused([](Cluster& c) {
+  CHECK(cluster_refusal([](Cluster&) {}) == "");
+  CHECK(cluster_refusal([](Cluster& c) {
           c.speed = {1, 2};
         }) == "c.json: /speed: 2 speeds for 4 devices; give one a device, or none");
-  CHECK(refused([](Cluster& c) {
+  CHECK(cluster_refusal([](Cluster& c) {
           c.speed = {1, 1, 0, 1};
         }) == "c.json: /speed/2: expected at least 1e-06, found 0");
-  CHECK(refused([](Cluster& c) {
+  CHECK(cluster_refusal([](Cluster& c) {
           c.speed = {1, 1, 1, 1e-310};
         }) == "c.json: /speed/3: expected at least 1e-06, found 1e-310");
-  CHECK(refused([](Cluster& c) { c.memory_reserve = Bytes{1000}; }) ==
+  CHECK(cluster_refusal([](Cluster& c) { c.memory_reserve = Bytes{1000}; }) ==
         "c.json: /memory_reserve_bytes: the reserve of 1000 leaves nothing of the memory of 1000");
-  CHECK(refused([](Cluster& c) {
+  CHECK(cluster_refusal([](Cluster& c) {
           c.levels.push_back({1 << 30, Link{}});
         }).find("c.json: /levels/1/count: the counts multiply to") == 0);
   const Json slow = json::parse_text(

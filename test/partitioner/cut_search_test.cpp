@@ -1,18 +1,20 @@
 // The search for cuts against all cuts there are, and its bounds against what is simulated.
 
-#include "partitioner/planning/cut_search.h"
+#include "stagecraft/partitioner/planning/cut_search.h"
 
-#include "partitioner/planning/program_pricer.h"
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/partitioner/every_cuts.h"
+#include "test/partitioner/near.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,8 +23,7 @@ namespace stagecraft {
 namespace {
 
 using namespace planning;
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+using test::near;
 
 /// Schedules whose synchronous step is searched for by its cuts.
 Schedule random_schedule() {
@@ -30,7 +31,7 @@ Schedule random_schedule() {
                             [](const Schedule& s) { return s.synchronous && !s.searched; });
 }
 
-struct Case {
+struct CutSearchCase {
   Schedule schedule;
   Cluster cluster;
   Measurement measurement;
@@ -40,14 +41,14 @@ struct Case {
   PlacedCosts placed;
   ScheduleRequest request;
 
-  static Case draw(int most_layers) {
+  static CutSearchCase draw(int most_layers) {
     const Schedule schedule = random_schedule();
     const Cluster cluster = test::random_cluster();
     const int layers = *rc::gen::inRange(std::max(2, 2 * schedule.virtual_stages), most_layers + 1);
     return {schedule, cluster, test::random_measurement(layers),
             test::random_layout(schedule, cluster.devices(), layers)};
   }
-  Case(const Schedule& s, const Cluster& c, const Measurement& m, const Layout& l)
+  CutSearchCase(const Schedule& s, const Cluster& c, const Measurement& m, const Layout& l)
       : schedule(s),
         cluster(c),
         measurement(m),
@@ -59,8 +60,8 @@ struct Case {
     request.group_sizes = {*rc::gen::inRange(1, 9)};
     request.clip = *rc::gen::arbitrary<bool>();
   }
-  Case(const Case&) = delete;
-  Case& operator=(const Case&) = delete;
+  CutSearchCase(const CutSearchCase&) = delete;
+  CutSearchCase& operator=(const CutSearchCase&) = delete;
 
   [[nodiscard]] int layers() const { return chain.layers(); }
   [[nodiscard]] RecomputeSettings nothing_repeated() const {
@@ -79,8 +80,8 @@ struct Case {
   }
 };
 
-/// Priced from nothing, as `simulate` does.
-double simulated(const Case& c, const std::vector<int>& cuts, Bytes* most = nullptr,
+/// CutPrice from nothing, as `simulate` does.
+double simulated(const CutSearchCase& c, const std::vector<int>& cuts, Bytes* most = nullptr,
                  const RecomputeSettings& settings = {}) {
   CostTable costs;
   costs.network = c.network;
@@ -100,13 +101,11 @@ double simulated(const Case& c, const std::vector<int>& cuts, Bytes* most = null
   return simulate(program, costs).makespan.value;
 }
 
-bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(1.0, std::max(a, b)); }
-
 }  // namespace
 
 TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[cut_search]") {
   REQUIRE(rc::check("bounds", [] {
-    const Case c = Case::draw(6);
+    const CutSearchCase c = CutSearchCase::draw(6);
     const auto pricer = c.pricer();
     const OrderFreeBounds bounds = c.bounds(*pricer);
     const OrderFreeBounds any = order_free_bounds(c.placed, c.request.group_sizes[0], true);
@@ -146,7 +145,7 @@ TEST_CASE("no bound of a step is above a simulated one, for every schedule", "[c
 
 TEST_CASE("the cuts found are the best of all, and proved to be", "[cut_search]") {
   REQUIRE(rc::check("against all cuts", [] {
-    const Case c = Case::draw(7);
+    const CutSearchCase c = CutSearchCase::draw(7);
     double least = kInfinite;
     test::every_cuts(c.layers(), c.layout.stages(),
                      [&](const std::vector<int>& cuts) { least = std::min(least, simulated(c, cuts)); });
@@ -166,7 +165,7 @@ TEST_CASE("the cuts found are the best of all, and proved to be", "[cut_search]"
 
 TEST_CASE("with a cap the cuts found are the best of those that the proof accepts", "[cut_search]") {
   REQUIRE(rc::check("against all cuts", [] {
-    const Case c = Case::draw(6);
+    const CutSearchCase c = CutSearchCase::draw(6);
     std::vector<std::pair<Bytes, double>> all;
     test::every_cuts(c.layers(), c.layout.stages(), [&](const std::vector<int>& cuts) {
       Bytes most;
@@ -222,7 +221,7 @@ void every_settings(const Placement& placement, const std::function<void(const R
 
 TEST_CASE("what stages repeat is chosen with the cuts, the best of all choices that fit", "[cut_search]") {
   REQUIRE(rc::check("against all cuts and settings", [] {
-    const Case c = Case::draw(5);
+    const CutSearchCase c = CutSearchCase::draw(5);
     RC_PRE(c.layout.stages() <= 4);
     std::vector<std::pair<Bytes, double>> all;
     test::every_cuts(c.layers(), c.layout.stages(), [&](const std::vector<int>& cuts) {
@@ -262,7 +261,7 @@ TEST_CASE("what stages repeat is chosen with the cuts, the best of all choices t
 
 TEST_CASE("a search that must stop early says how far it may be from the best", "[cut_search]") {
   REQUIRE(rc::check("bounds", [] {
-    const Case c = Case::draw(7);
+    const CutSearchCase c = CutSearchCase::draw(7);
     double least = kInfinite;
     test::every_cuts(c.layers(), c.layout.stages(),
                      [&](const std::vector<int>& cuts) { least = std::min(least, simulated(c, cuts)); });

@@ -1,14 +1,16 @@
 // Bounds of equally wide stages against every cut's simulated step, and one pipeline's program against the
 // whole's.
 
-#include "partitioner/planning/equal_stages.h"
+#include "stagecraft/partitioner/planning/equal_stages.h"
 
-#include "partitioner/planning/program_pricer.h"
-#include "partitioner/planning/replica_part.h"
-#include "partitioner/planning/step_bound.h"
-#include "schedules/lowering.h"
-#include "schedules/simulator.h"
+#include "stagecraft/partitioner/planning/program_pricer.h"
+#include "stagecraft/partitioner/planning/replica_part.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "test/partitioner/every_cuts.h"
+#include "test/partitioner/near.h"
 #include "test/partitioner/random_layout.h"
 #include "test/support/catch.h"
 
@@ -22,9 +24,10 @@ namespace stagecraft {
 namespace {
 
 using namespace planning;
+using test::near;
 
 /// Equally wide, in any block, of a schedule whose order does not follow costs.
-struct Case {
+struct EqualStagesCase {
   Schedule schedule;
   Cluster cluster;
   Measurement measurement;
@@ -32,17 +35,17 @@ struct Case {
   Layout layout;
   ScheduleRequest request;
 
-  static Case draw(bool straight, int most_layers) {
-    Case c{*rc::gen::suchThat(rc::gen::elementOf(schedules()),
-                              [&](const Schedule& s) {
-                                return s.synchronous && !s.searched && !s.orders_by_time &&
-                                       (!straight || s.placement == PlacementKind::straight);
-                              }),
-           test::random_cluster(),
-           test::random_measurement(*rc::gen::inRange(2, most_layers + 1)),
-           {},
-           {},
-           {}};
+  static EqualStagesCase draw(bool straight, int most_layers) {
+    EqualStagesCase c{*rc::gen::suchThat(rc::gen::elementOf(schedules()),
+                                         [&](const Schedule& s) {
+                                           return s.synchronous && !s.searched && !s.orders_by_time &&
+                                                  (!straight || s.placement == PlacementKind::straight);
+                                         }),
+                      test::random_cluster(),
+                      test::random_measurement(*rc::gen::inRange(2, most_layers + 1)),
+                      {},
+                      {},
+                      {}};
     c.network = c.cluster.network();
     const int a_rank = c.schedule.virtual_stages;
     const int layers = static_cast<int>(c.measurement.layers.size());
@@ -76,7 +79,7 @@ struct Case {
   }
 };
 
-std::vector<int> some_cuts(const Case& c) {
+std::vector<int> some_cuts(const EqualStagesCase& c) {
   // Every further cut somewhere between the one before and the last place that leaves enough.
   std::vector<int> cuts;
   for (int stage = 1; stage < c.layout.stages(); ++stage) {
@@ -86,13 +89,11 @@ std::vector<int> some_cuts(const Case& c) {
   return cuts;
 }
 
-bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(1.0, std::max(a, b)); }
-
 }  // namespace
 
 TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages]") {
   REQUIRE(rc::check("lists", [] {
-    const Case c = Case::draw(false, 8);
+    const EqualStagesCase c = EqualStagesCase::draw(false, 8);
     const int width = c.layout.widths.front();
     const ScheduleProgram whole = c.schedule.generate(c.request);
     const ReplicaPart made = replica_part(c.schedule, c.request, c.network, c.cluster.speed);
@@ -119,7 +120,7 @@ TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages
 
 TEST_CASE("a pipeline takes no longer than the whole, and as long where all are alike", "[equal_stages]") {
   REQUIRE(rc::check("steps", [] {
-    Case c = Case::draw(false, 8);
+    EqualStagesCase c = EqualStagesCase::draw(false, 8);
     const int width = c.layout.widths.front();
     const bool alike = *rc::gen::arbitrary<bool>();
     if (alike) {
@@ -155,7 +156,7 @@ TEST_CASE("a pipeline takes no longer than the whole, and as long where all are 
 
 TEST_CASE("no bound of equally wide stages is above a simulated step", "[equal_stages]") {
   REQUIRE(rc::check("bounds", [] {
-    Case c = Case::draw(true, 6);
+    EqualStagesCase c = EqualStagesCase::draw(true, 6);
     const ScheduleProgram whole = c.schedule.generate(c.request);
     const bool split = std::any_of(whole.ranks[0].begin(), whole.ranks[0].end(),
                                    [](const Action& action) { return action.op == Op::backward_input; });

@@ -2,8 +2,8 @@
 
 // The profile and the cluster that tests of the planner begin with.
 
-#include "partitioner/cluster.h"
-#include "partitioner/profile.h"
+#include "stagecraft/partitioner/cluster.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <optional>
 

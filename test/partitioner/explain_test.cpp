@@ -1,5 +1,7 @@
-#include "partitioner/explain.h"
+#include "stagecraft/partitioner/explain.h"
 
+#include "stagecraft/schedules/generators/registry.h"
+#include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
@@ -12,15 +14,10 @@
 namespace stagecraft {
 namespace {
 
-Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
+using test::example;
+using test::machine;
 
-Cluster machine(int devices, std::optional<Bytes> memory = std::nullopt) {
-  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
-  cluster.memory = memory;
-  return cluster;
-}
-
-PlanRequest request_of(int micro_batches = 8) {
+PlanRequest small_search(int micro_batches = 8) {
   PlanRequest request;
   request.micro_batch_size = 8;
   request.micro_batches = micro_batches;
@@ -118,7 +115,7 @@ TEST_CASE("a moved cut takes what its program takes when it is priced alone", "[
         if (moved->misses) RC_ASSERT(moved->misses->needs == most);
       }
     }
-    for (const Tenth& tenth : told.tenths) {
+    for (const Sensitivity& tenth : told.tenths) {
       Plan faster = plan;
       faster.capacity.reset();
       if (tenth.stage) {
@@ -137,7 +134,7 @@ TEST_CASE("a moved cut takes what its program takes when it is priced alone", "[
 }
 
 TEST_CASE("the loss is not left alone by a moved cut", "[explain]") {
-  PlanRequest request = request_of();
+  PlanRequest request = small_search();
   request.cuts = {9};
   const Explanation told = explained(example(), machine(2), request);
   REQUIRE(told.cuts.size() == 1);
@@ -176,7 +173,7 @@ TEST_CASE("what makes a moved cut slower is named", "[explain]") {
 TEST_CASE("what-ifs are plans for the cluster as it would be", "[explain]") {
   Cluster cluster = machine(2);
   cluster.levels.push_back({2, Link{Seconds{1e-4}, 1e9}});
-  const PlanRequest request = request_of();
+  const PlanRequest request = small_search();
   const Explanation told = explained(example(), cluster, request);
   const auto step_on = [&](const Cluster& other, const PlanRequest& wanted) {
     return make_plan(example(), other, wanted).best.plan.predicted->step;
@@ -243,7 +240,7 @@ TEST_CASE("no what-if that leaves the plan possible is slower than it", "[explai
 
 TEST_CASE("memory is asked for where it binds", "[explain]") {
   const PlanRequest request = [] {
-    PlanRequest wanted = request_of();
+    PlanRequest wanted = small_search();
     wanted.stages = 2;
     return wanted;
   }();
@@ -275,7 +272,7 @@ TEST_CASE("speeds stay with their devices in a cluster of another shape", "[expl
   Cluster cluster = machine(2);
   cluster.levels.push_back({2, Link{Seconds{1e-4}, 1e9}});
   cluster.speed = {1, 2, 0.5, 0.25};
-  const PlanRequest request = request_of();
+  const PlanRequest request = small_search();
   const Explanation told = explained(example(), cluster, request);
   const auto step_on = [&](std::vector<int> counts, std::vector<double> speed) {
     Cluster other = cluster;
@@ -292,7 +289,7 @@ TEST_CASE("speeds stay with their devices in a cluster of another shape", "[expl
 }
 
 TEST_CASE("a request that a smaller cluster cannot serve says why", "[explain]") {
-  PlanRequest request = request_of();
+  PlanRequest request = small_search();
   request.stages = 2;
   const Explanation told = explained(example(), machine(2), request);
   const WhatIf* fewer = find(told, WhatIf::Kind::fewer_devices);

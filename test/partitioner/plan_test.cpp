@@ -1,7 +1,9 @@
-#include "partitioner/plan.h"
+#include "stagecraft/partitioner/plan.h"
 
-#include "schedules/base/files.h"
-#include "schedules/program.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/support/catch.h"
 
 #include <cstdio>
@@ -18,7 +20,7 @@ Plan small_plan() {
   return plan;
 }
 
-std::string refused(const std::function<void(Plan&)>& spoil) {
+std::string plan_refusal(const std::function<void(Plan&)>& spoil) {
   Plan plan = small_plan();
   spoil(plan);
   try {
@@ -67,32 +69,33 @@ TEST_CASE("a step of more micro-batches than anyone has is refused", "[plan]") {
 }
 
 TEST_CASE("a plan that cannot be is refused where it is wrong", "[plan]") {
-  CHECK(refused([](Plan&) {}) == "");
-  CHECK(refused([](Plan& p) { p.stages[0].first_layer = 1; }) ==
+  CHECK(plan_refusal([](Plan&) {}) == "");
+  CHECK(plan_refusal([](Plan& p) { p.stages[0].first_layer = 1; }) ==
         "p.json: /stages/0/first_layer: the first stage starts at layer 0, not 1");
-  CHECK(refused([](Plan& p) {
+  CHECK(plan_refusal([](Plan& p) {
           p.stages[1].first_layer = 1;
         }).find("p.json: /stages/1/first_layer: expected 2, where stage 0 ends, found 1") == 0);
-  CHECK(refused([](Plan& p) { p.stages[1].ranks = {Rank{2}}; }) ==
+  CHECK(plan_refusal([](Plan& p) { p.stages[1].ranks = {Rank{2}}; }) ==
         "p.json: /stages: rank 1 holds no stage, but rank 2 does; ranks count from 0 without gaps");
-  CHECK(refused([](Plan& p) {
+  CHECK(plan_refusal([](Plan& p) {
           p.stages[1].ranks = {Rank{1}, Rank{1}};
         }).find("p.json: /stages/1/ranks/1: rank 1 is there twice") == 0);
-  CHECK(refused([](Plan& p) { p.schedule.name = "1f1bb"; }).find("p.json: /schedule/name: ") == 0);
-  CHECK(refused([](Plan& p) { p.schedule.vertical_sync = true; }).find("p.json: /schedule/vertical_sync: ") ==
-        0);
-  CHECK(refused([](Plan& p) { p.costs.emplace().stages.resize(3); }) ==
+  CHECK(plan_refusal([](Plan& p) { p.schedule.name = "1f1bb"; }).find("p.json: /schedule/name: ") == 0);
+  CHECK(plan_refusal([](Plan& p) {
+          p.schedule.vertical_sync = true;
+        }).find("p.json: /schedule/vertical_sync: ") == 0);
+  CHECK(plan_refusal([](Plan& p) { p.costs.emplace().stages.resize(3); }) ==
         "p.json: /costs/stages: costs of 3 stages for a plan of 2");
-  CHECK(refused([](Plan& p) {
+  CHECK(plan_refusal([](Plan& p) {
           p.costs.emplace().stages.resize(2);
           p.costs->network.levels = {{1, Link{}}};
         }) == "p.json: /costs/network/levels: the network has 1 places for 2 ranks");
-  CHECK(refused([](Plan& p) {
+  CHECK(plan_refusal([](Plan& p) {
           p.costs.emplace().stages.resize(2);
           p.costs->network.levels = {{2, Link{}}};
           p.costs->speed = {1, -1};
         }) == "p.json: /costs/speed/1: expected at least 1e-06, found -1");
-  CHECK(refused([](Plan& p) { p.predicted.emplace().memory = {Bytes{1}}; }) ==
+  CHECK(plan_refusal([](Plan& p) { p.predicted.emplace().memory = {Bytes{1}}; }) ==
         "p.json: /predicted/memory_bytes: 1 ranks' memory for 2 ranks");
 }
 
@@ -159,7 +162,7 @@ TEST_CASE("a carried order is without recomputes: the stages say where they are"
 
 TEST_CASE("a carried order that cannot be is refused where it is wrong", "[plan]") {
   const auto with = [](std::vector<std::string> ranks, int micro_batches = 2) {
-    return refused([&](Plan& p) {
+    return plan_refusal([&](Plan& p) {
       p.micro_batches = 2;
       p.program = PlannedOrders{micro_batches, std::move(ranks)};
     });
@@ -178,7 +181,7 @@ TEST_CASE("a carried order that cannot be is refused where it is wrong", "[plan]
   begins(with({"F0 F1 B0 B1 S0", "F0 B0 F1 B1"}), "p.json: /program/ranks/0: ");
   begins(with({"F0 F1 B0", "F0 B0 F1 B1"}), "p.json: /program: the checker refuses it: ");
   begins(with({"F0 B0 F1 B1", "F0 F1 B0 B1"}), "p.json: /program: the checker refuses it: ");
-  begins(refused([](Plan& p) {
+  begins(plan_refusal([](Plan& p) {
            p.schedule.name = "pipedream";
            p.program = PlannedOrders{4, {"F0", "F0"}};
          }),

@@ -1,5 +1,6 @@
-#include "partitioner/planner.h"
+#include "stagecraft/partitioner/planner.h"
 
+#include "stagecraft/schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
 #include "test/partitioner/random_layout.h"

@@ -1,4 +1,5 @@
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 

@@ -1,5 +1,6 @@
-#include "partitioner/remedies.h"
+#include "stagecraft/partitioner/remedies.h"
 
+#include "test/partitioner/example.h"
 #include "test/support/catch.h"
 
 #include <algorithm>
@@ -7,13 +8,8 @@
 namespace stagecraft {
 namespace {
 
-Profile example() { return read_profile(STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json"); }
-
-Cluster machine(int devices, Bytes memory) {
-  Cluster cluster = flat_cluster("machine", devices, Link{Seconds{1e-5}, 4e9});
-  cluster.memory = memory;
-  return cluster;
-}
+using test::example;
+using test::machine;
 
 bool fits(const Cluster& cluster, const PlanRequest& request) {
   try {

@@ -1,4 +1,4 @@
-#include "partitioner/replan.h"
+#include "stagecraft/partitioner/replan.h"
 
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
@@ -23,7 +23,7 @@ Profile even_profile() {
   return profile;
 }
 
-Cluster machine(int devices) { return flat_cluster("machine", devices, Link{Seconds{1e-6}, 1e10}); }
+Cluster fast_machine(int devices) { return flat_cluster("machine", devices, Link{Seconds{1e-6}, 1e10}); }
 
 Plan planned(const Profile& profile, const Cluster& cluster, std::vector<int> cuts) {
   PlanRequest request;
@@ -50,12 +50,12 @@ std::vector<int> layers_of(const Plan& plan) {
   return layers;
 }
 
-const Replanned& blaming(const std::vector<Replanned>& answers, Blame blame) {
+const Replanned& blaming(const std::vector<Replanned>& answers, Attribution blame) {
   return *std::find_if(answers.begin(), answers.end(), [&](const Replanned& a) { return a.blame == blame; });
 }
 
-std::string refused(const Plan& plan, const std::vector<MeasuredStage>& times, const Profile& profile,
-                    const Cluster& cluster) {
+std::string replan_refusal(const Plan& plan, const std::vector<MeasuredStage>& times, const Profile& profile,
+                           const Cluster& cluster) {
   try {
     (void)replan(plan, times, profile, cluster);
   } catch (const InputError& error) {
@@ -68,8 +68,8 @@ std::string refused(const Plan& plan, const std::vector<MeasuredStage>& times, c
 
 TEST_CASE("a run that took what was planned has nothing to gain", "[replan]") {
   const Profile profile = even_profile();
-  const Plan plan = planned(profile, machine(3), {4, 8});
-  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, machine(3))) {
+  const Plan plan = planned(profile, fast_machine(3), {4, 8});
+  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, fast_machine(3))) {
     INFO(enum_name(answer.blame));
     for (const double factor : answer.factors) CHECK(factor == Approx(1.0));
     CHECK(answer.present.predicted->step.value == Approx(plan.predicted->step.value));
@@ -80,9 +80,9 @@ TEST_CASE("a run that took what was planned has nothing to gain", "[replan]") {
 
 TEST_CASE("a slow device gets fewer layers", "[replan]") {
   const Profile profile = even_profile();
-  const Plan plan = planned(profile, machine(3), {4, 8});
-  const auto answers = replan(plan, measured(plan, {1, 2, 1}), profile, machine(3));
-  const Replanned& devices = blaming(answers, Blame::devices);
+  const Plan plan = planned(profile, fast_machine(3), {4, 8});
+  const auto answers = replan(plan, measured(plan, {1, 2, 1}), profile, fast_machine(3));
+  const Replanned& devices = blaming(answers, Attribution::devices);
   CHECK(devices.factors[0] == Approx(1.0));
   CHECK(devices.factors[1] == Approx(2.0));
   // Speeds 1, 1/2, 1: five layers on each fast device, two on the slow one.
@@ -96,9 +96,9 @@ TEST_CASE("a slow device gets fewer layers", "[replan]") {
 
 TEST_CASE("slow layers stay slow wherever they are", "[replan]") {
   const Profile profile = even_profile();
-  const Plan plan = planned(profile, machine(2), {6});
-  const auto answers = replan(plan, measured(plan, {1, 2}), profile, machine(2));
-  const Replanned& layers = blaming(answers, Blame::layers);
+  const Plan plan = planned(profile, fast_machine(2), {6});
+  const auto answers = replan(plan, measured(plan, {1, 2}), profile, fast_machine(2));
+  const Replanned& layers = blaming(answers, Attribution::layers);
   CHECK(layers.factors[1] == Approx(2.0));
   // Six of 3 ms and six of 6 ms: 27 ms each is eight and four, were it not for whole layers: 30 against 24.
   const std::vector<int> cut = layers_of(layers.result.best.plan);
@@ -112,7 +112,7 @@ TEST_CASE("slow layers stay slow wherever they are", "[replan]") {
 
 TEST_CASE("the cluster's own speeds are taken off before anything is blamed", "[replan]") {
   const Profile profile = even_profile();
-  Cluster cluster = machine(2);
+  Cluster cluster = fast_machine(2);
   cluster.speed = {1, 0.5};
   const Plan plan = planned(profile, cluster, {8});
   for (const Replanned& answer : replan(plan, measured(plan, {1, 1}), profile, cluster)) {
@@ -128,9 +128,9 @@ TEST_CASE("several stages on a rank are kept, and blamed on the rank together", 
   request.schedule.name = "interleaved_1f1b";
   request.virtual_stages = 2;
   request.stages = 4;
-  const Plan plan = make_plan(profile, machine(2), request).best.plan;
-  const auto answers = replan(plan, measured(plan, {1, 3, 1, 3}), profile, machine(2));
-  const Replanned& devices = blaming(answers, Blame::devices);
+  const Plan plan = make_plan(profile, fast_machine(2), request).best.plan;
+  const auto answers = replan(plan, measured(plan, {1, 3, 1, 3}), profile, fast_machine(2));
+  const Replanned& devices = blaming(answers, Attribution::devices);
   REQUIRE(devices.factors.size() == 2);
   CHECK(devices.factors[1] == Approx(3.0));
   CHECK(devices.result.best.plan.schedule.name == "interleaved_1f1b");
@@ -142,14 +142,14 @@ TEST_CASE("the new plan repeats what the run repeats, so that like is compared w
   request.micro_batches = 8;
   request.cuts = {4, 8};
   request.recompute = Recompute::all;
-  Plan plan = make_plan(profile, machine(3), request).best.plan;
-  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, machine(3))) {
+  Plan plan = make_plan(profile, fast_machine(3), request).best.plan;
+  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, fast_machine(3))) {
     for (const StagePlan& stage : answer.result.best.plan.stages) CHECK(stage.recompute == Recompute::all);
     CHECK(answer.gain() == Seconds{});
   }
   // Where stages differ it is chosen anew: without a cap nothing need be repeated.
   plan.stages[1].recompute = Recompute::none;
-  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, machine(3))) {
+  for (const Replanned& answer : replan(plan, measured(plan, {1, 1, 1}), profile, fast_machine(3))) {
     CHECK(!any_recompute(answer.result.best.plan.recompute()));
     CHECK(answer.gain() > Seconds{});
   }
@@ -157,22 +157,22 @@ TEST_CASE("the new plan repeats what the run repeats, so that like is compared w
 
 TEST_CASE("what does not belong to the run is refused", "[replan]") {
   const Profile profile = even_profile();
-  const Plan plan = planned(profile, machine(3), {4, 8});
+  const Plan plan = planned(profile, fast_machine(3), {4, 8});
   const auto times = measured(plan, {1, 1, 1});
-  CHECK(refused(plan, times, profile, machine(2)).find("3 ranks, but the cluster machine has 2 devices") !=
-        std::string::npos);
+  CHECK(replan_refusal(plan, times, profile, fast_machine(2))
+            .find("3 ranks, but the cluster machine has 2 devices") != std::string::npos);
   Profile shorter = profile;
   shorter.measurements[0].layers.pop_back();
-  CHECK(refused(plan, times, shorter, machine(3)).find("12 layers and the profile of 11") !=
+  CHECK(replan_refusal(plan, times, shorter, fast_machine(3)).find("12 layers and the profile of 11") !=
         std::string::npos);
   Plan other = plan;
   other.model_fingerprint = "a";
   Profile its = profile;
   its.model_fingerprint = "b";
-  CHECK(refused(other, times, its, machine(3)).find("fingerprints differ") != std::string::npos);
+  CHECK(replan_refusal(other, times, its, fast_machine(3)).find("fingerprints differ") != std::string::npos);
   Profile of_another_size = profile;
   of_another_size.measurements[0].micro_batch = 7;
-  CHECK(refused(plan, times, of_another_size, machine(3)) != "");
+  CHECK(replan_refusal(plan, times, of_another_size, fast_machine(3)) != "");
 }
 
 }  // namespace stagecraft

@@ -1,5 +1,6 @@
-#include "profiler/layer_profiler.h"
+#include "stagecraft/profiler/layer_profiler.h"
 
+#include "stagecraft/base/json.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
 
@@ -9,7 +10,7 @@
 namespace stagecraft {
 namespace {
 
-ProfileRequest request_for(const test::Subject& subject) {
+ProfileRequest request_for(const test::ProfiledModel& subject) {
   ProfileRequest request;
   request.micro_batch_sizes = {2, 4};
   request.repeats = 5;
@@ -23,7 +24,7 @@ ProfileRequest request_for(const test::Subject& subject) {
 TEST_CASE("a profile has a row a layer and one for the loss, and is one that the planner reads",
           "[layer_profiler]") {
   at::set_num_threads(1);
-  for (const test::Subject& subject : test::subjects(0.1)) {
+  for (const test::ProfiledModel& subject : test::subjects(0.1)) {
     const Profile profile = profile_model(subject.model, subject.loss, request_for(subject));
     INFO(subject.model.name);
     CHECK_NOTHROW(validate(profile, "measured"));
@@ -53,7 +54,7 @@ TEST_CASE("a profile has a row a layer and one for the loss, and is one that the
 
 TEST_CASE("the update of every layer with weights is timed", "[layer_profiler]") {
   at::set_num_threads(1);
-  const test::Subject subject = std::move(test::subjects(0)[0]);
+  const test::ProfiledModel subject = std::move(test::subjects(0)[0]);
   ProfileRequest request = request_for(subject);
   std::set<int> updated;
   request.optimizer = "test";
@@ -72,7 +73,7 @@ TEST_CASE("the update of every layer with weights is timed", "[layer_profiler]")
 
 TEST_CASE("a spent budget means fewer repeats, never none", "[layer_profiler]") {
   at::set_num_threads(1);
-  const test::Subject subject = std::move(test::subjects(0)[0]);
+  const test::ProfiledModel subject = std::move(test::subjects(0)[0]);
   ProfileRequest request = request_for(subject);
   request.budget = Seconds{0};
   request.repeats = 1000;
@@ -82,7 +83,7 @@ TEST_CASE("a spent budget means fewer repeats, never none", "[layer_profiler]") 
 TEST_CASE("layers that move no data are known as views, and what backward needs is known",
           "[layer_profiler]") {
   at::set_num_threads(1);
-  const test::Subject subject = std::move(test::subjects(0)[0]);
+  const test::ProfiledModel subject = std::move(test::subjects(0)[0]);
   const Profile profile = profile_model(subject.model, subject.loss, request_for(subject));
   for (std::size_t i = 0; i < subject.model.layers.size(); ++i) {
     const LayerProfile& layer = profile.measurements[0].layers[i];

@@ -2,9 +2,9 @@
 
 // Small models of every family, with data for them.
 
-#include "models/loss.h"
-#include "models/model.h"
-#include "profiler/chain.h"
+#include "stagecraft/models/loss.h"
+#include "stagecraft/models/model.h"
+#include "stagecraft/profiler/chain.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -13,7 +13,7 @@
 
 namespace stagecraft::test {
 
-struct Subject {
+struct ProfiledModel {
   Model model;
   Loss loss;
 
@@ -28,11 +28,11 @@ struct Subject {
   }
 };
 
-inline std::vector<Subject> subjects(double dropout) {
+inline std::vector<ProfiledModel> subjects(double dropout) {
   const SampleSpec image{{2, 8, 8}, at::kFloat, 5};
   const SampleSpec text{{6}, at::kLong, 20};
   const Loss classes({LossKind::cross_entropy, Reduction::mean});
-  std::vector<Subject> all;
+  std::vector<ProfiledModel> all;
   all.push_back(
       {build_model({MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}}, image, at::kFloat, {}), classes});
   all.push_back({build_model({ConvnetConfig{.groups = {{3, 4}, {4}}, .classifier = {6}, .dropout = dropout}},

@@ -1,9 +1,9 @@
 // The proof that the memory accounting is right: what stage_costs predicts from a profile is, to the byte,
 // what the counting allocator sees when the engine runs that stage.
 
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
-#include "profiler/layer_profiler.h"
+#include "stagecraft/engine/stage.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/profiler/layer_profiler.h"
 #include "test/profiler/models.h"
 #include "test/support/catch.h"
 
@@ -27,7 +27,7 @@ struct Measured {
 };
 
 /// Runs the stage of layers [first, last) (the loss behind the last one) twice; the second time is measured.
-Measured run_stage(const test::Subject& subject, int first, int last, bool with_loss, bool split) {
+Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool with_loss, bool split) {
   const auto size = static_cast<std::size_t>(first);
   const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
   const ChainInput data = subject.data(kSize);
@@ -86,7 +86,7 @@ TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever 
   const c10::InferenceMode no_autograd;
   at::set_num_threads(1);
   for (const double dropout : {0.0, 0.25}) {
-    for (const test::Subject& subject : test::subjects(dropout)) {
+    for (const test::ProfiledModel& subject : test::subjects(dropout)) {
       ProfileRequest request;
       request.micro_batch_sizes = {kSize};
       request.repeats = 1;

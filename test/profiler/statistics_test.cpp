@@ -1,4 +1,4 @@
-#include "profiler/statistics.h"
+#include "stagecraft/profiler/statistics.h"
 
 #include "test/support/catch.h"
 

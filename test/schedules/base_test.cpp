@@ -1,9 +1,9 @@
-#include "schedules/base/error.h"
-#include "schedules/base/failure.h"
-#include "schedules/base/files.h"
-#include "schedules/base/json.h"
-#include "schedules/base/printable.h"
-#include "schedules/base/table.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/failure.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/printable.h"
+#include "stagecraft/base/table.h"
 #include "test/support/catch.h"
 
 #include <ctime>

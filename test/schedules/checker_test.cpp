@@ -1,6 +1,7 @@
-#include "schedules/checker.h"
+#include "stagecraft/schedules/checker/checker.h"
 
-#include "schedules/residency.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
@@ -53,7 +54,7 @@ TEST_CASE("every schedule is in the grid of programs, on every kind of placement
   }
 }
 
-TEST_CASE("what is derived is what residencies() read off the schedule", "[checker]") {
+TEST_CASE("what is derived is what stage_counts() read off the schedule", "[checker]") {
   for (const auto& entry : test::program_grid(all_placements())) {
     if (entry.schedule == nullptr || entry.name.find("split") != std::string::npos ||
         entry.name.find("both") != std::string::npos) {
@@ -65,7 +66,7 @@ TEST_CASE("what is derived is what residencies() read off the schedule", "[check
       so_far.in_flight = std::max(so_far.in_flight, proof.in_flight);
       so_far.versions_alive = std::max(so_far.versions_alive, proof.versions_alive);
     }
-    const std::vector<Residency> read = residencies(entry.schedule->generate(entry.request));
+    const std::vector<StageCounts> read = stage_counts(entry.schedule->generate(entry.request));
     for (const auto& [stage, proof] : most) {
       INFO(entry.name << " stage " << stage.value);
       CHECK(proof.in_flight == read[stage.index()].in_flight);

@@ -1,4 +1,4 @@
-#include "schedules/collectives.h"
+#include "stagecraft/schedules/costs/collectives.h"
 
 #include "test/support/catch.h"
 

@@ -1,7 +1,7 @@
 // Links that several ranks share.
 
-#include "schedules/base/json.h"
-#include "schedules/simulator.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/schedules/ticking_simulator.h"
@@ -44,24 +44,24 @@ LoweredProgram two_senders() {
   return std::move(b.program_);
 }
 
-int dice(int low, int high) { return *rc::gen::inRange(low, high + 1); }
+int draw_int(int low, int high) { return *rc::gen::inRange(low, high + 1); }
 
 /// Whole seconds throughout, at least one a transfer; parameters of no bytes keep reductions whole.
 CostTable whole_costs(int stages, int ranks) {
   CostTable costs;
   for (int s = 0; s < stages; ++s) {
     StageCosts stage;
-    stage.forward = Seconds(dice(0, 4));
-    stage.backward_input = Seconds(dice(0, 3));
-    stage.backward_weight = Seconds(dice(0, 3));
-    stage.step = Seconds(dice(0, 2));
-    stage.input = Bytes{dice(0, 4)};
-    stage.output = Bytes{dice(0, 4)};
+    stage.forward = Seconds(draw_int(0, 4));
+    stage.backward_input = Seconds(draw_int(0, 3));
+    stage.backward_weight = Seconds(draw_int(0, 3));
+    stage.step = Seconds(draw_int(0, 2));
+    stage.input = Bytes{draw_int(0, 4)};
+    stage.output = Bytes{draw_int(0, 4)};
     costs.stages.push_back(stage);
   }
   int places = 1;
   while (places < ranks || costs.network.levels.empty()) {
-    NetworkLevel level{dice(2, 4), Link{Seconds(dice(1, 2)), 1}};
+    NetworkLevel level{draw_int(2, 4), Link{Seconds(draw_int(1, 2)), 1}};
     if (*rc::gen::arbitrary<bool>()) level.shared_by = SharedBy::child;
     places *= level.count;
     costs.network.levels.push_back(level);

@@ -1,8 +1,9 @@
 // The chain that a makespan is made of, and that bounds every other makespan of its program.
 
-#include "schedules/collectives.h"
-#include "schedules/simulator.h"
-#include "schedules/traffic.h"
+#include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+#include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"
@@ -17,27 +18,26 @@ using namespace stagecraft::test;
 
 namespace {
 
-double dice(int most) { return *rc::gen::inRange(0, most + 1) / 16.0; }
-
 void draw_stages(CostTable& costs, int stages) {
   costs.stages.clear();
   for (int s = 0; s < stages; ++s) {
     StageCosts stage;
-    stage.forward = Seconds(dice(64));
-    stage.backward_input = Seconds(dice(64));
-    stage.backward_weight = Seconds(dice(64));
-    stage.step = Seconds(dice(32));
+    stage.forward = Seconds(draw_sixteenths(64));
+    stage.backward_input = Seconds(draw_sixteenths(64));
+    stage.backward_weight = Seconds(draw_sixteenths(64));
+    stage.step = Seconds(draw_sixteenths(32));
     stage.parameters = Bytes{*rc::gen::inRange(0, 200)};
     stage.input = stage.output = Bytes{*rc::gen::inRange(0, 100)};
     costs.stages.push_back(stage);
   }
 }
 
-CostTable random_costs(int stages, int ranks) {
+CostTable random_costs_of_own_links(int stages, int ranks) {
   CostTable costs;
   draw_stages(costs, stages);
-  for (int r = 0; r < ranks; ++r) costs.speed.push_back(1 + dice(16));
-  costs.network = Network{{{2, Link{Seconds(dice(16)), 64}}, {64, Link{Seconds(dice(16)), 32}}}};
+  for (int r = 0; r < ranks; ++r) costs.speed.push_back(1 + draw_sixteenths(16));
+  costs.network =
+      Network{{{2, Link{Seconds(draw_sixteenths(16)), 64}}, {64, Link{Seconds(draw_sixteenths(16)), 32}}}};
   return costs;
 }
 
@@ -75,7 +75,7 @@ double sum(const CriticalPath& path, const Placement& placement, const CostTable
 TEST_CASE("the critical path adds up to the makespan", "[critical_path]") {
   const bool held = rc::check("adds up", [] {
     const LoweredProgram program = lower(random_program().program);
-    const CostTable costs = random_costs(program.placement.stages(), program.placement.world());
+    const CostTable costs = random_costs_of_own_links(program.placement.stages(), program.placement.world());
     Simulator simulator(program);
     const double makespan = simulator.run(costs).makespan.value;
     const CriticalPath path = simulator.critical_path(costs);
@@ -90,7 +90,7 @@ TEST_CASE("the path of some costs is a lower bound for all others, with shared c
   const bool held = rc::check("bounds", [] {
     const LoweredProgram program = lower(random_program().program);
     const int stages = program.placement.stages();
-    CostTable costs = random_costs(stages, program.placement.world());
+    CostTable costs = random_costs_of_own_links(stages, program.placement.world());
     Simulator simulator(program);
     const CriticalPath path = simulator.critical_path(costs);
     draw_stages(costs, stages);

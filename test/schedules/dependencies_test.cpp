@@ -1,10 +1,11 @@
 // The shortest cycle, held against a search of its own: the graph written out, edge by edge, and walked from
 // every action.
 
-#include "schedules/dependencies.h"
+#include "stagecraft/schedules/rules/dependencies.h"
 
-#include "schedules/dependency_cycle.h"
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/rules/dependency_cycle.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 

@@ -1,5 +1,6 @@
-#include "schedules/base/files.h"
+#include "stagecraft/base/files.h"
 
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
 #include "test/support/scratch_folder.h"
 #include "test/support/simulated_disk.h"

@@ -1,7 +1,9 @@
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/residency.h"
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 
@@ -214,12 +216,12 @@ TEST_CASE("a straight pipeline lags p - 1 - s micro-batches, with vertical sync 
   }
 }
 
-TEST_CASE("residencies are what the lists say, counted another way", "[generators]") {
+TEST_CASE("stage_counts are what the lists say, counted another way", "[generators]") {
   REQUIRE(rc::check([] {
     const RandomProgram random = random_program();
-    std::vector<Residency> counted(static_cast<std::size_t>(random.program.placement.stages()));
+    std::vector<StageCounts> counted(static_cast<std::size_t>(random.program.placement.stages()));
     each_replica(random.program, [&](StageId stage, int, const std::vector<Action>& actions) {
-      Residency& most = counted[stage.index()];
+      StageCounts& most = counted[stage.index()];
       const auto before = [&](std::size_t end, Op op) {
         return static_cast<int>(std::count_if(actions.begin(), actions.begin() + static_cast<long>(end),
                                               [&](const Action& a) { return a.op == op; }));
@@ -240,7 +242,7 @@ TEST_CASE("residencies are what the lists say, counted another way", "[generator
         most.versions = std::max(most.versions, static_cast<int>(needed.size()));
       }
     });
-    RC_ASSERT(residencies(random.program) == counted);
+    RC_ASSERT(stage_counts(random.program) == counted);
   }));
 }
 
@@ -277,7 +279,7 @@ TEST_CASE("the figures of the literature", "[generators]") {
   const Placement straight = Placement::straight(4);
   const std::vector<int> every_micro_batch(20, 1);
   const auto of = [&](const char* name, const ScheduleRequest& request) {
-    return residencies(find_schedule(name).generate(request));
+    return stage_counts(find_schedule(name).generate(request));
   };
   for (std::size_t s = 0; s < 4; ++s) {
     const int to_go = 4 - static_cast<int>(s);

@@ -1,7 +1,8 @@
 #pragma once
 
-// The interpreter's network: messages between ranks, under a transport's rules (schedules/transport_rules.h).
-// It moves symbols; what they mean, and whether a slot may take one, is the interpreter's matter.
+// The interpreter's network: messages between ranks, under a transport's rules
+// (schedules/rules/transport_rules.h). It moves symbols; what they mean, and whether a slot may take one, is
+// the interpreter's matter.
 
 #include "test/schedules/interpreter_layout.h"
 

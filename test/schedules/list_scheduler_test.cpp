@@ -1,11 +1,14 @@
 // List scheduling on its own: orders for any costs and any memory that one micro-batch fits in are proved by
 // the checker, keep within the memory, and take the time the simulator says.
 
-#include "schedules/generators/list_scheduler.h"
+#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/step_program.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 
@@ -92,7 +95,7 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
     request.recompute = *rc::gen::container<RecomputeSettings>(
         request.placement.ranks.size(),
         rc::gen::element(Recompute::none, Recompute::all, Recompute::all_but_last));
-    const Workload workload = workload_of(request);
+    const Workload workload = workload_of(workload_request(request));
     const MemoryLimit limit = random_limit(request.placement, m);
     Policy policy{.patience = *rc::gen::inRange(0, 151)};
     const auto actions = request.placement.ranks.size() * static_cast<std::size_t>(m);
@@ -136,7 +139,7 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
 }
 
 TEST_CASE("orders that deadlock have no time", "[list_scheduler]") {
-  const Workload workload = workload_of({.placement = Placement::straight(2), .group_sizes = {2}});
+  const Workload workload = workload_of({.placement = Placement::straight(2), .micro_batches = 2});
   const auto all = [](int stage, std::vector<std::pair<Op, int>> list) {
     std::vector<Compute> order;
     for (const auto& [op, mb] : list) order.push_back({op, StageId{stage}, MicroBatch{mb}});

@@ -1,6 +1,7 @@
 // Where the simulator says idle time goes.
 
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+#include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"
@@ -17,22 +18,21 @@ using namespace stagecraft::test;
 
 namespace {
 
-double dice(int most) { return *rc::gen::inRange(0, most + 1) / 16.0; }
-
-CostTable random_costs(int stages, int ranks) {
+CostTable random_costs_of_shared_links(int stages, int ranks) {
   CostTable costs;
   for (int s = 0; s < stages; ++s) {
     StageCosts stage;
-    stage.forward = Seconds(dice(64));
-    stage.backward_input = Seconds(dice(64));
-    stage.backward_weight = Seconds(dice(64));
-    stage.step = Seconds(dice(32));
+    stage.forward = Seconds(draw_sixteenths(64));
+    stage.backward_input = Seconds(draw_sixteenths(64));
+    stage.backward_weight = Seconds(draw_sixteenths(64));
+    stage.step = Seconds(draw_sixteenths(32));
     stage.parameters = Bytes{*rc::gen::inRange(0, 100)};
     stage.input = stage.output = Bytes{*rc::gen::inRange(0, 100)};
     costs.stages.push_back(stage);
   }
-  for (int r = 0; r < ranks; ++r) costs.speed.push_back(1 + dice(16));
-  costs.network = Network{{{2, Link{Seconds(dice(16)), 64}}, {64, Link{Seconds(dice(16)), 32}}}};
+  for (int r = 0; r < ranks; ++r) costs.speed.push_back(1 + draw_sixteenths(16));
+  costs.network =
+      Network{{{2, Link{Seconds(draw_sixteenths(16)), 64}}, {64, Link{Seconds(draw_sixteenths(16)), 32}}}};
   for (NetworkLevel& level : costs.network.levels) {
     if (*rc::gen::arbitrary<bool>()) level.shared_by = SharedBy::child;
   }
@@ -58,7 +58,8 @@ LoweringOptions unlimited_slots() {
 TEST_CASE("busy and lost time are the makespan, for every program and every cost", "[lost_time]") {
   const bool held = rc::check("adds up", [] {
     const LoweredProgram program = lower(random_program().program);
-    const CostTable costs = random_costs(program.placement.stages(), program.placement.world());
+    const CostTable costs =
+        random_costs_of_shared_links(program.placement.stages(), program.placement.world());
     Simulator simulator(program);
     const Simulation simulation = simulator.run(costs);
     const std::vector<LostTime> lost = simulator.lost_time(costs);
@@ -76,7 +77,7 @@ TEST_CASE("a part is zero where its cause is absent", "[lost_time]") {
   const bool held = rc::check("absent causes", [] {
     const RandomProgram random = random_program();
     const Placement& placement = random.request.placement;
-    const CostTable costs = random_costs(placement.stages(), placement.world());
+    const CostTable costs = random_costs_of_shared_links(placement.stages(), placement.world());
     const auto each = [](const LoweredProgram& program, const CostTable& table, const auto& holds) {
       for (const LostTime& lost : Simulator(program).lost_time(table)) {
         never_negative(lost);
@@ -106,7 +107,7 @@ TEST_CASE("ranks with equally much work lose nothing to imbalance", "[lost_time]
   const bool held = rc::check("equal", [] {
     const Schedule schedule = *one_stage_a_rank();
     const int stages = *rc::gen::inRange(1, 7);
-    CostTable costs = random_costs(stages, stages);
+    CostTable costs = random_costs_of_shared_links(stages, stages);
     costs.stages.assign(costs.stages.size(), costs.stages.front());
     costs.speed.clear();
     const LoweredProgram program = program_of(schedule.name, stages, {*rc::gen::inRange(1, 12)});

@@ -1,7 +1,9 @@
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
-#include "schedules/checker.h"
-#include "schedules/dependencies.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/rules/dependencies.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/slot_replay.h"
 #include "test/support/catch.h"

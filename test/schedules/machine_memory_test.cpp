@@ -1,6 +1,6 @@
 // What limits a process's memory, read from trees of files like the kernel's.
 
-#include "schedules/base/machine_memory.h"
+#include "stagecraft/base/machine_memory.h"
 
 #include "test/support/catch.h"
 

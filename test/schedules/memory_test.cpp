@@ -1,9 +1,12 @@
 // The memory proof against small cases done by hand, and against a ledger that walks a rank's list as the
 // engine does: tensors come and go one by one, and the most there ever was is the peak.
 
-#include "schedules/checker.h"
-#include "schedules/held_bytes.h"
-#include "schedules/segments.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/checker/held_bytes.h"
+#include "stagecraft/schedules/checker/proofs.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/program/segments.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 
@@ -52,11 +55,14 @@ class Ledger {
     const bool train = program.kind == SegmentKind::train;
     for (const StageId s : program.placement.stages_of(rank)) {
       const StageCosts& c = cost(s);
-      fixed_ += (c.parameters + c.buffers + c.optimizer_state).value + (train ? c.parameters.value : 0);
+      fixed_ += (c.parameters + c.compute_copy + c.buffers + c.optimizer_state).value;
+      fixed_ += (train ? c.parameters.value : 0) + (s.value == 0 ? c.read.value : 0);
       fixed_ += kReadAhead * ((s.value == 0 ? c.input.value : 0) + (last(s) ? c.targets.value : 0));
     }
     for (const StageProof& stage : proof.stages) {
-      if (stage.rank == rank) fixed_ += cost(stage.stage).parameters.value * (stage.versions_alive - 1);
+      const StageCosts& c = cost(stage.stage);
+      const Bytes version = c.compute_copy.value > 0 ? c.compute_copy : c.parameters;
+      if (stage.rank == rank) fixed_ += version.value * (stage.versions_alive - 1);
     }
     for (const SlotInfo& slot : program.slots[rank.index()]) {
       fixed_ += slot.payload == Payload::loss         ? costs.loss.value
@@ -347,6 +353,65 @@ TEST_CASE("the peak is what a ledger finds", "[memory]") {
     recomputed_or_split += entry.name.ends_with("both") ? 1 : 0;
   }
   CHECK(recomputed_or_split > 10);
+}
+
+TEST_CASE("every row of the memory table counts: without it, or for another time, a ledger disagrees",
+          "[memory]") {
+  struct Case {
+    LoweredProgram program;
+    CostTable costs;
+    std::vector<std::vector<std::int64_t>> moments;  // [rank], by the ledger
+  };
+  std::vector<Case> cases;
+  auto placements = test::straight_placements();
+  for (auto& odd : test::odd_placements()) placements.push_back(std::move(odd));
+  for (auto& entry : test::program_grid(placements)) {
+    CostTable costs = costs_for(entry.program.placement.stages());
+    costs.stages.front().read = Bytes{130};
+    costs.stages.back().compute_copy = Bytes{50'000};
+    // The grid repeats forwards of even stages, and costs_of keeps outputs of odd ones: here both meet.
+    costs.stages.front().output_kept = cases.size() % 2 == 0;
+    const Proof proof = check(entry.program, &costs);
+    Case& one = cases.emplace_back(Case{std::move(entry.program), std::move(costs), {}});
+    for (std::size_t r = 0; r < one.program.ranks.size(); ++r)
+      one.moments.push_back(Ledger(one.program, one.costs, proof, Rank{r}).moments());
+  }
+  const auto agrees = [&](const MemoryTable& table) {
+    return std::all_of(cases.begin(), cases.end(), [&](const Case& one) {
+      const std::vector<HeldBytes> curves = checker::held_bytes(one.program, one.costs, table);
+      return std::equal(curves.begin(), curves.end(), one.moments.begin(), one.moments.end(),
+                        [](const HeldBytes& curve, const std::vector<std::int64_t>& moments) {
+                          return std::equal(curve.moments.begin(), curve.moments.end(), moments.begin(),
+                                            moments.end(),
+                                            [](Bytes a, std::int64_t b) { return a.value == b; });
+                        });
+    });
+  };
+  REQUIRE(agrees(kMemoryTable));
+
+  for (std::size_t i = 0; i < kMemoryTable.standing.size(); ++i) {
+    std::vector<StandingRow> rows(kMemoryTable.standing.begin(), kMemoryTable.standing.end());
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
+    INFO("without standing row " << i);
+    CHECK_FALSE(agrees({rows, kMemoryTable.held}));
+  }
+  for (std::size_t i = 0; i < kMemoryTable.held.size(); ++i) {
+    std::vector<HeldRow> rows(kMemoryTable.held.begin(), kMemoryTable.held.end());
+    const Moment until = rows[i].until;
+    // The nearest moments before and after the end that it has.
+    std::vector<Moment> others;
+    if (until == Moment::backward_weight) others = {Moment::backward_input};
+    if (until == Moment::backward_input) others = {Moment::forward, Moment::backward_weight};
+    if (until == Moment::output_unused) others = {Moment::backward_input, Moment::next_backward_weight};
+    for (const Moment other : others) {
+      rows[i].until = other;
+      INFO("held row " << i << " until moment " << static_cast<int>(other));
+      CHECK_FALSE(agrees({kMemoryTable.standing, rows}));
+    }
+    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
+    INFO("without held row " << i);
+    CHECK_FALSE(agrees({kMemoryTable.standing, rows}));
+  }
 }
 
 TEST_CASE("there is no curve of a program that was not accepted", "[memory]") {

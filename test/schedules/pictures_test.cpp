@@ -1,12 +1,14 @@
 // Pictures: SVG and text of simulated programs, and the memory curve over time.
 
-#include "schedules/checker.h"
-#include "schedules/pictures/axis.h"
-#include "schedules/pictures/front.h"
-#include "schedules/pictures/shares.h"
-#include "schedules/pictures/svg.h"
-#include "schedules/pictures/text.h"
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/pictures/axis.h"
+#include "stagecraft/schedules/pictures/front.h"
+#include "stagecraft/schedules/pictures/shares.h"
+#include "stagecraft/schedules/pictures/svg.h"
+#include "stagecraft/schedules/pictures/text.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
 
@@ -203,10 +205,10 @@ TEST_CASE("a rank's stages have shades of their own", "[pictures]") {
   const std::string svg = to_svg({panel_of("1f1b", test::placement({{0}, {1}, {0}, {1}, {0}, {1}}), 4)});
   CHECK(well_formed_xml(svg));
   CHECK(says(svg, "forward, a shade a stage"));
-  const std::string first = pictures::shade(pictures::style_of(pictures::Look::forward), 0, 3);
-  const std::string last = pictures::shade(pictures::style_of(pictures::Look::forward), 2, 3);
-  CHECK(first == pictures::style_of(pictures::Look::forward).fill);
-  CHECK(last == pictures::style_of(pictures::Look::forward).deep);
+  const std::string first = pictures::shade(pictures::style_of(pictures::EventStyle::forward), 0, 3);
+  const std::string last = pictures::shade(pictures::style_of(pictures::EventStyle::forward), 2, 3);
+  CHECK(first == pictures::style_of(pictures::EventStyle::forward).fill);
+  CHECK(last == pictures::style_of(pictures::EventStyle::forward).deep);
   CHECK(says(svg, "<g fill=\"" + first));
   CHECK(says(svg, "<g fill=\"" + last));
   CHECK(says(svg, "<title>4F3: "));
@@ -305,7 +307,7 @@ TEST_CASE("columns' shares add up to the time they stand for", "[pictures]") {
         double all = 0;
         for (std::size_t i = 0; i < pictures::kLooks; ++i) {
           all += static_cast<double>(shares.at(i));
-          if (is_busy(pictures::Look{static_cast<std::uint8_t>(i)}))
+          if (is_busy(pictures::EventStyle{static_cast<std::uint8_t>(i)}))
             busy += static_cast<double>(shares.at(i));
         }
         CHECK(all <= 1 + 1e-5);

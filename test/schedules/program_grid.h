@@ -3,8 +3,9 @@
 // The programs that checker tests go over: every registered schedule, stage counts, placements, micro-batch
 // counts (fewer than stages included) and groups.
 
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <fmt/format.h>
 

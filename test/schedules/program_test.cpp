@@ -1,6 +1,9 @@
-#include "schedules/program.h"
+#include "stagecraft/schedules/program/program.h"
 
-#include "schedules/costs.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/program_json.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
 

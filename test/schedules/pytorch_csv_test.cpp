@@ -1,7 +1,9 @@
-#include "schedules/pytorch_csv.h"
+#include "stagecraft/schedules/interchange/pytorch_csv.h"
 
-#include "schedules/checker.h"
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"

@@ -2,7 +2,8 @@
 
 // Random placements and requests for the property tests of this folder.
 
-#include "schedules/schedule.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
 
 #include <rapidcheck.h>
 

@@ -1,12 +1,15 @@
 // Recomputation as a pass over any schedule's program: where it puts recomputes, for which micro-batches, and
 // what it refuses.
 
-#include "schedules/recompute.h"
+#include "stagecraft/schedules/program/recompute.h"
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/residency.h"
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/memory/stage_counts.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/random_costs.h"
 #include "test/schedules/random_programs.h"
 #include "test/support/catch.h"
@@ -120,8 +123,8 @@ TEST_CASE("any schedule's program with recomputes is accepted, and is the same w
     const ScheduleProgram program = schedule.generate(random.request);
     if (!schedule.orders_by_time) RC_ASSERT(without_recomputes(program) == random.program);
     RC_ASSERT(check(lower(program)).accepted());
-    const auto held = residencies(program);
-    const auto before = residencies(without_recomputes(program));
+    const auto held = stage_counts(program);
+    const auto before = stage_counts(without_recomputes(program));
     for (std::size_t s = 0; s < held.size(); ++s) {
       RC_ASSERT(held[s].in_flight == before[s].in_flight);
       RC_ASSERT(before[s].kept == before[s].in_flight);

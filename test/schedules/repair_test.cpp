@@ -1,6 +1,8 @@
-#include "schedules/repair.h"
+#include "stagecraft/schedules/repair/repair.h"
 
-#include "schedules/lowering.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/program/program_text.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_programs.h"

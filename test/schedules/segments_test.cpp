@@ -1,4 +1,4 @@
-#include "schedules/segments.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include "test/support/catch.h"
 

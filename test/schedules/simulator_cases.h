@@ -2,9 +2,10 @@
 
 // Programs and costs that the simulator's tests share.
 
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <algorithm>
 #include <limits>

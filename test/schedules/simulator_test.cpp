@@ -1,8 +1,8 @@
-#include "schedules/simulator.h"
+#include "stagecraft/schedules/simulator/simulator.h"
 
-#include "schedules/base/error.h"
-#include "schedules/lowering.h"
-#include "schedules/schedule.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"
 #include "test/support/catch.h"

@@ -1,8 +1,8 @@
-#include "schedules/lowering.h"
-#include "schedules/simulator.h"
-#include "schedules/synthesis/least_memory.h"
-#include "schedules/synthesis/lower_bound.h"
-#include "schedules/synthesis/rank_state.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/schedules/synthesis/least_memory.h"
+#include "stagecraft/schedules/synthesis/lower_bound.h"
+#include "stagecraft/schedules/synthesis/rank_memory.h"
 #include "test/schedules/synthesis_cases.h"
 #include "test/support/catch.h"
 
@@ -59,7 +59,7 @@ Orders random_orders(const Problem& problem, test::RandomCosts& random, int eage
     if (choices.empty()) return orders;
     const auto& [seat, compute] =
         choices[static_cast<std::size_t>(random.between(0, static_cast<int>(choices.size()) - 1))];
-    done[seat] = synthesis::RankState::after({done[seat]}, 0, compute.op).front();
+    done[seat] = synthesis::RankMemory::after({done[seat]}, 0, compute.op).front();
     orders[problem.seats()[seat].rank.index()].push_back(compute);
   }
 }

@@ -2,9 +2,10 @@
 
 // Random problems that synthesis is tested on, and the best order of small ones by trying them all.
 
-#include "schedules/checker.h"
-#include "schedules/synthesis/memory.h"
-#include "schedules/synthesis/pricing.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "stagecraft/schedules/synthesis/pricing.h"
 #include "test/schedules/random_costs.h"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ inline Bytes most(const Proof& proof) {
 
 /// All orders of `left` on one rank that keep what is ordered in order; `take` sees each.
 template <class Take>
-void each_order(std::vector<Compute>& left, synthesis::Order& order, const Take& take) {
+void each_order(std::vector<Compute>& left, Order& order, const Take& take) {
   if (left.empty()) return take(order);
   for (std::size_t i = 0; i < left.size(); ++i) {
     const bool free = std::none_of(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(i),
@@ -98,7 +99,7 @@ inline std::vector<Compute> computes_of(const synthesis::Problem& problem, Rank 
 }
 
 /// Whether other ranks can do their part: forwards come down through a rank's stages, input parts up.
-inline bool passes_other_ranks(const synthesis::Order& order) {
+inline bool passes_other_ranks(const Order& order) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {
       if (order[i].op != order[k].op || order[i].micro_batch != order[k].micro_batch) continue;
@@ -110,8 +111,8 @@ inline bool passes_other_ranks(const synthesis::Order& order) {
 }
 
 /// The same with every backward in one piece whose parts follow each other.
-inline synthesis::Order joined(const synthesis::Order& order) {
-  synthesis::Order whole;
+inline Order joined(const Order& order) {
+  Order whole;
   for (const Compute& c : order) {
     const bool follows = !whole.empty() && whole.back().op == Op::backward_input &&
                          whole.back().stage == c.stage && whole.back().micro_batch == c.micro_batch;
@@ -128,8 +129,8 @@ inline synthesis::Order joined(const synthesis::Order& order) {
 inline Bytes least_peak(const synthesis::Problem& problem, Rank rank) {
   std::optional<Bytes> least;
   std::vector<Compute> computes = computes_of(problem, rank);
-  synthesis::Order order;
-  each_order(computes, order, [&](const synthesis::Order& split) {
+  Order order;
+  each_order(computes, order, [&](const Order& split) {
     if (!passes_other_ranks(split)) return;
     const Bytes peak = std::min(peak_memory(problem, rank, split), peak_memory(problem, rank, joined(split)));
     least = std::min(peak, least.value_or(peak));
@@ -139,11 +140,11 @@ inline Bytes least_peak(const synthesis::Problem& problem, Rank rank) {
 
 /// The best makespan of all orders of a straight pipeline of two stages, backwards split.
 inline double brute_force(const synthesis::Problem& problem) {
-  std::vector<std::vector<synthesis::Order>> of_rank(2);
+  std::vector<std::vector<Order>> of_rank(2);
   for (int r = 0; r < 2; ++r) {
     std::vector<Compute> computes = computes_of(problem, Rank{r});
-    synthesis::Order order;
-    each_order(computes, order, [&](const synthesis::Order& whole) {
+    Order order;
+    each_order(computes, order, [&](const Order& whole) {
       if (problem.capacity() && synthesis::peak_memory(problem, Rank{r}, whole) > *problem.capacity()) return;
       of_rank[static_cast<std::size_t>(r)].push_back(whole);
     });

@@ -1,11 +1,14 @@
-#include "schedules/synthesis/synthesis.h"
+#include "stagecraft/schedules/synthesis/synthesis.h"
 
-#include "schedules/checker.h"
-#include "schedules/lowering.h"
-#include "schedules/simulator.h"
-#include "schedules/synthesis/memory.h"
-#include "schedules/synthesis/pricing.h"
-#include "schedules/synthesis/seeds.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/library.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/schedules/synthesis/peak_memory.h"
+#include "stagecraft/schedules/synthesis/pricing.h"
+#include "stagecraft/schedules/synthesis/seeds.h"
+#include "test/schedules/random_costs.h"
 #include "test/schedules/synthesis_cases.h"
 #include "test/support/catch.h"
 
@@ -15,6 +18,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -46,6 +50,48 @@ TEST_CASE("orders are priced as the simulator prices their programs", "[synthesi
     }
   }
   CHECK(compared > 350);
+}
+
+TEST_CASE("a price does not depend on what was priced before", "[synthesis]") {
+  int compared = 0;
+  int stuck = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const Case c(seed);
+    const Problem problem = c.problem();
+    test::RandomCosts random(seed);
+    Pricing pricing(problem);
+    for (const ScheduleProgram& program : c.library()) {
+      Orders orders = synthesis::orders_of(program);
+      if (!well_formed(problem, orders)) continue;
+      for (int change = 0; change < 20; ++change) {
+        const Orders before = orders;
+        auto& order = orders[static_cast<std::size_t>(random.between(0, problem.ranks() - 1))];
+        if (order.size() < 2) continue;
+        auto at = static_cast<std::size_t>(random.between(0, static_cast<int>(order.size()) - 2));
+        for (; at + 1 < order.size() && !synthesis::ordered(order[at], order[at + 1]); ++at)
+          std::swap(order[at], order[at + 1]);
+        const std::int64_t work = pricing.work();
+        const synthesis::Price price = pricing.run(orders);
+        Pricing fresh(problem);
+        const synthesis::Price& expected = fresh.run(orders);
+        INFO(fmt::format("seed {}, {}, change {}", seed, program.schedule, change));
+        CHECK(price.makespan == expected.makespan);
+        CHECK(price.mean_end == expected.mean_end);
+        CHECK(pricing.extra_slots() == fresh.extra_slots());
+        CHECK(pricing.work() - work == fresh.work());
+        for (int r = 0; price.finishes() && r < problem.ranks(); ++r) {
+          CHECK(pricing.begins(Rank{r}) == fresh.begins(Rank{r}));
+          CHECK(pricing.ends(Rank{r}) == fresh.ends(Rank{r}));
+        }
+        ++compared;
+        stuck += price.finishes() ? 0 : 1;
+        if (!price.finishes() || random.coin()) orders = before;  // most often as a search does
+      }
+    }
+  }
+  INFO(compared << " compared, " << stuck << " deadlock");
+  CHECK(compared > 1000);
+  CHECK(stuck > 50);
 }
 
 TEST_CASE("an order's memory is the proof's", "[synthesis]") {
@@ -82,7 +128,7 @@ TEST_CASE("synthesis is proved within the cap and never behind the library", "[s
       request.recompute = c.recompute;
       request.capacity = Bytes{peak.value * percent / 100};
       request.budget.work = kSmallWork;
-      const Synthesis found = synthesize(request);
+      const Synthesis found = synthesize_over_schedules(request);
       INFO(fmt::format("seed {}, {} %, from {}", seed, percent, found.from));
       const LoweredProgram lowered = lower(found.program);
       const Proof proof = check(lowered, &c.costs, request.capacity);
@@ -118,8 +164,8 @@ TEST_CASE("the same request gives the same program", "[synthesis]") {
   const Case c(7);
   SynthesisRequest request{.placement = c.placement, .micro_batches = 6, .costs = &c.costs};
   request.budget.work = kSmallWork;
-  const Synthesis first = synthesize(request);
-  const Synthesis second = synthesize(request);
+  const Synthesis first = synthesize_over_schedules(request);
+  const Synthesis second = synthesize_over_schedules(request);
   CHECK(first.program == second.program);
   CHECK(first.orders == second.orders);
 }
@@ -148,7 +194,7 @@ TEST_CASE("stages with replicas, of unequal widths too, are proved and never beh
         SynthesisRequest request{.placement = placement, .micro_batches = micro_batches, .costs = &costs};
         if (percent > 0) request.capacity = Bytes{peak.value * percent / 100};
         request.budget.work = kSmallWork;
-        const Synthesis found = synthesize(request);
+        const Synthesis found = synthesize_over_schedules(request);
         INFO(fmt::format("widths {}, {} micro-batches, {} %, from {}", widths.size(), micro_batches, percent,
                          found.from));
         const LoweredProgram lowered = lower(found.program);
@@ -178,7 +224,7 @@ TEST_CASE("a search stops when it is told to", "[synthesis]") {
   request.budget.work = std::int64_t{1} << 60;
   int asked = 0;
   request.budget.go_on = [&](Seconds) { return ++asked < 3; };
-  const Synthesis found = synthesize(request);
+  const Synthesis found = synthesize_over_schedules(request);
   CHECK(asked == 3);
   CHECK(found.fits);
 }
@@ -198,7 +244,7 @@ TEST_CASE("of two stages and few micro-batches the best order is found, or one n
     SynthesisRequest request{.placement = placement, .micro_batches = micro_batches, .costs = &costs};
     request.capacity = capacity;
     request.budget.work = kSmallWork;
-    const Synthesis found = synthesize(request);
+    const Synthesis found = synthesize_over_schedules(request);
     INFO(fmt::format("seed {}: {} against {}", seed, found.makespan.value, least));
     if (!found.fits) continue;
     // A backward in one piece may fit where its parts do not; where all orders fit there is nothing below.

@@ -5,8 +5,8 @@
 // that waits for it. Nothing is looked up ahead and nothing is sorted but the queue. All times must be whole
 // seconds, and transfers over shared cards at least one.
 
-#include "schedules/costs.h"
-#include "schedules/program.h"
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/program.h"
 
 #include <vector>
 

@@ -1,6 +1,8 @@
-#include "schedules/timeline.h"
+#include "stagecraft/schedules/program/timeline.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/interchange/chrome_trace.h"
 #include "test/support/catch.h"
 
 #include <string>

@@ -1,9 +1,11 @@
-#include "schedules/transport_rules.h"
+#include "stagecraft/schedules/rules/transport_rules.h"
 
-#include "schedules/checker.h"
-#include "schedules/dependencies.h"
-#include "schedules/lowering.h"
-#include "schedules/slot_flow.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/lowering/transfer_run.h"
+#include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/rules/dependencies.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_programs.h"
@@ -190,20 +192,19 @@ TEST_CASE("whether slots suffice is the same for the flow and for the graph of t
     const CostTable sizes = test::sizes_for(program.placement.stages());
     const LoweringOptions options{
         .sends_in_flight = *rc::gen::inRange(1, 3), .rules = rules, .costs = &sizes};
-    const auto scans = scan_ranks(program);
-    const auto orders = post_orders(program, scans, rules);
-    const TransferFlow transfers(program, scans, options.sends_in_flight);
-    const SlotFlow flow(program, scans, transfers, orders, rules, &sizes);
+    const TransferScript script(program, options.sends_in_flight);
+    const auto orders = post_orders(script, rules);
+    NoClock run(script, rules, &sizes);
     SlotCounts counts;
     LoweringOptions chosen = options;
-    for (std::size_t r = 0; r < scans.size(); ++r) {
+    for (std::size_t r = 0; r < script.ranks(); ++r) {
       counts.emplace_back();
-      for (const Channel& channel : scans[r].channels) {
+      for (const Channel& channel : script.transfers(r).channels) {
         counts[r].push_back(*rc::gen::inRange(channel.held, channel.transfers + 1));
         chosen.channels.push_back({Rank{r}, channel.info, counts[r].back()});
       }
     }
-    const bool finishes = flow.finishes(counts);
+    const bool finishes = run.run(orders, counts);
     try {
       RC_ASSERT(Dependencies(lower(program, chosen), rules, &sizes).acyclic() == finishes);
     } catch (const RefusedError&) {

@@ -1,6 +1,6 @@
 #include "test/support/fake_accelerator.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 #include "test/support/fake_recorder.h"
 #include "test/support/fake_streams.h"
 
@@ -61,7 +61,7 @@ class Memory final : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
 };
-Memory memory;
+Memory fake_memory;
 
 /// Events are numbers, from 1 up.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -125,11 +125,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 thread_local std::uintptr_t Guard::newest_ = 0, Guard::waited_for_ = 0, Guard::asked_for_ = 0;
 thread_local int Guard::asked_ = 0;
 
-bool here(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
+bool on_fake_type(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
 
 /// The same memory, as the CPU sees it.
 at::Tensor seen_by_cpu(const at::Tensor& tensor) {
-  if (!here(tensor)) return tensor;
+  if (!on_fake_type(tensor)) return tensor;
   return at::from_blob(
       const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(), [tensor](void*) {},
       at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()));
@@ -151,7 +151,7 @@ void check_devices(const c10::OperatorHandle& op, const torch::jit::Stack& stack
   for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i) {
     const bool number = stack[i].isTensor() && stack[i].toTensor().is_cpu() && stack[i].toTensor().dim() == 0;
     each_tensor(stack[i], [&](const at::Tensor& tensor) {
-      STAGECRAFT_CHECK(!tensor.defined() || here(tensor) || number,
+      STAGECRAFT_CHECK(!tensor.defined() || on_fake_type(tensor) || number,
                        fmt::format("{}: a tensor of the {} beside one of the device",
                                    op.schema().operator_name().name, tensor.device().str()));
     });
@@ -167,7 +167,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                  std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &memory,
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &fake_memory,
                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                    dtype.value_or(at::kFloat), format);
 }
@@ -176,7 +176,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                          std::optional<at::Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
-                                           &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           &fake_memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                            dtype.value_or(at::kFloat));
 }
 
@@ -201,12 +201,12 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
     return to;
   }
   FakeStreams& streams = FakeStreams::here();
-  if (!here(self) && here(to) && non_blocking && streams.current() != 0) {
+  if (!on_fake_type(self) && on_fake_type(to) && non_blocking && streams.current() != 0) {
     streams.begin_copy(to.mutable_data_ptr(), to.nbytes(),
                        [self, to] { seen_by_cpu(to).copy_(seen_by_cpu(self)); });
     return to;
   }
-  if (here(self) != here(to) && !non_blocking) count_wait();
+  if (on_fake_type(self) != on_fake_type(to) && !non_blocking) count_wait();
   seen_by_cpu(to).copy_(seen_by_cpu(self));
   return to;
 }
@@ -259,7 +259,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 
 at::Device fake_accelerator() {
   static const bool registered = [] {
-    c10::SetAllocator(kType, &memory);
+    c10::SetAllocator(kType, &fake_memory);
     return true;
   }();
   (void)registered;

@@ -1,6 +1,6 @@
 #include "test/support/fake_device.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kPatience(60);  // where a GPU would stand still
 namespace {
 
 using Collective = FakeFabric::Collective;
-using Numbers = NcclLines::Numbers;
+using Numbers = NcclBackend::Numbers;
 
 bool same(const Collective& a, const Collective& b) {
   return a.kind == b.kind && a.root == b.root &&
@@ -53,7 +53,7 @@ void combine(const std::vector<const Collective*>& calls, std::size_t tensor, st
 
 void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
   std::unique_lock lock(mutex_);
-  Line& line = lines_[channel];
+  P2pChannel& line = lines_[channel];
   if (line.ends++ == 0) line.id = id;
   STAGECRAFT_CHECK(line.id == id && line.ends <= 2,
                    fmt::format("the ends of channel {} do not fit", channel));
@@ -65,7 +65,7 @@ void FakeFabric::open(int channel, const std::string& id, Seconds timeout) {
 
 bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t bytes) {
   std::unique_lock lock(mutex_);
-  Line& line = lines_.at(channel);
+  P2pChannel& line = lines_.at(channel);
   changed_.wait(lock, [&] { return !line.met || aborted_; });  // the pair before has not parted yet
   if (aborted_) return false;
   if (line.waiting == nullptr) {
@@ -90,7 +90,7 @@ bool FakeFabric::transfer(int channel, bool send, void* memory, std::size_t byte
   return true;
 }
 
-void FakeFabric::join(const NcclLines::Membership& mine, Seconds timeout) {
+void FakeFabric::join(const NcclBackend::Membership& mine, Seconds timeout) {
   std::unique_lock lock(mutex_);
   Circle& circle = circles_[mine.group];
   if (circle.joined++ == 0) {
@@ -132,7 +132,7 @@ void FakeFabric::carry_out(const Circle& circle) {
     return;
   }
   for (std::size_t i = 0; i < first.tensors.size(); ++i) {
-    const bool single = first.tensors[i].type == NcclLines::NumberType::float32;
+    const bool single = first.tensors[i].type == NcclBackend::NumberType::float32;
     (single ? combine<float> : combine<double>)(circle.calls, i, circle.rounds);
   }
 }
@@ -277,8 +277,9 @@ std::string FakeDevice::make_id() {
   return fmt::format("channel id {:08}", ++next);
 }
 
-void FakeDevice::open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) {
-  for (const End& end : ends) fabric_->open(end.channel, end.id, timeout);
+void FakeDevice::open(const std::vector<Endpoint>& ends, const std::vector<Membership>& groups,
+                      Seconds timeout) {
+  for (const Endpoint& end : ends) fabric_->open(end.channel, end.id, timeout);
   for (const Membership& mine : groups) {
     fabric_->join(mine, timeout);
     groups_[mine.group].number = mine.number;

@@ -14,7 +14,7 @@
 //   - three and more members' numbers are added beginning with another one each time: no order is promised.
 // Streams dawdle now and then, so that what is not ordered by events goes wrong.
 
-#include "engine/device/nccl_lines.h"
+#include "stagecraft/engine/device/nccl_backend.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -52,17 +52,17 @@ class FakeFabric {
     enum class Kind { all_reduce, reduce, broadcast };
     Kind kind = Kind::all_reduce;
     int root = 0;
-    std::vector<NcclLines::Numbers> tensors;
+    std::vector<NcclBackend::Numbers> tensors;
   };
   /// Blocks until all members have come with the same id. Throws PeerError.
-  void join(const NcclLines::Membership& mine, Seconds timeout);
+  void join(const NcclBackend::Membership& mine, Seconds timeout);
   /// Blocks until all members have come, of whom the last one carries it out. False: aborted.
   bool collect(int group, int number, const Collective& call);
   /// Collectives that were carried out.
   [[nodiscard]] int collectives() const { return collectives_; }
 
  private:
-  struct Line {
+  struct P2pChannel {
     std::string id;
     int ends = 0;
     void* waiting = nullptr;  ///< memory of the end that came first
@@ -79,7 +79,7 @@ class FakeFabric {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, Line> lines_;
+  std::map<int, P2pChannel> lines_;
   std::map<int, Circle> circles_;
   std::string failure_;
   std::atomic<bool> aborted_ = false;
@@ -87,7 +87,7 @@ class FakeFabric {
   std::atomic<int> collectives_ = 0;
 };
 
-class FakeDevice final : public DeviceStreams, public NcclLines {
+class FakeDevice final : public DeviceStreams, public NcclBackend {
  public:
   using Stream = DeviceStreams::Stream;
   FakeDevice(std::shared_ptr<FakeFabric> fabric, std::uint64_t seed, int most_streams = 31);
@@ -110,7 +110,8 @@ class FakeDevice final : public DeviceStreams, public NcclLines {
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::shared_ptr<void> host_memory(std::size_t bytes) override;
   [[nodiscard]] std::string make_id() override;
-  void open(const std::vector<End>& ends, const std::vector<Membership>& groups, Seconds timeout) override;
+  void open(const std::vector<Endpoint>& ends, const std::vector<Membership>& groups,
+            Seconds timeout) override;
   void send(int channel, Stream stream, const void* from, std::size_t bytes) override;
   void receive(int channel, Stream stream, void* into, std::size_t bytes) override;
   void all_reduce(int group, Stream stream, const std::vector<Numbers>& tensors) override;

@@ -1,6 +1,6 @@
 #include "test/support/fake_graphs.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 #include "test/support/fake_accelerator.h"
 #include "test/support/fake_recorder.h"
 
@@ -63,11 +63,13 @@ struct Block {
   void* data;
 };
 
-bool here(const at::Tensor& tensor) { return tensor.defined() && tensor.device() == fake_accelerator(); }
+bool on_fake_accelerator(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device() == fake_accelerator();
+}
 
 /// What the CPU sees at the addresses of a tensor, which it does not keep.
 at::Tensor seen_at(const at::Tensor& tensor) {
-  if (!here(tensor)) return tensor;
+  if (!on_fake_accelerator(tensor)) return tensor;
   return at::from_blob(const_cast<void*>(tensor.const_data_ptr()), tensor.sizes(), tensor.strides(),
                        at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()));
 }
@@ -117,7 +119,7 @@ class Recording final : public Recorder {
     Stack made;
     for (const c10::IValue& value : given) {
       made.push_back(with_tensors(value, [&](const at::Tensor& tensor) {
-        if (!here(tensor)) return tensor;
+        if (!on_fake_accelerator(tensor)) return tensor;
         at::Tensor other = at::empty_strided(tensor.sizes(), tensor.strides(),
                                              at::TensorOptions(at::kCPU).dtype(tensor.scalar_type()))
                                .zero_();
@@ -129,7 +131,8 @@ class Recording final : public Recorder {
     op.callBoxed(&made);
     for (std::size_t i = 0; i < given.size();
          ++i) {  // an output that was made as large as the operator wants
-      if (!written(arguments[i]) || !given[i].isTensor() || !here(given[i].toTensor())) continue;
+      if (!written(arguments[i]) || !given[i].isTensor() || !on_fake_accelerator(given[i].toTensor()))
+        continue;
       const at::Tensor& original = given[i].toTensor();
       if (original.sizes() == others[i].toTensor().sizes()) continue;
       const at::Tensor fresh = at::empty(others[i].toTensor().sizes(), original.options());
@@ -185,7 +188,8 @@ class Recording final : public Recorder {
   }
 
   void add_copy(const at::Tensor& from, const at::Tensor& to) override {
-    if (here(from) != here(to)) refuse_while_recording("a copy between the device and the host");
+    if (on_fake_accelerator(from) != on_fake_accelerator(to))
+      refuse_while_recording("a copy between the device and the host");
     steps_.emplace_back([from = seen_at(from), to = seen_at(to)] { to.copy_(from); });
   }
 

@@ -1,6 +1,6 @@
 #include "test/support/gradient_check.h"
 
-#include "models/gradient_accumulator.h"
+#include "stagecraft/models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>

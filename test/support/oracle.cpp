@@ -1,7 +1,7 @@
 #include "test/support/oracle.h"
 
-#include "engine/clipping.h"
-#include "models/gradient_accumulator.h"
+#include "stagecraft/engine/clipping.h"
+#include "stagecraft/models/gradient_accumulator.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

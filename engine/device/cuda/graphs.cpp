@@ -1,6 +1,6 @@
-#include "engine/device/graphs.h"
+#include "stagecraft/engine/device/graphs.h"
 
-#include "engine/device/cuda/check.h"
+#include "stagecraft/engine/device/cuda/check.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StreamGuard.h>

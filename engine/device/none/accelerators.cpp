@@ -1,4 +1,4 @@
-#include "engine/device/accelerators.h"
+#include "stagecraft/engine/device/accelerators.h"
 
 namespace stagecraft {
 

@@ -1,6 +1,6 @@
-#include "engine/device/graphs.h"
+#include "stagecraft/engine/device/graphs.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 namespace stagecraft {
 

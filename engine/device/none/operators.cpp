@@ -1,6 +1,6 @@
-#include "engine/device/operators.h"
+#include "stagecraft/engine/device/operators.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 namespace stagecraft {
 

@@ -1,4 +1,4 @@
-#include "engine/transport/direct/direct_transport.h"
+#include "stagecraft/engine/transport/direct/direct_transport.h"
 
 #include <exception>
 
@@ -56,7 +56,7 @@ void DirectTransport::move() {
   });
 }
 
-void DirectTransport::hand_over() {
+void DirectTransport::flush() {
   move();
   const std::deque<std::shared_ptr<Direct>> now = under_way_;
   for (const auto& transfer : now) poll(*transfer, [&] { return transfer->over || transfer->request; });

@@ -7,7 +7,7 @@
 // was launched before: then a send's tensor is computed, and a receive's memory is used by nobody. wait()
 // lets the host wait for the end of the transfer, behind which the device may use the memory at once.
 
-#include "engine/transport/over_hosts.h"
+#include "stagecraft/engine/transport/host_backed_transport.h"
 
 #include <deque>
 #include <memory>
@@ -16,11 +16,11 @@
 
 namespace stagecraft::transport {
 
-class DirectTransport final : public OverHosts {
+class DirectTransport final : public HostBackedTransport {
  public:
   /// Of `streams`, only the end of what computes is asked for.
   DirectTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams)
-      : OverHosts(std::move(hosts), std::move(streams)) {}
+      : HostBackedTransport(std::move(hosts), std::move(streams)) {}
   ~DirectTransport() override;
   DirectTransport(const DirectTransport&) = delete;
   DirectTransport& operator=(const DirectTransport&) = delete;
@@ -34,7 +34,7 @@ class DirectTransport final : public OverHosts {
   struct DirectRequest;
   [[nodiscard]] RequestPtr begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) override;
   void move() override;
-  void hand_over() override;
+  void flush() override;
 
   std::deque<std::shared_ptr<Direct>> under_way_;  ///< in the order they began
 };

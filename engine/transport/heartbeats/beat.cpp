@@ -1,4 +1,6 @@
-#include "engine/transport/heartbeats/beat.h"
+#include "stagecraft/engine/transport/heartbeats/beat.h"
+
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <algorithm>
 #include <sstream>

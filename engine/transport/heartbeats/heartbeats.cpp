@@ -1,9 +1,10 @@
-#include "engine/transport/heartbeats/heartbeats.h"
+#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
 
-#include "engine/transport/cores.h"
-#include "engine/transport/heartbeats/beat.h"
-#include "engine/transport/heartbeats/sockets.h"
-#include "schedules/base/stopwatch.h"
+#include "stagecraft/base/stopwatch.h"
+#include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/engine/transport/heartbeats/beat.h"
+#include "stagecraft/engine/transport/heartbeats/sockets.h"
+#include "stagecraft/schedules/program/program_text.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/transport/heartbeats/sockets.h"
+#include "stagecraft/engine/transport/heartbeats/sockets.h"
 
 #include <arpa/inet.h>
 #include <array>

@@ -1,4 +1,4 @@
-#include "engine/transport/mpi/device_memory.h"
+#include "stagecraft/engine/transport/mpi/device_memory.h"
 
 #include <mpi.h>
 

@@ -1,4 +1,4 @@
-#include "engine/transport/mpi/kill_timeout.h"
+#include "stagecraft/engine/transport/mpi/kill_timeout.h"
 
 #include <mpi.h>
 

@@ -1,8 +1,8 @@
 // What all ranks of an MpiTransport do together, and texts of any length.
 
-#include "engine/transport/mpi/mpi_check.h"
-#include "engine/transport/mpi/mpi_transport.h"
-#include "engine/transport/mpi/texts.h"
+#include "stagecraft/engine/transport/mpi/mpi_check.h"
+#include "stagecraft/engine/transport/mpi/mpi_transport.h"
+#include "stagecraft/engine/transport/mpi/texts.h"
 
 #include <fmt/format.h>
 

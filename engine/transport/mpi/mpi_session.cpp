@@ -1,10 +1,10 @@
-#include "engine/transport/mpi/mpi_session.h"
+#include "stagecraft/engine/transport/mpi/mpi_session.h"
 
-#include "engine/transport/cores.h"
-#include "engine/transport/heartbeats/heartbeats.h"
-#include "engine/transport/mpi/doorbells.h"
-#include "engine/transport/mpi/mpi_check.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/engine/transport/heartbeats/heartbeats.h"
+#include "stagecraft/engine/transport/mpi/futex_signals.h"
+#include "stagecraft/engine/transport/mpi/mpi_check.h"
 
 #include <climits>
 
@@ -70,7 +70,7 @@ MpiSession::MpiSession() {
   rank_ = Rank{rank};
   MPI_Comm machine = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split(MPI_COMM_WORLD, kernel_number(), 0, &machine), "MPI_Comm_split");
-  if (ranks_outnumber_processors(machine)) doorbells_ = std::make_unique<transport::Doorbells>(machine);
+  if (ranks_outnumber_processors(machine)) signals_ = std::make_unique<transport::FutexSignals>(machine);
   mpi_check(MPI_Comm_free(&machine), "MPI_Comm_free");
   heartbeats_ = start_heartbeats(rank_, world_);
 }
@@ -79,12 +79,12 @@ MpiSession::~MpiSession() {
   if (failed_ || std::uncaught_exceptions() > 0) {
     // MPI's progress may still touch this memory until the process is gone: leaked on purpose.
     (void)new std::vector<std::shared_ptr<void>>(std::move(kept_));
-    (void)doorbells_.release();
+    (void)signals_.release();
     (void)new std::shared_ptr<void>(std::move(heartbeats_));  // no goodbye: the others hear the process end
     return;
   }
   heartbeats_.reset();
-  doorbells_.reset();
+  signals_.reset();
   MPI_Finalize();
 }
 
@@ -103,7 +103,7 @@ TransportOptions MpiSession::share(const TransportOptions& own) const {
 std::shared_ptr<Signs> MpiSession::heartbeats() const { return heartbeats_; }
 
 void MpiSession::ring(Rank peer) noexcept {
-  if (doorbells_) doorbells_->ring(peer);
+  if (signals_) signals_->ring(peer);
 }
 
 void MpiSession::abort(int exit_code) noexcept {

@@ -2,8 +2,8 @@
 
 // MPI's life in this process: initialized once, finalized once, or aborted.
 
-#include "engine/transport/transport.h"
-#include "schedules/base/ids.h"
+#include "stagecraft/base/ids.h"
+#include "stagecraft/engine/transport/transport.h"
 
 #include <memory>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace stagecraft {
 
 namespace transport {
-class Doorbells;
+class FutexSignals;
 class Heartbeats;
 }  // namespace transport
 
@@ -35,7 +35,7 @@ class MpiSession {
 
   /// There where the ranks on this machine outnumber the processors they may use, so that waits must give
   /// way.
-  [[nodiscard]] transport::Doorbells* doorbells() const { return doorbells_.get(); }
+  [[nodiscard]] transport::FutexSignals* doorbells() const { return signals_.get(); }
 
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;
@@ -60,7 +60,7 @@ class MpiSession {
   Rank rank_;
   int world_ = 1;
   bool failed_ = false;
-  std::unique_ptr<transport::Doorbells> doorbells_;
+  std::unique_ptr<transport::FutexSignals> signals_;
   std::shared_ptr<transport::Heartbeats> heartbeats_;
   std::vector<std::shared_ptr<void>> kept_;
 };

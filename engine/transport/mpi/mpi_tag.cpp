@@ -1,6 +1,6 @@
-#include "engine/transport/mpi/mpi_tag.h"
+#include "stagecraft/engine/transport/mpi/mpi_tag.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <fmt/format.h>
 

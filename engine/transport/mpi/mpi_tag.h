@@ -12,7 +12,7 @@
 // gradient to the one before, a loss to stage 0. Sums of a stage's replicas, gradients from a stage to
 // itself, are a kind of their own.
 
-#include "schedules/action.h"
+#include "stagecraft/schedules/program/action.h"
 
 namespace stagecraft::transport {
 

@@ -2,7 +2,7 @@
 
 // How a wait that must poll passes its time: MPI makes progress only while it is called.
 
-#include "engine/transport/mpi/doorbells.h"
+#include "stagecraft/engine/transport/mpi/futex_signals.h"
 
 #include <chrono>
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace stagecraft::transport {
 /// to a millisecond, or until it is rung for.
 class Polling {
  public:
-  explicit Polling(const Doorbells* doorbells) : doorbells_(doorbells) {}
+  explicit Polling(const FutexSignals* doorbells) : signals_(doorbells) {}
   void look() {
-    if (doorbells_ != nullptr) heard_ = doorbells_->heard();
+    if (signals_ != nullptr) heard_ = signals_->heard();
   }
   void pause();
 
  private:
-  const Doorbells* doorbells_;
+  const FutexSignals* signals_;
   int turn_ = 0;
   std::uint32_t heard_ = 0;
   std::chrono::nanoseconds sleep_ = std::chrono::microseconds(20);

@@ -1,6 +1,6 @@
-#include "engine/transport/mpi/texts.h"
+#include "stagecraft/engine/transport/mpi/texts.h"
 
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
 
 #include <climits>
 #include <fmt/format.h>

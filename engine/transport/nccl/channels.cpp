@@ -1,7 +1,8 @@
-#include "engine/transport/nccl/channels.h"
+#include "stagecraft/engine/transport/nccl/channels.h"
 
-#include "schedules/checker.h"
-#include "schedules/traffic.h"
+#include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/program/placement.h"
 
 #include <algorithm>
 #include <set>

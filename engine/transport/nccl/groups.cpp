@@ -1,4 +1,4 @@
-#include "engine/transport/nccl/groups.h"
+#include "stagecraft/engine/transport/nccl/groups.h"
 
 #include <set>
 

@@ -13,9 +13,9 @@
 // for what its sum has launched before on the same tensors, and for the other members' launch, which comes at
 // the latest when they come to their `reduce`; and a rank's computing waits for it at its own `reduce` alone.
 // That a `reduce` may wait for all members to come to theirs is in the graph that the deadlock proof looks
-// for circles in (schedules/dependencies.h).
+// for circles in (schedules/rules/dependencies.h).
 
-#include "schedules/program.h"
+#include "stagecraft/schedules/program/program.h"
 
 #include <compare>
 #include <cstdint>

@@ -1,7 +1,7 @@
-#include "engine/transport/nccl/launches.h"
+#include "stagecraft/engine/transport/nccl/launches.h"
 
-#include "engine/transport/wait_error.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 
 namespace stagecraft::transport {
 
-Launch::Launch(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag, Rank its_peer,
-               std::vector<at::Tensor> its_tensors)
+NcclOperation::NcclOperation(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag,
+                             Rank its_peer, std::vector<at::Tensor> its_tensors)
     : streams(std::move(its_streams)),
       end(streams->take_event()),
       tensors(std::move(its_tensors)),
@@ -18,18 +18,18 @@ Launch::Launch(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const 
       peer(its_peer),
       kind(its_kind) {}
 
-Launch::~Launch() {
+NcclOperation::~NcclOperation() {
   streams->give_event(end);
   if (awaited) streams->give_event(*awaited);
 }
 
-std::string Launch::name() const {
+std::string NcclOperation::name() const {
   if (kind == Kind::sum) return "sum over replicas of " + describe_tag(tag);
   return name_transfer(kind == Kind::send, tag, peer);
 }
 
 Launches::Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams,
-                   std::shared_ptr<NcclLines> nccl)
+                   std::shared_ptr<NcclBackend> nccl)
     : rank_(rank), waits_(waits), streams_(std::move(streams)), nccl_(std::move(nccl)) {}
 
 Launches::~Launches() {
@@ -40,7 +40,7 @@ Launches::~Launches() {
   }
 }
 
-void Launches::await(const std::shared_ptr<Launch>& launched) {
+void Launches::await(const std::shared_ptr<NcclOperation>& launched) {
   constexpr auto kCompute = DeviceStreams::Stream::compute;
   if (!launched->awaited) launched->awaited = streams_->take_event();
   streams_->record(*launched->awaited, kCompute);
@@ -49,7 +49,7 @@ void Launches::await(const std::shared_ptr<Launch>& launched) {
 }
 
 void Launches::listen() {
-  const auto drop_what_is_over = [this](std::deque<std::shared_ptr<Launch>>& launches) {
+  const auto drop_what_is_over = [this](std::deque<std::shared_ptr<NcclOperation>>& launches) {
     while (!launches.empty() && streams_->over(launches.front()->end)) {
       launches.front()->wait.reset();
       launches.pop_front();
@@ -59,11 +59,11 @@ void Launches::listen() {
   drop_what_is_over(awaited_);
   if (under_way_.empty()) return;
   if (const auto failure = nccl_->failure()) {
-    const Launch& suspect = awaited_.empty() ? *under_way_.front() : *awaited_.front();
+    const NcclOperation& suspect = awaited_.empty() ? *under_way_.front() : *awaited_.front();
     throw PeerError(fmt::format("rank {}: gave up {}: NCCL says: {}", rank_.value, suspect.name(), *failure));
   }
   if (awaited_.empty()) return;
-  Launch& next = *awaited_.front();
+  NcclOperation& next = *awaited_.front();
   if (!next.wait && streams_->over(*next.awaited)) next.wait.emplace(waits_, next.begun);
   if (next.wait) next.wait->check([&] { return next.name(); });
 }

@@ -9,9 +9,9 @@
 //
 // Threads: belongs to its rank's thread.
 
-#include "engine/device/nccl_lines.h"
-#include "engine/transport/waits.h"
-#include "schedules/action.h"
+#include "stagecraft/engine/device/nccl_backend.h"
+#include "stagecraft/engine/transport/waits.h"
+#include "stagecraft/schedules/program/action.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -25,15 +25,15 @@
 namespace stagecraft::transport {
 
 /// Something that was launched, and the event behind it.
-struct Launch {
+struct NcclOperation {
   enum class Kind { send, receive, sum };
 
   /// `its_peer`: none of a sum.
-  Launch(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag, Rank its_peer,
-         std::vector<at::Tensor> its_tensors);
-  ~Launch();
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
+  NcclOperation(std::shared_ptr<DeviceStreams> its_streams, Kind its_kind, const Tag& its_tag, Rank its_peer,
+                std::vector<at::Tensor> its_tensors);
+  ~NcclOperation();
+  NcclOperation(const NcclOperation&) = delete;
+  NcclOperation& operator=(const NcclOperation&) = delete;
 
   [[nodiscard]] std::string name() const;
 
@@ -51,15 +51,16 @@ struct Launch {
 class Launches {
  public:
   /// `waits` outlives it.
-  Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclLines> nccl);
+  Launches(Rank rank, Waits& waits, std::shared_ptr<DeviceStreams> streams,
+           std::shared_ptr<NcclBackend> nccl);
   /// Aborts NCCL where something is under way, before the tensors go that it works on.
   ~Launches();
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 
-  void add(std::shared_ptr<Launch> launched) { under_way_.push_back(std::move(launched)); }
+  void add(std::shared_ptr<NcclOperation> launched) { under_way_.push_back(std::move(launched)); }
   /// What is computed from now on waits for `launched`.
-  void await(const std::shared_ptr<Launch>& launched);
+  void await(const std::shared_ptr<NcclOperation>& launched);
   /// Throws PeerError where the device has waited too long for one, or NCCL says that something has failed.
   void listen();
 
@@ -67,9 +68,9 @@ class Launches {
   Rank rank_;
   Waits& waits_;
   std::shared_ptr<DeviceStreams> streams_;
-  std::shared_ptr<NcclLines> nccl_;
-  std::deque<std::shared_ptr<Launch>> under_way_;  ///< oldest first; some may be over
-  std::deque<std::shared_ptr<Launch>> awaited_;    ///< in the order in which the device comes to them
+  std::shared_ptr<NcclBackend> nccl_;
+  std::deque<std::shared_ptr<NcclOperation>> under_way_;  ///< oldest first; some may be over
+  std::deque<std::shared_ptr<NcclOperation>> awaited_;    ///< in the order in which the device comes to them
 };
 
 }  // namespace stagecraft::transport

@@ -1,7 +1,7 @@
-#include "engine/transport/nccl/nccl_sum.h"
+#include "stagecraft/engine/transport/nccl/nccl_sum.h"
 
-#include "schedules/base/error.h"
-#include "schedules/reductions.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,17 +12,17 @@ namespace {
 /// Of a large tensor in a chain, whose replicas work on several at a time.
 constexpr std::int64_t kPiece = 4 << 20;
 
-NcclLines::Numbers numbers_of(const at::Tensor& tensor) {
+NcclBackend::Numbers numbers_of(const at::Tensor& tensor) {
   const bool single = tensor.scalar_type() == at::kFloat;
   STAGECRAFT_CHECK(single || tensor.scalar_type() == at::kDouble, "sums are of float32 or float64");
   return {tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()),
-          single ? NcclLines::NumberType::float32 : NcclLines::NumberType::float64};
+          single ? NcclBackend::NumberType::float32 : NcclBackend::NumberType::float64};
 }
 
 }  // namespace
 
-NcclSum::NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclLines> nccl,
-                 const SumLanes& lanes, const Tag& tag)
+NcclSum::NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams,
+                 std::shared_ptr<NcclBackend> nccl, const SumLanes& lanes, const Tag& tag)
     : launches_(launches), streams_(std::move(streams)), nccl_(std::move(nccl)), lanes_(lanes), tag_(tag) {}
 
 void NcclSum::add(const at::Tensor& tensor) {
@@ -58,10 +58,10 @@ void NcclSum::finish() {
 
 void NcclSum::launch(std::vector<at::Tensor> tensors) {
   launches_.listen();
-  std::vector<NcclLines::Numbers> numbers;
+  std::vector<NcclBackend::Numbers> numbers;
   for (const at::Tensor& tensor : tensors) numbers.push_back(numbers_of(tensor));
   const auto launched =
-      std::make_shared<Launch>(streams_, Launch::Kind::sum, tag_, Rank{}, std::move(tensors));
+      std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(tensors));
   const DeviceStreams::Event end = launched->end;
   streams_->record(end, DeviceStreams::Stream::compute);
   const auto then = [&](const Lane& lane, const auto& call) {

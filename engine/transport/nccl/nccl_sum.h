@@ -12,8 +12,8 @@
 // pipeline; every rank sends and receives each byte at most twice, where a ring of w does so 2 (w - 1) / w
 // times.
 
-#include "engine/transport/nccl/launches.h"
-#include "engine/transport/replica_sum.h"
+#include "stagecraft/engine/transport/nccl/launches.h"
+#include "stagecraft/engine/transport/replica_sum.h"
 
 #include <cstdint>
 #include <memory>
@@ -40,7 +40,7 @@ struct SumLanes {
 class NcclSum final : public ReplicaSum {
  public:
   /// `launches` outlives it.
-  NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclLines> nccl,
+  NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclBackend> nccl,
           const SumLanes& lanes, const Tag& tag);
 
   void add(const at::Tensor& tensor) override;
@@ -54,13 +54,13 @@ class NcclSum final : public ReplicaSum {
 
   Launches& launches_;
   std::shared_ptr<DeviceStreams> streams_;
-  std::shared_ptr<NcclLines> nccl_;
+  std::shared_ptr<NcclBackend> nccl_;
   SumLanes lanes_;
   Tag tag_;
 
   std::vector<at::Tensor> small_;  ///< for one launch, flat
   std::int64_t small_bytes_ = 0;
-  std::vector<std::shared_ptr<Launch>> launched_;
+  std::vector<std::shared_ptr<NcclOperation>> launched_;
 };
 
 }  // namespace stagecraft::transport

@@ -1,7 +1,7 @@
-#include "engine/transport/nccl/nccl_transport.h"
+#include "stagecraft/engine/transport/nccl/nccl_transport.h"
 
-#include "engine/transport/wait_error.h"
-#include "schedules/base/error.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/transport/wait_error.h"
 
 #include <fmt/format.h>
 
@@ -11,12 +11,12 @@
 namespace stagecraft::transport {
 
 struct NcclTransport::NcclRequest final : Request {
-  explicit NcclRequest(std::shared_ptr<Launch> its_launch) : launch(std::move(its_launch)) {}
-  std::shared_ptr<Launch> launch;
+  explicit NcclRequest(std::shared_ptr<NcclOperation> its_launch) : launch(std::move(its_launch)) {}
+  std::shared_ptr<NcclOperation> launch;
 };
 
 NcclTransport::NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                             std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring)
+                             std::shared_ptr<NcclBackend> nccl, const NcclWiring& wiring)
     : hosts_(std::move(hosts)),
       rules_(wiring.rules),
       order_(wiring.order),
@@ -34,12 +34,12 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::ve
   for (const NcclChannel& channel : channels) makers.push_back(channel.from);
   for (const NcclGroup& group : groups) makers.push_back(group.members.front());
   const std::vector<std::string> ids = ids_of(makers);
-  std::vector<NcclLines::End> ends;
+  std::vector<NcclBackend::Endpoint> ends;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const bool sends = channels[i].from == rank();
     if (sends || channels[i].to == rank()) ends.push_back({static_cast<int>(i), sends, ids[i]});
   }
-  std::vector<NcclLines::Membership> mine;
+  std::vector<NcclBackend::Membership> mine;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::vector<Rank>& members = groups[i].members;
     const auto me = std::find(members.begin(), members.end(), rank());
@@ -47,10 +47,10 @@ void NcclTransport::open(const std::vector<NcclChannel>& channels, const std::ve
     mine.push_back({static_cast<int>(i), static_cast<int>(members.size()),
                     static_cast<int>(me - members.begin()), ids[channels.size() + i]});
   }
-  for (const NcclLines::End& end : ends) {
+  for (const NcclBackend::Endpoint& end : ends) {
     lines_[channels[static_cast<std::size_t>(end.channel)]] = {end.channel, streams_->make_stream()};
   }
-  for (const NcclLines::Membership& one : mine) {
+  for (const NcclBackend::Membership& one : mine) {
     groups_[groups[static_cast<std::size_t>(one.group)]] = {one.group, streams_->make_stream()};
   }
   nccl_->open(ends, mine, waits().bound());
@@ -102,8 +102,9 @@ RequestPtr NcclTransport::launch(bool send, Rank peer, const Tag& tag, const at:
                    fmt::format("rank {}: no channel for the {}, or its tensor is not contiguous",
                                rank().value, name_transfer(send, tag, peer)));
   const auto [channel, stream] = line->second;
-  const auto launched = std::make_shared<Launch>(streams_, send ? Launch::Kind::send : Launch::Kind::receive,
-                                                 tag, peer, std::vector{tensor});
+  const auto launched = std::make_shared<NcclOperation>(
+      streams_, send ? NcclOperation::Kind::send : NcclOperation::Kind::receive, tag, peer,
+      std::vector{tensor});
   // What is sent must have been computed, and what is received into must have been read, before.
   streams_->record(launched->end, DeviceStreams::Stream::compute);
   streams_->wait(stream, launched->end);
@@ -137,7 +138,7 @@ bool NcclTransport::test(Request& request) {
 }
 
 void NcclTransport::wait(Request& request) {
-  const std::shared_ptr<Launch>& launched = dynamic_cast<NcclRequest&>(request).launch;
+  const std::shared_ptr<NcclOperation>& launched = dynamic_cast<NcclRequest&>(request).launch;
   launches_.listen();
   launches_.await(launched);
   // Its memory may be had again by what is computed from now on, which waits for the launch.

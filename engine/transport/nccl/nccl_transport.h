@@ -13,13 +13,13 @@
 // A launch cannot time out by itself. Each call therefore polls those that are not over (launches.h): one
 // that the device has waited for too long, an asynchronous error of NCCL's, or another rank's failure throws
 // PeerError; fail() aborts the communicators, so that streams end and the process can. A host that must wait
-// for the device polls it too, and calls progress() meanwhile (LateNumbers::await, Worker::settle).
+// for the device polls it too, and calls progress() meanwhile (AsyncScalars::await, Worker::settle).
 
-#include "engine/device/nccl_lines.h"
-#include "engine/transport/nccl/launches.h"
-#include "engine/transport/nccl/nccl_sum.h"
-#include "engine/transport/nccl/wiring.h"
-#include "engine/transport/transport.h"
+#include "stagecraft/engine/device/nccl_backend.h"
+#include "stagecraft/engine/transport/nccl/launches.h"
+#include "stagecraft/engine/transport/nccl/nccl_sum.h"
+#include "stagecraft/engine/transport/nccl/wiring.h"
+#include "stagecraft/engine/transport/transport.h"
 
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ class NcclTransport final : public Transport {
   /// Collective: all ranks come with the same `wiring`, that of all programs of the run. Throws InputError
   /// where a rank has a part in more of it than the device has queues.
   NcclTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams,
-                std::shared_ptr<NcclLines> nccl, const NcclWiring& wiring);
+                std::shared_ptr<NcclBackend> nccl, const NcclWiring& wiring);
 
   [[nodiscard]] Rank rank() const override { return hosts_->rank(); }
   [[nodiscard]] int world() const override { return hosts_->world(); }
@@ -68,7 +68,7 @@ class NcclTransport final : public Transport {
 
  private:
   struct NcclRequest;
-  struct Line {
+  struct P2pChannel {
     int channel = 0;
     DeviceStreams::Stream stream{};
   };
@@ -82,9 +82,9 @@ class NcclTransport final : public Transport {
   TransportRules rules_;
   SumOrder order_;
   std::shared_ptr<DeviceStreams> streams_;
-  std::shared_ptr<NcclLines> nccl_;
-  std::map<NcclChannel, Line> lines_;  ///< with an end here
-  std::map<NcclGroup, Lane> groups_;   ///< with this rank among the members
+  std::shared_ptr<NcclBackend> nccl_;
+  std::map<NcclChannel, P2pChannel> lines_;  ///< with an end here
+  std::map<NcclGroup, Lane> groups_;         ///< with this rank among the members
   Launches launches_;
 };
 

@@ -1,4 +1,4 @@
-#include "engine/transport/nccl/wiring.h"
+#include "stagecraft/engine/transport/nccl/wiring.h"
 
 namespace stagecraft::transport {
 

@@ -1,4 +1,4 @@
-#include "engine/transport/staged/staged_transport.h"
+#include "stagecraft/engine/transport/staged/staged_transport.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/ScalarType.h>
@@ -27,7 +27,7 @@ struct StagedTransport::StagedRequest final : Request {
 };
 
 StagedTransport::StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams)
-    : OverHosts(std::move(hosts), std::move(streams)),
+    : HostBackedTransport(std::move(hosts), std::move(streams)),
       out_(streams_->make_stream()),
       in_(streams_->make_stream()) {}
 
@@ -119,7 +119,7 @@ void StagedTransport::move() {
   });
 }
 
-void StagedTransport::hand_over() {
+void StagedTransport::flush() {
   move();
   const std::deque<std::shared_ptr<Staged>> now = under_way_;
   for (const auto& transfer : now) {

@@ -7,7 +7,7 @@
 // receive is one of the hosts', and as soon as that has arrived a copy. wait() for a send lets the device use
 // the tensor again, though the message may still be in the host's memory; so a send never blocks.
 
-#include "engine/transport/over_hosts.h"
+#include "stagecraft/engine/transport/host_backed_transport.h"
 
 #include <cstddef>
 #include <deque>
@@ -18,7 +18,7 @@
 
 namespace stagecraft::transport {
 
-class StagedTransport final : public OverHosts {
+class StagedTransport final : public HostBackedTransport {
  public:
   StagedTransport(std::unique_ptr<Transport> hosts, std::shared_ptr<DeviceStreams> streams);
   ~StagedTransport() override;
@@ -35,7 +35,7 @@ class StagedTransport final : public OverHosts {
   [[nodiscard]] RequestPtr begin(bool send, Rank peer, const Tag& tag, const at::Tensor& tensor) override;
   void move() override;
   /// Until all copies of sends are over and the hosts' transport has them.
-  void hand_over() override;
+  void flush() override;
   /// Puts the transfer's copy behind what was computed before.
   void copy(Staged& transfer);
   [[nodiscard]] at::Tensor host_memory(std::size_t bytes);

@@ -1,17 +1,17 @@
 // What looking at a stage's gradients before its step costs, where ranks do not agree on the norm. One rank
-// holds the whole model and makes steps as its program would; the look is timed in its place, between the
-// last backward and the update, so that caches are as they are there. Times are of the processor (the
+// holds the whole model and makes steps as its program would; the look is timed in its place, after each
+// layer of the last backward, so that caches are as they are there. Times are of the processor (the
 // thread's), which other programs that take the core do not count into. The sums of squares, which ranks that
 // agree on the norm have in its place, are timed beside it.
 //   bench_finite_check CONFIG [STEPS [MICRO_BATCHES]]    MICRO_BATCHES: of a step; absent: the config's
 
-#include "engine/clipping.h"
-#include "engine/config.h"
-#include "engine/finite.h"
-#include "engine/run/materials.h"
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
-#include "models/data/dataset.h"
+#include "stagecraft/engine/clipping.h"
+#include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/finite.h"
+#include "stagecraft/engine/run/training_inputs.h"
+#include "stagecraft/engine/stage.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/data/dataset.h"
 
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -51,7 +51,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
   const c10::InferenceMode no_autograd;
   const RunConfig config = read_run_config(file);
   if (micro_batches == 0) micro_batches = config.micro_batches();
-  const Materials materials = open_materials(config, file);
+  const TrainingInputs materials = open_training_inputs(config, file);
   const auto layers = static_cast<int>(materials.model.layers.size());
   Stage stage(materials.model, materials.loss, StageId{0}, 0, layers, 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
@@ -63,22 +63,30 @@ int measure(const std::string& file, int steps, int micro_batches) {
   for (int step = -2; step < steps; ++step) {
     const double begin = processor_ms();
     const Version version{step + 2};
+    const bool checked =
+        step % 2 == 0;  // in turn, so that neither finds in the cache what the other has read
+    double look = 0;
+    const AfterLayer looks = [&](int layer) {
+      const double before = processor_ms();
+      if (last_not_finite(stage.gradients(Group{0}, layer))) throw InputError("the gradients are not finite");
+      look += processor_ms() - before;
+    };
     for (int i = 0; i < micro_batches; ++i) {
       (void)stage.forward_loss(inputs, {.micro_batch = MicroBatch{0}, .version = version},
                                {.targets = targets});
-      (void)stage.backward(MicroBatch{0}, version, Group{0}, {});
+      const bool last = i + 1 == micro_batches;
+      (void)stage.backward(MicroBatch{0}, version, Group{0}, {}, checked && last ? looks : AfterLayer{});
     }
-    Tensors gradients;
-    for (int layer = 0; layer < layers; ++layer) {
-      const Tensors& some = stage.gradients(Group{0}, layer);
-      gradients.insert(gradients.end(), some.begin(), some.end());
+    if (!checked) {
+      Tensors gradients;
+      for (int layer = 0; layer < layers; ++layer) {
+        const Tensors& some = stage.gradients(Group{0}, layer);
+        gradients.insert(gradients.end(), some.begin(), some.end());
+      }
+      const double before = processor_ms();
+      (void)sums_of_squares(gradients);
+      look = processor_ms() - before;
     }
-    // In turn, so that neither finds in the cache what the other has read.
-    const bool checked = step % 2 == 0;
-    const double before = processor_ms();
-    if (checked && last_not_finite(gradients)) throw InputError("the gradients are not finite");
-    if (!checked) (void)sums_of_squares(gradients);
-    const double look = processor_ms() - before;
     stage.step(Group{0}, version, /*at=*/0, config.optimizer, /*learning_rate=*/0);
     if (step < 0) continue;
     (checked ? checks : squares).push_back(look);

@@ -3,10 +3,10 @@
 // checkpoint.at_start=true.
 //   bench_plain_loop RUN_DIR STEPS OUT.jsonl
 
-#include "engine/config.h"
-#include "engine/run/materials.h"
-#include "models/data/dataset.h"
-#include "models/safetensors.h"
+#include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/run/training_inputs.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/safetensors.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -92,7 +92,7 @@ int loop(const std::string& run_dir, std::int64_t steps, const std::string& out)
   torch::set_num_threads(1);
   const std::string file = run_dir + "/config.json";
   const stagecraft::RunConfig config = stagecraft::read_run_config(file);
-  const stagecraft::Materials materials = stagecraft::open_materials(config, file);
+  const stagecraft::TrainingInputs materials = stagecraft::open_training_inputs(config, file);
   const auto* family = std::get_if<stagecraft::GptConfig>(&config.model.family);
   const auto* adam = std::get_if<stagecraft::AdamWConfig>(&config.optimizer.type);
   if (family == nullptr || adam == nullptr) {

@@ -4,11 +4,11 @@
 // which other programs that take the core do not count into.
 //   bench_split_backward CONFIG [PAIRS [FIRST]]    FIRST: the stage's first layer; its last is the model's
 
-#include "engine/config.h"
-#include "engine/run/materials.h"
-#include "engine/stage.h"
-#include "models/counting_allocator.h"
-#include "models/data/dataset.h"
+#include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/run/training_inputs.h"
+#include "stagecraft/engine/stage.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/data/dataset.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
@@ -41,7 +41,7 @@ int measure(const std::string& file, int pairs, int first_layer) {
   at::set_num_threads(1);
   const c10::InferenceMode no_autograd;
   const RunConfig config = read_run_config(file);
-  const Materials materials = open_materials(config, file);
+  const TrainingInputs materials = open_training_inputs(config, file);
   Stage stage(materials.model, materials.loss, StageId{0}, first_layer,
               static_cast<int>(materials.model.layers.size()), 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));

@@ -1,9 +1,9 @@
 // A graph as a chain: every cut is a cut of the graph, with exactly what crosses it.
 
-#include "partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/chain.h"
 
-#include "partitioner/graph/dropped.h"
-#include "partitioner/graph/graph_text.h"
+#include "stagecraft/partitioner/graph/dropped.h"
+#include "stagecraft/partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 

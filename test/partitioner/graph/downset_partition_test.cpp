@@ -1,7 +1,8 @@
 // The best nested downsets against all nested downsets there are.
 
-#include "partitioner/graph/downset_partition.h"
+#include "stagecraft/partitioner/graph/downset_partition.h"
 
+#include "stagecraft/partitioner/compare_costs.h"
 #include "test/partitioner/graph/nested_cuts.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
@@ -9,12 +10,9 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace stagecraft {
 namespace {
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 StageLine random_line(bool before) {
   const auto factor = [] { return test::random_below(5) / 2.0; };
@@ -54,7 +52,7 @@ double bottleneck(const Downsets& downsets, const BottleneckProblem& problem, co
   return most;
 }
 
-struct Case {
+struct DownsetsCase {
   LayerGraph graph = test::random_graph(7);
   Downsets downsets = *Downsets::of(graph, single_nodes(graph));
   int stages = 1 + test::random_below(std::min(4, static_cast<int>(graph.nodes.size())));
@@ -64,7 +62,7 @@ struct Case {
 
 TEST_CASE("the least bottleneck is that of all nested downsets", "[downset_partition]") {
   REQUIRE(rc::check("random graphs and stages", [] {
-    const Case c;
+    const DownsetsCase c;
     const BottleneckProblem problem = random_problem(c.stages, 1);
     double least = kInfinite;
     test::every_nested_cuts(c.downsets, c.stages, [&](const NestedCuts& cuts) {
@@ -87,7 +85,7 @@ TEST_CASE("the least bottleneck is that of all nested downsets", "[downset_parti
 
 TEST_CASE("with several lines the bound is none the less one", "[downset_partition]") {
   REQUIRE(rc::check("random graphs and stages", [] {
-    const Case c;
+    const DownsetsCase c;
     const BottleneckProblem problem = random_problem(c.stages, 2);
     double least = kInfinite;
     test::every_nested_cuts(c.downsets, c.stages, [&](const NestedCuts& cuts) {
@@ -103,7 +101,7 @@ TEST_CASE("with several lines the bound is none the less one", "[downset_partiti
 
 TEST_CASE("within windows the best of the cuts there are is found", "[downset_partition]") {
   REQUIRE(rc::check("random graphs, stages and windows", [] {
-    const Case c;
+    const DownsetsCase c;
     BottleneckProblem problem = random_problem(c.stages, 1);
     for (int s = 1; s < c.stages; ++s) {
       const double low = test::random_below(60);
@@ -136,7 +134,7 @@ TEST_CASE("within windows the best of the cuts there are is found", "[downset_pa
 
 TEST_CASE("the cheapest sum is that of all nested downsets", "[downset_partition]") {
   REQUIRE(rc::check("random graphs and stages", [] {
-    const Case c;
+    const DownsetsCase c;
     std::vector<StageLine> lines;
     for (int s = 0; s < c.stages; ++s) lines.push_back(random_line(false));
     const auto sum = [&](const NestedCuts& cuts) {

@@ -1,11 +1,11 @@
 // Downsets against all subsets of nodes; coarser ones are some of them; hostile graphs are soon done with.
 
-#include "partitioner/graph/downsets.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
-#include "partitioner/graph/chain.h"
-#include "partitioner/graph/coarsening.h"
-#include "partitioner/graph/dropped.h"
-#include "partitioner/graph/graph_text.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/coarsening.h"
+#include "stagecraft/partitioner/graph/dropped.h"
+#include "stagecraft/partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 

@@ -1,10 +1,11 @@
 // Plans of graphs against the plans of all their rows, which make every nested sequence of downsets.
 
-#include "partitioner/graph/graph_planner.h"
+#include "stagecraft/partitioner/graph/graph_planner.h"
 
-#include "partitioner/graph/chain.h"
-#include "partitioner/graph/graph_search.h"
-#include "partitioner/graph/graph_text.h"
+#include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/graph/chain.h"
+#include "stagecraft/partitioner/graph/graph_search.h"
+#include "stagecraft/partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
 
@@ -12,14 +13,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <set>
 
 namespace stagecraft {
 namespace {
-
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /// Calls `visit` for every order along the edges.
 void every_row(const LayerGraph& graph, const std::function<void(const std::vector<int>&)>& visit) {
@@ -54,20 +52,20 @@ Cluster random_cluster() {
   return cluster;
 }
 
-PlanRequest request_of(int micro_batches, std::optional<int> stages) {
+PlanRequest graph_request(int micro_batches, std::optional<int> stages) {
   PlanRequest request;
   request.micro_batches = micro_batches;
   request.stages = stages;
   return request;
 }
 
-struct Case {
+struct GraphCase {
   LayerGraph graph = test::random_graph(6);
   Planned planned = without_dropped(graph);
   Cluster cluster = random_cluster();
-  PlanRequest request = request_of(1 + test::random_below(6), std::nullopt);
+  PlanRequest request = graph_request(1 + test::random_below(6), std::nullopt);
 
-  Case() { request.replicate = test::random_below(2) == 0; }
+  GraphCase() { request.replicate = test::random_below(2) == 0; }
 
   /// Of all rows the least of a figure of the plan.
   [[nodiscard]] double least(const std::function<double(const Plan&)>& value) const {
@@ -96,7 +94,7 @@ TEST_CASE("no row of a graph has a shorter step than its bound, and seldom than 
   int all = 0;
   int missed = 0;
   REQUIRE(rc::check("random graphs, clusters and schedules", [&] {
-    Case c;
+    GraphCase c;
     if (c.planned.graph.nodes.empty()) return;
     c.request.schedule.name = *rc::gen::element<std::string>("1f1b", "fill_drain", "zb_h1");
     const GraphPlan found = plan_graph(c.graph, "x", c.cluster, c.request);
@@ -131,7 +129,7 @@ TEST_CASE("no row of a graph has a shorter step than its bound, and seldom than 
 
 TEST_CASE("however little is searched, the bound is one", "[graph_planner]") {
   REQUIRE(rc::check("random graphs, clusters and work", [] {
-    const Case c;
+    const GraphCase c;
     if (c.planned.graph.nodes.empty()) return;
     const auto downsets = Downsets::of(c.planned.graph, single_nodes(c.planned.graph));
     const auto work = *rc::gen::element<std::int64_t>(1, 300, 3'000, 30'000, 300'000);
@@ -142,7 +140,7 @@ TEST_CASE("however little is searched, the bound is one", "[graph_planner]") {
 
 TEST_CASE("without a flush the bottleneck is that of the best row", "[graph_planner]") {
   REQUIRE(rc::check("random graphs and clusters", [] {
-    Case c;
+    GraphCase c;
     const int nodes = static_cast<int>(c.planned.graph.nodes.size());
     if (nodes == 0) return;
     c.request.schedule.name = "pipedream";
@@ -167,7 +165,7 @@ TEST_CASE("without a flush the bottleneck is that of the best row", "[graph_plan
 }
 
 TEST_CASE("every downset of Inception is a place to cut", "[graph_planner]") {
-  const PlanRequest request = request_of(8, 2);
+  const PlanRequest request = graph_request(8, 2);
   const GraphPlan found = plan_graph(inception(), "inception", four_devices(), request);
   CHECK(found.proof.downsets == 221'565);
   CHECK(!found.proof.coarser());
@@ -177,7 +175,7 @@ TEST_CASE("every downset of Inception is a place to cut", "[graph_planner]") {
 
 TEST_CASE("the user's own cuts count along the first row", "[graph_planner]") {
   const LayerGraph graph = inception();
-  PlanRequest request = request_of(8, std::nullopt);
+  PlanRequest request = graph_request(8, std::nullopt);
   request.cuts = {100, 200};
   const GraphPlan found = plan_graph(graph, "inception", four_devices(), request);
   CHECK(found.proof.nodes == 0);
@@ -191,7 +189,7 @@ TEST_CASE("hostile graphs are planned none the less, with a bound", "[graph_plan
   constexpr int kNodes = 20'000;
   for (int n = 0; n < kNodes; ++n) graph.nodes.push_back(test::plain_node(n, 1 + n % 5, 4, n % 3));
   for (int n = 40; n < kNodes; ++n) graph.edges.push_back({n - 40, n});  // 40 chains side by side
-  const PlanRequest request = request_of(4, 4);
+  const PlanRequest request = graph_request(4, 4);
   const GraphPlan found = plan_graph(graph, "x", four_devices(), request);
   CHECK(found.proof.coarser());
   CHECK(found.proof.bound > Seconds{});

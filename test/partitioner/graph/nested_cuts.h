@@ -2,7 +2,7 @@
 
 // All nested downsets of small graphs, by enumeration.
 
-#include "partitioner/graph/downset_partition.h"
+#include "stagecraft/partitioner/graph/downset_partition.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,0 +1,27 @@
+#include "stagecraft/base/describe.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace stagecraft::json {
+
+bool Range::holds(double x) const {
+  return (open_min ? x > min : x >= min) && (open_max ? x < max : x <= max);
+}
+
+std::string Range::text() const {
+  std::string out;
+  if (std::isfinite(min)) out = fmt::format("{} {:.15g}", open_min ? "above" : "at least", min);
+  if (std::isfinite(max)) {
+    out += fmt::format("{}{} {:.15g}", out.empty() ? "" : " and ", open_max ? "below" : "at most", max);
+  }
+  return out;
+}
+
+Range at_least(double min) { return Range{.min = min}; }
+Range above(double min) { return Range{.min = min, .open_min = true}; }
+Range between(double min, double max) { return Range{.min = min, .max = max}; }
+Range from_up_to(double min, double max) { return Range{.min = min, .max = max, .open_max = true}; }
+
+}  // namespace stagecraft::json

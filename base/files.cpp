@@ -1,0 +1,222 @@
+#include "stagecraft/base/files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <random>
+
+namespace stagecraft {
+namespace {
+
+bool missing(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+/// What is at `path`, links followed; nothing where nothing is.
+std::optional<FileFacts> facts_of(const std::string& path) {
+  FileFacts facts;
+  const std::error_code error = storage().facts(path, /*follow=*/true, facts);
+  if (error && !missing(error)) throw unreadable(path, error);
+  return error ? std::nullopt : std::optional(facts);
+}
+
+/// Makes `path`, writes and syncs; what it leaves behind on an error is the caller's to remove.
+std::error_code make_file(const std::string& path, const std::vector<std::string_view>& pieces,
+                          const FileFacts* like) {
+  StoredFilePtr file;
+  std::error_code error = storage().open(path, OpenFor::making, file);
+  if (!error && like != nullptr) error = file->set_mode(like->mode);
+  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*file, pieces[i]);
+  return error ? error : file->sync();
+}
+
+/// Where the links lead that begin at `path`; there need be nothing yet.
+std::string end_of_links(std::string path) {
+  constexpr int kMostLinks = 40;  // as many as the kernel follows
+  FileFacts facts;
+  for (int links = 0; !storage().facts(path, /*follow=*/false, facts); ++links) {
+    if (facts.kind != FileFacts::Kind::link) break;
+    if (links == kMostLinks)
+      throw unwritable(path, std::make_error_code(std::errc::too_many_symbolic_link_levels));
+    std::string target;
+    if (const std::error_code error = storage().read_link(path, target)) throw unwritable(path, error);
+    path = (std::filesystem::path(path).parent_path() / target).string();
+  }
+  return path;
+}
+
+void write_to_device(const std::string& path, const std::vector<std::string_view>& pieces) {
+  StoredFilePtr device;
+  std::error_code error = storage().open(path, OpenFor::streaming, device);
+  if (error == std::errc::no_such_device_or_address) {
+    throw InputError({path, ""}, "cannot be written: nobody has this pipe open for reading");
+  }
+  for (std::size_t i = 0; !error && i < pieces.size(); ++i) error = write_all(*device, pieces[i]);
+  if (error) throw unwritable(path, error);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, std::uint64_t most) {
+  StoredFilePtr file;
+  if (const std::error_code error = storage().open(path, OpenFor::reading, file)) {
+    throw InputError({path, ""}, "cannot be opened: " + error.message());
+  }
+  const auto too_large = [&](const std::string& how_large) {
+    throw InputError({path, ""}, fmt::format("has {} bytes; at most {} are read", how_large, most));
+  };
+  FileFacts facts;
+  if (const std::error_code error = file->facts(facts)) throw unreadable(path, error);
+  if (facts.is_folder()) throw InputError({path, ""}, "is a folder, not a file");
+  if (facts.is_file() && facts.bytes > most) too_large(std::to_string(facts.bytes));
+  constexpr std::size_t kPiece = std::size_t{1} << 18U;
+  std::string text;
+  if (facts.is_file()) text.reserve(facts.bytes + 1);
+  while (true) {
+    const std::size_t before = text.size();
+    const std::size_t room = text.capacity() - before;
+    text.resize(before + std::clamp<std::size_t>(room, 1, std::max(kPiece, before)));
+    std::size_t got = 0;
+    const std::error_code error = file->read(text.data() + before, text.size() - before, got);
+    text.resize(before + got);
+    if (error) throw unreadable(path, error);
+    if (got == 0) return text;
+    if (text.size() > most) too_large(fmt::format("more than {}", most));
+    if (text.size() == text.capacity()) text.reserve(text.size() + std::max(kPiece, text.size() / 2));
+  }
+}
+
+void write_file_atomically(const std::string& path, std::string_view contents, Links links) {
+  write_file_atomically(path, std::vector{contents}, links);
+}
+
+void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces,
+                           Links links) {
+  const std::string target = links == Links::follow ? end_of_links(path) : path;
+  FileFacts there;
+  const bool exists = !storage().facts(target, /*follow=*/false, there);
+  if (exists && !there.is_file() && links == Links::follow) return write_to_device(target, pieces);
+  const std::string aside = unique_name(target) + ".part";
+  std::error_code error = make_file(aside, pieces, exists && there.is_file() ? &there : nullptr);
+  if (!error) error = storage().rename(aside, target);
+  if (error) {
+    (void)storage().remove(aside);
+    throw unwritable(path, error);
+  }
+  sync_folder(folder_of(target));
+}
+
+void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces) {
+  const std::error_code error = make_file(path, pieces, nullptr);
+  if (!error) return;
+  if (error != std::errc::file_exists) (void)storage().remove(path);
+  throw unwritable(path, error);
+}
+
+StoredFilePtr open_to_append(const std::string& path) {
+  StoredFilePtr file;
+  const std::error_code error = storage().open(path, OpenFor::appending, file);
+  if (error == std::errc::too_many_symbolic_link_levels) {
+    throw InputError({path, ""}, "is a link, which a run does not write through; remove it");
+  }
+  if (error) throw unwritable(path, error);
+  return file;
+}
+
+InputError unreadable(const std::string& path, const std::error_code& error) {
+  return {{path, ""}, "cannot be read: " + error.message()};
+}
+
+InputError unwritable(const std::string& path, const std::error_code& error) {
+  return {{path, ""}, "cannot be written: " + error.message()};
+}
+
+std::error_code write_all(StoredFile& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    std::size_t wrote = 0;
+    if (const std::error_code error = file.write(bytes, wrote)) return error;
+    if (wrote == 0) return std::make_error_code(std::errc::io_error);  // or this would go on for ever
+    bytes.remove_prefix(wrote);
+  }
+  return {};
+}
+
+std::string unique_name(const std::string& stem) {
+  std::random_device random;
+  return fmt::format("{}.{:08x}{:08x}", stem, random(), random());
+}
+
+bool is_there(const std::string& path) { return facts_of(path).has_value(); }
+
+bool is_folder(const std::string& path) {
+  const std::optional<FileFacts> facts = facts_of(path);
+  return facts && facts->is_folder();
+}
+
+void make_folder(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError({path, ""}, "the folder cannot be made: " + why);
+  };
+  FileFacts facts;
+  if (!storage().facts(path, /*follow=*/true, facts)) {
+    if (!facts.is_folder()) refuse("a file is in its place");
+    return;
+  }
+  const std::string parent = folder_of(path);
+  if (parent != path) make_folder(parent);
+  const std::error_code error = storage().make_folder(path);
+  if (error == std::errc::file_exists) return;  // somebody else was quicker, or the path ends in a slash
+  if (error) refuse(error.message());
+  sync_folder(parent);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  if (const std::error_code error = storage().list(folder, names)) throw unreadable(folder, error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void sync_folder(const std::string& path) {
+  StoredFilePtr folder;
+  std::error_code error = storage().open(path, OpenFor::syncing, folder);
+  if (error == std::errc::permission_denied) return;  // may be written to and not read
+  if (!error) error = folder->sync();
+  if (error == std::errc::invalid_argument || error == std::errc::not_supported) return;
+  if (error) throw unwritable(path, error);
+}
+
+std::error_code remove_tree(const std::string& path) {
+  std::error_code first = storage().remove(path);
+  if (!first || missing(first)) return {};
+  if (first != std::errc::directory_not_empty && first != std::errc::file_exists) return first;
+  std::vector<std::string> names;
+  first = storage().list(path, names);
+  for (const std::string& name : names) {
+    const std::error_code error = remove_tree(fmt::format("{}/{}", path, name));
+    if (!first) first = error;
+  }
+  if (!first) first = storage().remove(path);
+  return missing(first) ? std::error_code{} : first;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t end = path.find_last_not_of('/');
+  const std::size_t slash = end == std::string::npos ? end : path.find_last_of('/', end);
+  if (slash == std::string::npos) return end == std::string::npos && !path.empty() ? "/" : ".";
+  const std::size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
+}
+
+Fingerprint& Fingerprint::add(std::string_view bytes) {
+  for (const char c : bytes) state_ = (state_ ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return *this;
+}
+
+std::string Fingerprint::text() const { return fmt::format("{:016x}", state_); }
+
+std::string fingerprint(std::string_view bytes) { return Fingerprint().add(bytes).text(); }
+
+}  // namespace stagecraft

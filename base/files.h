@@ -1,0 +1,86 @@
+#pragma once
+
+// Files that are never half-written, folders, and fingerprints of contents. All of it goes through storage()
+// (base/storage.h). Errors are InputErrors that name the path and the system's reason.
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/storage.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stagecraft {
+
+/// What read_file takes unless told otherwise: no plan, profile or schedule comes near it.
+inline constexpr std::uint64_t kMostTextBytes = std::uint64_t{1} << 30U;
+
+/// Whole contents of a file, or of a pipe that somebody writes. Throws InputError: missing, unreadable, a
+/// folder, more than `most` bytes (which are then not read).
+[[nodiscard]] std::string read_file(const std::string& path, std::uint64_t most = kMostTextBytes);
+
+/// Links at the end of a path: written through, or replaced like a file (where others may have put them).
+enum class Links : std::uint8_t { follow, replace };
+
+/// Replaces `path` with `contents`: written aside in the same folder ("<name>.<random>.part"), synced,
+/// renamed, folder synced. An existing file's permissions stay; further hard links to it keep the old
+/// contents. What is no file (/dev/stdout, a pipe) is written to as it is. Throws InputError (unwritable
+/// path, full disk) and leaves the old file as it was, with nothing aside.
+void write_file_atomically(const std::string& path, std::string_view contents, Links links = Links::follow);
+/// The same for contents that lie in pieces, without joining them in memory.
+void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces,
+                           Links links = Links::follow);
+
+/// Makes a file where there must be none, and syncs it; its folder is the caller's to sync. Throws InputError
+/// and leaves none.
+void write_new_file(const std::string& path, const std::vector<std::string_view>& pieces);
+
+/// The end of a file that grows, made where it is missing. Throws InputError: unwritable, or a link in its
+/// place, which others may have put there.
+[[nodiscard]] StoredFilePtr open_to_append(const std::string& path);
+
+/// All of `bytes`, or an error.
+[[nodiscard]] std::error_code write_all(StoredFile& file, std::string_view bytes);
+
+/// "runs/a: cannot be read: Input/output error".
+[[nodiscard]] InputError unreadable(const std::string& path, const std::error_code& error);
+[[nodiscard]] InputError unwritable(const std::string& path, const std::error_code& error);
+
+/// Ends in random hex digits: no two processes, on whatever machines, choose the same.
+[[nodiscard]] std::string unique_name(const std::string& stem);
+
+/// Whether anything is there, links followed. Throws InputError where that cannot be told: a folder that may
+/// not be searched, a disk that fails.
+[[nodiscard]] bool is_there(const std::string& path);
+[[nodiscard]] bool is_folder(const std::string& path);
+
+/// Makes a folder and its parents, and syncs where it made one. Throws InputError.
+void make_folder(const std::string& path);
+
+/// Names in a folder, sorted. Throws InputError.
+[[nodiscard]] std::vector<std::string> names_in(const std::string& folder);
+
+/// The folder's entries will be there after a power cut. File systems that cannot sync folders are let be.
+/// Throws InputError.
+void sync_folder(const std::string& path);
+
+/// A file, or a folder with all that is in it; links are removed, not followed. Goes on behind what cannot be
+/// removed; the first error, or none. Something missing is none.
+[[nodiscard]] std::error_code remove_tree(const std::string& path);
+
+/// The folder that `path` is in, "." for a plain name.
+[[nodiscard]] std::string folder_of(const std::string& path);
+
+/// FNV-1a, 64 bits, as 16 hex digits: tells apart, detects corruption, is no defence against an adversary.
+class Fingerprint {
+ public:
+  Fingerprint& add(std::string_view bytes);
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::uint64_t state_ = 14695981039346656037ULL;
+};
+[[nodiscard]] std::string fingerprint(std::string_view bytes);
+
+}  // namespace stagecraft

@@ -1,0 +1,233 @@
+#include "stagecraft/base/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace stagecraft {
+
+void write_json_file(const std::string& path, const Json& json, Links links) {
+  write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n", links);
+}
+
+namespace json {
+namespace {
+
+// Nothing of ours comes near these. Deep values overflow the stack of whoever walks them, and each takes
+// many times the memory that it takes in the file.
+constexpr std::size_t kMostNested = 100;
+constexpr std::size_t kMostKeys = 10'000;
+constexpr std::int64_t kMostValues = 30'000'000;
+
+/// RFC 6901: "~" and "/" inside a key are escaped.
+std::string escaped(const std::string& key) {
+  std::string out;
+  for (const char c : key) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string quoted_list(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", name);
+  return list;
+}
+
+/// Builds the value event by event. nlohmann's own parser with a callback looks through the whole parent at
+/// the end of every child: minutes for a long array.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(const std::string& file) : file_(file) {}
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }
+  bool start_object(std::size_t /*elements*/) override {
+    keys_.emplace_back();
+    return open(Json::object());
+  }
+  bool start_array(std::size_t /*elements*/) override { return open(Json::array()); }
+  bool end_object() override {
+    keys_.pop_back();
+    return end_array();
+  }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second) {
+      refuse(fmt::format("the key {} appears twice in one object", brief(Json(name))));
+    }
+    if (keys_.back().size() > kMostKeys) refuse(fmt::format("an object has more than {} keys", kMostKeys));
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/, const Json::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      refuse("a number is too large for JSON readers");
+    }
+    // nlohmann's text is "[json.exception.parse_error.101] parse error at line 3, column 5: ..."
+    std::string what = error.what();
+    if (const auto bracket = what.find("] "); bracket != std::string::npos) what = what.substr(bracket + 2);
+    refuse("not valid JSON: " + what);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const { throw InputError({file_, ""}, what); }
+
+  Json* place(Json value) {
+    if (++values_ > kMostValues) {
+      refuse(fmt::format("has more than {} values; a schedule of that size is written as text", kMostValues));
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_object()) {
+      // Its operator[] looks through all keys for this one, and `keys_` knows already that it is new.
+      auto& entries = parent.get_ref<Json::object_t&>();
+      entries.emplace_back(std::move(key_), std::move(value));
+      return &entries.back().second;
+    }
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == kMostNested) refuse(fmt::format("is nested more than {} deep", kMostNested));
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  const std::string& file_;
+  Json root_;
+  std::vector<Json*> open_;                  // no parent grows while a child is open
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::string key_;
+  std::int64_t values_ = 0;
+};
+
+}  // namespace
+
+std::string brief(const Json& value) {
+  // Bad UTF-8 in a string must not turn an error message into another error.
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+Json parse_text(const std::string& text, const std::string& file) {
+  Builder builder(file);
+  try {
+    Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true, /*ignore_comments=*/true);
+  } catch (const Json::out_of_range& error) {
+    throw InputError({file, ""}, "a number is too large for JSON readers");
+  }
+  return builder.take();
+}
+
+Json parse_file(const std::string& path) {
+  const std::string text = stagecraft::read_file(path);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError({path, ""}, "is empty; expected a JSON document");
+  }
+  return parse_text(text, path);
+}
+
+void detail::wrong(const InputPlace& place, const Json& value, const std::string& expected) {
+  throw InputError(place, fmt::format("expected {}, found {}", expected, brief(value)));
+}
+
+void detail::unknown_name(const InputPlace& place, const Json& value, const std::vector<std::string>& names) {
+  const std::string hint = value.is_string() ? did_you_mean(value.get<std::string>(), names) : "";
+  throw InputError(place,
+                   fmt::format("expected one of {}, found {}{}", quoted_list(names), brief(value), hint));
+}
+
+InputPlace detail::child(const InputPlace& place, const std::string& key) {
+  return InputPlace{place.file, place.pointer + "/" + escaped(key)};
+}
+
+void detail::check_range(const InputPlace& place, const Json& value, double number, const Range& range,
+                         const char* of) {
+  if (!range.holds(number)) wrong(place, value, of + range.text());
+}
+
+Reader::Reader(const Json& object, InputPlace place) : object_(object), place_(std::move(place)) {
+  if (!object.is_object()) detail::wrong(place_, object, "an object");
+}
+
+const Json* Reader::find(const char* key) {
+  known_.emplace_back(key);
+  const auto found = object_.find(key);
+  return found == object_.end() ? nullptr : &*found;
+}
+
+void Reader::missing(const char* key) const {
+  std::vector<std::string> present;
+  for (const auto& [name, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), name) == known_.end()) present.push_back(name);
+  }
+  const std::string similar = nearest(key, present);
+  throw InputError(
+      place_, fmt::format("the key \"{}\" is missing{}", key,
+                          similar.empty() ? "" : fmt::format("; \"{}\" is there, is it a slip?", similar)));
+}
+
+void Reader::require(bool holds, const char* key, const std::string& message) const {
+  if (!holds) throw InputError(*key == '\0' ? place_ : detail::child(place_, key), message);
+}
+
+void Reader::finish() const {
+  for (const auto& [key, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    const std::string hint = did_you_mean(key, known_);
+    constexpr std::size_t kLongestShown = 200;
+    throw InputError(
+        detail::child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
+        fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
+  }
+}
+
+Json SchemaWriter::take() const {
+  const auto object = [](const Json& properties, const std::vector<std::string>& required) {
+    Json schema;
+    schema["type"] = "object";
+    schema["properties"] = properties;
+    if (!required.empty()) schema["required"] = required;
+    schema["additionalProperties"] = false;
+    return schema;
+  };
+  if (alternatives_.empty()) return object(properties_, required_);
+  Json schema;
+  schema["oneOf"] = Json::array();
+  for (const SchemaWriter& alternative : alternatives_) {
+    Json properties = alternative.properties_;
+    properties.update(properties_);
+    std::vector<std::string> required = alternative.required_;
+    required.insert(required.end(), required_.begin(), required_.end());
+    schema["oneOf"].push_back(object(properties, required));
+  }
+  return schema;
+}
+
+}  // namespace json
+}  // namespace stagecraft

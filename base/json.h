@@ -1,0 +1,399 @@
+#pragma once
+
+// JSON in and out, from one description a type.
+//
+// A struct that lives in a file describes itself once:
+//
+//   template <class V> void describe(V& v, Link& link) {
+//     v.required("latency_ms", link.latency, "one-way time of an empty message", json::at_least(0));
+//     v.optional("name", link.name, "shown in tables");
+//   }
+//
+// Reading, writing and the JSON Schema all follow from that, so they cannot drift apart. Reading is strict:
+// unknown keys, duplicate keys, wrong types, values out of range and non-finite numbers throw InputError with
+// the file, the JSON pointer, the value, what was expected and the nearest key. A key that is absent keeps
+// the value the struct was constructed with; `required` keys must be there.
+//
+// Types understood: bool, integers, double, std::string, enums with EnumNames, Id, Bytes (an integer),
+// Seconds (milliseconds; end such keys in `_ms`), std::optional (absent or null), std::vector,
+// std::map<std::string, T>, raw Json, described structs, and std::variant of described structs through
+// `alternatives`.
+
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/ids.h"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace stagecraft {
+
+using Json = nlohmann::ordered_json;  ///< keys stay in the order they were written
+
+/// Pretty-printed (two spaces), with a newline at the end, through write_file_atomically.
+void write_json_file(const std::string& path, const Json& json, Links links = Links::follow);
+
+namespace json {
+
+/// Parses a whole file (// and /* */ comments allowed). Throws InputError: missing, unreadable, malformed,
+/// duplicate keys.
+[[nodiscard]] Json parse_file(const std::string& path);
+/// Parses text; `file` names it in messages.
+[[nodiscard]] Json parse_text(const std::string& text, const std::string& file);
+/// The value as shown in messages: compact, cut after 60 characters.
+[[nodiscard]] std::string brief(const Json& value);
+
+namespace detail {
+
+template <class T>
+struct IsVector : std::false_type {};
+template <class T>
+struct IsVector<std::vector<T>> : std::true_type {};
+template <class T>
+struct IsOptional : std::false_type {};
+template <class T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <class T>
+struct IsMap : std::false_type {};
+template <class T>
+struct IsMap<std::map<std::string, T>> : std::true_type {};
+template <class T>
+struct IsId : std::false_type {};
+template <class K>
+struct IsId<Id<K>> : std::true_type {};
+
+[[noreturn]] void wrong(const InputPlace& place, const Json& value, const std::string& expected);
+[[noreturn]] void unknown_name(const InputPlace& place, const Json& value,
+                               const std::vector<std::string>& names);
+[[nodiscard]] InputPlace child(const InputPlace& place, const std::string& key);
+void check_range(const InputPlace& place, const Json& value, double number, const Range& range,
+                 const char* of);
+
+}  // namespace detail
+
+class Reader;
+class Writer;
+class SchemaWriter;
+
+template <class T>
+concept Described = std::is_class_v<T> && requires(Reader& reader, T& value) {
+  describe(reader, value);
+};
+
+template <class T>
+void read_value(const Json& json, const InputPlace& place, T& value, const Range& range);
+template <class T>
+[[nodiscard]] Json write_value(const T& value);
+template <class T>
+[[nodiscard]] Json schema_of(const Range& range = {});
+
+/// The reading visitor: one JSON object against one description.
+class Reader {
+ public:
+  Reader(const Json& object, InputPlace place);
+
+  template <class T>
+  void required(const char* key, T& value, const char* /*doc*/, Range range = {}) {
+    const Json* found = find(key);
+    if (found == nullptr) missing(key);
+    read_value(*found, detail::child(place_, key), value, range);
+  }
+  template <class T>
+  void optional(const char* key, T& value, const char* /*doc*/, Range range = {}) {
+    if (const Json* found = find(key)) read_value(*found, detail::child(place_, key), value, range);
+  }
+  /// `key` names one of the alternatives (their `static constexpr const char* kName`). Their own keys stand
+  /// beside it, or, with `inside`, in the object under that key.
+  template <class... Ts>
+  void alternatives(const char* key, std::variant<Ts...>& value, const char* /*doc*/,
+                    const char* inside = nullptr) {
+    const Json* found = find(key);
+    if (found == nullptr) missing(key);
+    const std::vector<std::string> names{Ts::kName...};
+    if (!found->is_string()) detail::unknown_name(detail::child(place_, key), *found, names);
+    const bool known = (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
+    if (!known) detail::unknown_name(detail::child(place_, key), *found, names);
+  }
+  /// A condition over several keys; `key` is where the message points.
+  void require(bool holds, const char* key, const std::string& message) const;
+  /// Refuses keys nobody asked for. Called by `read`.
+  void finish() const;
+
+ private:
+  template <class T, class Variant>
+  bool try_alternative(const std::string& name, Variant& value, const char* inside) {
+    if (name != T::kName) return false;
+    T& chosen = std::holds_alternative<T>(value) ? std::get<T>(value) : value.template emplace<T>();
+    if (inside == nullptr) {
+      describe(*this, chosen);
+    } else {
+      static const Json empty = Json::object();
+      const Json* object = find(inside);
+      read_value(object != nullptr ? *object : empty, detail::child(place_, inside), chosen, Range{});
+    }
+    return true;
+  }
+  const Json* find(const char* key);
+  [[noreturn]] void missing(const char* key) const;
+
+  const Json& object_;
+  InputPlace place_;
+  std::vector<std::string> known_;
+};
+
+/// The writing visitor: every key, defaults included, in the order of the description.
+class Writer {
+ public:
+  template <class T>
+  void required(const char* key, const T& value, const char* /*doc*/, Range = {}) {
+    object_[key] = write_value(value);
+  }
+  template <class T>
+  void optional(const char* key, const T& value, const char* doc, Range = {}) {
+    if constexpr (detail::IsOptional<T>::value) {
+      if (!value) return;
+    }
+    required(key, value, doc);
+  }
+  template <class... Ts>
+  void alternatives(const char* key, std::variant<Ts...>& value, const char* /*doc*/,
+                    const char* inside = nullptr) {
+    std::visit(
+        [&](auto& chosen) {
+          object_[key] = std::decay_t<decltype(chosen)>::kName;
+          if (inside == nullptr) {
+            describe(*this, chosen);
+          } else {
+            object_[inside] = write_value(chosen);
+          }
+        },
+        value);
+  }
+  void require(bool, const char*, const std::string&) const {}
+  [[nodiscard]] Json take() { return std::move(object_); }
+
+ private:
+  Json object_ = Json::object();
+};
+
+/// The schema visitor (JSON Schema 2020-12): types, bounds, defaults and the doc strings as descriptions.
+class SchemaWriter {
+ public:
+  template <class T>
+  void required(const char* key, const T&, const char* doc, Range range = {}) {
+    properties_[key] = schema_of<T>(range);
+    properties_[key]["description"] = doc;
+    required_.push_back(key);
+  }
+  template <class T>
+  void optional(const char* key, const T& value, const char* doc, Range range = {}) {
+    properties_[key] = schema_of<T>(range);
+    properties_[key]["description"] = doc;
+    if constexpr (!detail::IsOptional<T>::value) properties_[key]["default"] = write_value(value);
+  }
+  template <class... Ts>
+  void alternatives(const char* key, std::variant<Ts...>&, const char* doc, const char* inside = nullptr) {
+    (add_alternative<Ts>(key, doc, inside), ...);
+  }
+  void require(bool, const char*, const std::string&) const {}
+  [[nodiscard]] Json take() const;
+
+ private:
+  template <class T>
+  void add_alternative(const char* key, const char* doc, const char* inside) {
+    SchemaWriter writer;
+    T value{};
+    Json name;
+    name["const"] = T::kName;
+    name["description"] = doc;
+    writer.properties_[key] = std::move(name);
+    writer.required_.push_back(key);
+    if (inside == nullptr) {
+      describe(writer, value);
+    } else {
+      writer.properties_[inside] = schema_of<T>();
+    }
+    alternatives_.push_back(std::move(writer));
+  }
+
+  Json properties_ = Json::object();
+  std::vector<std::string> required_;
+  std::vector<SchemaWriter> alternatives_;
+};
+
+template <class T>
+void read_value(const Json& json, const InputPlace& place, T& value, const Range& range) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!json.is_boolean()) detail::wrong(place, json, "true or false");
+    value = json.get<bool>();
+  } else if constexpr (std::is_integral_v<T>) {
+    if (!json.is_number_integer()) detail::wrong(place, json, "an integer");
+    // Compared as doubles first: a JSON integer may not fit any integer type we have.
+    detail::check_range(place, json, json.get<double>(), range, "");
+    detail::check_range(place, json, json.get<double>(),
+                        Range{static_cast<double>(std::numeric_limits<T>::min()),
+                              static_cast<double>(std::numeric_limits<T>::max()), false, sizeof(T) == 8},
+                        "");
+    value = json.get<T>();
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (!json.is_number() || !std::isfinite(json.get<double>()))
+      detail::wrong(place, json, "a finite number");
+    detail::check_range(place, json, json.get<double>(), range, "");
+    value = json.get<T>();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!json.is_string()) detail::wrong(place, json, "a string");
+    value = json.get<std::string>();
+    detail::check_range(place, json, static_cast<double>(value.size()), range, "a length of ");
+  } else if constexpr (std::is_same_v<T, Json>) {
+    value = json;
+  } else if constexpr (detail::IsId<T>::value) {
+    read_value(json, place, value.value,
+               Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
+  } else if constexpr (std::is_same_v<T, Bytes>) {
+    read_value(json, place, value.value, range);
+  } else if constexpr (std::is_same_v<T, Seconds>) {
+    double ms = 0;
+    read_value(json, place, ms, range);
+    value = Seconds{ms / 1e3};
+  } else if constexpr (std::is_enum_v<T>) {
+    std::vector<std::string> names;
+    for (const auto& [candidate, name] : EnumNames<T>::values) {
+      if (json.is_string() && json.get_ref<const std::string&>() == name) {
+        value = candidate;
+        return;
+      }
+      names.emplace_back(name);
+    }
+    detail::unknown_name(place, json, names);
+  } else if constexpr (detail::IsOptional<T>::value) {
+    if (json.is_null()) {
+      value.reset();
+    } else {
+      read_value(json, place, value.emplace(), range);
+    }
+  } else if constexpr (detail::IsVector<T>::value) {
+    if (!json.is_array()) detail::wrong(place, json, "an array");
+    detail::check_range(place, json, static_cast<double>(json.size()), range, "a length of ");
+    value.clear();
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      typename T::value_type element{};
+      read_value(json[i], detail::child(place, std::to_string(i)), element, Range{});
+      value.push_back(std::move(element));
+    }
+  } else if constexpr (detail::IsMap<T>::value) {
+    if (!json.is_object()) detail::wrong(place, json, "an object");
+    value.clear();
+    for (const auto& [key, element] : json.items()) {
+      read_value(element, detail::child(place, key), value[key], Range{});
+    }
+  } else {
+    static_assert(Described<T>, "give the type a describe()");
+    Reader reader(json, place);
+    describe(reader, value);
+    reader.finish();
+  }
+}
+
+template <class T>
+Json write_value(const T& value) {
+  if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
+    return value.value;
+  } else if constexpr (std::is_same_v<T, Seconds>) {
+    return value.value * 1e3;
+  } else if constexpr (std::is_enum_v<T>) {
+    return enum_name(value);
+  } else if constexpr (detail::IsOptional<T>::value) {
+    return value ? write_value(*value) : Json();
+  } else if constexpr (detail::IsVector<T>::value) {
+    Json array = Json::array();
+    for (const auto& element : value) array.push_back(write_value<typename T::value_type>(element));
+    return array;
+  } else if constexpr (detail::IsMap<T>::value) {
+    Json object = Json::object();
+    for (const auto& [key, element] : value) object[key] = write_value(element);
+    return object;
+  } else if constexpr (Described<T>) {
+    Writer writer;
+    T copy = value;  // describe takes a mutable reference for the reader's sake
+    describe(writer, copy);
+    return writer.take();
+  } else {
+    return value;
+  }
+}
+
+template <class T>
+Json schema_of(const Range& range) {
+  Json schema = Json::object();
+  const bool has_min = std::isfinite(range.min);
+  const bool has_max = std::isfinite(range.max);
+  const auto bounds = [&](const char* min_key, const char* max_key, const char* open_min,
+                          const char* open_max) {
+    if (has_min) schema[range.open_min ? open_min : min_key] = range.min;
+    if (has_max) schema[range.open_max ? open_max : max_key] = range.max;
+  };
+  if constexpr (std::is_same_v<T, bool>) {
+    schema["type"] = "boolean";
+  } else if constexpr (detail::IsId<T>::value) {
+    schema["type"] = "integer";
+    schema["minimum"] = std::max(0.0, range.min);
+  } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, Bytes>) {
+    schema["type"] = "integer";
+    bounds("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum");
+  } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Seconds>) {
+    schema["type"] = "number";
+    bounds("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum");
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    schema["type"] = "string";
+    if (has_min) schema["minLength"] = static_cast<std::int64_t>(range.min);
+  } else if constexpr (std::is_enum_v<T>) {
+    schema["enum"] = Json::array();
+    for (const auto& [candidate, name] : EnumNames<T>::values) schema["enum"].push_back(name);
+  } else if constexpr (detail::IsOptional<T>::value) {
+    schema["anyOf"] = Json::array({schema_of<typename T::value_type>(range), Json{{"type", "null"}}});
+  } else if constexpr (detail::IsVector<T>::value) {
+    schema["type"] = "array";
+    schema["items"] = schema_of<typename T::value_type>();
+    if (has_min) schema["minItems"] = static_cast<std::int64_t>(range.min);
+    if (has_max) schema["maxItems"] = static_cast<std::int64_t>(range.max);
+  } else if constexpr (detail::IsMap<T>::value) {
+    schema["type"] = "object";
+    schema["additionalProperties"] = schema_of<typename T::mapped_type>();
+  } else if constexpr (Described<T>) {
+    SchemaWriter writer;
+    T value{};
+    describe(writer, value);
+    schema = writer.take();
+  }
+  return schema;
+}
+
+/// Reads a described value; `place.file` names the source in messages.
+template <class T>
+[[nodiscard]] T read(const Json& json, const InputPlace& place) {
+  T value{};
+  read_value(json, place, value, Range{});
+  return value;
+}
+template <class T>
+[[nodiscard]] T read_file(const std::string& path) {
+  return read<T>(parse_file(path), InputPlace{path, ""});
+}
+template <class T>
+[[nodiscard]] Json write(const T& value) {
+  return write_value(value);
+}
+
+}  // namespace json
+}  // namespace stagecraft

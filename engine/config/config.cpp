@@ -1,0 +1,164 @@
+#include "stagecraft/engine/config/config.h"
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/schedules/generators/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace stagecraft {
+namespace {
+
+/// What a value on the command line means: JSON where it parses, else the text itself.
+Json override_value(const std::string& text) {
+  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_discarded()) return value;
+  Json word(text);
+  try {
+    (void)word.dump();  // as it will be written into config.json
+  } catch (const Json::type_error&) {
+    throw InputError({"--set " + text, ""}, "is not UTF-8, which a config is");
+  }
+  return word;
+}
+
+Json& element(Json& array, const std::string& index, const std::string& text) {
+  const bool digits = !index.empty() && index.find_first_not_of("0123456789") == std::string::npos;
+  const std::size_t at = digits && index.size() < 10 ? std::stoul(index) : array.size();
+  if (at >= array.size()) {
+    throw InputError({"--set " + text, ""},
+                     fmt::format("expected an index below {}, found \"{}\"", array.size(), index));
+  }
+  return array[at];
+}
+
+/// An InputError out of `body` is about `place`.
+template <class Body>
+void said_at(const InputPlace& place, const Body& body) {
+  try {
+    body();
+  } catch (const InputError& error) {
+    throw InputError(place, error.what());
+  }
+}
+
+}  // namespace
+
+void apply_override(Json& json, const std::string& override_text) {
+  const std::size_t equals = override_text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw InputError({"--set " + override_text, ""}, "expected KEY=VALUE, as in optimizer.params.lr=0.01");
+  }
+  const std::string path = override_text.substr(0, equals);
+  Json* at = &json;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string key = path.substr(begin, end - begin);
+    if (at->is_array()) {
+      at = &element(*at, key, override_text);
+    } else if (at->is_object() || at->is_null()) {
+      at = &(*at)[key];
+    } else {
+      throw InputError({"--set " + override_text, ""},
+                       fmt::format("\"{}\" is {}, it has no key \"{}\"",
+                                   path.substr(0, begin == 0 ? 0 : begin - 1), json::brief(*at), key));
+    }
+    begin = end + 1;
+  }
+  *at = override_value(override_text.substr(equals + 1));
+}
+
+RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
+  Json json = json::parse_file(path);
+  if (!json.is_object()) json::detail::wrong({path, ""}, json, "an object");
+  for (const std::string& text : overrides) {
+    // One of the two says how long a run is; the one on the command line takes the other's place.
+    if (text.starts_with("train_steps=")) json.erase("epochs");
+    if (text.starts_with("epochs=")) json.erase("train_steps");
+    apply_override(json, text);
+  }
+  // A slip in an override shows as an unknown key; the message should not send people to the file for it.
+  const std::string file = overrides.empty() ? path : fmt::format("{} with --set", path);
+  auto config = json::read<RunConfig>(json, {file, ""});
+  if (config.pipeline.schedule) {
+    (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
+    check_schedule(config, *config.pipeline.schedule, file);
+  }
+  return config;
+}
+
+int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
+  return pipeline.virtual_stages.value_or(schedule.virtual_stages);
+}
+
+const char* schedule_names() {
+  static const std::string text = [] {
+    std::vector<std::string> names;
+    for (const Schedule& schedule : schedules()) names.emplace_back(schedule.name);
+    return fmt::format("{}; absent: the plan's, or 1f1b", fmt::join(names, ", "));
+  }();
+  return text.c_str();
+}
+
+void check_schedule(const RunConfig& config, const std::string& name, const std::string& file) {
+  const Schedule& schedule = find_schedule(name);
+  const PipelineConfig& pipeline = config.pipeline;
+  const int m = config.micro_batches();
+  ScheduleRequest request;
+  request.vertical_sync = pipeline.vertical_sync.value_or(false);
+  request.warmup_extra = pipeline.warmup_extra.value_or(0);
+  request.group_sizes = {m};
+  said_at({file, "/pipeline/virtual_stages"},
+          [&] { request.placement = schedule.place(1, stages_a_rank(pipeline, schedule)); });
+  schedule.check(request, {file, "/pipeline"});
+  request.clip = config.gradient_clipping > 0;
+  said_at({file, "/gradient_clipping"}, [&] { schedule.check(request); });
+  if (config.fp16.enabled && !schedule.clips) {
+    throw InputError({file, "/fp16"},
+                     fmt::format("float16 needs a moment at which all ranks agree whether gradients have "
+                                 "overflowed, and {} has none; use a synchronous schedule, or bf16",
+                                 name));
+  }
+  if (schedule.synchronous && !config.gradient_norm && config.overflow_policy() == OnOverflow::skip) {
+    throw InputError({file, "/on_overflow"},
+                     fmt::format("under {} all stages skip a step or none does, so ranks must agree on the "
+                                 "gradient's norm; set gradient_norm to true, or on_overflow to \"stop\"",
+                                 name));
+  }
+  if (pipeline.update_interval.value_or(m) == m) return;
+  throw InputError(
+      {file, "/pipeline/update_interval"},
+      fmt::format("train_batch_size {} in micro-batches of {} makes an update every {} "
+                  "micro-batches, found {}; change train_batch_size or leave this out",
+                  config.train_batch_size, config.micro_batch_size, m, *pipeline.update_interval));
+}
+
+Json run_config_schema() {
+  Json schema;
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = "Stagecraft run configuration";
+  schema.update(json::schema_of<RunConfig>());
+  return schema;
+}
+
+Json training_identity(const RunConfig& config, std::int64_t steps, bool synchronous) {
+  const Json all = json::write(config);
+  Json identity;
+  for (const char* key :
+       {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping", "train_batch_size",
+        "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
+    identity[key] = all.at(key);
+  }
+  identity["data"].erase("path");
+  const Json::json_pointer total("/params/total_num_steps");
+  if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
+    scheduler[total] = steps;
+  }
+  if (!synchronous) {
+    identity["validation"] = all.at("validation");
+    identity["checkpoint"]["every_steps"] = all.at("checkpoint").at("every_steps");
+  }
+  return identity;
+}
+
+}  // namespace stagecraft

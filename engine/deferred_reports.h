@@ -1,0 +1,38 @@
+#pragma once
+
+// Steps whose loss is still on its way from the device. A step is reported when its numbers have arrived, in
+// order, and at the latest when the next one is over: so nobody waits for a device that runs one step behind.
+
+#include "stagecraft/engine/loss_sum.h"
+#include "stagecraft/engine/worker.h"
+
+#include <deque>
+#include <functional>
+#include <utility>
+
+namespace stagecraft {
+
+class DeferredReports {
+ public:
+  using Report = std::function<void(const StepReport&)>;
+
+  /// `meanwhile` is called while a loss is waited for (Transport::progress).
+  explicit DeferredReports(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+
+  /// `step` lacks what is in `loss`: [loss, correct], on the device.
+  void add(const StepReport& step, const at::Tensor& loss, const Report& report);
+  /// Waits for all of them.
+  void deliver_all();
+
+ private:
+  struct Entry {
+    StepReport step;
+    AsyncScalars loss;
+    Report report;
+  };
+  void deliver_oldest();
+  std::function<void()> meanwhile_;
+  std::deque<Entry> entries_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,76 @@
+#pragma once
+
+// metrics.jsonl: one JSON object a line, written as soon as a step or a validation is over.
+
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/storage.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// One line. Times are the machine's; all else is a fact of the run, the same to the bit wherever it ran.
+struct MetricsRecord {
+  std::int64_t step = 0;    ///< optimizer steps made when this was so
+  bool validation = false;  ///< of the validation data after that step, instead of the step's own
+  double loss = 0;
+  std::optional<double> accuracy;       ///< validation of classes or tokens
+  std::optional<double> gradient_norm;  ///< before clipping
+  std::optional<double> loss_scale;     ///< float16
+  bool skipped = false;                 ///< the gradient was not finite, the weights stayed
+  std::optional<double> learning_rate;
+  double ms = 0;  ///< of the step, or of the whole validation
+  double samples_per_second = 0;
+  std::optional<double> tokens_per_second;
+};
+template <class V>
+void describe(V& v, MetricsRecord& r) {
+  v.required("step", r.step, "optimizer steps made", json::at_least(0));
+  v.optional("validation", r.validation, "on the validation data");
+  // JSON has no number for a loss that is not finite: null, read back as NaN.
+  auto loss = std::isfinite(r.loss) ? std::optional(r.loss) : std::nullopt;
+  v.required("loss", loss, "of the mini-batch, or the mean over the validation data; null: not finite");
+  r.loss = loss.value_or(std::numeric_limits<double>::quiet_NaN());
+  v.optional("accuracy", r.accuracy, "share of right predictions");
+  v.optional("gradient_norm", r.gradient_norm, "before clipping");
+  v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");
+  v.optional("skipped", r.skipped, "the gradient was not finite, the weights stayed");
+  v.optional("learning_rate", r.learning_rate, "of the step");
+  v.required("ms", r.ms, "wall time");
+  v.required("samples_per_second", r.samples_per_second, "throughput");
+  v.optional("tokens_per_second", r.tokens_per_second, "throughput, text");
+}
+
+/// Appends lines. A killed run leaves at most one broken line, the last.
+class MetricsWriter {
+ public:
+  /// Throws InputError when the file cannot be opened: unwritable, or a link in its place.
+  explicit MetricsWriter(std::string path);
+  /// Throws InputError when the line cannot be written, and leaves none of it.
+  void append(const MetricsRecord& record);
+  /// All lines will be there after a power cut. Before each checkpoint, so that history reaches as far as
+  /// state.
+  void sync();
+
+ private:
+  std::string path_;
+  StoredFilePtr file_;
+  std::uint64_t bytes_ = 0;
+};
+
+/// All lines; none where the file is missing. A broken last line is left out; any other throws InputError
+/// with its number, and so does what cannot be read.
+[[nodiscard]] std::vector<MetricsRecord> read_metrics(const std::string& path);
+
+/// Keeps the lines of the first `step` steps: what a resumed run will write again goes, and with it lines
+/// that a power cut left broken. `validation_owed`: so does the validation after `step`. Looks at no line
+/// before those that go, so that it takes as long for any history. Returns the step of the last line that
+/// stays; -1 for none. Throws InputError, with all lines still there.
+std::int64_t cut_metrics_back(const std::string& path, std::int64_t step, bool validation_owed);
+
+}  // namespace stagecraft

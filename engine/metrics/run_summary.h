@@ -1,0 +1,61 @@
+#pragma once
+
+// summary.json: what a run's last session came to, in figures. Needs no LibTorch: `report` reads it anywhere.
+
+#include "stagecraft/base/ids.h"
+#include "stagecraft/engine/metrics/metrics.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// Of the steps of one session; without its first, which still allocates, where there are others. Zeros for
+/// no steps.
+struct StepTimes {
+  Seconds median, p99, interquartile_range;
+};
+template <class V>
+void describe(V& v, StepTimes& t) {
+  v.required("median_ms", t.median, "half of the steps are shorter", json::at_least(0));
+  v.required("p99_ms", t.p99, "99 of 100 are shorter", json::at_least(0));
+  v.required("interquartile_range_ms", t.interquartile_range, "between the quarters", json::at_least(0));
+}
+
+struct RunSummary {
+  std::int64_t steps = 0;          ///< made by the run, resumed ones included
+  int stopped_by_signal = 0;       ///< 0: it ran to its end
+  std::int64_t skipped_steps = 0;  ///< of this session; asynchronous: the most that any stage skipped
+  std::int64_t measured_steps = 0;
+  StepTimes step;
+  double samples_per_second = 0;  ///< at the median step
+  std::optional<double> tokens_per_second;
+  /// The model's: matrix products of forward and backward, without recomputation.
+  double flops_per_second = 0;
+  std::optional<double> flops_utilization;  ///< of what the ranks' GPUs can do, where that is known
+  std::optional<Seconds> predicted_step;
+  std::optional<MetricsRecord> last_step, last_validation;
+  std::vector<Bytes> peak;         ///< measured, per rank
+  std::vector<Bytes> proved_peak;  ///< per rank; empty where the plan has no costs
+};
+template <class V>
+void describe(V& v, RunSummary& s) {
+  v.required("steps", s.steps, "optimizer steps made", json::at_least(0));
+  v.required("stopped_by_signal", s.stopped_by_signal, "its number; 0: the run came to its end");
+  v.optional("skipped_steps", s.skipped_steps, "of the last session: the gradient was not finite",
+             json::at_least(0));
+  v.required("measured_steps", s.measured_steps, "behind the step times", json::at_least(0));
+  v.required("step_time", s.step, "of the last session's steps");
+  v.required("samples_per_second", s.samples_per_second, "at the median step");
+  v.optional("tokens_per_second", s.tokens_per_second, "at the median step, text");
+  v.optional("flops_per_second", s.flops_per_second, "floating-point operations of the model's products");
+  v.optional("flops_utilization", s.flops_utilization, "of the peak of the ranks' GPUs");
+  v.optional("predicted_step_ms", s.predicted_step, "by the plan");
+  v.optional("last_step", s.last_step, "as in metrics.jsonl");
+  v.optional("last_validation", s.last_validation, "as in metrics.jsonl");
+  v.required("peak_bytes", s.peak, "measured peak of requested tensor bytes, per rank");
+  v.required("proved_peak_bytes", s.proved_peak, "what the checker proved to be enough, per rank");
+}
+
+}  // namespace stagecraft

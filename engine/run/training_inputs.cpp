@@ -1,0 +1,147 @@
+#include "stagecraft/engine/run/training_inputs.h"
+
+#include "stagecraft/partitioner/plan.h"
+
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace stagecraft {
+namespace {
+
+/// Which loss is for which targets.
+struct Fit {
+  Targets targets;
+  LossKind loss;
+  const char* description;  ///< of the targets
+};
+constexpr std::array kFits{Fit{Targets::classes, LossKind::cross_entropy, "one class a sample"},
+                           Fit{Targets::tokens, LossKind::token_cross_entropy, "one class a token"},
+                           Fit{Targets::values, LossKind::mse, "numbers"}};
+
+const Fit& fit_of(Targets targets) {
+  return *std::find_if(kFits.begin(), kFits.end(), [&](const Fit& fit) { return fit.targets == targets; });
+}
+
+/// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
+void check_loss(const Model& model, const LossConfig& loss, const std::string& file) {
+  const SampleSpec& sample = model.sample;
+  if (const Fit& fit = fit_of(sample.targets); fit.loss != loss.type) {
+    throw InputError({file, "/loss/type"},
+                     fmt::format("{} does not fit the data, whose targets are {}: use {}",
+                                 enum_name(loss.type), fit.description, enum_name(fit.loss)));
+  }
+  const std::vector<std::int64_t> output = boundaries(model, 2).back().shape;
+  const auto refuse = [&](const std::string& expected) {
+    throw InputError({file, "/model"}, fmt::format("{} gives [{}] a sample, but {} needs {}", model.name,
+                                                   fmt::join(output.begin() + 1, output.end(), ", "),
+                                                   enum_name(loss.type), expected));
+  };
+  const auto fewer = [&](std::int64_t classes) { return classes < sample.classes; };
+  switch (loss.type) {
+    case LossKind::cross_entropy:
+      if (output.size() != 2 || fewer(output.back()))
+        refuse(fmt::format("[classes], {} of them", sample.classes));
+      break;
+    case LossKind::token_cross_entropy:
+      if (output.size() != 3 || output[1] != sample.shape.front() || fewer(output.back())) {
+        refuse(fmt::format("[{} tokens, {} classes]", sample.shape.front(), sample.classes));
+      }
+      break;
+    case LossKind::mse:
+      if (c10::multiply_integers(output) != 2 * sample.classes)
+        refuse(fmt::format("{} numbers", sample.classes));
+      break;
+  }
+}
+
+/// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the
+/// smallest.
+void check_smallest_micro_batch(const Model& model, const RunConfig& config, const Dataset& data,
+                                const std::string& file) {
+  const RunShape shape = run_shape(config, data, /*synchronous=*/true, file);
+  if (shape.steps < 1) return;  // said elsewhere
+  MicroBatchRange smallest = step_micro_batches(shape, 0).back();
+  const MicroBatchRange last =
+      step_micro_batches(shape, std::min(shape.steps, steps_per_epoch(shape)) - 1).back();
+  if (last.count < smallest.count) smallest = last;
+  const std::vector<BoundarySpec> shapes = boundaries(model, 1);
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const std::vector<std::int64_t> sample(shapes[i].shape.begin() + 1, shapes[i].shape.end());
+    const std::int64_t least = model.layers[i]->least_samples(sample);
+    if (smallest.count >= least) continue;
+    throw InputError(
+        {file, "/train_micro_batch_size_per_gpu"},
+        fmt::format("layer \"{}\" ({}) needs micro-batches of {} samples, but samples [{}, {}) of an epoch "
+                    "make one of {}; use other sizes, or data.drop_last if it is an epoch's last",
+                    model.layers[i]->name(), model.layers[i]->type(), least, smallest.first,
+                    smallest.first + smallest.count, smallest.count));
+  }
+}
+
+/// Before anything is made of them: a list of a step's micro-batches fills memory by itself.
+void check_micro_batches(const RunConfig& config, const Dataset& data, const std::string& file) {
+  const auto check = [&](std::int64_t samples, std::int64_t most, const char* what) {
+    if (samples < 1 || (samples - 1) / config.micro_batch_size < most) return;
+    throw InputError(
+        {file, "/train_micro_batch_size_per_gpu"},
+        fmt::format("{} of {} samples in micro-batches of {} makes more than {} of them; use larger ones",
+                    what, samples, config.micro_batch_size, most));
+  };
+  check(config.train_batch_size, kMostMicroBatches, "a step");
+  check(data.size(Split::validation), kMaxMicroBatches, "a validation");
+}
+
+}  // namespace
+
+Precision precision_of(const RunConfig& config) {
+  if (config.bf16.enabled) return {at::kFloat, at::kBFloat16};
+  if (config.fp16.enabled) return {at::kFloat, at::kHalf};
+  return config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+}
+
+TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {
+  return make_materials(config, file, open_dataset(config.data, {file, "/data"}));
+}
+
+TrainingInputs make_materials(const RunConfig& config, const std::string& file,
+                              std::unique_ptr<Dataset> data) {
+  TrainingInputs materials{std::move(data), Model{}, Loss(config.loss)};
+  const std::int64_t samples = materials.data->size(Split::train);
+  if (config.train_batch_size > samples) {
+    throw InputError({file, "/train_batch_size"},
+                     fmt::format("a batch of {} samples is more than the {} training samples there are",
+                                 config.train_batch_size, samples));
+  }
+  check_micro_batches(config, *materials.data, file);
+  materials.model =
+      build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
+  check_loss(materials.model, config.loss, file);
+  check_smallest_micro_batch(materials.model, config, *materials.data, file);
+  return materials;
+}
+
+RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous, const std::string& file) {
+  RunShape shape;
+  shape.samples = data.size(Split::train);
+  shape.validation_samples = data.size(Split::validation);
+  shape.batch = config.train_batch_size;
+  shape.micro_batch = config.micro_batch_size;
+  shape.validate_every = config.validation.every_steps;
+  shape.checkpoint_every = config.checkpoint.every_steps;
+  shape.synchronous = synchronous;
+  shape.drop_last = config.data.drop_last;
+  shape.steps =
+      config.train_steps ? *config.train_steps : steps_of_epochs(shape, *config.epochs, {file, "/epochs"});
+  return shape;
+}
+
+std::int64_t tokens_per_sample(const TrainingInputs& materials) {
+  const SampleSpec& sample = materials.model.sample;
+  return sample.dtype == at::kLong && !sample.shape.empty() ? sample.shape.front() : 0;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "stagecraft/base/describe.h"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace stagecraft {
+
+/// What a run does about a step whose gradient is not finite (engine/overflow.h).
+/// stop: the run ends before such a step. skip: the step is left out and counted.
+enum class OnOverflow : std::uint8_t { stop, skip };
+template <>
+struct EnumNames<OnOverflow> {
+  static constexpr std::array values{std::pair{OnOverflow::stop, "stop"},
+                                     std::pair{OnOverflow::skip, "skip"}};
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,147 @@
+#include "stagecraft/schedules/checker/program_index.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft::checker {
+void Findings::add(Finding::Kind kind, std::string message, std::vector<std::string> cycle) {
+  if (!full()) list_.push_back({kind, std::move(message), std::move(cycle)});
+}
+
+std::string name(const LoweredProgram& program, ActionPlace place) {
+  const Action& action =
+      program.ranks[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.at)];
+  return fmt::format("rank {} [{}] {}", place.rank, place.at, describe_action(action));
+}
+
+ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& findings)
+    : program_(well_formed_program),
+      findings_(findings),
+      group_of_(program_.groups_by_micro_batch()),
+      loads_(2 * group_of_.size()),
+      numbers_(program_),
+      transfers_(numbers_.size()) {
+  for (const int size : program_.group_sizes) begin_of_.push_back(begin_of_.back() + size);
+  for (int s = 0; s < stages(); ++s) {
+    first_holder_.push_back(holders_.size());
+    for (const Rank rank : program_.placement.ranks[static_cast<std::size_t>(s)]) {
+      holders_.push_back({StageId{s}, rank});
+    }
+  }
+  work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
+  if (train()) {
+    updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
+    agreements_.resize(program_.ranks.size() * static_cast<std::size_t>(groups()));
+  }
+  for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
+    const auto& list = program_.ranks[r];
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      place(list[i], {static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)});
+    }
+  }
+}
+
+void ProgramIndex::place(const Action& action, ActionPlace here) {
+  const auto work = [&]() -> MicroBatchPlaces& {
+    return work_[action.stage.index() * group_of_.size() + action.micro_batch.index()];
+  };
+  const auto holder = [&] { return holder_on(action.stage, Rank{here.rank}); };
+  const auto update = [&]() -> Update& {
+    return updates_[holder() * static_cast<std::size_t>(groups()) + action.group.index()];
+  };
+  const auto transfer = [&]() -> Transfer& { return transfers_[numbers_.of(action.tag)]; };
+  switch (action.op) {
+    case Op::load:
+      return once(loads_[load_index(action.stage, action.micro_batch)], here);
+    case Op::forward:
+      return once(work().forward, here);
+    case Op::recompute:
+      return once(work().recompute, here);
+    case Op::backward_input:
+      return once(work().input_part, here);
+    case Op::backward_weight:
+      return once(work().weight_part, here);
+    case Op::backward: {
+      MicroBatchPlaces& both = work();
+      once(both.input_part, here);
+      if (both.input_part == here) once(both.weight_part, here);
+      return;
+    }
+    case Op::reduce:
+      return once(update().reduce, here);
+    case Op::step:
+      return once(update().step, here);
+    case Op::agree_norm:
+      return once(agreements_[agreement_index(Rank{here.rank}, action.group)], here);
+    case Op::report_loss:
+      return once(reports_[{holder(), action.group}], here);
+    case Op::post_receive:
+      return once(transfer().post, here);
+    case Op::wait_receive:
+      return once(transfer().wait, here);
+    case Op::start_send:
+      return once(transfer().start, here);
+    case Op::wait_send:
+      return once(transfer().wait_send, here);
+    case Op::release:
+      return;  // many a slot; the buffer proof follows them
+  }
+}
+
+void ProgramIndex::once(ActionPlace& known, ActionPlace here) {
+  if (!known.found()) {
+    known = here;
+    return;
+  }
+  const auto kind = is_transfer(action(here).op) ? Finding::Kind::matching : Finding::Kind::completeness;
+  findings_.add(kind, fmt::format("{}: already done at [{}] by {}; expected once", name(here), known.at,
+                                  describe_action(action(known))));
+}
+
+Rank ProgramIndex::rank_of(StageId stage, MicroBatch micro_batch) const {
+  return program_.placement.rank_of(stage, micro_batch);
+}
+
+std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {
+  std::size_t holder = first_holder_[stage.index()];
+  while (holders_[holder].rank != rank) ++holder;
+  return holder;
+}
+
+std::vector<MicroBatch> ProgramIndex::micro_batches_of(std::size_t holder) const {
+  const StageId stage = holders_[holder].stage;
+  std::vector<MicroBatch> own;
+  for (auto mb = static_cast<int>(holder - first_holder_[stage.index()]); mb < micro_batches();
+       mb += program_.placement.width(stage)) {
+    own.emplace_back(mb);
+  }
+  return own;
+}
+
+std::size_t ProgramIndex::load_index(StageId stage, MicroBatch micro_batch) const {
+  return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
+}
+
+std::size_t ProgramIndex::agreement_index(Rank rank, Group group) const {
+  return rank.index() * static_cast<std::size_t>(groups()) + group.index();
+}
+
+ActionPlace ProgramIndex::load(StageId stage, MicroBatch micro_batch) const {
+  return loads_[load_index(stage, micro_batch)];
+}
+
+ActionPlace ProgramIndex::report(std::size_t holder, Group group) const {
+  const auto found = reports_.find({holder, group});
+  return found == reports_.end() ? ActionPlace{} : found->second;
+}
+
+ActionPlace ProgramIndex::agreement(Rank rank, Group group) const {
+  return agreements_.empty() ? ActionPlace{} : agreements_[agreement_index(rank, group)];
+}
+
+const Transfer& ProgramIndex::transfer(const Tag& tag) const {
+  static const Transfer none;
+  const std::size_t number = numbers_.of(tag);
+  return number == transfers_.size() ? none : transfers_[number];
+}
+
+}  // namespace stagecraft::checker

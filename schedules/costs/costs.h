@@ -1,0 +1,205 @@
+#pragma once
+
+// What the simulator and the memory proof need to know about a plan: costs a stage and the network between
+// ranks. partitioner/ makes these from a profile, a cluster and a plan.
+
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/ids.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace stagecraft {
+
+/// Bounds of what is read from files, far beyond anything real: nothing that is added, divided or squared
+/// within them becomes infinite.
+inline constexpr double kMostMilliseconds = 1e12;
+inline constexpr double kLeastSpeed = 1e-6;
+/// Of one stage, in programs that are not absurdly long (there the checker takes less): their sums fit 64
+/// bits.
+inline constexpr Bytes kMostActivationBytes{std::int64_t{1} << 45U};
+inline constexpr Bytes kMostWeightBytes{std::int64_t{1} << 46U};
+
+/// How much a stage's times vary: interquartile ranges, as a profile has them.
+struct StageSpread {
+  Seconds forward;
+  Seconds backward_input;
+  Seconds backward_weight;
+  Seconds step;
+};
+
+template <class V>
+void describe(V& v, StageSpread& s) {
+  v.optional("forward_ms", s.forward, "interquartile range", json::between(0, kMostMilliseconds));
+  v.optional("backward_input_ms", s.backward_input, "likewise", json::between(0, kMostMilliseconds));
+  v.optional("backward_weight_ms", s.backward_weight, "likewise", json::between(0, kMostMilliseconds));
+  v.optional("step_ms", s.step, "likewise", json::between(0, kMostMilliseconds));
+}
+
+/// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
+struct StageCosts {
+  Seconds forward;
+  Seconds backward_input;
+  Seconds backward_weight;
+  Seconds step;          ///< optimizer update of the stage's parameters
+  Bytes parameters;      ///< the weights that steps update; gradients and what replicas add up are as large
+  Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
+  Bytes buffers;         ///< running statistics and the like, one copy
+  Bytes optimizer_state;
+  Bytes input;  ///< boundary received from the previous stage (stage 0: the loaded data)
+  /// Stage 0: of the data as it is read, where it is then made into another type; one at a time.
+  Bytes read{};
+  Bytes output;   ///< boundary sent to the next stage (last stage: 0)
+  Bytes targets;  ///< last stage: what is loaded for the loss
+  /// Kept from forward to backward_input, without the input slot and without the output.
+  Bytes kept_for_input;
+  Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
+  bool output_kept = false;  ///< the sent output is also kept for backward
+  /// Transient bytes above what is live before, at the worst moment of forward (kept and output included).
+  Bytes forward_peak;
+  /// Likewise of a forward that keeps nothing, for it will be recomputed. Absent: forward_peak.
+  std::optional<Bytes> unkept_forward_peak{};
+  Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
+  /// Likewise for each half of a split one, the input half above what is live before it, the weight half
+  /// above what is kept for it. Absent: backward_peak.
+  std::optional<Bytes> backward_input_peak, backward_weight_peak;
+  std::optional<StageSpread> spread;  ///< absent: not measured
+
+  /// One version of what layers read of the weights.
+  [[nodiscard]] Bytes version() const { return compute_copy > Bytes{} ? compute_copy : parameters; }
+  /// The newest version, and what steps update.
+  [[nodiscard]] Bytes weights() const { return parameters + compute_copy; }
+  [[nodiscard]] Bytes unkept_peak() const { return unkept_forward_peak.value_or(forward_peak); }
+  [[nodiscard]] Bytes input_half_peak() const { return backward_input_peak.value_or(backward_peak); }
+  [[nodiscard]] Bytes weight_half_peak() const { return backward_weight_peak.value_or(backward_peak); }
+};
+
+template <class V>
+void describe(V& v, StageCosts& c) {
+  v.required("forward_ms", c.forward, "forward of one micro-batch", json::between(0, kMostMilliseconds));
+  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input",
+             json::between(0, kMostMilliseconds));
+  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights",
+             json::between(0, kMostMilliseconds));
+  v.optional("step_ms", c.step, "optimizer update", json::between(0, kMostMilliseconds));
+  v.optional("parameter_bytes", c.parameters, "the weights that steps update", json::at_least(0));
+  v.optional("compute_copy_bytes", c.compute_copy,
+             "mixed precision: the copy of the weights that layers read; 0: they are read themselves",
+             json::at_least(0));
+  v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
+  v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
+  v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));
+  v.optional("read_bytes", c.read,
+             "stage 0: of the data as it is read, where it is then made into another type",
+             json::at_least(0));
+  v.optional("output_bytes", c.output, "boundary sent to the next stage", json::at_least(0));
+  v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss", json::at_least(0));
+  v.optional("kept_for_input_bytes", c.kept_for_input,
+             "kept from forward to the input gradient, input and output apart", json::at_least(0));
+  v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient",
+             json::at_least(0));
+  v.optional("output_kept", c.output_kept, "the output is also kept for backward");
+  v.optional("forward_peak_bytes", c.forward_peak, "transient peak of forward above what is live before",
+             json::at_least(0));
+  v.optional("unkept_forward_peak_bytes", c.unkept_forward_peak,
+             "the same of a forward that keeps nothing, as one does that is recomputed; absent: "
+             "forward_peak_bytes",
+             json::at_least(0));
+  v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
+             json::at_least(0));
+  v.optional("backward_input_peak_bytes", c.backward_input_peak,
+             "the same of a split backward's input half; absent: backward_peak_bytes", json::at_least(0));
+  v.optional("backward_weight_peak_bytes", c.backward_weight_peak,
+             "the same of its weight half; absent: backward_peak_bytes", json::at_least(0));
+  v.optional("spread", c.spread, "how much the times vary; absent: not measured");
+}
+
+/// One direction of a connection: a transfer of n bytes takes latency + n / bytes_per_second.
+struct Link {
+  Seconds latency;
+  double bytes_per_second = 1e9;
+
+  [[nodiscard]] Seconds time(Bytes bytes) const {
+    return latency + Seconds{static_cast<double>(bytes.value) / bytes_per_second};
+  }
+};
+
+template <class V>
+void describe(V& v, Link& link) {
+  v.required("latency_ms", link.latency, "one-way time of an empty message, ms",
+             json::between(0, kMostMilliseconds));
+  v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
+}
+
+/// Who has a level's link for himself: every pair of ranks, or all ranks under one child of the level
+/// together, like the devices of a machine that has one network card.
+enum class SharedBy : std::uint8_t { pair, child };
+
+template <>
+struct EnumNames<SharedBy> {
+  static constexpr std::array values{std::pair{SharedBy::pair, "pair"}, std::pair{SharedBy::child, "child"}};
+};
+
+/// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits
+/// at the mixed-radix coordinates of r. Two ranks talk over the link of the innermost level that holds both.
+struct NetworkLevel {
+  int count = 1;
+  Link link;
+  SharedBy shared_by = SharedBy::pair;
+};
+
+template <class V>
+void describe(V& v, NetworkLevel& level) {
+  v.required("count", level.count, "children of one node of this level", json::at_least(1));
+  v.required("link", level.link, "between those children");
+  v.optional("shared_by", level.shared_by,
+             "pair: each two ranks have such a link; child: all ranks under one child share one, out and in");
+}
+
+struct Network {
+  /// What a transfer between two ranks passes: the link, and where that is shared, by which children of which
+  /// level. A child is numbered among all of its level.
+  struct Path {
+    Link link;
+    std::size_t level = 0;
+    std::int64_t from = 0, to = 0;  ///< children
+    bool shared = false;
+  };
+
+  std::vector<NetworkLevel> levels;
+  /// Throws InputError when the network has no place for one of the ranks.
+  [[nodiscard]] Path path(Rank a, Rank b) const;
+  [[nodiscard]] Link between(Rank a, Rank b) const { return path(a, b).link; }
+};
+
+struct CostTable {
+  std::vector<StageCosts> stages;
+  Network network;
+  std::vector<double> speed;  ///< per rank, compute times are divided by it; empty: all 1
+  Bytes loss{16};             ///< payload of a loss report
+
+  [[nodiscard]] double speed_of(Rank rank) const { return speed.empty() ? 1.0 : speed[rank.index()]; }
+};
+
+template <class V>
+void describe(V& v, Network& n) {
+  v.required("levels", n.levels, "innermost level first");
+}
+
+template <class V>
+void describe(V& v, CostTable& c) {
+  v.required("stages", c.stages, "costs a stage", json::non_empty());
+  v.required("network", c.network, "links between ranks");
+  v.optional("speed", c.speed, "relative speed a rank; empty: all 1");
+  v.optional("loss_bytes", c.loss, "payload of a loss report");
+}
+
+/// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1
+/// ms each on every stage; all else takes no time, and nothing any memory.
+[[nodiscard]] CostTable unit_costs(int stages, int ranks);
+
+}  // namespace stagecraft

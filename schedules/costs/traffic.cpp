@@ -1,0 +1,33 @@
+#include "stagecraft/schedules/costs/traffic.h"
+
+#include "stagecraft/base/error.h"
+
+namespace stagecraft {
+
+Bytes payload_bytes(const CostTable& costs, Payload payload, StageId to) {
+  switch (payload) {
+    case Payload::activation:
+      return costs.stages[to.index()].input;
+    case Payload::gradient:
+      return costs.stages[to.index()].output;
+    case Payload::loss:
+      break;
+  }
+  return costs.loss;
+}
+
+Traffic traffic(const LoweredProgram& program, const CostTable& costs) {
+  STAGECRAFT_CHECK(costs.stages.size() == static_cast<std::size_t>(program.placement.stages()),
+                   "a cost table of another program");
+  Traffic all;
+  for (const auto& list : program.ranks) {
+    for (const Action& action : list) {
+      if (action.op != Op::start_send) continue;
+      ++all.messages;
+      all.bytes += payload_bytes(costs, action.tag.payload, action.tag.to);
+    }
+  }
+  return all;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,45 @@
+#include "stagecraft/schedules/generators/library.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/generators/registry.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+std::vector<int> warmups_of(const Schedule& schedule, int ranks) {
+  if (!schedule.takes_warmup_extra) return {0};
+  std::vector<int> extras{0, 1, 2};
+  if (ranks > 2) extras.push_back(ranks);
+  return extras;
+}
+
+}  // namespace
+
+Synthesis synthesize_over_schedules(SynthesisRequest request) {
+  ScheduleRequest asked{.placement = request.placement,
+                        .group_sizes = {request.micro_batches},
+                        .clip = request.clip,
+                        .costs = request.costs,
+                        .capacity = request.capacity,
+                        .recompute = request.recompute};
+  for (const Schedule& schedule : schedules()) {
+    if (!schedule.synchronous || schedule.searched) continue;
+    for (const int extra : warmups_of(schedule, request.placement.world())) {
+      asked.warmup_extra = extra;
+      try {
+        request.library.push_back(
+            {extra == 0 ? schedule.name : fmt::format("{} warmup_extra {}", schedule.name, extra),
+             schedule.generate(asked)});
+      } catch (const InputError&) {  // not for such a placement
+        break;
+      }
+    }
+  }
+  return synthesize(request);
+}
+
+}  // namespace stagecraft

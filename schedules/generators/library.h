@@ -1,0 +1,14 @@
+#pragma once
+
+// Synthesis over the schedules there are.
+
+#include "stagecraft/schedules/synthesis/synthesis.h"
+
+namespace stagecraft {
+
+/// synthesize(), with every synchronous schedule's programs on the request's placement as its library: those
+/// that take the placement, with as many forwards more before the first backward as help, where they take
+/// them. Throws what synthesize() throws.
+[[nodiscard]] Synthesis synthesize_over_schedules(SynthesisRequest request);
+
+}  // namespace stagecraft

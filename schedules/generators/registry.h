@@ -1,0 +1,31 @@
+#pragma once
+
+// The schedules there are.
+
+#include "stagecraft/schedules/generators/schedule.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+[[nodiscard]] const std::vector<Schedule>& schedules();
+/// Throws InputError naming the nearest when there is none of that name; `place` is where the name was read.
+[[nodiscard]] const Schedule& find_schedule(const std::string& name, const InputPlace& place = {});
+
+// One file each.
+[[nodiscard]] Schedule fill_drain_schedule();
+[[nodiscard]] Schedule one_f_one_b_schedule();
+[[nodiscard]] Schedule interleaved_1f1b_schedule();
+[[nodiscard]] Schedule looped_bfs_schedule();
+[[nodiscard]] Schedule zb_h1_schedule();
+[[nodiscard]] Schedule zb_h2_schedule();
+[[nodiscard]] Schedule interleaved_zb_schedule();
+[[nodiscard]] Schedule zb_v_schedule();
+[[nodiscard]] Schedule v_half_schedule();
+[[nodiscard]] Schedule v_min_schedule();
+[[nodiscard]] Schedule auto_schedule();
+[[nodiscard]] Schedule pipedream_schedule();
+[[nodiscard]] Schedule two_bw_schedule();
+
+}  // namespace stagecraft

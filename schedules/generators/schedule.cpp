@@ -1,0 +1,72 @@
+#include "stagecraft/schedules/generators/schedule.h"
+
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft {
+
+void Schedule::check(const ScheduleRequest& request, const InputPlace& options) const {
+  const auto refuse = [&](const char* option, const std::string& why) {
+    throw InputError(options.file.empty() ? InputPlace{} : InputPlace{options.file, options.pointer + option},
+                     why);
+  };
+  if (request.vertical_sync && !takes_vertical_sync) {
+    refuse("/vertical_sync",
+           synchronous
+               ? fmt::format("{} is synchronous: its micro-batches read one version anyway; vertical "
+                             "sync is for pipedream",
+                             name)
+               : fmt::format("{} decides itself which version a micro-batch reads; vertical sync is for "
+                             "pipedream",
+                             name));
+  }
+  if (request.warmup_extra < 0) {
+    refuse("/warmup_extra", fmt::format("expected at least 0, found {}", request.warmup_extra));
+  }
+  if (request.warmup_extra > 0 && !takes_warmup_extra) {
+    refuse("/warmup_extra", fmt::format("{} takes no warmup_extra; 1f1b does", name));
+  }
+  if (request.clip && !clips) {
+    refuse(
+        "/agree_norm",
+        fmt::format("{} cannot clip by the global norm: its stages step at different times, so there is no "
+                    "moment at which all gradients of a step exist; use a synchronous schedule, or no "
+                    "gradient_clipping",
+                    name));
+  }
+  validate_settings(request.recompute, request.placement.stages());
+  if (synchronous && request.group_sizes.size() != 1) {
+    throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}", name,
+                                 request.group_sizes.size()));
+  }
+  if (placement != PlacementKind::straight)
+    (void)stagecraft::virtual_stages(request.placement, placement, name);
+}
+
+ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
+  check(request);
+  ScheduleProgram program = build(request);
+  insert_recomputes(program, request.recompute);
+  return program;
+}
+
+Placement Schedule::place(int ranks, int stages_a_rank) const {
+  const auto refuse = [&](const char* expected) {
+    throw InputError(fmt::format("{} stages a rank: {} takes {}", stages_a_rank, name, expected));
+  };
+  switch (placement) {
+    case PlacementKind::straight:
+      if (stages_a_rank != 1) refuse("one");
+      return Placement::straight(ranks);
+    case PlacementKind::loop:
+      if (stages_a_rank < 1) refuse("at least one");
+      return Placement::looped(ranks, stages_a_rank);
+    case PlacementKind::v:
+      if (stages_a_rank != 2) refuse("two");
+      break;
+  }
+  return Placement::zigzag(ranks, stages_a_rank);
+}
+
+}  // namespace stagecraft

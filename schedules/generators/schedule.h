@@ -1,0 +1,60 @@
+#pragma once
+
+// Schedules: generators of programs. One file a schedule, each citing its paper; this is the list of them.
+
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/program.h"
+#include "stagecraft/schedules/program/recompute.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// What a generator is asked for.
+struct ScheduleRequest {
+  Placement placement{};
+  std::vector<int> group_sizes{};  ///< synchronous: one group. All >= 1.
+  /// Pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3).
+  bool vertical_sync = false;
+  bool clip = false;     ///< an agree_norm before each step
+  int warmup_extra = 0;  ///< 1f1b: so many micro-batches more are forwarded before the first backward
+  /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
+  /// backward take one unit and keep one unit, transfers take no time.
+  const CostTable* costs = nullptr;
+  std::optional<Bytes> capacity{};  ///< usable memory a rank, for schedules that search within it
+  RecomputeSettings recompute{};    ///< [stage] which forwards are repeated; empty: none
+};
+
+/// A schedule as users name it in `pipeline.schedule`.
+struct Schedule {
+  const char* name;
+  const char* summary;  ///< one line for --help and docs
+  const char* paper;
+  bool synchronous;  ///< all micro-batches of a step read the same version; a step ends with a flush
+  PlacementKind placement = PlacementKind::straight;  ///< what it is made for, and gets from the planner
+  int virtual_stages = 1;                             ///< a rank, where nobody says otherwise
+  /// The order follows the request's costs, so what is in flight is known only with them.
+  bool orders_by_time = false;
+  /// Made by a search: the planner searches longer, over placements as well, and the plan carries the result.
+  bool searched = false;
+  bool takes_vertical_sync = false;
+  bool takes_warmup_extra = false;
+  bool clips = true;  ///< there is a moment at which all gradients of a step exist
+  ScheduleProgram (*build)(const ScheduleRequest&);  ///< behind generate(), which adds recomputes
+
+  /// Throws InputError for a request that the schedule cannot serve: an option it does not take (below
+  /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one,
+  /// recompute settings that do not match the stages.
+  void check(const ScheduleRequest& request, const InputPlace& options = {}) const;
+  /// `check`, and the program, with the recomputes that are asked for.
+  [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
+  /// The placement of its kind. Throws InputError when it is not one for so many stages a rank.
+  [[nodiscard]] Placement place(int ranks, int stages_a_rank) const;
+};
+
+/// Forward only, for validation: loads, forwards and one report for the whole segment. Needs no schedule.
+[[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches);
+
+}  // namespace stagecraft

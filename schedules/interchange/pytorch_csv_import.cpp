@@ -1,0 +1,251 @@
+// From PyTorch's schedules to programs. What their runtime does with a schedule is in torch 2.11's
+// torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime._step_microbatches.
+
+#include "stagecraft/schedules/interchange/pytorch_csv.h"
+#include "stagecraft/schedules/program/step_program.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+constexpr Group kGroup{std::int32_t{0}};
+
+[[nodiscard]] std::optional<Op> compute_op(PytorchOp op) {
+  switch (op) {
+    case PytorchOp::forward:
+      return Op::forward;
+    case PytorchOp::backward:
+      return Op::backward;
+    case PytorchOp::backward_input:
+      return Op::backward_input;
+    case PytorchOp::backward_weight:
+      return Op::backward_weight;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// One step, a rank a stage, as many micro-batches as the highest one says.
+ProgramHeader header_of(const PytorchSchedule& schedule) {
+  ProgramHeader header{.schedule = "custom"};
+  int micro_batches = 0;
+  for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
+    for (const PytorchAction& action : schedule.rows[r]) {
+      if (!compute_op(action.op)) continue;
+      auto& ranks = header.placement.ranks;
+      if (ranks.size() <= action.stage.index()) ranks.resize(action.stage.index() + 1);
+      ranks[action.stage.index()] = {Rank{r}};
+      micro_batches = std::max(micro_batches, action.micro_batch.value + 1);
+    }
+  }
+  header.group_sizes = {micro_batches};
+  validate_header(header);
+  return header;
+}
+
+/// What both kinds of program say about a compute action, and the load before it.
+class ComputeCells {
+ public:
+  explicit ComputeCells(const ProgramHeader& header)
+      : last_(header.placement.stages() - 1), loaded_(static_cast<std::size_t>(header.micro_batches()) * 2) {}
+
+  /// The load that stands before `forward`: on the first and the last stage, once a micro-batch however often
+  /// the schedule says its forward.
+  std::optional<Action> load_before(const Action& action) {
+    if (action.op != Op::forward || (action.stage != StageId{0} && action.stage != last_))
+      return std::nullopt;
+    auto loaded = loaded_[action.micro_batch.index() * 2 + (action.stage == last_ ? 1 : 0)];
+    if (loaded) return std::nullopt;
+    loaded = true;
+    return Action{.op = Op::load, .stage = action.stage, .micro_batch = action.micro_batch, .group = kGroup};
+  }
+
+  /// Nothing for what is no compute action.
+  static std::optional<Action> action_of(const PytorchAction& written) {
+    const auto op = compute_op(written.op);
+    if (!op) return std::nullopt;
+    return Action{.op = *op,
+                  .stage = written.stage,
+                  .micro_batch = written.micro_batch,
+                  .version = Version{0},
+                  .group = kGroup};
+  }
+
+ private:
+  StageId last_;
+  std::vector<bool> loaded_;  // per micro-batch: on the first stage, on the last
+};
+
+[[nodiscard]] Rank rank_of(const ProgramHeader& header, StageId stage) {
+  return header.placement.ranks[stage.index()].front();
+}
+
+/// Whether this rank tells stage 0's of the loss; where that is itself, it just prints.
+[[nodiscard]] bool sends_loss(const ProgramHeader& header, Rank rank) {
+  return rank == rank_of(header, StageId{header.placement.stages() - 1}) &&
+         rank != rank_of(header, StageId{0});
+}
+
+/// One row as PyTorch's runtime carries it out.
+class RowLowering {
+ public:
+  RowLowering(const ProgramHeader& header, Rank rank, ComputeCells& compute)
+      : header_(header), rank_(rank), compute_(compute), last_{header.placement.stages() - 1} {}
+
+  void run(const std::vector<PytorchAction>& row, const std::vector<Action>& flush) {
+    const Tag loss{.payload = Payload::loss, .from = last_, .to = StageId{0}, .micro_batch = MicroBatch{0}};
+    const bool prints = rank_ == rank_of(header_, StageId{0});
+    const bool gathers = prints && rank_ != rank_of(header_, last_);
+    for (const PytorchAction& action : row) lower(action);
+    if (gathers) post(loss);
+    if (sends_loss(header_, rank_)) {
+      actions.push_back({.op = Op::report_loss, .stage = last_, .group = kGroup});
+      send(loss);
+    }
+    for (auto tag = sent_.rbegin(); tag != sent_.rend(); ++tag)
+      actions.push_back({.op = Op::wait_send, .tag = *tag});
+    for (const Slot slot : waited_) actions.push_back({.op = Op::release, .slot = slot});
+    for (const Action& action : flush) {
+      const bool needs_loss = gathers && action.op == Op::report_loss;
+      const Slot slot = needs_loss ? posted_.at(loss).slot : Slot{};
+      if (needs_loss) actions.push_back({.op = Op::wait_receive, .tag = loss, .slot = slot});
+      actions.push_back(action);
+      if (needs_loss) actions.push_back({.op = Op::release, .slot = slot});
+    }
+  }
+
+  std::vector<Action> actions;
+  std::vector<SlotInfo> slots;
+
+ private:
+  void lower(const PytorchAction& written) {
+    const auto neighbour = [&](int step) { return StageId{written.stage.value + step}; };
+    const auto tag = [&](Payload payload, StageId from, StageId to) {
+      return Tag{.payload = payload, .from = from, .to = to, .micro_batch = written.micro_batch};
+    };
+    switch (written.op) {
+      case PytorchOp::receive_forward:
+        return post(tag(Payload::activation, neighbour(-1), written.stage));
+      case PytorchOp::receive_backward:
+        return post(tag(Payload::gradient, neighbour(+1), written.stage));
+      case PytorchOp::send_forward:
+        return send(tag(Payload::activation, written.stage, neighbour(+1)));
+      case PytorchOp::send_backward:
+        return send(tag(Payload::gradient, written.stage, neighbour(-1)));
+      default:
+        break;
+    }
+    auto action = ComputeCells::action_of(written);
+    if (!action) return;  // FSDP's actions and idle steps move nothing between stages
+    if (const auto load = compute_.load_before(*action)) actions.push_back(*load);
+    const bool forward = action->op == Op::forward;
+    const StageId from = neighbour(forward ? -1 : +1);
+    if (from.valid() && from <= last_ && rank_of(header_, from) != rank_) {
+      action->slot = arrived(tag(forward ? Payload::activation : Payload::gradient, from, written.stage));
+    }
+    actions.push_back(*action);
+  }
+
+  void post(const Tag& tag) {
+    const Slot slot{slots.size()};
+    slots.push_back({tag.payload, tag.from, tag.to, tag.index});
+    posted_[tag] = {slot, false};
+    actions.push_back({.op = Op::post_receive, .tag = tag, .slot = slot});
+  }
+
+  /// The buffer of a tensor that is read now, waited for where it was not before; none when it was not even
+  /// asked for, as the checker will say.
+  Slot arrived(const Tag& tag) {
+    const auto posted = posted_.find(tag);
+    if (posted == posted_.end()) return {};
+    auto& [slot, waited] = posted->second;
+    if (!std::exchange(waited, true)) {
+      actions.push_back({.op = Op::wait_receive, .tag = tag, .slot = slot});
+      waited_.push_back(slot);
+    }
+    return slot;
+  }
+
+  void send(const Tag& tag) {
+    actions.push_back({.op = Op::start_send, .tag = tag});
+    sent_.push_back(tag);
+  }
+
+  const ProgramHeader& header_;
+  Rank rank_;
+  ComputeCells& compute_;
+  StageId last_;
+  struct Posted {
+    Slot slot;
+    bool waited;
+  };
+  std::unordered_map<Tag, Posted> posted_;  // the last receive of each
+  std::vector<Slot> waited_;
+  std::vector<Tag> sent_;
+};
+
+ScheduleProgram flush_of(const ProgramHeader& header) {
+  ScheduleProgram flush{header,
+                        std::vector<std::vector<Action>>(static_cast<std::size_t>(header.placement.world()))};
+  append_flush(flush, /*clip=*/false);
+  return flush;
+}
+
+/// Most receives of one (payload, from, to) in any row: each has a buffer of its own.
+int most_slots(const std::vector<std::vector<SlotInfo>>& slots) {
+  int most = 0;
+  for (const auto& of_rank : slots) {
+    std::unordered_map<Tag, int> counts;
+    for (const SlotInfo& slot : of_rank) {
+      if (slot.payload == Payload::loss) continue;
+      most = std::max(most, ++counts[Tag{.payload = slot.payload, .from = slot.from, .to = slot.to}]);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+ScheduleProgram schedule_program(const PytorchSchedule& schedule) {
+  const ProgramHeader header = header_of(schedule);
+  ScheduleProgram program{header, {}};
+  ComputeCells compute(header);
+  const StageId last{header.placement.stages() - 1};
+  for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
+    auto& list = program.ranks.emplace_back();
+    std::size_t after_last_forward = 0;
+    for (const PytorchAction& written : schedule.rows[r]) {
+      const auto action = ComputeCells::action_of(written);
+      if (!action) continue;
+      if (const auto load = compute.load_before(*action)) list.push_back(*load);
+      list.push_back(*action);
+      if (action->op == Op::forward && action->stage == last) after_last_forward = list.size();
+    }
+    if (sends_loss(header, Rank{r})) {
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(after_last_forward),
+                  {.op = Op::report_loss, .stage = last, .group = kGroup});
+    }
+  }
+  append_flush(program, /*clip=*/false);
+  return program;
+}
+
+LoweredProgram lowered_program(const PytorchSchedule& schedule) {
+  const ProgramHeader header = header_of(schedule);
+  const ScheduleProgram flush = flush_of(header);
+  LoweredProgram lowered{header, {}, {}, 0};
+  ComputeCells compute(header);
+  for (std::size_t r = 0; r < schedule.rows.size(); ++r) {
+    RowLowering row(header, Rank{r}, compute);
+    row.run(schedule.rows[r], flush.ranks[r]);
+    lowered.ranks.push_back(std::move(row.actions));
+    lowered.slots.push_back(std::move(row.slots));
+  }
+  lowered.slots_per_channel = most_slots(lowered.slots);
+  return lowered;
+}
+
+}  // namespace stagecraft

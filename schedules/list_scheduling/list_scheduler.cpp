@@ -1,0 +1,256 @@
+#include "stagecraft/schedules/list_scheduling/list_scheduler.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// One replica of a stage on its rank. Positions count its own micro-batches.
+struct Seat {
+  StageId stage{};
+  int replica = 0;
+  int width = 1;
+  int count = 0;
+  int forwards = 0;
+  int inputs = 0;
+  int weights = 0;
+
+  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
+};
+
+class Machine {
+ public:
+  Machine(const Workload& workload, const MemoryLimit& limit, const Policy& policy, Ticks latest_end)
+      : workload_(workload),
+        limit_(limit),
+        policy_(policy),
+        latest_end_(latest_end),
+        seats_(static_cast<std::size_t>(workload.placement.world())),
+        orders_(seats_.size()),
+        free_at_(seats_.size(), 0),
+        first_(seats_.size(), kNever),
+        work_left_(seats_.size(), 0),
+        room_(limit.capacity),
+        most_(seats_.size(), 0),
+        oldest_(seats_.size(), 0),
+        held_(seats_.size()),
+        to_come_(seats_.size()),
+        input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
+                     kNever),
+        gradient_ready_(input_ready_),
+        lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
+    const Placement& placement = workload.placement;
+    for (std::size_t r = 0; r < seats_.size(); ++r) {
+      held_[r].assign(static_cast<std::size_t>(workload.micro_batches), 0);
+      to_come_[r] = held_[r];
+    }
+    for (int s = 0; s < placement.stages(); ++s) {
+      const StageId stage{s};
+      const int width = placement.width(stage);
+      for (int replica = 0; replica < width; ++replica) {
+        const Rank rank = placement.ranks[stage.index()][static_cast<std::size_t>(replica)];
+        const int count = std::max(0, (workload.micro_batches - replica + width - 1) / width);
+        seats_[rank.index()].push_back({stage, replica, width, count});
+        const Workload::Times& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
+        work_left_[rank.index()] += count * (times.forward + times.input + times.weight);
+      }
+      for (int mb = 0; mb < workload.micro_batches; ++mb) {
+        const Rank rank = placement.rank_of(stage, MicroBatch{mb});
+        work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
+        auto& need = to_come_[rank.index()][static_cast<std::size_t>(mb)];
+        need += limit.forward[stage.index()];
+        most_[rank.index()] = std::max(most_[rank.index()], need);
+        if (s == 0) input_ready_[workload.at(stage, MicroBatch{mb})] = 0;
+      }
+    }
+  }
+
+  std::optional<ListSchedule> run() {
+    for (std::size_t r = 0; r < seats_.size(); ++r) events_.emplace(0, r);
+    while (!events_.empty()) {
+      const auto [now, rank] = events_.top();
+      events_.pop();
+      if (free_at_[rank] > now) continue;
+      if (now + work_left_[rank] > latest_end_) return std::nullopt;
+      now_ = now;
+      act(rank, now);
+    }
+    ListSchedule schedule;
+    for (std::size_t r = 0; r < seats_.size(); ++r) {
+      if (orders_[r].empty()) continue;
+      schedule.value.makespan = std::max(schedule.value.makespan, free_at_[r]);
+      schedule.value.longest_span = std::max(schedule.value.longest_span, free_at_[r] - first_[r]);
+    }
+    schedule.orders = std::move(orders_);
+    return schedule;
+  }
+
+ private:
+  struct Choice {
+    std::tuple<Ticks, int, int> key{};  // priority, kind, later stages first
+    Seat* seat = nullptr;
+    Op op = Op::forward;
+    MicroBatch micro_batch{};
+    Ticks ready = kNever;
+  };
+
+  /// Starts the first of what `rank` may start now, if any.
+  void act(std::size_t rank, Ticks now) {
+    Choice best;
+    Choice coming;  // the first of what will be there soon
+    const auto offer = [&](Seat& seat, Op op, int kind, MicroBatch micro_batch, Ticks priority, Ticks ready) {
+      const Choice choice{{priority, kind, -seat.stage.value}, &seat, op, micro_batch, ready};
+      Choice& than = ready <= now ? best : coming;
+      if (than.seat == nullptr || choice.key < than.key) than = choice;
+    };
+    for (Seat& seat : seats_[rank]) {
+      if (seat.inputs < seat.forwards) {
+        const MicroBatch mb = seat.micro_batch(seat.inputs);
+        const std::size_t at = workload_.at(seat.stage, mb);
+        if (gradient_ready_[at] != kNever) {
+          const Ticks begin = gradient_ready_[at] - workload_.recompute_time(seat.stage, mb);
+          offer(seat, Op::backward_input, 0, mb, policy_.priorities.input[at], begin);
+        }
+      }
+      const bool within_share =
+          policy_.share.empty() || seat.forwards - seat.weights < policy_.share[seat.stage.index()];
+      if (seat.forwards < seat.count && within_share) {
+        const MicroBatch mb = seat.micro_batch(seat.forwards);
+        const std::size_t at = workload_.at(seat.stage, mb);
+        if (input_ready_[at] != kNever && fits(rank, seat.stage, mb))
+          offer(seat, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
+      }
+      if (seat.weights < seat.inputs) {
+        const MicroBatch mb = seat.micro_batch(seat.weights);
+        offer(seat, Op::backward_weight, 2, mb, policy_.priorities.weight[workload_.at(seat.stage, mb)], now);
+      }
+    }
+    if (best.seat == nullptr) return;  // whatever arrives wakes the rank
+    const Ticks duration = workload_.duration({best.op, best.seat->stage, best.micro_batch});
+    if (coming.seat != nullptr && coming.key < best.key &&
+        coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100) {
+      return;
+    }
+    first_[rank] = std::min(first_[rank], now);
+    work_left_[rank] -= duration;
+    start(rank, best, now + duration);
+  }
+
+  void start(std::size_t rank, const Choice& choice, Ticks end) {
+    const StageId stage = choice.seat->stage;
+    const MicroBatch mb = choice.micro_batch;
+    const std::size_t at = workload_.at(stage, mb);
+    orders_[rank].push_back({choice.op, stage, mb});
+    free_at_[rank] = end;
+    events_.emplace(end, rank);
+    const bool last = stage.value == workload_.placement.stages() - 1;
+    switch (choice.op) {
+      case Op::forward:
+        ++choice.seat->forwards;
+        keep(rank, mb, limit_.forward[stage.index()]);
+        to_come_[rank][mb.index()] -= limit_.forward[stage.index()];
+        if (last) {
+          gradient_ready_[at] = end;
+        } else {
+          const StageId to{stage.value + 1};
+          deliver(input_ready_, workload_.forward_hop(stage, mb), to, mb, end, 0);
+        }
+        break;
+      case Op::backward_input:
+        ++choice.seat->inputs;
+        keep(rank, mb, limit_.weight[stage.index()] - limit_.forward[stage.index()]);
+        if (stage.value > 0) {
+          const StageId to{stage.value - 1};
+          deliver(gradient_ready_, workload_.backward_hop(stage, mb), to, mb, end,
+                  workload_.recompute_time(to, mb));
+        }
+        break;
+      default:
+        ++choice.seat->weights;
+        keep(rank, mb, -limit_.weight[stage.index()]);
+        break;
+    }
+  }
+
+  /// What it is for begins so long before with a recompute.
+  void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent,
+               Ticks recompute) {
+    Ticks arrival = sent;
+    if (hop.lane >= 0) {
+      Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
+      arrival = std::max(sent, lane) + hop.time;
+      lane = arrival;
+    }
+    ready[workload_.at(to, mb)] = arrival;
+    const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
+    const Ticks begin = std::max(now_, arrival - recompute);
+    if (begin >= free_at_[receiver]) events_.emplace(begin, receiver);  // else it looks when it is free
+  }
+
+  void keep(std::size_t rank, MicroBatch mb, std::int64_t amount) {
+    room_[rank] -= amount;
+    held_[rank][mb.index()] += amount;
+  }
+
+  /// Whether `rank` could finish its micro-batches oldest first if it took this forward now.
+  bool fits(std::size_t rank, StageId stage, MicroBatch mb) {
+    const std::int64_t amount = limit_.forward[stage.index()];
+    std::int64_t room = room_[rank] - amount;
+    if (room < 0) return false;
+    auto& oldest = oldest_[rank];
+    const auto finished = [&](std::size_t i) { return held_[rank][i] == 0 && to_come_[rank][i] == 0; };
+    while (oldest < held_[rank].size() && finished(oldest)) ++oldest;
+    // Once there is room for what any micro-batch needs, there is for all that follow.
+    for (std::size_t i = oldest; room < most_[rank]; ++i) {
+      const std::int64_t change = i == mb.index() ? amount : 0;
+      if (to_come_[rank][i] - change > room) return false;
+      room += held_[rank][i] + change;
+    }
+    return true;
+  }
+
+  const Workload& workload_;
+  const MemoryLimit& limit_;
+  const Policy& policy_;
+  Ticks latest_end_;
+  std::vector<std::vector<Seat>> seats_;  // [rank]
+  Orders orders_;
+  std::vector<Ticks> free_at_;
+  std::vector<Ticks> first_;  // start; never until then
+  std::vector<Ticks> work_left_;
+  std::vector<std::int64_t> room_;
+  std::vector<std::int64_t> most_;                  // what one micro-batch needs at most
+  std::vector<std::size_t> oldest_;                 // no micro-batch before it is unfinished
+  std::vector<std::vector<std::int64_t>> held_;     // [rank][micro-batch]
+  std::vector<std::vector<std::int64_t>> to_come_;  // by forwards not yet done
+  std::vector<Ticks> input_ready_;                  // by Workload::at
+  std::vector<Ticks> gradient_ready_;
+  std::vector<Ticks> lane_free_;
+  Ticks now_ = 0;
+  using Event = std::pair<Ticks, std::size_t>;  // a rank may have something to do
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+};
+
+}  // namespace
+
+Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy) {
+  return Machine(workload, limit, policy, kNever).run()->orders;
+}
+
+std::optional<ListSchedule> list_schedule_within(const Workload& workload, const MemoryLimit& limit,
+                                                 const Policy& policy, Ticks latest_end) {
+  if (!workload.recompute.empty()) {
+    // A rank learns of a gradient when it is sent, and in a replay has begun to recompute by then.
+    ListSchedule schedule = *Machine(workload, limit, policy, kNever).run();
+    schedule.value = *replay(workload, schedule.orders);
+    if (schedule.value.makespan > latest_end) return std::nullopt;
+    return schedule;
+  }
+  return Machine(workload, limit, policy, latest_end).run();
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,163 @@
+#pragma once
+
+// Orders of a synchronous step made by list scheduling (Graham, "Bounds on Multiprocessing Timing Anomalies",
+// SIAM J. Appl. Math. 17, 1969): time is simulated, and whenever a rank is free it takes, of the actions it
+// could start and has the memory for, the one that comes first in a list of priorities.
+//
+// All numbers are whole, and ties go to the input gradient, then the forward, then the weight gradient, then
+// to the later stage: every machine makes the same orders of the same request.
+
+#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/program/orders.h"
+#include "stagecraft/schedules/program/placement.h"
+#include "stagecraft/schedules/program/recompute.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace stagecraft {
+
+/// Time in a fraction of the longest single time, so fine and so chosen that simple ratios of costs stay
+/// exact.
+using Ticks = std::int64_t;
+
+/// When what does not happen, or has not yet, happens.
+inline constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
+
+/// What is to be ordered: forwards, input gradients and weight gradients of `micro_batches` on every stage.
+/// Where a forward is repeated, that belongs to the input gradient and comes first in it: only the rest waits
+/// for the gradient from the stage behind.
+struct Workload {
+  struct Times {
+    Ticks forward = 1;
+    Ticks input = 1;
+    Ticks weight = 1;
+  };
+  struct Hop {
+    Ticks time = 0;
+    int lane = -1;  ///< one a pair of ranks and direction: its transfers go one after another; -1: same rank
+  };
+
+  Placement placement{};
+  int micro_batches = 0;
+  std::vector<std::vector<Times>> times{};  ///< [stage][replica]
+  /// [stage][replica * width of the next stage + its replica]: the activation to the next stage, and the
+  /// gradient back.
+  std::vector<std::vector<Hop>> activation{};
+  std::vector<std::vector<Hop>> gradient{};
+  int lanes = 0;
+  RecomputeSettings recompute{};
+
+  /// Where the values of one action kind lie in arrays over all stages and micro-batches.
+  [[nodiscard]] std::size_t at(StageId stage, MicroBatch micro_batch) const {
+    return stage.index() * static_cast<std::size_t>(micro_batches) + micro_batch.index();
+  }
+  [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
+    const std::size_t width = placement.ranks[stage.index()].size();
+    return width == 1 ? 0 : micro_batch.index() % width;
+  }
+  /// An input gradient's recompute included.
+  [[nodiscard]] Ticks duration(const Compute& compute) const {
+    const Times& all = times[compute.stage.index()][replica(compute.stage, compute.micro_batch)];
+    if (compute.op == Op::forward) return all.forward;
+    if (compute.op == Op::backward_weight) return all.weight;
+    return all.input + recompute_time(compute.stage, compute.micro_batch);
+  }
+  /// The recompute before a micro-batch's input gradient; 0 where there is none.
+  [[nodiscard]] Ticks recompute_time(StageId stage, MicroBatch micro_batch) const {
+    return recompute.empty() ? 0 : repeated_time(stage, micro_batch);
+  }
+  [[nodiscard]] const Hop& forward_hop(StageId from, MicroBatch micro_batch) const;
+  [[nodiscard]] const Hop& backward_hop(StageId from, MicroBatch micro_batch) const;
+
+ private:
+  [[nodiscard]] Ticks repeated_time(StageId stage, MicroBatch micro_batch) const;
+};
+
+/// What a workload is made from.
+struct WorkloadRequest {
+  Placement placement{};
+  int micro_batches = 0;
+  const CostTable* costs = nullptr;  ///< not owned
+  RecomputeSettings recompute{};     ///< [stage]; empty: none
+};
+
+/// From the request's costs: compute divided by the rank's speed, transfers over the network between the
+/// ranks. Without costs every part takes one tick and transfers none.
+[[nodiscard]] Workload workload_of(const WorkloadRequest& request);
+
+/// What ranks may keep, in any unit. A stage keeps `forward` of a micro-batch from its forward to its input
+/// gradient, then `weight` (no more than `forward`) to its weight gradient.
+struct MemoryLimit {
+  std::vector<std::int64_t> capacity{};  ///< [rank]; at least what one micro-batch needs there
+  std::vector<std::int64_t> forward{};   ///< [stage]
+  std::vector<std::int64_t> weight{};    ///< [stage]
+};
+
+/// One unit a stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or
+/// what one micro-batch needs where that is more.
+[[nodiscard]] MemoryLimit stage_limit(const Placement& placement, std::int64_t capacity);
+
+/// When each action should go, lower first; indexed by Workload::at.
+struct Priorities {
+  std::vector<Ticks> forward{};
+  std::vector<Ticks> input{};
+  std::vector<Ticks> weight{};
+};
+
+/// How a list schedule chooses.
+struct Policy {
+  Priorities priorities{};
+  /// [stage] the most micro-batches that a replica may hold from their forward to their weight gradient:
+  /// keeps one stage of a rank from taking the memory that another will need. At least 1; empty: no such
+  /// limit.
+  std::vector<int> share{};
+  /// The part of an action's time, in percent, that a rank would rather idle than start it, when a transfer
+  /// under way brings it one of higher priority by then.
+  int patience = 0;
+};
+
+/// How good orders are: first the time to the end of the last rank, then the longest that any rank takes from
+/// its first action to its last (what counts where steps follow each other without a barrier).
+struct OrdersValue {
+  Ticks makespan = 0;
+  Ticks longest_span = 0;
+  auto operator<=>(const OrdersValue&) const = default;
+};
+
+/// Within a stage and replica every kind of action goes in micro-batch order.
+///
+/// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
+/// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
+/// unfinished micro-batch of all can always go on, wherever it is.
+[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
+
+struct ListSchedule {
+  Orders orders{};
+  OrdersValue value{};  ///< what replay() says of them
+};
+
+/// The same, given up as soon as it is sure to end later than `latest_end`.
+[[nodiscard]] std::optional<ListSchedule> list_schedule_within(const Workload& workload,
+                                                               const MemoryLimit& limit, const Policy& policy,
+                                                               Ticks latest_end);
+
+/// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
+/// every action that does not lengthen the makespan.
+[[nodiscard]] std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders,
+                                                Priorities* latest = nullptr);
+
+/// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and
+/// of those that go by the latest starts in the best of these, for as long as that helps. Keeps within
+/// `limit` if the seeds do; seeds that deadlock are passed over.
+[[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
+                                 const std::vector<Orders>& seeds = {});
+
+/// The best orders by the request's costs, never worse by them than those it would have without, or without
+/// recomputation.
+[[nodiscard]] Orders best_orders(const WorkloadRequest& request, const MemoryLimit& limit,
+                                 std::vector<Orders> seeds = {});
+
+}  // namespace stagecraft

@@ -1,0 +1,77 @@
+#include "stagecraft/schedules/memory/stage_counts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// One stage on one of its ranks, as the list goes by.
+struct Holding {
+  int in_flight = 0;
+  int kept = 0;
+  int unweighted = 0;
+  int current = 0;             // version
+  std::map<int, int> readers;  // older or current version -> reads of it still to come
+};
+
+}  // namespace
+
+std::vector<StageCounts> stage_counts(const ScheduleProgram& program) {
+  std::vector<StageCounts> most(program.ranks.empty() ? 0
+                                                      : static_cast<std::size_t>(program.placement.stages()));
+  for (const auto& list : program.ranks) {
+    std::map<StageId, Holding> held;
+    std::set<std::pair<StageId, MicroBatch>> recomputed;
+    for (const Action& action : list) {
+      if (is_compute(action.op)) ++held[action.stage].readers[action.version.value];
+      if (action.op == Op::recompute) recomputed.emplace(action.stage, action.micro_batch);
+    }
+    for (const Action& action : list) {
+      if (!is_compute(action.op) && action.op != Op::step) continue;
+      Holding& stage = held[action.stage];
+      StageCounts& peak = most[action.stage.index()];
+      switch (action.op) {
+        case Op::forward:
+          peak.in_flight = std::max(peak.in_flight, ++stage.in_flight);
+          if (!recomputed.contains({action.stage, action.micro_batch})) {
+            peak.kept = std::max(peak.kept, ++stage.kept);
+          }
+          break;
+        case Op::recompute:
+          peak.kept = std::max(peak.kept, ++stage.kept);
+          break;
+        case Op::backward:
+          --stage.in_flight;
+          --stage.kept;
+          break;
+        case Op::backward_input:
+          --stage.in_flight;
+          --stage.kept;
+          peak.unweighted = std::max(peak.unweighted, ++stage.unweighted);
+          break;
+        case Op::backward_weight:
+          --stage.unweighted;
+          break;
+        case Op::step: {
+          stage.current = action.version.value + 1;
+          const int older = static_cast<int>(
+              std::distance(stage.readers.begin(), stage.readers.lower_bound(stage.current)));
+          peak.versions = std::max(peak.versions, older + 1);
+          break;
+        }
+        default:
+          break;
+      }
+      if (is_compute(action.op)) {
+        const auto read = stage.readers.find(action.version.value);
+        if (--read->second == 0) stage.readers.erase(read);
+      }
+    }
+  }
+  return most;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,90 @@
+#include "stagecraft/schedules/pictures/event_styles.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+namespace stagecraft::pictures {
+namespace {
+
+constexpr std::array<Style, kLooks> kStyles{{
+    {"forward", "#a9cbea", "#5f97cc", "#12304d", 'F', '-', 153, 110},
+    {"recompute", "#cdc7ec", "#9b8fd6", "#2b2357", 'R', '-', 183, 140},
+    {"backward", "#a8d5ab", "#5fae6b", "#153d1e", 'B', '=', 151, 108},
+    {"input gradient", "#93d3c8", "#4aa697", "#0f3a33", 'I', '=', 116, 73},
+    {"weight gradient", "#dbe39b", "#b3bd55", "#3d4210", 'W', '~', 186, 143},
+    {"optimizer step", "#f4c56d", "#f4c56d", "#573d05", 'S', 's', 222, 222},
+    {"reduction, norm", "#e8a49c", "#e8a49c", "#5c1f18", 'A', 'a', 217, 217},
+    {"load, report", "#d8d2c6", "#d8d2c6", "#4d4536", 'L', 'l', 187, 187},
+    {"wait for activation", "#dfe7f0", "#dfe7f0", "#5b6b7c", '.', '.', 0, 0},
+    {"wait for gradient", "#dfecdf", "#dfecdf", "#5a6e5c", '.', '.', 0, 0},
+    {"wait for loss", "#eadff0", "#eadff0", "#6a5a72", '.', '.', 0, 0},
+    {"wait to send", "#f4e6cf", "#f4e6cf", "#7a6844", '.', '.', 0, 0},
+    {"activation sent", "#4f86bd", "#4f86bd", "#12304d", '>', '>', 0, 0},
+    {"gradient sent", "#559e61", "#559e61", "#153d1e", '<', '<', 0, 0},
+    {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0, 0},
+}};
+
+EventStyle of_payload(Payload payload, EventStyle activation, EventStyle gradient, EventStyle loss) {
+  switch (payload) {
+    case Payload::activation:
+      return activation;
+    case Payload::gradient:
+      return gradient;
+    case Payload::loss:
+      break;
+  }
+  return loss;
+}
+
+}  // namespace
+
+EventStyle style_of(const Event& event) {
+  const Tag& tag = event.action.tag;
+  switch (event_kind(event)) {
+    case EventKind::forward:
+      return EventStyle::forward;
+    case EventKind::recompute:
+      return EventStyle::recompute;
+    case EventKind::backward:
+      return EventStyle::backward;
+    case EventKind::backward_input:
+      return EventStyle::backward_input;
+    case EventKind::backward_weight:
+      return EventStyle::backward_weight;
+    case EventKind::step:
+      return EventStyle::step;
+    case EventKind::collective:
+      return EventStyle::collective;
+    case EventKind::other:
+      return EventStyle::other;
+    case EventKind::wait:
+      if (event.action.op != Op::wait_receive) return EventStyle::wait_send;
+      return of_payload(tag.payload, EventStyle::wait_activation, EventStyle::wait_gradient,
+                        EventStyle::wait_loss);
+    case EventKind::transfer:
+      return of_payload(tag.payload, EventStyle::sent_activation, EventStyle::sent_gradient,
+                        EventStyle::sent_loss);
+  }
+  return EventStyle::other;
+}
+
+const Style& style_of(EventStyle look) { return kStyles[static_cast<std::size_t>(look)]; }
+
+std::string shade(const Style& style, std::size_t k, std::size_t n) {
+  if (n < 2 || k == 0) return style.fill;
+  const double part = static_cast<double>(k) / static_cast<double>(n - 1);
+  const long from = std::strtol(style.fill + 1, nullptr, 16);
+  const long to = std::strtol(style.deep + 1, nullptr, 16);
+  long mixed = 0;
+  for (const int shift : {16, 8, 0}) {
+    const auto a = static_cast<double>((from >> shift) & 255);
+    const auto b = static_cast<double>((to >> shift) & 255);
+    mixed |= std::lround(a + (b - a) * part) << shift;
+  }
+  return fmt::format("#{:06x}", mixed);
+}
+
+}  // namespace stagecraft::pictures

@@ -1,0 +1,55 @@
+#pragma once
+
+// How events look, in every picture: one colour and one letter a kind, waits by what is waited for.
+
+#include "stagecraft/schedules/program/timeline.h"
+
+#include <string>
+#include <string_view>
+
+namespace stagecraft::pictures {
+
+enum class EventStyle : std::uint8_t {
+  forward,
+  recompute,
+  backward,
+  backward_input,
+  backward_weight,
+  step,
+  collective,
+  other,
+  wait_activation,
+  wait_gradient,
+  wait_loss,
+  wait_send,
+  sent_activation,
+  sent_gradient,
+  sent_loss,
+};
+inline constexpr std::size_t kLooks = 15;
+
+[[nodiscard]] EventStyle style_of(const Event& event);
+[[nodiscard]] constexpr bool is_wait(EventStyle look) {
+  return look >= EventStyle::wait_activation && look <= EventStyle::wait_send;
+}
+[[nodiscard]] constexpr bool is_sent(EventStyle look) { return look >= EventStyle::sent_activation; }
+/// Work that counts as busy, as the simulator counts it.
+[[nodiscard]] constexpr bool is_busy(EventStyle look) { return look <= EventStyle::step; }
+
+/// Colours are "#rrggbb".
+struct Style {
+  const char* label;
+  const char* fill;
+  const char* deep;   ///< the shade of a rank's last stage, where it holds several
+  const char* ink;    ///< for text on either
+  char letter;        ///< in text
+  char filling;       ///< of the rest of a box in text
+  int terminal;       ///< background of xterm's 256 colours; 0: none
+  int terminal_deep;  ///< for every second of a rank's stages
+};
+[[nodiscard]] const Style& style_of(EventStyle look);
+
+/// `fill` to `deep` in equal steps: the shade of the k-th of n.
+[[nodiscard]] std::string shade(const Style& style, std::size_t k, std::size_t n);
+
+}  // namespace stagecraft::pictures

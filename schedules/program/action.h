@@ -1,0 +1,131 @@
+#pragma once
+
+// The actions a program is made of. A schedule is nothing but lists of these, one list a rank; the generator
+// writes them, the checker proves them, the simulator prices them, the engine carries them out and the report
+// compares.
+
+#include "stagecraft/base/describe.h"
+#include "stagecraft/base/ids.h"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace stagecraft {
+
+enum class Op : std::uint8_t {
+  // The schedule level: what people read and write.
+  load,             ///< micro-batch data (inputs on stage 0, targets on the last stage) and its sample count
+  forward,          ///< reads the boundary of stage-1 and weights `version`; keeps what backward needs
+  backward_input,   ///< gradient of the stage's input: the part the previous stage waits for
+  backward_weight,  ///< gradient of the weights, added into accumulation `group`: can wait
+  backward,         ///< both
+  recompute,        ///< forward again just before backward, from the kept input
+  /// Gradients of accumulation `group` summed over the stage's replicas: waits for the sum, which a rank
+  /// joins with its last backward into the group (reductions.h).
+  reduce,
+  agree_norm,  ///< all ranks exchange sums of squares of accumulation `group`: the global norm for clipping
+  step,        ///< optimizer update from accumulation `group`: writes `version` + 1
+  /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there
+  /// it stands after the step and gathers the parts, on every other rank it sends that rank's part, right
+  /// after the group's last forward. Where the only part is the printing rank's own there is but one.
+  report_loss,
+  // Added by lowering: every transfer and buffer.
+  post_receive,  ///< non-blocking: `slot` waits for `tag`
+  wait_receive,  ///< blocks until `tag` is in `slot`
+  start_send,    ///< `tag` leaves; under the rendezvous rule blocks until its receive is posted
+  wait_send,     ///< blocks until the sent tensor may be reused
+  release,       ///< `slot` is free; whoever still reads it is wrong
+};
+
+template <>
+struct EnumNames<Op> {
+  static constexpr std::array values{
+      std::pair{Op::load, "load"},
+      std::pair{Op::forward, "forward"},
+      std::pair{Op::backward_input, "backward_input"},
+      std::pair{Op::backward_weight, "backward_weight"},
+      std::pair{Op::backward, "backward"},
+      std::pair{Op::recompute, "recompute"},
+      std::pair{Op::reduce, "reduce"},
+      std::pair{Op::agree_norm, "agree_norm"},
+      std::pair{Op::step, "step"},
+      std::pair{Op::report_loss, "report_loss"},
+      std::pair{Op::post_receive, "post_receive"},
+      std::pair{Op::wait_receive, "wait_receive"},
+      std::pair{Op::start_send, "start_send"},
+      std::pair{Op::wait_send, "wait_send"},
+      std::pair{Op::release, "release"},
+  };
+};
+
+/// What a transfer carries.
+enum class Payload : std::uint8_t { activation, gradient, loss };
+
+template <>
+struct EnumNames<Payload> {
+  static constexpr std::array values{std::pair{Payload::activation, "activation"},
+                                     std::pair{Payload::gradient, "gradient"},
+                                     std::pair{Payload::loss, "loss"}};
+};
+
+/// Names one transfer of a segment, uniquely: with two ranks previous and next are the same peer, and V
+/// placements break FIFO order, so nothing less would do.
+struct Tag {
+  Payload payload = Payload::activation;
+  StageId from{};
+  StageId to{};
+  MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
+  std::int32_t index = 0;  ///< tensor of the bundle; of a loss: the last stage's replica; of sums: the phase
+
+  constexpr auto operator<=>(const Tag&) const = default;
+};
+
+/// One action. Fields that an op does not use stay "none".
+struct Action {
+  Op op = Op::forward;
+  StageId stage{};
+  MicroBatch micro_batch{};
+  Version version{};  ///< weights read; for step the version read, writing version + 1
+  Group group{};      ///< accumulation fed, reduced, agreed on, stepped or reported
+  Tag tag{};          ///< transfers only
+  /// Transfers and release; on a lowered forward or backward the slot its input lies in, none for a hand-off
+  /// on the same rank.
+  Slot slot{};
+
+  constexpr auto operator<=>(const Action&) const = default;
+};
+
+[[nodiscard]] constexpr bool is_transfer(Op op) {
+  return op == Op::post_receive || op == Op::wait_receive || op == Op::start_send || op == Op::wait_send;
+}
+[[nodiscard]] constexpr bool is_compute(Op op) {
+  return op == Op::forward || op == Op::backward_input || op == Op::backward_weight || op == Op::backward ||
+         op == Op::recompute;
+}
+
+/// The letter of a schedule-level op in the text form of programs and in pictures; '?' for what lowering
+/// adds.
+[[nodiscard]] char letter_of(Op op);
+/// The op of a letter, if there is one.
+[[nodiscard]] std::optional<Op> op_of(char letter);
+
+/// For people and messages: "forward of micro-batch 3 on stage 1", "wait for activation 3 from stage 0".
+[[nodiscard]] std::string describe_action(const Action& action);
+[[nodiscard]] std::string describe_tag(const Tag& tag);
+
+}  // namespace stagecraft
+
+template <>
+struct std::hash<stagecraft::Tag> {
+  std::size_t operator()(const stagecraft::Tag& tag) const noexcept {
+    const auto mix = [](std::uint64_t h, std::int32_t v) {
+      return (h ^ static_cast<std::uint32_t>(v)) * 0x9E3779B97F4A7C15ULL;
+    };
+    std::uint64_t h = static_cast<std::uint64_t>(tag.payload) + 1;
+    h = mix(mix(mix(mix(h, tag.from.value), tag.to.value), tag.micro_batch.value), tag.index);
+    return static_cast<std::size_t>(h ^ (h >> 29U));
+  }
+};

@@ -1,0 +1,69 @@
+#pragma once
+
+// Which ranks hold which stage, and what follows from it.
+
+#include "stagecraft/schedules/program/action.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// Which ranks hold which stage: `ranks[stage]` are the stage's replicas in order. A rank may appear under
+/// several stages (virtual stages). Micro-batches go round-robin: replica = micro-batch mod width
+/// (PipeDream's 1F1B-RR, SOSP'19).
+struct Placement {
+  std::vector<std::vector<Rank>> ranks{};
+
+  [[nodiscard]] int stages() const { return static_cast<int>(ranks.size()); }
+  [[nodiscard]] int world() const;  ///< number of ranks: the highest one plus one
+  [[nodiscard]] int width(StageId stage) const { return static_cast<int>(ranks[stage.index()].size()); }
+  [[nodiscard]] bool replicated() const;  ///< some stage has several ranks
+  [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
+  /// One rank a stage, in order.
+  [[nodiscard]] static Placement straight(int stages);
+  /// Virtual stages in rounds: stage s on rank s mod `ranks` (Megatron-LM, arXiv 2104.04473, section 2.2).
+  [[nodiscard]] static Placement looped(int ranks, int virtual_stages);
+  /// Virtual stages down the ranks and up again: the last stage of one pass shares its rank with the first of
+  /// the next; with two passes a V (arXiv 2405.15362, section 3).
+  [[nodiscard]] static Placement zigzag(int ranks, int virtual_stages);
+  bool operator==(const Placement&) const = default;
+};
+
+/// How stages lie on ranks; `Placement::looped` and `zigzag` say which stage where.
+enum class PlacementKind : std::uint8_t { straight, loop, v };
+
+template <>
+struct EnumNames<PlacementKind> {
+  static constexpr std::array values{std::pair{PlacementKind::straight, "straight"},
+                                     std::pair{PlacementKind::loop, "loop"},
+                                     std::pair{PlacementKind::v, "v"}};
+};
+
+/// A loop or V placement: `ranks` positions hold `virtual_stages` stages each. With replicas, all stages are
+/// equally wide and the k-th replicas of all of them are a pipeline of their own, with every width-th
+/// micro-batch.
+struct VirtualStages {
+  int ranks = 1;
+  int virtual_stages = 1;
+  int width = 1;
+  PlacementKind kind = PlacementKind::loop;
+
+  /// The stage that `position` holds as its `chunk`-th.
+  [[nodiscard]] StageId stage(int position, int chunk) const {
+    const bool back = kind == PlacementKind::v && chunk % 2 == 1;
+    return StageId{chunk * ranks + (back ? ranks - 1 - position : position)};
+  }
+};
+
+/// Reads such a placement, a V of two stages a rank; throws InputError naming `schedule` and the first stage
+/// that is out of place.
+[[nodiscard]] VirtualStages virtual_stages(const Placement& placement, PlacementKind kind,
+                                           const char* schedule);
+
+/// Between which ranks a transfer goes: an activation's and a gradient's of the stages that hold the
+/// micro-batch, a loss's from a replica of the last stage to the one that reports.
+[[nodiscard]] Rank sender_of(const Placement& placement, const Tag& tag);
+[[nodiscard]] Rank receiver_of(const Placement& placement, const Tag& tag);
+
+}  // namespace stagecraft

@@ -1,0 +1,79 @@
+#include "stagecraft/schedules/program/program.h"
+
+#include "stagecraft/base/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace stagecraft {
+
+int ProgramHeader::micro_batches() const {
+  return std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
+}
+
+Group ProgramHeader::group_of(MicroBatch micro_batch) const {
+  std::int64_t end = 0;
+  for (std::size_t g = 0; g < group_sizes.size(); ++g) {
+    end += group_sizes[g];
+    if (micro_batch.valid() && micro_batch.value < end) return Group{g};
+  }
+  return Group{};
+}
+
+MicroBatch ProgramHeader::first_of(Group group) const {
+  return MicroBatch{std::accumulate(group_sizes.begin(), group_sizes.begin() + group.value, 0)};
+}
+
+std::vector<Group> ProgramHeader::groups_by_micro_batch() const {
+  std::vector<Group> groups;
+  groups.reserve(static_cast<std::size_t>(micro_batches()));
+  for (std::size_t g = 0; g < group_sizes.size(); ++g) {
+    groups.insert(groups.end(), static_cast<std::size_t>(group_sizes[g]), Group{g});
+  }
+  return groups;
+}
+
+void validate_header(const ProgramHeader& header, const InputPlace& place) {
+  const auto refuse = [&](const std::string& what) { throw InputError(place, what); };
+  const Placement& placement = header.placement;
+  if (placement.ranks.empty()) refuse("a program needs at least one stage");
+  std::size_t places = 0;
+  for (const auto& replicas : placement.ranks) places += replicas.size();
+  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
+    auto sorted = placement.ranks[s];
+    if (sorted.empty()) refuse(fmt::format("stage {} has no rank", s));
+    std::sort(sorted.begin(), sorted.end());
+    if (!sorted.front().valid()) refuse(fmt::format("stage {}: expected ranks from 0 on", s));
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+      refuse(fmt::format("stage {} has the same rank twice", s));
+    }
+    // Checked before anything is sized by the world: ranks without gaps cannot exceed the places there are.
+    if (sorted.back().index() >= places) {
+      refuse(fmt::format("stage {} is on rank {}, but {} places leave a rank below it without a stage", s,
+                         sorted.back().value, places));
+    }
+  }
+  std::vector<bool> used(static_cast<std::size_t>(placement.world()), false);
+  for (const auto& replicas : placement.ranks) {
+    for (const Rank rank : replicas) used[rank.index()] = true;
+  }
+  const auto unused = std::find(used.begin(), used.end(), false);
+  if (unused != used.end()) refuse(fmt::format("rank {} holds no stage", unused - used.begin()));
+
+  if (header.group_sizes.empty()) refuse("a program needs at least one group of micro-batches");
+  std::int64_t total = 0;
+  for (const int size : header.group_sizes) {
+    if (size < 1) refuse(fmt::format("expected at least 1 micro-batch in each group, found {}", size));
+    total += size;
+    if (total > kMaxMicroBatches) {
+      refuse(fmt::format("expected at most {} micro-batches in a segment", kMaxMicroBatches));
+    }
+  }
+  if (header.kind == SegmentKind::validate && header.group_sizes.size() != 1) {
+    refuse(fmt::format("a validation program has one group, found {}", header.group_sizes.size()));
+  }
+}
+
+}  // namespace stagecraft

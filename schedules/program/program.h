@@ -1,0 +1,80 @@
+#pragma once
+
+// Programs: what every rank does in one segment of a run, at two levels. A *schedule program* holds compute
+// and reduction actions in order; *lowering* (lowering.h) adds every transfer and buffer. Both print to text
+// and JSON and read back.
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/schedules/program/action.h"
+#include "stagecraft/schedules/program/placement.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+enum class SegmentKind : std::uint8_t { train, validate };
+
+template <>
+struct EnumNames<SegmentKind> {
+  static constexpr std::array values{std::pair{SegmentKind::train, "train"},
+                                     std::pair{SegmentKind::validate, "validate"}};
+};
+
+/// What a program is for: the part that all levels share.
+struct ProgramHeader {
+  /// The generator's name, "custom" for one that people wrote; shown, never branched on.
+  std::string schedule;
+  SegmentKind kind = SegmentKind::train;
+  Placement placement{};
+  /// Micro-batches of each accumulation, in order. A synchronous step has one group; an asynchronous segment
+  /// has as many as it makes updates. The last group of an epoch may be shorter.
+  std::vector<int> group_sizes{};
+
+  [[nodiscard]] int micro_batches() const;
+  [[nodiscard]] int groups() const { return static_cast<int>(group_sizes.size()); }
+  [[nodiscard]] Group group_of(MicroBatch micro_batch) const;
+  [[nodiscard]] MicroBatch first_of(Group group) const;
+  /// `group_of` of every micro-batch, for those who ask about all of them.
+  [[nodiscard]] std::vector<Group> groups_by_micro_batch() const;
+  bool operator==(const ProgramHeader&) const = default;
+};
+
+/// More micro-batches than any segment has; keeps a slip in a file from being taken for a size.
+inline constexpr std::int64_t kMaxMicroBatches = 10'000'000;
+/// The same for actions: more than 4,096 ranks with 512 micro-batches of split backwards need. Readers and
+/// generators refuse what has more, before it takes the memory.
+inline constexpr std::int64_t kMaxActions = 20'000'000;
+
+/// Throws InputError at `place` unless every stage has ranks, no stage has one twice, every rank from 0 to
+/// the highest holds a stage, and all groups have micro-batches (one group, for validation). Everything that
+/// takes a program may rely on it; generators and readers see to it.
+void validate_header(const ProgramHeader& header, const InputPlace& place = {});
+
+/// Compute and reduction actions in order, one list a rank.
+struct ScheduleProgram : ProgramHeader {
+  std::vector<std::vector<Action>> ranks{};
+  bool operator==(const ScheduleProgram&) const = default;
+};
+
+/// A receive buffer of a rank. It holds one boundary tensor at a time, always of the same transfer kind and
+/// boundary.
+struct SlotInfo {
+  Payload payload = Payload::activation;
+  StageId from{};
+  StageId to{};
+  std::int32_t index = 0;
+  bool operator==(const SlotInfo&) const = default;
+};
+
+/// Everything a rank does, in the order it does it, transfers and buffers included. The executor reorders
+/// nothing.
+struct LoweredProgram : ProgramHeader {
+  std::vector<std::vector<Action>> ranks{};
+  std::vector<std::vector<SlotInfo>> slots{};  ///< per rank; Slot indexes into it
+  int slots_per_channel = 0;  ///< most receive slots of any boundary channel; 0: no transfers
+  bool operator==(const LoweredProgram&) const = default;
+};
+
+}  // namespace stagecraft

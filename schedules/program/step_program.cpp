@@ -1,0 +1,94 @@
+#include "stagecraft/schedules/program/step_program.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// Before anything is sized by them: what is generated would be no use to the readers.
+void check_actions(const ProgramHeader& header) {
+  const bool trains = header.kind == SegmentKind::train;
+  const std::int64_t computes = std::int64_t{header.placement.stages()} * header.micro_batches();
+  const std::int64_t least = computes * (trains ? 2 : 1);
+  if (least <= kMaxActions) return;
+  throw InputError(
+      fmt::format("{} stages and {} micro-batches make at least {} actions, and a program has at most {}; {}",
+                  header.placement.stages(), header.micro_batches(), least, kMaxActions,
+                  trains ? "make the micro-batches fewer and larger"
+                         : "validate on fewer samples, or in larger "
+                           "micro-batches"));
+}
+
+}  // namespace
+
+ProgramHeader make_header(std::string schedule, SegmentKind kind, Placement placement,
+                          std::vector<int> group_sizes) {
+  ProgramHeader header{std::move(schedule), kind, std::move(placement), std::move(group_sizes)};
+  validate_header(header);
+  check_actions(header);
+  return header;
+}
+
+ComputeWriter::ComputeWriter(const ProgramHeader& header)
+    : header_(header), groups_(header.groups_by_micro_batch()) {}
+
+void ComputeWriter::write(std::vector<Action>& list, Op op, StageId stage, MicroBatch micro_batch,
+                          Version version) const {
+  const Group group = group_of(micro_batch);
+  const Action action{
+      .op = op, .stage = stage, .micro_batch = micro_batch, .version = version, .group = group};
+  if (op != Op::forward) {
+    list.push_back(action);
+    return;
+  }
+  const Placement& placement = header_.placement;
+  const bool last = stage.value == placement.stages() - 1;
+  if (stage.value == 0 || last) {
+    list.push_back({.op = Op::load, .stage = stage, .micro_batch = micro_batch, .group = group});
+  }
+  list.push_back(action);
+  const std::size_t next = micro_batch.index() + static_cast<std::size_t>(placement.width(stage));
+  const bool ends_group = next >= groups_.size() || groups_[next] != group;
+  if (last && ends_group && placement.rank_of(stage, micro_batch) != placement.ranks[0][0]) {
+    list.push_back({.op = Op::report_loss, .stage = stage, .group = group});
+  }
+}
+
+ScheduleProgram synchronous_program(ProgramHeader header, const Orders& orders, bool clip) {
+  ScheduleProgram program{std::move(header), {}};
+  const ComputeWriter writer(program);
+  for (const auto& order : orders) {
+    auto& list = program.ranks.emplace_back();
+    list.reserve(order.size());
+    for (const Compute& compute : order) {
+      writer.write(list, compute.op, compute.stage, compute.micro_batch, Version{0});
+    }
+  }
+  append_flush(program, clip);
+  return program;
+}
+
+void append_flush(ScheduleProgram& program, bool clip) {
+  const Group group{0};
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    auto& list = program.ranks[r];
+    // Ascending on every rank, so that ranks which share several stages reduce them in one order.
+    const auto stages = program.placement.stages_of(Rank{r});
+    for (const StageId stage : stages) {
+      if (program.placement.width(stage) > 1) {
+        list.push_back({.op = Op::reduce, .stage = stage, .group = group});
+      }
+    }
+    if (clip) list.push_back({.op = Op::agree_norm, .group = group});
+    for (const StageId stage : stages) {
+      list.push_back({.op = Op::step, .stage = stage, .version = Version{0}, .group = group});
+    }
+    if (Rank{r} == program.placement.ranks[0][0]) {
+      list.push_back({.op = Op::report_loss, .stage = StageId{0}, .group = group});
+    }
+  }
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,43 @@
+#pragma once
+
+// From orders of computations to programs: the loads, reductions, norm agreements, steps and reports around
+// them are the same for all schedules, and are added here.
+
+#include "stagecraft/schedules/program/orders.h"
+#include "stagecraft/schedules/program/program.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// The header of a new program. Throws InputError for a placement or groups that cannot be (see
+/// validate_header), or that make more than kMaxActions actions.
+[[nodiscard]] ProgramHeader make_header(std::string schedule, SegmentKind kind, Placement placement,
+                                        std::vector<int> group_sizes);
+
+/// Appends forwards and backwards to a rank's list with what belongs to them: on the first and the last stage
+/// a load before the forward, on the last stage a loss report after the last forward of a group that a
+/// replica has, unless its rank is the one that prints.
+class ComputeWriter {
+ public:
+  /// Keeps a reference to `header`.
+  explicit ComputeWriter(const ProgramHeader& header);
+
+  /// `op` is a forward, a backward or one of its parts, or a recompute.
+  void write(std::vector<Action>& list, Op op, StageId stage, MicroBatch micro_batch, Version version) const;
+  [[nodiscard]] Group group_of(MicroBatch micro_batch) const { return groups_[micro_batch.index()]; }
+
+ private:
+  const ProgramHeader& header_;
+  std::vector<Group> groups_;
+};
+
+/// A synchronous schedule decides one thing: in which order every rank computes (`orders[rank]`). The rest
+/// follows.
+[[nodiscard]] ScheduleProgram synchronous_program(ProgramHeader header, const Orders& orders, bool clip);
+
+/// Ends a synchronous step on every rank: reductions, norm agreement (`clip`), steps, the printed report.
+void append_flush(ScheduleProgram& program, bool clip);
+
+}  // namespace stagecraft

@@ -1,0 +1,96 @@
+#include "stagecraft/schedules/program/timeline.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft {
+namespace {
+
+std::string tag_subject(const Tag& tag) {
+  return fmt::format("{} {}", enum_name(tag.payload), tag.micro_batch.value);
+}
+
+}  // namespace
+
+EventKind event_kind(const Event& event) {
+  if (event.lane != Event::Lane::compute) return EventKind::transfer;
+  switch (event.action.op) {
+    case Op::forward:
+      return EventKind::forward;
+    case Op::recompute:
+      return EventKind::recompute;
+    case Op::backward:
+      return EventKind::backward;
+    case Op::backward_input:
+      return EventKind::backward_input;
+    case Op::backward_weight:
+      return EventKind::backward_weight;
+    case Op::step:
+      return EventKind::step;
+    case Op::reduce:
+    case Op::agree_norm:
+      return EventKind::collective;
+    case Op::wait_receive:
+    case Op::wait_send:
+    case Op::start_send:  // the time it blocks until its receive is posted
+      return EventKind::wait;
+    case Op::load:
+    case Op::report_loss:
+    case Op::post_receive:
+    case Op::release:
+      return EventKind::other;
+  }
+  return EventKind::other;
+}
+
+std::string event_name(const Event& event, bool with_stage) {
+  const Action& action = event.action;
+  const std::string stage = with_stage && action.stage.valid() ? std::to_string(action.stage.value) : "";
+  switch (action.op) {
+    case Op::load:
+    case Op::forward:
+    case Op::backward_input:
+    case Op::backward_weight:
+    case Op::backward:
+    case Op::recompute:
+      return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
+    case Op::reduce:
+      return fmt::format("reduce {}", action.group.value);
+    case Op::agree_norm:
+      return fmt::format("norm {}", action.group.value);
+    case Op::step:
+      return fmt::format("step {}", action.group.value);
+    case Op::report_loss:
+      return fmt::format("report loss {}", action.group.value);
+    case Op::wait_receive:
+      return fmt::format("wait: {} from stage {}", tag_subject(action.tag), action.tag.from.value);
+    case Op::wait_send:
+      return fmt::format("wait: {} taken by stage {}", tag_subject(action.tag), action.tag.to.value);
+    case Op::start_send:
+      return fmt::format("{}{} to stage {}", event.lane == Event::Lane::compute ? "wait: send " : "",
+                         tag_subject(action.tag), action.tag.to.value);
+    case Op::post_receive:
+      return fmt::format("{} from stage {}", tag_subject(action.tag), action.tag.from.value);
+    case Op::release:
+      return fmt::format("release slot {}", action.slot.value);
+  }
+  return "?";
+}
+
+std::vector<bool> holds_several_stages(const Timeline& timeline) {
+  std::vector<StageId> first;
+  std::vector<bool> several;
+  for (const Event& event : timeline.events) {
+    if (!event.rank.valid()) continue;
+    if (event.rank.index() >= first.size()) {
+      first.resize(event.rank.index() + 1);
+      several.resize(event.rank.index() + 1, false);
+    }
+    if (!is_compute(event.action.op)) continue;
+    StageId& seen = first[event.rank.index()];
+    if (!seen.valid()) seen = event.action.stage;
+    if (seen != event.action.stage) several[event.rank.index()] = true;
+  }
+  return several;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,68 @@
+#pragma once
+
+// What happened when: the one event schema of simulator and engine, so that predicted and measured runs are
+// compared and drawn by the same code.
+
+#include "stagecraft/schedules/program/action.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// One action on one rank. For a wait the time is the time spent waiting. For a transfer priced or observed
+/// on the link itself `lane` is `send` (on the sender's row).
+struct Event {
+  enum class Lane : std::uint8_t { compute, send, receive };
+  Rank rank;
+  Lane lane = Lane::compute;
+  Action action;
+  Seconds begin;  ///< since the segment's (or the run's) start
+  Seconds end;
+  std::int64_t step = 0;  ///< optimizer step of the run this belongs to, from 0
+};
+
+/// What an event counts as, in colours, sums and filters.
+enum class EventKind : std::uint8_t {
+  forward,
+  recompute,
+  backward,  ///< both halves together
+  backward_input,
+  backward_weight,
+  step,
+  collective,  ///< reduce and agree_norm, waiting for the other members included
+  wait,        ///< for a transfer, on the compute lane
+  transfer,    ///< on a link
+  other,       ///< loading, reporting, buffer bookkeeping
+};
+
+template <>
+struct EnumNames<EventKind> {
+  static constexpr std::array values{std::pair{EventKind::forward, "forward"},
+                                     std::pair{EventKind::recompute, "recompute"},
+                                     std::pair{EventKind::backward, "backward"},
+                                     std::pair{EventKind::backward_input, "backward_input"},
+                                     std::pair{EventKind::backward_weight, "backward_weight"},
+                                     std::pair{EventKind::step, "step"},
+                                     std::pair{EventKind::collective, "collective"},
+                                     std::pair{EventKind::wait, "wait"},
+                                     std::pair{EventKind::transfer, "transfer"},
+                                     std::pair{EventKind::other, "other"}};
+};
+
+[[nodiscard]] EventKind event_kind(const Event& event);
+/// Short, for boxes and rows: "F3", "1F3" on a rank that holds several stages (`with_stage`), "step 0",
+/// "wait: gradient 3 from stage 1", "activation 3 to stage 1".
+[[nodiscard]] std::string event_name(const Event& event, bool with_stage = false);
+
+struct Timeline {
+  std::string title;
+  std::vector<std::string> rank_names;  ///< "rank 0: stage 0"
+  std::vector<Event> events;            ///< by rank, then begin
+};
+
+/// Per rank that occurs in the events: whether it computes for several stages, so that names need the stage.
+[[nodiscard]] std::vector<bool> holds_several_stages(const Timeline& timeline);
+
+}  // namespace stagecraft

@@ -1,0 +1,91 @@
+#pragma once
+
+// Numbers all tags a program can have without gaps, so that tables of transfers need no hashing.
+
+#include "stagecraft/schedules/program/program.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace stagecraft {
+
+class TagNumbers {
+ public:
+  explicit TagNumbers(const ProgramHeader& header)
+      : stages_(header.placement.stages()),
+        micro_batches_(header.micro_batches()),
+        groups_(header.groups()),
+        reporters_(header.placement.width(StageId{stages_ - 1})) {}
+
+  [[nodiscard]] std::size_t size() const { return losses() + to_size(groups_) * to_size(reporters_); }
+  /// Losses have the numbers from here to `size()`.
+  [[nodiscard]] std::size_t losses() const { return to_size(stages_ - 1) * 2 * to_size(micro_batches_); }
+
+  /// The activation that leaves a stage which is not the last, and the gradient that leaves one which is not
+  /// the first.
+  [[nodiscard]] std::size_t activation(StageId from, MicroBatch mb) const {
+    return from.index() * 2 * to_size(micro_batches_) + mb.index();
+  }
+  [[nodiscard]] std::size_t gradient(StageId from, MicroBatch mb) const {
+    return (from.index() * 2 - 1) * to_size(micro_batches_) + mb.index();
+  }
+  [[nodiscard]] std::size_t loss(Group group, std::int32_t replica) const {
+    return losses() + group.index() * to_size(reporters_) + to_size(replica);
+  }
+
+  /// `size()` when the program has no such transfer.
+  [[nodiscard]] std::size_t of(const Tag& tag) const {
+    if (tag.payload == Payload::loss) {
+      const bool known = tag.from.value == stages_ - 1 && tag.to.value == 0 && tag.micro_batch.valid() &&
+                         tag.micro_batch.value < groups_ && tag.index >= 0 && tag.index < reporters_;
+      return known ? loss(Group{tag.micro_batch.value}, tag.index) : size();
+    }
+    const bool forward = tag.payload == Payload::activation;
+    const std::int32_t boundary = forward ? tag.from.value : tag.to.value;  // the stage before it
+    const bool known = boundary >= 0 && boundary + 1 < stages_ && tag.index == 0 &&
+                       (forward ? tag.to : tag.from).value == boundary + 1 && tag.micro_batch.valid() &&
+                       tag.micro_batch.value < micro_batches_;
+    if (!known) return size();
+    return forward ? activation(tag.from, tag.micro_batch) : gradient(tag.from, tag.micro_batch);
+  }
+
+  /// The tag of a number below `size()`.
+  [[nodiscard]] Tag tag(std::size_t number) const {
+    const auto n = static_cast<std::int32_t>(number);
+    const auto losses_from = static_cast<std::int32_t>(losses());
+    if (n >= losses_from) {
+      return {.payload = Payload::loss,
+              .from = StageId{stages_ - 1},
+              .to = StageId{0},
+              .micro_batch = MicroBatch{(n - losses_from) / reporters_},
+              .index = (n - losses_from) % reporters_};
+    }
+    const StageId before{n / micro_batches_ / 2};
+    const StageId behind{before.value + 1};
+    const MicroBatch mb{n % micro_batches_};
+    if (n / micro_batches_ % 2 == 0) {
+      return {.payload = Payload::activation, .from = before, .to = behind, .micro_batch = mb};
+    }
+    return {.payload = Payload::gradient, .from = behind, .to = before, .micro_batch = mb};
+  }
+
+  /// First number and how many there are, of transfers of the same payload between the same stages; of losses
+  /// all.
+  [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> boundary(std::uint32_t number) const {
+    const auto count = static_cast<std::uint32_t>(micro_batches_);
+    const auto losses_from = static_cast<std::uint32_t>(losses());
+    if (number >= losses_from) return {losses_from, static_cast<std::uint32_t>(size()) - losses_from};
+    return {number / count * count, count};
+  }
+
+ private:
+  static std::size_t to_size(std::int32_t n) { return static_cast<std::size_t>(n); }
+
+  std::int32_t stages_;
+  std::int32_t micro_batches_;
+  std::int32_t groups_;
+  std::int32_t reporters_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,29 @@
+#include "stagecraft/schedules/rules/reductions.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+
+std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t end) {
+  const Action& ends = list[static_cast<std::size_t>(end)];
+  for (std::int32_t i = end - 1; i >= 0; --i) {
+    const Action& action = list[static_cast<std::size_t>(i)];
+    if (action.stage != ends.stage) continue;
+    if (action.op == Op::step || action.op == Op::reduce) return -1;  // of a group before
+    if (action.group != ends.group) continue;
+    if (action.op == Op::backward || action.op == Op::backward_weight) return i;
+  }
+  return -1;
+}
+
+Bytes reduce_staging(Bytes summed, int width) {
+  if (summed.value == 0 || width == 1) return {};
+  // Parts are rounded up to whole numbers, and each piece's staging to a line: of one piece at a time so much
+  // is sure to fit.
+  constexpr std::int64_t kNumber = 8;
+  const std::int64_t rounding = kNumber * (width - 1) + kReduceLine;
+  return std::min(kReduceStaging,
+                  summed - Bytes{summed.value / width} + std::min(summed, kReducePack) + Bytes{rounding});
+}
+
+}  // namespace stagecraft

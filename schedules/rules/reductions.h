@@ -1,0 +1,32 @@
+#pragma once
+
+// What all readers of a program agree on about the sums of gradients over a stage's replicas: when a rank
+// joins one, and how much memory that takes.
+
+#include "stagecraft/schedules/program/action.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace stagecraft {
+
+/// Position of the last backward into the group of the reduce or step at position `end`, before it and of its
+/// stage: where a rank joins the sum that ends at that reduce. -1: the rank has no micro-batch in the group,
+/// and joins at the reduce itself. Linear in how far the two are apart.
+[[nodiscard]] std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t end);
+
+/// Most that a rank stages of the other replicas' values at a time: what can be under way while a layer is
+/// computed, for transfers go on between layers only. Half of DistributedDataParallel's default bucket (Li et
+/// al., VLDB 2020) and more.
+inline constexpr Bytes kReduceStaging{16 << 20};
+/// Small tensors travel together, in copies of at most so many bytes.
+inline constexpr Bytes kReducePack{256 << 10};
+/// Where staged pieces begin, in bytes: copies and sums are fastest there.
+inline constexpr std::int64_t kReduceLine = 64;
+
+/// What a rank stages from the beginning of the backward at which it joins a sum to the end of the reduce:
+/// the others' values of its own part, and copies of small tensors. `summed`: parameters and buffers of the
+/// stage. Nothing for one replica.
+[[nodiscard]] Bytes reduce_staging(Bytes summed, int width);
+
+}  // namespace stagecraft

@@ -1,0 +1,183 @@
+#include "stagecraft/schedules/synthesis/peak_memory.h"
+
+#include "stagecraft/schedules/costs/traffic.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace stagecraft::synthesis {
+namespace {
+
+/// Walks a rank's list as lowering would have it, and adds up what its moments change.
+class PeakMemory {
+ public:
+  PeakMemory(const Problem& problem, Rank rank)
+      : problem_(problem), rank_(rank), own_(problem.seats_of(rank)), seats_(own_.size()) {
+    for (std::size_t i = 0; i < own_.size(); ++i) seats_[i].count = problem.seats()[own_[i]].count;
+  }
+
+  Bytes run(const Order& order, int extra_slots) {
+    for (const Compute& c : order) {
+      if (c.op == Op::forward) {
+        forward(c);
+      } else {
+        backward(c);
+      }
+    }
+    Bytes slots;
+    for (std::size_t i = 0; i < own_.size(); ++i) {
+      const StageId stage = problem_.seats()[own_[i]].stage;
+      const auto add = [&](Payload payload, const Channel& channel) {
+        const int count = std::min(channel.held + extra_slots, channel.transfers);
+        slots += payload_bytes(problem_.costs(), payload, stage) * count;
+      };
+      add(Payload::activation, seats_[i].activations);
+      add(Payload::gradient, seats_[i].gradients);
+    }
+    return standing_memory(problem_, rank_) + slots + peak_;
+  }
+
+ private:
+  struct Channel {
+    int transfers = 0;
+    int held = 0;
+    int reading = 0;
+    void read() { held = std::max(held, ++reading), ++transfers; }
+  };
+  /// What the rank knows of one of its seats.
+  struct SeatState {
+    Channel activations, gradients;
+    std::vector<MicroBatch> sent_activations, sent_gradients;  // under way, oldest first
+    int inputs = 0, weights = 0;                               // parts begun
+    int count = 0;                                             // own micro-batches
+  };
+
+  [[nodiscard]] SeatState& seat(StageId stage) {
+    std::size_t i = 0;
+    while (problem_.seats()[own_[i]].stage != stage) ++i;
+    return seats_[i];
+  }
+  /// Whether so many parts of a stage's own micro-batches, done in their order, are enough for this one's.
+  [[nodiscard]] bool includes(int done, StageId stage, MicroBatch mb) const {
+    return done > mb.value / problem_.placement().width(stage);
+  }
+  void pass(const MicroBatchMemory& memory, Moment moment) { now_ += memory.deltas[moment]; }
+  void pass(StageId stage, MicroBatch mb, Moment moment) { pass(problem_.memory(stage, mb), moment); }
+  void update_peak(Bytes above = {}) { peak_ = std::max(peak_, now_ + above); }
+  void run(const Compute& c, const MicroBatchMemory& memory, Op op) {
+    update_peak(transient(problem_.costs(c.stage), op, memory.here.recomputed));
+  }
+
+  void forward(const Compute& c) {
+    const MicroBatchMemory& memory = problem_.memory(c.stage, c.micro_batch);
+    const Situation here = memory.here;
+    SeatState& at = seat(c.stage);
+    pass(memory, Moment::load);
+    if (!here.first && !here.from_here) at.activations.read();
+    run(c, memory, Op::forward);
+    pass(memory, Moment::forward);
+    update_peak();
+    if (!here.last && !here.to_here) send(at.sent_activations, c, Moment::activation_sent);
+    // The last of its forwards: the loss goes to where it is printed.
+    if (here.last && rank_ != problem_.printing_rank() && !includes(at.count - 1, c.stage, c.micro_batch)) {
+      now_ += problem_.costs().loss;
+      update_peak();
+    }
+  }
+
+  void backward(const Compute& c) {
+    const MicroBatchMemory& memory = problem_.memory(c.stage, c.micro_batch);
+    const Situation here = memory.here;
+    SeatState& at = seat(c.stage);
+    if (is_input_part(c.op) && here.recomputed) {  // right before it
+      run(c, memory, Op::recompute);
+      pass(memory, Moment::recompute);
+      update_peak();
+    }
+    if (is_weight_part(c.op) && ++at.weights == at.count)
+      now_ += sum_staging(problem_.costs(c.stage), problem_.placement().width(c.stage));
+    if (is_input_part(c.op)) {
+      if (!here.last && !here.to_here) at.gradients.read();
+      if (std::erase(at.sent_activations, c.micro_batch) > 0) pass(memory, Moment::activation_sent);
+    }
+    run(c, memory, c.op);
+    if (is_input_part(c.op)) {
+      ++at.inputs;
+      pass(memory, Moment::backward_input);
+      const StageId next{c.stage.value + 1};
+      if (here.to_here && includes(seat(next).weights, next, c.micro_batch))
+        pass(memory, Moment::output_unused);
+    }
+    if (is_weight_part(c.op)) finish(c, at, memory);
+    update_peak();
+    if (is_input_part(c.op) && !here.first && !here.from_here)
+      send(at.sent_gradients, c, Moment::gradient_sent);
+  }
+
+  /// A send that starts: if lowering lets no more be under way, the oldest is waited for.
+  void send(std::vector<MicroBatch>& sent, const Compute& c, Moment over) {
+    constexpr std::size_t kMost = LoweringOptions{}.sends_in_flight;
+    if (sent.size() == kMost) {
+      pass(c.stage, sent.front(), over);
+      sent.erase(sent.begin());
+    }
+    sent.push_back(c.micro_batch);
+  }
+
+  /// After the weight part the stage needs nothing of the micro-batch any more.
+  void finish(const Compute& c, SeatState& at, const MicroBatchMemory& memory) {
+    pass(memory, Moment::backward_weight);
+    if (memory.here.from_here) {
+      const StageId previous{c.stage.value - 1};
+      pass(previous, c.micro_batch, Moment::next_backward_weight);
+      if (includes(seat(previous).inputs, previous, c.micro_batch))
+        pass(previous, c.micro_batch, Moment::output_unused);
+    } else {
+      --at.activations.reading;
+    }
+    if (memory.here.to_here) {
+      pass(StageId{c.stage.value + 1}, c.micro_batch, Moment::previous_backward_weight);
+    } else {
+      --at.gradients.reading;
+    }
+  }
+
+  const Problem& problem_;
+  Rank rank_;
+  const std::vector<std::size_t>& own_;  // seats
+  std::vector<SeatState> seats_;
+  Bytes now_;  // beside what stands and slots
+  Bytes peak_;
+};
+
+}  // namespace
+
+Bytes peak_memory(const Problem& problem, Rank rank, const Order& order, int extra_slots) {
+  return PeakMemory(problem, rank).run(order, extra_slots);
+}
+
+bool fits(const Problem& problem, const Orders& orders, int extra_slots) {
+  for (std::size_t r = 0; problem.capacity() && r < orders.size(); ++r) {
+    if (peak_memory(problem, Rank{r}, orders[r], extra_slots) > *problem.capacity()) return false;
+  }
+  return true;
+}
+
+Bytes standing_memory(const Problem& problem, Rank rank) {
+  Bytes all;
+  for (const std::size_t i : problem.seats_of(rank)) {
+    const StageId stage = problem.seats()[i].stage;
+    all += standing(problem.costs(stage), problem.situation(stage));
+  }
+  if (rank != problem.printing_rank()) return all;
+  // Losses to print: one slot per replica that sends one; there are more slots than that only for more
+  // groups.
+  for (const Seat& seat : problem.seats()) {
+    if (seat.stage == problem.last_stage() && seat.count > 0 && seat.rank != rank)
+      all += problem.costs().loss;
+  }
+  return all;
+}
+
+}  // namespace stagecraft::synthesis

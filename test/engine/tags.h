@@ -1,0 +1,11 @@
+#pragma once
+
+#include "stagecraft/schedules/program/action.h"
+
+namespace stagecraft::test {
+
+/// Of a transfer from rank 0 to rank 1.
+inline const Tag kActivationTag{
+    .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
+
+}  // namespace stagecraft::test

@@ -1,0 +1,1 @@
+#include "stagecraft/schedules/lowering/lowering.h"
