@@ -14,7 +14,7 @@
 // the file, the JSON pointer, the value, what was expected and the nearest key. A key that is absent keeps
 // the value the struct was constructed with; `required` keys must be there.
 //
-// Types understood: bool, integers, double, std::string, enums with EnumNames, Id, Bytes (an integer),
+// Types understood: bool, integers, double, std::string, enums with EnumNames, Id, Bytes (an integer from 0),
 // Seconds (milliseconds; end such keys in `_ms`), std::optional (absent or null), std::vector,
 // std::map<std::string, T>, raw Json, described structs, and std::variant of described structs through
 // `alternatives`.
@@ -257,11 +257,9 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
     detail::check_range(place, json, static_cast<double>(value.size()), range, "a length of ");
   } else if constexpr (std::is_same_v<T, Json>) {
     value = json;
-  } else if constexpr (detail::IsId<T>::value) {
+  } else if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
     read_value(json, place, value.value,
                Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
-  } else if constexpr (std::is_same_v<T, Bytes>) {
-    read_value(json, place, value.value, range);
   } else if constexpr (std::is_same_v<T, Seconds>) {
     double ms = 0;
     read_value(json, place, ms, range);
@@ -345,10 +343,10 @@ Json schema_of(const Range& range) {
   };
   if constexpr (std::is_same_v<T, bool>) {
     schema["type"] = "boolean";
-  } else if constexpr (detail::IsId<T>::value) {
-    schema["type"] = "integer";
-    schema["minimum"] = std::max(0.0, range.min);
-  } else if constexpr (std::is_integral_v<T> || std::is_same_v<T, Bytes>) {
+  } else if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
+    schema =
+        schema_of<std::int64_t>(Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
+  } else if constexpr (std::is_integral_v<T>) {
     schema["type"] = "integer";
     bounds("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum");
   } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Seconds>) {

@@ -27,10 +27,10 @@ void describe(V& v, Cluster& c) {
   v.optional("name", c.name, "for people");
   v.required("levels", c.levels, "innermost first: devices of a machine, machines of a rack, ...",
              json::non_empty());
-  v.optional("memory_bytes", c.memory, "a device; absent: no cap", json::above(0));
-  v.optional("memory_reserve_bytes", c.memory_reserve, "of it, left to contexts, libraries and fragmentation",
-             json::at_least(0));
-  v.optional("speed", c.speed, "relative speed a device; empty: all 1");
+  v.optional("memory_bytes", c.memory, "per device; absent: no cap", json::above(0));
+  v.optional("memory_reserve_bytes", c.memory_reserve,
+             "of it, left to contexts, libraries and fragmentation");
+  v.optional("speed", c.speed, "relative speed per device; empty: all 1");
 }
 
 /// One speed a device or none, a sane number of devices, a reserve below the memory. Throws InputError with

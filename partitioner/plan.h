@@ -84,7 +84,7 @@ void describe(V& v, Prediction& p) {
   v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
   v.optional("bubble", p.bubble, "idle share of the mean rank");
   v.optional("bottleneck_ms", p.bottleneck, "busiest rank, one micro-batch", json::at_least(0));
-  v.optional("memory_bytes", p.memory, "proven peak a rank");
+  v.optional("memory_bytes", p.memory, "proven peak per rank");
 }
 
 struct Plan {
@@ -98,7 +98,7 @@ struct Plan {
   std::int64_t micro_batch_size = 1;
   std::optional<CostTable> costs;
   std::optional<int> threads;     ///< operator threads a rank that the costs were measured with
-  std::optional<Bytes> capacity;  ///< usable memory a device the plan was made for
+  std::optional<Bytes> capacity;  ///< usable memory per device that the plan was made for
   std::optional<Prediction> predicted;
 
   [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
@@ -122,7 +122,7 @@ void describe(V& v, Plan& p) {
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
   v.optional("threads", p.threads, "operator threads a rank behind the costs", json::at_least(1));
-  v.optional("capacity_bytes", p.capacity, "usable memory a device");
+  v.optional("capacity_bytes", p.capacity, "usable memory per device");
   v.optional("predicted", p.predicted, "what the simulator says");
 }
 

@@ -63,17 +63,15 @@ void describe(V& v, LayerProfile& p) {
   v.required("backward_input", p.backward_input, "gradient of the input");
   v.required("backward_weight", p.backward_weight, "gradient of the weights");
   v.optional("step", p.step, "optimizer update of the layer's parameters");
-  v.required("parameter_bytes", p.parameters, "weights", json::at_least(0));
+  v.required("parameter_bytes", p.parameters, "weights");
   v.optional("compute_copy_bytes", p.compute_copy,
-             "mixed precision: the copy of the weights that the layer reads; 0: it reads them themselves",
-             json::at_least(0));
-  v.optional("buffer_bytes", p.buffers, "running statistics and the like", json::at_least(0));
-  v.required("output_bytes", p.output, "the boundary after this layer", json::at_least(0));
+             "mixed precision: the copy of the weights that the layer reads; 0: it reads them themselves");
+  v.optional("buffer_bytes", p.buffers, "running statistics and the like");
+  v.required("output_bytes", p.output, "the boundary after this layer");
   v.optional("kept_for_input_bytes", p.kept_for_input,
-             "kept from forward to the input gradient, input and output apart", json::at_least(0));
+             "kept from forward to the input gradient, input and output apart");
   v.optional("kept_for_weight_bytes", p.kept_for_weight,
-             "kept from the input gradient to the weight gradient, input, output and its gradient apart",
-             json::at_least(0));
+             "kept from the input gradient to the weight gradient, input, output and its gradient apart");
   v.optional("keeps_input", p.keeps_input, "backward needs the input");
   v.optional("keeps_output", p.keeps_output, "backward needs the output");
   v.optional("weight_half_keeps_input", p.weight_half_keeps_input,
@@ -82,8 +80,7 @@ void describe(V& v, LayerProfile& p) {
   v.optional("weight_half_keeps_gradient", p.weight_half_keeps_gradient,
              "the weight half needs the gradient of the output");
   v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
-  v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays",
-             json::at_least(0));
+  v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays");
   v.optional("backward_transient_bytes", p.backward_transient,
              "backward's peak above what stays; negative where the gradient replaces something kept");
   v.optional("backward_input_transient_bytes", p.backward_input_transient,
@@ -103,11 +100,10 @@ struct Measurement {
 
 template <class V>
 void describe(V& v, Measurement& m) {
-  v.optional("read_bytes", m.read, "of the data as it is read, where it is then made into another type",
-             json::at_least(0));
+  v.optional("read_bytes", m.read, "of the data as it is read, where it is then made into another type");
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
-  v.optional("input_bytes", m.input, "one micro-batch of the model's input", json::at_least(0));
-  v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with", json::at_least(0));
+  v.optional("input_bytes", m.input, "one micro-batch of the model's input");
+  v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with");
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 
@@ -152,7 +148,7 @@ void describe(V& v, Profile& p) {
              json::at_least(0));
   v.optional("device_most_mhz", p.device_most_megahertz, "the most that clock can be; 0: not known",
              json::at_least(0));
-  v.optional("threads", p.threads, "a rank", json::at_least(1));
+  v.optional("threads", p.threads, "per rank", json::at_least(1));
   v.optional("busy_ranks", p.busy_ranks, "ranks that measured at the same time", json::at_least(1));
   v.optional("repeats", p.repeats, "behind each median", json::at_least(1));
   v.optional("optimizer", p.optimizer, "that the step times are of");

@@ -86,35 +86,29 @@ void describe(V& v, StageCosts& c) {
   v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights",
              json::between(0, kMostMilliseconds));
   v.optional("step_ms", c.step, "optimizer update", json::between(0, kMostMilliseconds));
-  v.optional("parameter_bytes", c.parameters, "the weights that steps update", json::at_least(0));
+  v.optional("parameter_bytes", c.parameters, "the weights that steps update");
   v.optional("compute_copy_bytes", c.compute_copy,
-             "mixed precision: the copy of the weights that layers read; 0: they are read themselves",
-             json::at_least(0));
-  v.optional("buffer_bytes", c.buffers, "running statistics and the like", json::at_least(0));
-  v.optional("optimizer_bytes", c.optimizer_state, "optimizer state", json::at_least(0));
-  v.optional("input_bytes", c.input, "boundary received from the previous stage", json::at_least(0));
+             "mixed precision: the copy of the weights that layers read; 0: they are read themselves");
+  v.optional("buffer_bytes", c.buffers, "running statistics and the like");
+  v.optional("optimizer_bytes", c.optimizer_state, "optimizer state");
+  v.optional("input_bytes", c.input, "boundary received from the previous stage");
   v.optional("read_bytes", c.read,
-             "stage 0: of the data as it is read, where it is then made into another type",
-             json::at_least(0));
-  v.optional("output_bytes", c.output, "boundary sent to the next stage", json::at_least(0));
-  v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss", json::at_least(0));
+             "stage 0: of the data as it is read, where it is then made into another type");
+  v.optional("output_bytes", c.output, "boundary sent to the next stage");
+  v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss");
   v.optional("kept_for_input_bytes", c.kept_for_input,
-             "kept from forward to the input gradient, input and output apart", json::at_least(0));
-  v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient",
-             json::at_least(0));
+             "kept from forward to the input gradient, input and output apart");
+  v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient");
   v.optional("output_kept", c.output_kept, "the output is also kept for backward");
-  v.optional("forward_peak_bytes", c.forward_peak, "transient peak of forward above what is live before",
-             json::at_least(0));
+  v.optional("forward_peak_bytes", c.forward_peak, "transient peak of forward above what is live before");
   v.optional("unkept_forward_peak_bytes", c.unkept_forward_peak,
              "the same of a forward that keeps nothing, as one does that is recomputed; absent: "
-             "forward_peak_bytes",
-             json::at_least(0));
-  v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before",
-             json::at_least(0));
+             "forward_peak_bytes");
+  v.optional("backward_peak_bytes", c.backward_peak, "transient peak of backward above what is live before");
   v.optional("backward_input_peak_bytes", c.backward_input_peak,
-             "the same of a split backward's input half; absent: backward_peak_bytes", json::at_least(0));
+             "the same of a split backward's input half; absent: backward_peak_bytes");
   v.optional("backward_weight_peak_bytes", c.backward_weight_peak,
-             "the same of its weight half; absent: backward_peak_bytes", json::at_least(0));
+             "the same of its weight half; absent: backward_peak_bytes");
   v.optional("spread", c.spread, "how much the times vary; absent: not measured");
 }
 
@@ -194,8 +188,9 @@ template <class V>
 void describe(V& v, CostTable& c) {
   v.required("stages", c.stages, "costs a stage", json::non_empty());
   v.required("network", c.network, "links between ranks");
-  v.optional("speed", c.speed, "relative speed a rank; empty: all 1");
-  v.optional("loss_bytes", c.loss, "payload of a loss report");
+  v.optional("speed", c.speed, "relative speed per rank; empty: all 1");
+  v.optional("loss_bytes", c.loss, "payload of a loss report",
+             json::between(0, static_cast<double>(kMostActivationBytes.value)));
 }
 
 /// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1

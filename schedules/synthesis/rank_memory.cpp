@@ -41,7 +41,7 @@ RankMemory::RankMemory(const Problem& problem, Rank rank) : standing_(standing_m
     const auto slot = [&](Payload payload) { return payload_bytes(problem.costs(), payload, seat.stage); };
     if (!here.first && !here.from_here) memory.activation = slot(Payload::activation);
     if (!here.last && !here.to_here) memory.gradient = slot(Payload::gradient);
-    if (here.last && rank != problem.printing_rank()) memory.loss = problem.costs().loss;
+    if (here.last && seat.count > 0 && rank != problem.printing_rank()) memory.loss = problem.costs().loss;
     memory.sum = sum_staging(memory.costs, width);
     memory.count = seat.count;
     memory.knows_previous = aligned_ && here.from_here && before == seat.count;
@@ -172,9 +172,9 @@ Bytes RankMemory::kept_for_weight(std::size_t place) const {
   const Bytes left =
       kept(place) + seat.deltas.after({Moment::recompute, Moment::backward_input, Moment::gradient_sent,
                                        Moment::previous_backward_weight, Moment::output_unused});
-  // Of a kept output the gradient, which is as large.
-  const bool kept_output = seat.costs.output_kept && !seat.here.recomputed && !seat.here.last;
-  return kept_output ? left + seat.costs.output : left;
+  // The gradient of an output that was handed over on the rank, which is as large. Any other lies in a receive
+  // slot, which spare_slots counts.
+  return seat.knows_next ? left + seat.costs.output : left;
 }
 
 Bytes RankMemory::spare_slots(std::size_t place, Bytes room) const {

@@ -149,4 +149,36 @@ TEST_CASE("the least memory is that of the best of all orders", "[synthesis]") {
   }
 }
 
+TEST_CASE("the bound of memory counts a gradient's slot once", "[synthesis]") {
+  // While the second stage is busy with a micro-batch, the first does the weight part of the one before: with
+  // room for one output at a time, next to two slots for its gradients.
+  CostTable costs = test::RandomCosts(1).table(2, 2, false);
+  costs.loss = Bytes{};
+  StageCosts& first = costs.stages[0] = {};
+  first.forward = first.backward_input = Seconds{1};
+  first.backward_weight = Seconds{6};
+  first.output = first.forward_peak = Bytes{100};
+  first.output_kept = true;
+  first.buffers = Bytes{1000};
+  StageCosts& second = costs.stages[1] = {};
+  second.forward = second.backward_input = Seconds{3};
+  second.input = Bytes{100};
+  Orders orders(2);
+  const auto add = [&](int stage, Op op, int mb) {
+    orders[static_cast<std::size_t>(stage)].push_back({op, StageId{stage}, MicroBatch{mb}});
+  };
+  for (int mb = 0; mb < 4; ++mb) {
+    add(0, Op::forward, mb);
+    if (mb > 0) add(0, Op::backward_weight, mb - 1);
+    add(0, Op::backward_input, mb);
+    add(1, Op::forward, mb);
+    add(1, Op::backward, mb);
+  }
+  add(0, Op::backward_weight, 3);
+  const Problem problem(Placement::straight(2), 4, false, costs, Bytes{1300});
+  REQUIRE(well_formed(problem, orders));
+  REQUIRE(fits(problem, orders));
+  CHECK(lower_bound(problem).seconds <= Pricing(problem).run(orders).makespan);
+}
+
 }  // namespace stagecraft

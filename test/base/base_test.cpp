@@ -87,6 +87,8 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
         "x.json: /lst: unknown key; did you mean \"list\"?");
   CHECK(message_of(R"({"rate":1,"kind":"inner","list":[{"count":9}]})") ==
         "x.json: /list/0/count: expected at least 1 and at most 5, found 9");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":-9223372036854775808})") ==
+        "x.json: /cap_bytes: expected at least 0, found -9223372036854775808");
   CHECK(message_of(R"({"rate":1,"kind":"inner","params":{"cont":1}})") ==
         "x.json: /params/cont: unknown key; did you mean \"count\"?");
   CHECK(message_of(R"({"rate":1,"rate":2,"kind":"inner"})") ==
