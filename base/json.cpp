@@ -192,19 +192,21 @@ void Reader::missing(const char* key) const {
                           similar.empty() ? "" : fmt::format("; \"{}\" is there, is it a slip?", similar)));
 }
 
-void Reader::require(bool holds, const char* key, const std::string& message) const {
-  if (!holds) throw InputError(*key == '\0' ? place_ : detail::child(place_, key), message);
+void Reader::require(bool holds, const char* key, const std::string& message) {
+  if (!holds && !unmet_) unmet_.emplace(*key == '\0' ? place_ : detail::child(place_, key), message);
 }
 
 void Reader::finish() const {
   for (const auto& [key, value] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string hint = did_you_mean(key, known_);
+    if (hint.empty() && unmet_) break;
     constexpr std::size_t kLongestShown = 200;
     throw InputError(
         detail::child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
         fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
   }
+  if (unmet_) throw InputError(*unmet_);
 }
 
 Json SchemaWriter::take() const {

@@ -14,10 +14,10 @@
 // the file, the JSON pointer, the value, what was expected and the nearest key. A key that is absent keeps
 // the value the struct was constructed with; `required` keys must be there.
 //
-// Types understood: bool, integers, double, std::string, enums with EnumNames, Id, Bytes (an integer from 0),
-// Seconds (milliseconds; end such keys in `_ms`), std::optional (absent or null), std::vector,
-// std::map<std::string, T>, raw Json, described structs, and std::variant of described structs through
-// `alternatives`.
+// Types understood: bool, integers, double, std::string, enums with EnumNames, Id and Bytes (integers
+// from 0, unless the range has another least), Seconds (milliseconds; end such keys in `_ms`), std::optional
+// (absent or null), std::vector, std::map<std::string, T>, raw Json, described structs, and std::variant of
+// described structs through `alternatives`.
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/error.h"
@@ -80,6 +80,12 @@ struct IsId<Id<K>> : std::true_type {};
 void check_range(const InputPlace& place, const Json& value, double number, const Range& range,
                  const char* of);
 
+/// The same, with 0 as the least where it has none.
+[[nodiscard]] inline Range from_zero(Range range) {
+  if (!std::isfinite(range.min)) range.min = 0;
+  return range;
+}
+
 }  // namespace detail
 
 class Reader;
@@ -125,9 +131,10 @@ class Reader {
     const bool known = (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
     if (!known) detail::unknown_name(detail::child(place_, key), *found, names);
   }
-  /// A condition over several keys; `key` is where the message points.
-  void require(bool holds, const char* key, const std::string& message) const;
-  /// Refuses keys nobody asked for. Called by `read`.
+  /// A condition over several keys; `key` is where the message points. The first that does not hold is said
+  /// in the end: a slip in a key may be behind it.
+  void require(bool holds, const char* key, const std::string& message);
+  /// Refuses keys nobody asked for, and what does not hold. Called by `read`.
   void finish() const;
 
  private:
@@ -150,6 +157,7 @@ class Reader {
   const Json& object_;
   InputPlace place_;
   std::vector<std::string> known_;
+  std::optional<InputError> unmet_;  ///< the first requirement that does not hold
 };
 
 /// The writing visitor: every key, defaults included, in the order of the description.
@@ -258,8 +266,7 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
   } else if constexpr (std::is_same_v<T, Json>) {
     value = json;
   } else if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
-    read_value(json, place, value.value,
-               Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
+    read_value(json, place, value.value, detail::from_zero(range));
   } else if constexpr (std::is_same_v<T, Seconds>) {
     double ms = 0;
     read_value(json, place, ms, range);

@@ -5,6 +5,7 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/device/accelerators.h"
+#include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/process_facts.h"
 #include "stagecraft/engine/transport/mpi/device_memory.h"
 #include "stagecraft/engine/transport/mpi/kill_timeout.h"
@@ -37,6 +38,7 @@ Json report() {
   json["compiler"] = fmt::format("g++ {}", __VERSION__);
   json["libtorch"] = TORCH_VERSION;
   json["cpu_capability"] = at::get_cpu_capability();
+  json["slow_bfloat16"] = slow_bfloat16();
   json["cores"] = process.cores.machine;
   json["usable_cores"] = process.cores.usable;
   json["bound_to"] = process.bound_to;
@@ -106,6 +108,7 @@ std::string people(const Json& json) {
   line("stagecraft", text(json["stagecraft"]));
   line("compiler", text(json["compiler"]));
   line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
+  if (const std::string slow = text(json["slow_bfloat16"]); !slow.empty()) line("bf16", slow);
   line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
   line("rank", rank_text(json));
   if (json.contains("stopping")) {
@@ -113,7 +116,7 @@ std::string people(const Json& json) {
     line("stopping", how.substr(how.find(": ") + 2, how.find_last_not_of('\n') - how.find(": ") - 1));
   }
   line("threads",
-       fmt::format("{} a rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
+       fmt::format("{} per rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
   line("memory",
        fmt::format("a freed block of {} pages used again: {:.0f} page faults{}",
                    json["pages_of_a_block"].get<int>(), json["page_faults_of_a_used_block"].get<double>(),

@@ -81,12 +81,15 @@ void describe(V& v, LayerProfile& p) {
              "the weight half needs the gradient of the output");
   v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
   v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays");
+  const json::Range any_sign = json::at_least(-static_cast<double>(kMostActivationBytes.value));
   v.optional("backward_transient_bytes", p.backward_transient,
-             "backward's peak above what stays; negative where the gradient replaces something kept");
+             "backward's peak above what stays; negative where the gradient replaces something kept",
+             any_sign);
   v.optional("backward_input_transient_bytes", p.backward_input_transient,
-             "of its input half; absent: backward_transient_bytes");
+             "of its input half; absent: backward_transient_bytes", any_sign);
   v.optional("backward_weight_transient_bytes", p.backward_weight_transient,
-             "the weight half's peak above what is live before it; absent: backward_transient_bytes");
+             "the weight half's peak above what is live before it; absent: backward_transient_bytes",
+             any_sign);
 }
 
 /// All layers at one micro-batch size.

@@ -3,8 +3,8 @@
 #   scripts/fuzz.sh [SECONDS] [TARGET...]      default: 60 seconds each, all targets; up to three per core at once
 # `planner` as a target stands for all that do without LibTorch, `engine` for the others.
 # FUZZ_SEED=N makes a run from nothing try the same inputs again, as far as it gets in that time.
-# What it learns stays in build-fuzz/corpus and is where the next run begins. Ends with 1 where one finds a crash, a hang, or input that
-# takes more memory than the target may, and says which file holds it.
+# It starts from the small files in test/fuzz/seeds/TARGET. What it learns stays in build-fuzz/corpus and is where the next run begins.
+# Ends with 1 where one finds a crash, a hang, or input that takes more memory than the target may, and says which file holds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,25 +40,6 @@ cmake -S . -B $build -G Ninja -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_BUILD_TYPE=R
   { cat $build/configure.log >&2; exit 1; }
 cmake --build $build --target "${targets[@]/#/fuzz_}" > $build/build.log || { cat $build/build.log >&2; exit 1; }
 
-# Where each target starts from: small files of the kind that it reads.
-seeds() {
-  case "$1" in
-    program_text) echo test/data/schedules ;;
-    program_json) echo test/fuzz/seeds ;;
-    pytorch_csv) echo test/data/pytorch ;;
-    graph_text) echo test/fuzz/graphs ;;
-    profile_json) echo test/fuzz/profiles ;;
-    cluster_json) echo test/fuzz/clusters ;;
-    plan_json) echo test/fuzz/plans ;;
-    plan_request) echo test/fuzz/requests ;;
-    timeline) echo test/fuzz/timelines ;;
-    summary) echo test/fuzz/summaries ;;
-    run_config) echo test/fuzz/configs ;;
-    manifest) echo test/fuzz/manifests ;;
-    *) echo "test/fuzz/$1" ;;
-  esac
-}
-
 # The longest one input may take, in seconds, and the most memory, in MiB. Readers of a run's files get little of both; those that plan,
 # prove and simulate what they have read get more.
 limits() {
@@ -80,7 +61,7 @@ fuzz() {
   # shellcheck disable=SC2046  # limits are words
   if ! TMPDIR=$work UBSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=quarantine_size_mb=16:detect_leaks=$leaks \
     "$build/test/fuzz/fuzz_$target" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" $(limits "$target") \
-    -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "$(seeds "$target")" > "$log" 2>&1; then
+    -artifact_prefix="$build/found/$target-" "$build/corpus/$target" "test/fuzz/seeds/$target" > "$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "fuzz.sh: $target failed; the input is in $build/found, the whole log is $log" >&2
     return 1

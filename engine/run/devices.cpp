@@ -6,11 +6,14 @@
 #include "stagecraft/engine/transport/factory.h"
 
 #include <ATen/Context.h>
+#include <ATen/cpu/Utils.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <set>
+#include <string_view>
 #include <unistd.h>
 
 namespace stagecraft {
@@ -85,6 +88,24 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
   context.setDeterministicAlgorithms(config.cuda.deterministic, /*warn_only=*/false);
   context.setDeterministicCuDNN(config.cuda.deterministic);
   return {at::kCUDA, static_cast<at::DeviceIndex>(machine_rank % count)};
+}
+
+std::string slow_bfloat16() {
+  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string_view allowed = most == nullptr ? "" : most;
+  const bool held_back = std::ranges::none_of(
+      std::array<std::string_view, 5>{"ALL", "DEFAULT", "BF16", "FP16", "AMX"},
+      [&](std::string_view isa) { return allowed.empty() || allowed.find(isa) != allowed.npos; });
+  const auto facts = at::cpu::get_cpu_capabilities();
+  const bool has = std::ranges::any_of(std::array{"avx512_bf16", "amx_bf16"}, [&](const char* name) {
+    const auto found = facts.find(name);
+    return found != facts.end() && found->second.isBool() && found->second.toBool();
+  });
+  if (has && !held_back) return "";
+  return fmt::format(
+      "bf16 is emulated here: {}, and a step may take 10 to 60 times as long as in float32",
+      has ? fmt::format("ONEDNN_MAX_CPU_ISA={} hides the processor's instructions for it", allowed)
+          : "this processor has no instructions for it (AVX512-BF16 or AMX)");
 }
 
 std::optional<double> peak_flops_of(const RunConfig& config, int ranks) {

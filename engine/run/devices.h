@@ -25,6 +25,11 @@ void check_device(const RunConfig& config, const std::string& file);
 /// Of the rank that is the `machine_rank`-th of this machine: its devices are given out in turn. Loads what
 /// the device needs, and sets this process's switches for it (`cuda` in the config). Throws as above.
 [[nodiscard]] at::Device prepare_device(const RunConfig& config, const std::string& file, int machine_rank);
+
+/// What people should know who train in bfloat16 on this processor: that it has no instructions for it, so
+/// that matrix products take many times as long as in float32. Empty: it has them, and oneDNN may use them
+/// (ONEDNN_MAX_CPU_ISA).
+[[nodiscard]] std::string slow_bfloat16();
 /// As in profiles: "cpu", or the GPU's name.
 [[nodiscard]] std::string device_name(at::Device device);
 

@@ -196,15 +196,19 @@ void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, co
                                  fmt::join(pipeline.widths, ", "), needed, world->ranks,
                                  world->ranks == 1 ? "was" : "were"));
   }
-  const int a_rank = stages_a_rank(pipeline);
-  const int stages = request.cuts.empty() ? request.stages.value_or(world->ranks * a_rank)
-                                          : static_cast<int>(request.cuts.size()) + 1;
-  if (stages == world->ranks * a_rank) return;
-  const std::string needed =
-      a_rank == 1 ? fmt::format("{} ranks", stages) : fmt::format("a rank for every {}", a_rank);
-  throw InputError({file, request.cuts.empty() ? "/pipeline/stages" : "/pipeline/cuts"},
-                   fmt::format("{} stages need {}, but {} {} launched", stages, needed, world->ranks,
-                               world->ranks == 1 ? "was" : "were"));
+  const int per_rank = stages_a_rank(pipeline);
+  const bool cut = !request.cuts.empty();
+  const int fitting = world->ranks * per_rank;
+  const int stages = cut ? static_cast<int>(request.cuts.size()) + 1 : request.stages.value_or(fitting);
+  if (stages == fitting) return;
+  std::string needed = fmt::format("{} ranks", stages);
+  if (per_rank > 1) needed = fmt::format("one rank per {} stages", per_rank);
+  std::string remedy =
+      cut ? fmt::format("write {} cuts", fitting - 1) : fmt::format("write \"stages\": {}", fitting);
+  if (stages % per_rank == 0) remedy = fmt::format("launch {}, or {}", stages / per_rank, remedy);
+  throw InputError({file, cut ? "/pipeline/cuts" : "/pipeline/stages"},
+                   fmt::format("{} stages need {}, but {} {} launched: {}", stages, needed, world->ranks,
+                               world->ranks == 1 ? "was" : "were", remedy));
 }
 
 /// Measures, then plans.

@@ -83,6 +83,9 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     prepared.directory = std::make_unique<RunDirectory>(config.run_dir, request.resume);
     locked(prepared.directory->paths());
   }
+  if (config.bf16.enabled && config.device == DeviceKind::cpu) {
+    if (std::string remark = slow_bfloat16(); !remark.empty()) prepared.notes.push_back(std::move(remark));
+  }
   TrainingInputs materials = open_training_inputs(config, file);
   if (config.initial_checkpoint && !is_folder(*config.initial_checkpoint)) {
     throw InputError({file, "/initial_checkpoint"},

@@ -35,7 +35,7 @@ struct Outer {
   double rate = 0.5;
   Seconds time;
   std::vector<Inner> list;
-  std::optional<Bytes> cap;
+  std::optional<Bytes> cap, change;
   std::variant<Inner, Other> choice;
 };
 template <class V>
@@ -44,7 +44,9 @@ void describe(V& v, Outer& o) {
   v.optional("time_ms", o.time, "a time");
   v.optional("list", o.list, "several");
   v.optional("cap_bytes", o.cap, "a cap");
+  v.optional("change_bytes", o.change, "more or less", json::at_least(-9));
   v.alternatives("kind", o.choice, "which", "params");
+  v.require(o.cap.has_value() == o.change.has_value(), "", "expected both bytes or none");
 }
 
 std::string message_of(const std::string& text) {
@@ -64,6 +66,7 @@ TEST_CASE("a described value survives writing and reading", "[base]") {
   outer.time = Seconds{0.25};
   outer.list = {Inner{5}, Inner{1}};
   outer.cap = Bytes{7};
+  outer.change = Bytes{-7};
   outer.choice = Other{};
   const Json written = json::write(outer);
   const auto read = json::read<Outer>(written, {});
@@ -89,6 +92,13 @@ TEST_CASE("bad input names the file, the pointer, the value and the nearest key"
         "x.json: /list/0/count: expected at least 1 and at most 5, found 9");
   CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":-9223372036854775808})") ==
         "x.json: /cap_bytes: expected at least 0, found -9223372036854775808");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","change_bytes":-10})") ==
+        "x.json: /change_bytes: expected at least -9, found -10");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1})") == "x.json: expected both bytes or none");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1,"zzzzzzzz":1})") ==
+        "x.json: expected both bytes or none");
+  CHECK(message_of(R"({"rate":1,"kind":"inner","cap_bytes":1,"change_byts":1})") ==
+        "x.json: /change_byts: unknown key; did you mean \"change_bytes\"?");
   CHECK(message_of(R"({"rate":1,"kind":"inner","params":{"cont":1}})") ==
         "x.json: /params/cont: unknown key; did you mean \"count\"?");
   CHECK(message_of(R"({"rate":1,"rate":2,"kind":"inner"})") ==

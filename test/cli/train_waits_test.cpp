@@ -2,24 +2,17 @@
 // others end soon, and say who is missing.
 
 #include "stagecraft/base/json.h"
+#include "test/cli/train_cases.h"
 #include "test/support/catch.h"
-#include "test/support/command.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <string>
-#include <sys/wait.h>
 #include <vector>
 
-using stagecraft::Json;
-using stagecraft::test::CommandResult;
-using stagecraft::test::read_text_file;
-using stagecraft::test::says;
-using stagecraft::test::ScratchFolder;
-
+namespace stagecraft::test {
 namespace {
 
 /// Steps of some milliseconds, and many of them.
@@ -44,7 +37,6 @@ Json long_run(const ScratchFolder& folder) {
 /// Two ranks. `while_it_runs` begins when the first steps are made; it finds mpirun as $launcher, the ranks
 /// as $ranks, rank 1 as $one, and ends with what is to be waited for.
 CommandResult launch(const ScratchFolder& folder, const Json& config, const std::string& while_it_runs) {
-  const std::string out = folder.path("shell.out"), err = folder.path("shell.err");
   const std::string script = fmt::format(
       R"sh(export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 mpirun -np 2 {0} train {1} &
@@ -63,14 +55,7 @@ kill -KILL $launcher 2> /dev/null
 wait $launcher)sh",
       STAGECRAFT_COMMAND, folder.write("run.json", config.dump()), config["run_dir"].get<std::string>(),
       while_it_runs);
-  const std::string line =
-      fmt::format("bash {} > {} 2> {} < /dev/null", folder.write("run.sh", script), out, err);
-  const int status = std::system(line.c_str());  // NOLINT: our own words
-  CommandResult result;
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.out = read_text_file(out);
-  result.err = read_text_file(err);
-  return result;
+  return shell_line(folder, "bash " + folder.write("run.sh", script));
 }
 
 bool has_mpirun() { return std::system("command -v mpirun > /dev/null 2>&1") == 0; }
@@ -175,3 +160,5 @@ TEST_CASE("a rank that is killed ends the others within seconds", "[train_lost_r
   CHECK(result.code != 0);
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(40));
 }
+
+}  // namespace stagecraft::test

@@ -7,6 +7,7 @@
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
+#include <cstdlib>
 #include <string>
 
 using namespace stagecraft;
@@ -58,4 +59,13 @@ TEST_CASE("NCCL is for GPUs", "[devices]") {
 TEST_CASE("a run on the CPU has its transport to itself", "[devices]") {
   CHECK(prepare_device(RunConfig{}, "run.json", 3) == at::Device(at::kCPU));
   CHECK(device_name(at::kCPU) == "cpu");
+}
+
+TEST_CASE("bfloat16 without instructions for it is warned of", "[devices]") {
+  ::setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);
+  CHECK(says(slow_bfloat16(), "bf16 is emulated here: "));
+  ::setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 1);
+  const std::string named = slow_bfloat16();
+  ::unsetenv("ONEDNN_MAX_CPU_ISA");
+  CHECK(named == slow_bfloat16());
 }

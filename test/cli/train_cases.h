@@ -1,0 +1,40 @@
+#pragma once
+
+// What tests of `train` share: a run of moments, shells and launchers around the binary, and what is to be seen
+// when it refuses.
+
+#include "stagecraft/base/json.h"
+#include "test/support/command.h"
+
+#include <string>
+#include <vector>
+
+namespace stagecraft::test {
+
+/// A config of four steps of two stages, whose run_dir is the folder's `run`.
+[[nodiscard]] Json tiny_run(const ScratchFolder& folder);
+
+/// A shell's command line, without standard input.
+[[nodiscard]] CommandResult shell_line(const ScratchFolder& folder, const std::string& line);
+
+/// The same, where `{}` stands for the binary and `{{}}` for {}: for launchers, environments and signals.
+[[nodiscard]] CommandResult shell(const ScratchFolder& folder, const std::string& command);
+
+[[nodiscard]] CommandResult train(const ScratchFolder& folder, const Json& config,
+                                  std::vector<std::string> more = {});
+
+/// One message of the program's, whatever launchers add, and this code.
+void check_refused(const CommandResult& result, int code, const std::string& what);
+
+/// Ranks as root and beyond the cores, ended after a minute; the number of ranks comes next.
+inline constexpr const char* kMpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout "
+    "60 "
+    "mpirun -np ";
+
+[[nodiscard]] bool has_mpirun();
+
+/// What the run's metrics say, times left out.
+[[nodiscard]] std::vector<Json> facts(const std::string& run_dir);
+
+}  // namespace stagecraft::test

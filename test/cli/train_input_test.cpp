@@ -1,0 +1,138 @@
+// Input that `train` cannot use: one message, exit code 2, and no rank left behind.
+
+#include "stagecraft/base/json.h"
+#include "test/cli/train_cases.h"
+#include "test/support/catch.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+
+namespace stagecraft::test {
+namespace fs = std::filesystem;
+
+TEST_CASE("a config that cannot be used exits 2 with one message", "[train_input]") {
+  const ScratchFolder folder;
+  const auto refused = [&](const char* pointer, const Json& value, const std::string& what) {
+    Json config = tiny_run(folder);
+    config[Json::json_pointer(pointer)] = value;
+    check_refused(train(folder, config), 2, what);
+    CHECK_FALSE(fs::exists(folder.path("run") + "/metrics.jsonl"));
+  };
+  refused("/trian_steps", 3, "did you mean \"train_steps\"?");
+  refused("/train_batch_size", "many", "/train_batch_size: expected an integer");
+  refused("/gradient_accumulation_steps", 7, "do not add up");
+  refused("/train_batch_size", 1000, "more than the 96 training samples");
+  refused("/model", Json{{"family", "gpt"}, {"width", 10}, {"heads", 3}}, "/model/heads");
+  refused("/model", Json{{"family", "convnet"}}, "/model");
+  refused("/loss/type", "token_cross_entropy", "/loss/type: token_cross_entropy does not fit the data");
+  refused("/loss/type", "mse", "/loss/type: mse does not fit the data");
+  refused("/data/task", "regression", "/loss/type: cross_entropy does not fit the data");
+  refused("/model", Json::parse(R"({"family": "sequential", "layers": [{"type": "linear", "features": 3}]})"),
+          "/model: sequential of 1 gives [3] a sample, but cross_entropy needs [classes], 4 of them");
+  refused("/profiler/micro_batch_sizes", Json{8, -1}, "/profiler/micro_batch_sizes");
+  refused("/model/hidden", Json{std::int64_t{1} << 62}, "/model");
+  refused("/pipeline/cuts", Json{9}, "cuts");
+  refused("/pipeline/stages", 5, "stages");
+  refused("/data", Json{{"type", "text"}, {"path", folder.path("none.txt")}}, "none.txt");
+  refused("/data", Json{{"type", "idx"}, {"path", folder.path("none")}}, folder.path("none"));
+  refused("/initial_checkpoint", folder.path("none"), folder.path("none"));
+  check_refused(stagecraft({"train", folder.path("none.json")}), 2, "none.json");
+  check_refused(stagecraft({"train"}), 2, "CONFIG is required");
+}
+
+TEST_CASE("a micro-batch too small for a layer is refused at the start, wherever in the epoch it comes",
+          "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+    {"type": "linear", "features": 8}, {"type": "batch_norm"}, {"type": "linear", "features": 4}]})");
+  config["pipeline"] = {{"cuts", {1}}};
+  config["data"]["samples"] = 105;  // 32 + 32 + 32 + 9, and 9 is 8 + 1
+  config["train_steps"] = 20;
+  check_refused(train(folder, config), 2,
+                "layer \"batch_norm1\" (batch_norm) needs micro-batches of 2 samples");
+  config["train_steps"] = 3;  // never gets there
+  CHECK(train(folder, config).code == 0);
+  fs::remove_all(folder.path("run"));
+  config["train_steps"] = 20;
+  config["data"]["drop_last"] = true;
+  CHECK(train(folder, config).code == 0);
+}
+
+TEST_CASE("truncated data exits 2 and names the file", "[train_input]") {
+  const ScratchFolder folder;
+  const std::string from = STAGECRAFT_TEST_DATA "/fashion";
+  for (const auto& entry : fs::recursive_directory_iterator(from)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = entry.path().filename();
+    std::string bytes = read_text_file(entry.path());
+    if (says(name, "train-images")) bytes.resize(bytes.size() / 2);
+    folder.write(name, bytes);
+  }
+  Json config = tiny_run(folder);
+  config["data"] = {{"type", "idx"}, {"path", folder.path("")}};
+  config["train_batch_size"] = 8;
+  const CommandResult result = train(folder, config);
+  check_refused(result, 2, "train-images");
+}
+
+TEST_CASE("a run directory in use, of another run, or not writable exits 2", "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  REQUIRE(train(folder, config).code == 0);
+  check_refused(train(folder, config), 2, "--resume");
+  config["run_dir"] = "/proc/stagecraft";
+  check_refused(train(folder, config), 2, "/proc/stagecraft");
+  config["run_dir"] = folder.path("locked");
+  fs::create_directories(folder.path("locked"));
+  const CommandResult locked =
+      shell(folder, fmt::format("flock {0}/.lock {{}} train {1}", folder.path("locked"),
+                                folder.write("run.json", config.dump())));
+  check_refused(locked, 2, "is in use by another run");
+}
+
+TEST_CASE("a plan of another model, size or precision exits 2", "[train_input]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  REQUIRE(train(folder, config).code == 0);
+  const Json plan = json::parse_file(folder.path("run") + "/plan.json");
+  config["run_dir"] = folder.path("second");
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = plan;
+    changed[key] = value;
+    return train(folder, config, {"--plan", folder.write("plan.json", changed.dump())});
+  };
+  check_refused(with("model_fingerprint", "0123456789abcdef"), 2, "for another model");
+  check_refused(with("dtype", "float64"), 2, "/dtype: the plan is for float64");
+  check_refused(with("micro_batch_size", 4), 2, "/micro_batch_size: the plan is for micro-batches of 4");
+  check_refused(with("stage", 1), 2, "did you mean \"stages\"?");
+  CHECK(with("model", "a name for people").code == 0);
+  config["run_dir"] = folder.path("third");
+  config["pipeline"] = {{"schedule", "pipedream"}};
+  check_refused(with("model", "x"), 2, "/pipeline/schedule: pipedream, but the plan");
+}
+
+TEST_CASE("launcher variables that MPI does not confirm exit 2 with one message", "[train_input]") {
+  const ScratchFolder folder;
+  const std::string config = folder.write("run.json", tiny_run(folder).dump());
+  for (const char* variables :
+       {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0", "PMI_SIZE=3", "SLURM_NTASKS=2 SLURM_PROCID=0"}) {
+    INFO(variables);
+    const CommandResult result = shell(
+        folder,
+        fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} timeout 30 {{}} train {}",
+                    variables, config));
+    check_refused(result, 2, "processes were launched");
+    CHECK_FALSE(fs::exists(folder.path("run")));
+  }
+  const CommandResult other =
+      shell(folder, fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                                "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 {{}} train {}",
+                                config));
+  CHECK(other.code == 2);
+  CHECK(messages(other.err) == 0);  // rank 0 says it
+}
+
+}  // namespace stagecraft::test

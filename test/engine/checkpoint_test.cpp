@@ -1,0 +1,144 @@
+// What a run saves, and what it says of a checkpoint that is not whole.
+
+#include "stagecraft/engine/run/checkpoint.h"
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/models/safetensors.h"
+#include "test/engine/trainer_cases.h"
+#include "test/support/catch.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace stagecraft::test {
+namespace fs = std::filesystem;
+
+TEST_CASE("a broken checkpoint is refused by the name of the file", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  const std::string folder = run.checkpoint(1);
+  const std::string file = folder + "/" + read_manifest(folder).files.front().name;
+  const std::string good = read_text_file(file);
+  SECTION("one bit") {
+    std::string bad = good;
+    bad[bad.size() - 3] = static_cast<char>(bad[bad.size() - 3] ^ 1);
+    write_file_atomically(file, bad);
+  }
+  SECTION("cut short") { write_file_atomically(file, good.substr(0, good.size() / 2)); }
+  SECTION("gone") { fs::remove(file); }
+  CHECK(says(run.complaint(true, {"train_steps=2"}), file));
+  CHECK(says(read_text_file(run.dir() + "/exit.json"), "loading"));
+}
+
+TEST_CASE("a checkpoint without its complete marker does not count", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  fs::remove(run.checkpoint(6) + "/complete");
+  CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == run.checkpoint(3));
+  CHECK(run.train(true).result.outcome.steps == 6);
+}
+
+TEST_CASE("layers of any name are saved and loaded", "[checkpoint]") {
+  std::string chinese;
+  for (int i = 0; i < 40; ++i) chinese += "\xe5\xb1\x82";
+  Json config = tiny_config();
+  config["model"] = Json::parse(R"({"family": "sequential", "layers": [
+    {"type": "linear", "features": 6}, {"type": "relu"}, {"type": "linear", "features": 4}]})");
+  config["model"]["layers"][0]["name"] = chinese;
+  config["model"]["layers"][2]["name"] = std::string(300, 'x');
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  CHECK(run.train(true, {"train_steps=2"}).result.outcome.steps == 2);
+}
+
+TEST_CASE("saving is tried before the first step", "[checkpoint]") {
+  const Run run(tiny_config());
+  SECTION("a place that cannot be written") {
+    // Nobody can make a folder in a file.
+    fs::create_directories(run.dir());
+    std::ofstream(run.dir() + "/checkpoints") << "";
+    CHECK(says(run.complaint(true), "/checkpoints: cannot be read: Not a directory"));
+  }
+  SECTION("nothing is left of it") {
+    (void)run.train();
+    for (const auto& entry : fs::directory_iterator(run.dir() + "/checkpoints")) {
+      CHECK(says(entry.path().filename().string(), "step-"));
+    }
+  }
+}
+
+TEST_CASE("the optimizer's state must be there whole, and nothing else", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  const std::string folder = run.checkpoint(1);
+  const std::string name = read_manifest(folder).files.front().name;
+  const SafetensorsFile good = read_safetensors(folder + "/" + name);
+  std::map<std::string, at::Tensor> tensors = good.tensors;
+  std::map<std::string, std::string> metadata = good.metadata;
+  std::string expected;
+  SECTION("a missing one would begin at zero") {
+    std::erase_if(tensors, [](const auto& entry) { return says(entry.first, "exp_avg_sq"); });
+    expected = "has no tensor \"optimizer/";
+  }
+  SECTION("one that is not this optimizer's") {
+    tensors["optimizer/weight/momentum_buffer"] = tensors.begin()->second;
+    expected = "is none of this optimizer's";
+  }
+  SECTION("a number of steps beyond every number") {
+    metadata["optimizer_steps"] = "99999999999999999999";
+    expected = "expected a number of steps, found \"99999999999999999999\"";
+  }
+  write_safetensors(folder + "/" + name, {tensors.begin(), tensors.end()}, metadata);
+  Json manifest = json::parse_file(folder + "/manifest.json");
+  for (Json& file : manifest["files"]) {
+    const std::string bytes = read_text_file(folder + "/" + file["name"].get<std::string>());
+    file["bytes"] = bytes.size();
+    file["hash"] = fingerprint(bytes);
+  }
+  write_json_file(folder + "/manifest.json", manifest);
+  CHECK(says(run.complaint(true, {"train_steps=2"}), expected));
+}
+
+TEST_CASE("a manifest with impossible threads is refused", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  Json manifest = json::parse_file(run.checkpoint(1) + "/manifest.json");
+  manifest["threads_per_rank"] = 100000;
+  write_json_file(run.checkpoint(1) + "/manifest.json", manifest);
+  CHECK(says(run.complaint(true, {"train_steps=2"}),
+             "/threads_per_rank: expected at least 1 and at most 1024"));
+}
+
+TEST_CASE("weights start from another run's checkpoint", "[checkpoint]") {
+  Json config = tiny_config();
+  config["train_steps"] = 2;
+  config["checkpoint"] = {{"at_start", true}, {"keep", 0}};
+  const Run first(config);
+  (void)first.train();
+  REQUIRE(fs::exists(first.checkpoint(0) + "/complete"));
+  config["initial_checkpoint"] = first.checkpoint(2);
+  config["seed"] = 77;
+  const Run second(config);
+  (void)second.train();
+  const std::string file = read_manifest(second.checkpoint(0)).files.front().name;
+  CHECK(read_manifest(second.checkpoint(0)).step == 0);
+  // The optimizer's state is not taken, so only the weights agree: compare through a third run.
+  config["initial_checkpoint"] = second.checkpoint(0);
+  const Run third(config);
+  (void)third.train();
+  check_same_files(second.checkpoint(0), third.checkpoint(0));
+  check_same(second.metrics(), third.metrics());
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,176 @@
+// A run that goes on from a checkpoint equals one that was never stopped, or is refused.
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/report/report.h"
+#include "test/engine/trainer_cases.h"
+#include "test/support/catch.h"
+
+#include <filesystem>
+#include <string>
+
+namespace stagecraft::test {
+namespace fs = std::filesystem;
+
+TEST_CASE("a resumed run goes on to the bit, with other stages too", "[resume]") {
+  const Run whole(tiny_config());
+  (void)whole.train();
+  const std::string other_stages =
+      GENERATE(std::string("pipeline.cuts=[2]"), std::string("pipeline.cuts=[1,4]"),
+               std::string(R"(pipeline={"schedule": "interleaved_1f1b", "cuts": [1, 3, 5]})"));
+  INFO(other_stages);
+  Json half = tiny_config();
+  half["train_steps"] = 6;
+  half["validation"]["every_steps"] = 4;
+  half["data"]["validation_samples"] = 40;
+  const Run run(half);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=9", other_stages});
+  auto metrics = run.metrics();
+  // The first part ended with a validation of its own, after step 6.
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("runs in mixed precision resume to the bit, in the middle of a changing loss scale", "[resume]") {
+  Json config = tiny_config();
+  const bool half = GENERATE(false, true);
+  if (half) {
+    config["fp16"] = {
+        {"enabled", true}, {"initial_scale_power", 24}, {"loss_scale_window", 2}, {"hysteresis", 1}};
+  } else {
+    config["bf16"] = {{"enabled", true}};
+  }
+  const Run whole(config);
+  (void)whole.train();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=9", "pipeline.cuts=[1,4]"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 3; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+  const auto skipped = [](const MetricsRecord& r) { return r.skipped; };
+  CHECK(std::any_of(metrics.begin(), metrics.end(), skipped) == half);
+}
+
+TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only with its own stages",
+          "[resume]") {
+  Json config = tiny_config();
+  config["pipeline"] = {{"schedule", GENERATE("pipedream", "2bw")}, {"cuts", {2}}};
+  config["gradient_norm"] = false;
+  const Run whole(config);
+  (void)whole.train();
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=9", "pipeline.cuts=[1]"}), "its own pipeline only"));
+  // The drain after step 6 is in both runs, as a checkpoint is due there.
+  (void)run.train(true, {"train_steps=9"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("a run with replicas resumes to the bit, and the report has every rank", "[resume]") {
+  Json config = tiny_config();
+  const char* schedule = GENERATE("1f1b", "pipedream");
+  config["pipeline"] = {{"schedule", schedule}, {"cuts", {2}}, {"widths", GENERATE(Json{2, 1}, Json{1, 2})}};
+  config["gradient_norm"] = false;
+  config["train_batch_size"] = 64;
+  config["train_micro_batch_size_per_gpu"] = 8;
+  config["data"]["samples"] = 192;
+  const Run whole(config);
+  const TrainResult result = whole.train().result;
+  CHECK(result.outcome.summary.peak.size() == 3);
+  const RunReport report = make_report(read_run(whole.dir()));
+  CHECK(report.stage_rows.size() == 3);
+  CHECK(std::all_of(report.stage_rows.begin(), report.stage_rows.end(),
+                    [](const StageRow& row) { return row.forward.measured > Seconds{}; }));
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  if (std::string(schedule) == "pipedream") {
+    CHECK(says(run.complaint(true, {"train_steps=9", "pipeline.widths=[1,1]"}), "its own pipeline only"));
+  }
+  (void)run.train(true, {"train_steps=9"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
+TEST_CASE("a resume of a run that is over changes nothing", "[resume]") {
+  const Run run(tiny_config());
+  (void)run.train();
+  const RunPaths paths{run.dir()};
+  const auto files = [&] {
+    std::string all;
+    for (const std::string& path : {paths.timeline(), paths.summary(), paths.metrics(), paths.config()}) {
+      all += read_text_file(path);
+    }
+    return all;
+  };
+  const std::string before = files();
+  const Ran again = run.train(true);
+  CHECK(again.result.over);
+  CHECK_FALSE(again.result.trained);
+  CHECK(files() == before);
+}
+
+TEST_CASE("a resumed run has the threads it had, whatever its stages", "[resume]") {
+  Json config = tiny_config();
+  config["threads_per_rank"] = 3;
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=4", "threads_per_rank=0", "pipeline.cuts=[1,3]"});
+  CHECK(read_run_config(RunPaths{run.dir()}.config()).threads_per_rank == 3);
+}
+
+TEST_CASE("--resume of an empty run directory starts fresh", "[resume]") {
+  Json config = tiny_config();
+  config["train_steps"] = 1;
+  const Run run(config);
+  CHECK(run.train(true).result.outcome.steps == 1);
+  CHECK(says(run.complaint(false), "--resume"));
+}
+
+TEST_CASE("a resume that would not be the same run is refused, naming the key", "[resume]") {
+  Json config = tiny_config();
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=2", "optimizer.params.lr=0.5"}), "/optimizer/params/lr"));
+  CHECK(says(run.complaint(true, {"train_steps=2", "data.seed=9"}), "/data/seed"));
+  CHECK(says(run.complaint(true, {"train_steps=2", "model.hidden=[16,13]"}), "/model/hidden"));
+}
+
+TEST_CASE("a longer run is another one where the learning rate follows from its length", "[resume]") {
+  Json config = tiny_config();
+  config["scheduler"] = {{"type", "WarmupCosineLR"}, {"params", {{"warmup_num_steps", 2}}}};
+  const Run run(config);
+  (void)run.train();
+  CHECK(says(run.complaint(true, {"train_steps=12"}), "/scheduler/params/total_num_steps: 9 there, 12"));
+  CHECK(run.train(true, {"train_steps=12", "scheduler.params.total_num_steps=9"}).result.outcome.steps == 12);
+}
+
+TEST_CASE("a run without a checkpoint begins again, and what it had written stays", "[resume]") {
+  Json config = tiny_config();
+  config["train_steps"] = 3;
+  const Run run(config);
+  (void)run.train();
+  const std::string before = read_text_file(run.dir() + "/metrics.jsonl");
+  fs::remove_all(run.checkpoint(3));
+  CHECK(run.train(true).result.outcome.steps == 3);
+  CHECK(read_text_file(run.dir() + "/metrics.earlier-1.jsonl") == before);
+  fs::remove_all(run.checkpoint(3));
+  (void)run.train(true);
+  CHECK(fs::exists(run.dir() + "/metrics.earlier-2.jsonl"));
+  CHECK(run.metrics().size() == 4);  // three steps and a validation
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,89 @@
+// Runs a fuzz target without libFuzzer, so that every build and every sanitizer tries it: on each seed, and on
+// changes of it that are the same each time.
+//   replay_TARGET CHANGES FOLDER
+// libFuzzer's search (scripts/fuzz.sh) finds more and takes clang and time.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" __attribute__((weak)) std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                                                     std::size_t max_size, unsigned int seed);
+
+namespace {
+
+constexpr std::size_t kLargest = 1U << 16U;
+std::minstd_rand draw;
+
+std::size_t below(std::size_t end) { return end == 0 ? 0 : draw() % end; }
+
+std::vector<std::uint8_t> bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void run(const std::uint8_t* data, std::size_t size) {
+  if (LLVMFuzzerTestOneInput(data, size) != 0) std::abort();  // libFuzzer knows no other value yet
+}
+
+}  // namespace
+
+/// One small change of bytes, in place.
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size) {
+  const std::size_t at = below(size);
+  switch (size == 0 ? 3 : draw() % 4) {
+    case 0:
+      data[at] ^= static_cast<std::uint8_t>(1U << draw() % 8);
+      return size;
+    case 1:
+      return at;
+    case 2: {
+      const std::size_t gone = 1 + below(std::min<std::size_t>(size - at, 16));
+      std::copy(data + at + gone, data + size, data + at);
+      return size - gone;
+    }
+    default:
+      if (size == max_size) return size;
+      std::copy_backward(data + at, data + size, data + size + 1);
+      data[at] = static_cast<std::uint8_t>(draw());
+      return size + 1;
+  }
+}
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const int changes = std::atoi(argv[1]);
+  std::vector<std::filesystem::path> seeds{std::filesystem::directory_iterator(argv[2]), {}};
+  std::sort(seeds.begin(), seeds.end());
+  if (seeds.empty() || changes <= 0) return 2;
+  for (const auto& path : seeds) {
+    const std::vector<std::uint8_t> seed = bytes_of(path);
+    run(seed.data(), seed.size());
+    draw.seed(1);
+    std::vector<std::uint8_t> changed(std::max(kLargest, seed.size()));
+    std::size_t size = 0;
+    for (int i = 0; i < changes; ++i) {
+      // Every fourth begins at the seed again; the others change what was changed.
+      if (i % 4 == 0)
+        size =
+            static_cast<std::size_t>(std::copy(seed.begin(), seed.end(), changed.begin()) - changed.begin());
+      size =
+          LLVMFuzzerCustomMutator != nullptr
+              ? LLVMFuzzerCustomMutator(changed.data(), size, changed.size(), static_cast<unsigned>(draw()))
+              : LLVMFuzzerMutate(changed.data(), size, changed.size());
+      // A copy of its own, so that a sanitizer sees a read beyond it.
+      const std::vector<std::uint8_t> input(changed.begin(),
+                                            changed.begin() + static_cast<std::ptrdiff_t>(size));
+      run(input.data(), input.size());
+    }
+  }
+  std::printf("%zu seeds, %d changes of each\n", seeds.size(), changes);
+}
