@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs a command as MPI ranks that stand in network namespaces of their own, joined by links of a given speed: a slow network on one
-# machine. Root only. What it sets up is gone when it ends, however it ends.
+# machine. Root only. What it sets up is gone when it ends; what a run that was killed left is gone when the next one begins.
 #
 #   scripts/bench/netns.sh RANKS MBIT [-d MS] COMMAND...
 #   scripts/bench/netns.sh 4 200 build/stagecraft train configs/delays.json
 #
-# Every rank has one card: what leaves it shares MBIT megabits a second (tc tbf), as `"shared_by": "child"` says in a cluster.json.
+# Every rank has one card: what leaves it shares MBIT megabits per second (tc tbf), as `"shared_by": "child"` says in a cluster.json.
 # -d: milliseconds each way on top (tc netem, where the kernel has it). Exit code 77: namespaces or shaping are not permitted here.
 # Messages up to 4 MiB leave at once (OMPI_MCA_btl_tcp_eager_limit), into socket buffers of 8 MiB, so that the kernel carries
 # them while a rank computes: MPI itself moves nothing then, and with its own limit of 64 KiB the other side would have to answer first.
@@ -28,31 +28,40 @@ shift 2
 delay=
 if [[ $1 == -d ]]; then delay=$2; shift 2; fi
 [[ $ranks =~ ^[1-9][0-9]*$ && $ranks -le 250 ]] || { echo "netns.sh: RANKS is 1 to 250, not '$ranks'" >&2; exit 2; }
-[[ $mbit =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: MBIT is a whole number of megabits a second, not '$mbit'" >&2; exit 2; }
+[[ $mbit =~ ^[1-9][0-9]*$ ]] || { echo "netns.sh: MBIT is a whole number of megabits per second, not '$mbit'" >&2; exit 2; }
 
 export STAGECRAFT_NETNS="sc$$"
 export PATH="$PATH:/usr/sbin:/sbin"
 hub="$STAGECRAFT_NETNS-hub"
 work=$(mktemp -d)
-clean() {
-  trap '' INT TERM
-  for space in "$hub" $(seq -f "$STAGECRAFT_NETNS-%g" 2 $((ranks + 1))); do
+remove() { # NAMESPACE...
+  local space
+  for space in "$@"; do
     ip netns pids "$space" 2> /dev/null | xargs -r kill -9 2> /dev/null || true
     ip netns del "$space" 2> /dev/null || true
   done
+}
+clean() {
+  trap '' INT TERM
+  # shellcheck disable=SC2046  # names are words
+  remove "$hub" $(seq -f "$STAGECRAFT_NETNS-%g" 2 $((ranks + 1)))
   rm -rf "$work"
 }
 trap clean EXIT
 trap 'exit 143' INT TERM
 
 command -v ip > /dev/null && command -v tc > /dev/null || skip "iproute2 (ip, tc) is not installed"
+ip netns list 2> /dev/null | { grep -oE '^sc[0-9]+-(hub|[0-9]+)' || true; } | while read -r space; do
+  owner=${space#sc}
+  kill -0 "${owner%%-*}" 2> /dev/null || remove "$space"
+done
 ip netns add "$hub" 2> "$work/why" || skip "no network namespaces: $(head -1 "$work/why")"
 {
   ip -n "$hub" link add bridge type bridge && ip -n "$hub" addr add 10.177.0.1/16 dev bridge
   ip -n "$hub" link set bridge mtu 9000 up && ip -n "$hub" link set lo up
 } 2> "$work/why" || skip "no bridge: $(head -1 "$work/why")"
 
-# One shaped card a rank. Packets of 9,000 bytes: what headers take of the rate is below a percent.
+# One shaped card per rank. Packets of 9,000 bytes: what headers take of the rate is below a percent.
 for number in $(seq 2 $((ranks + 1))); do
   space="$STAGECRAFT_NETNS-$number"
   {
