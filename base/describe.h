@@ -4,24 +4,23 @@
 // of numbers.
 
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <string>
-#include <utility>
 
 namespace stagecraft {
 
-/// Specialize for an enum that appears in JSON: `static constexpr std::array values{std::pair{E::a, "a"},
-/// ...};`
+/// Specialize for an enum that appears in JSON, with the names of its values in their order, from 0 on:
+/// `template <> inline constexpr std::array enum_names<Color>{"red", "green"};`
 template <class E>
-struct EnumNames;
+inline constexpr std::array<const char*, 0> enum_names{};
 
 /// The name of an enum value in files and messages.
 template <class E>
 [[nodiscard]] std::string enum_name(E value) {
-  for (const auto& [candidate, name] : EnumNames<E>::values) {
-    if (candidate == value) return name;
-  }
-  return "?";
+  static_assert(!enum_names<E>.empty(), "give the enum names");
+  const auto at = static_cast<std::size_t>(value);
+  return at < enum_names<E>.size() ? enum_names<E>[at] : "?";
 }
 
 namespace json {

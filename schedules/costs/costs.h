@@ -134,9 +134,7 @@ void describe(V& v, Link& link) {
 enum class SharedBy : std::uint8_t { pair, child };
 
 template <>
-struct EnumNames<SharedBy> {
-  static constexpr std::array values{std::pair{SharedBy::pair, "pair"}, std::pair{SharedBy::child, "child"}};
-};
+inline constexpr std::array enum_names<SharedBy>{"pair", "child"};
 
 /// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits
 /// at the mixed-radix coordinates of r. Two ranks talk over the link of the innermost level that holds both.

@@ -13,21 +13,6 @@ namespace {
 
 constexpr Group kGroup{std::int32_t{0}};
 
-[[nodiscard]] std::optional<Op> compute_op(PytorchOp op) {
-  switch (op) {
-    case PytorchOp::forward:
-      return Op::forward;
-    case PytorchOp::backward:
-      return Op::backward;
-    case PytorchOp::backward_input:
-      return Op::backward_input;
-    case PytorchOp::backward_weight:
-      return Op::backward_weight;
-    default:
-      return std::nullopt;
-  }
-}
-
 /// One step, a rank a stage, as many micro-batches as the highest one says.
 ProgramHeader header_of(const PytorchSchedule& schedule) {
   ProgramHeader header{.schedule = "custom"};

@@ -1,13 +1,10 @@
 #include "stagecraft/schedules/lowering/insert_recomputes.h"
 
-#include <algorithm>
-
 namespace stagecraft {
 
 void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settings) {
   validate_settings(settings, program.placement.stages());
-  const auto asked = [](Recompute setting) { return setting != Recompute::none; };
-  if (std::none_of(settings.begin(), settings.end(), asked)) return;
+  if (!any_recompute(settings)) return;
   if (program.kind == SegmentKind::validate) {
     throw InputError("recompute: a validation pass keeps nothing, so there is nothing to recompute");
   }

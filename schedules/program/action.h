@@ -41,35 +41,16 @@ enum class Op : std::uint8_t {
 };
 
 template <>
-struct EnumNames<Op> {
-  static constexpr std::array values{
-      std::pair{Op::load, "load"},
-      std::pair{Op::forward, "forward"},
-      std::pair{Op::backward_input, "backward_input"},
-      std::pair{Op::backward_weight, "backward_weight"},
-      std::pair{Op::backward, "backward"},
-      std::pair{Op::recompute, "recompute"},
-      std::pair{Op::reduce, "reduce"},
-      std::pair{Op::agree_norm, "agree_norm"},
-      std::pair{Op::step, "step"},
-      std::pair{Op::report_loss, "report_loss"},
-      std::pair{Op::post_receive, "post_receive"},
-      std::pair{Op::wait_receive, "wait_receive"},
-      std::pair{Op::start_send, "start_send"},
-      std::pair{Op::wait_send, "wait_send"},
-      std::pair{Op::release, "release"},
-  };
-};
+inline constexpr std::array enum_names<Op>{"load",       "forward",     "backward_input", "backward_weight",
+                                           "backward",   "recompute",   "reduce",         "agree_norm",
+                                           "step",       "report_loss", "post_receive",   "wait_receive",
+                                           "start_send", "wait_send",   "release"};
 
 /// What a transfer carries.
 enum class Payload : std::uint8_t { activation, gradient, loss };
 
 template <>
-struct EnumNames<Payload> {
-  static constexpr std::array values{std::pair{Payload::activation, "activation"},
-                                     std::pair{Payload::gradient, "gradient"},
-                                     std::pair{Payload::loss, "loss"}};
-};
+inline constexpr std::array enum_names<Payload>{"activation", "gradient", "loss"};
 
 /// Names one transfer of a segment, uniquely: with two ranks previous and next are the same peer, and V
 /// placements break FIFO order, so nothing less would do.

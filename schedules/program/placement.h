@@ -34,11 +34,7 @@ struct Placement {
 enum class PlacementKind : std::uint8_t { straight, loop, v };
 
 template <>
-struct EnumNames<PlacementKind> {
-  static constexpr std::array values{std::pair{PlacementKind::straight, "straight"},
-                                     std::pair{PlacementKind::loop, "loop"},
-                                     std::pair{PlacementKind::v, "v"}};
-};
+inline constexpr std::array enum_names<PlacementKind>{"straight", "loop", "v"};
 
 /// A loop or V placement: `ranks` positions hold `virtual_stages` stages each. With replicas, all stages are
 /// equally wide and the k-th replicas of all of them are a pipeline of their own, with every width-th

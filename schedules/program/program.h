@@ -17,10 +17,7 @@ namespace stagecraft {
 enum class SegmentKind : std::uint8_t { train, validate };
 
 template <>
-struct EnumNames<SegmentKind> {
-  static constexpr std::array values{std::pair{SegmentKind::train, "train"},
-                                     std::pair{SegmentKind::validate, "validate"}};
-};
+inline constexpr std::array enum_names<SegmentKind>{"train", "validate"};
 
 /// What a program is for: the part that all levels share.
 struct ProgramHeader {

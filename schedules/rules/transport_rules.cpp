@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/schedules/costs/traffic.h"
 
 #include <fmt/format.h>
@@ -79,9 +80,7 @@ TransportRules transport_rules(const std::string& name) {
   TransportRules rules;
   std::string_view rest = name;
   for (bool first = true; first || !rest.empty(); first = false) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view word = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::string_view word = take_until(rest, ",");
     if (first && word == "nccl") {
       rules = TransportRules::nccl();
     } else if (const auto eager = eager_rules(word); first && eager) {

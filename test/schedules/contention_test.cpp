@@ -173,7 +173,7 @@ TEST_CASE("shared_by is read, written and checked", "[contention]") {
   CHECK(level("").shared_by == SharedBy::pair);
   CHECK(level(R"(, "shared_by": "pair")").shared_by == SharedBy::pair);
   CHECK(level(R"(, "shared_by": "child")").shared_by == SharedBy::child);
-  CHECK(json::write_value(level(R"(, "shared_by": "child")"))["shared_by"] == "child");
+  CHECK(json::write(level(R"(, "shared_by": "child")"))["shared_by"] == "child");
   CHECK_THROWS_AS(level(R"(, "shared_by": "machine")"), InputError);
   CHECK_THROWS_AS(level(R"(, "shared": "child")"), InputError);
 }
