@@ -116,7 +116,7 @@ class RankBuffers {
     if (subject_.hand_off(from, action.stage, action.micro_batch)) {
       return no_slot(named, "its input is handed over on this rank");
     }
-    const Tag tag{Payload::activation, from, action.stage, action.micro_batch, 0};
+    const Tag tag = Tag::activation(from, action.micro_batch);
     if (!named.valid()) return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
     read(named, tag);
   }
@@ -132,7 +132,7 @@ class RankBuffers {
     if (subject_.hand_off(from, action.stage, action.micro_batch)) {
       return no_slot(action.slot, "its gradient is handed over on this rank");
     }
-    const Tag tag{Payload::gradient, from, action.stage, action.micro_batch, 0};
+    const Tag tag = Tag::gradient(from, action.micro_batch);
     if (!action.slot.valid())
       return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
     read(action.slot, tag);
@@ -145,7 +145,7 @@ class RankBuffers {
     if (action.stage != printer.stage || rank_ != printer.rank) return;
     const StageId last{subject_.stages() - 1};
     for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
-      const Tag tag{Payload::loss, last, StageId{0}, MicroBatch{action.group.value}, replica};
+      const Tag tag = Tag::loss(last, action.group, replica);
       const ActionPlace post = subject_.transfer(tag).post;
       if (post.found()) read(subject_.action(post).slot, tag);
     }

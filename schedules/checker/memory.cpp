@@ -108,12 +108,12 @@ class RankMemory {
       end(Moment::next_backward_weight) = last_use(next, mb);
       end(Moment::output_unused) = std::max(end(Moment::backward_input), last_use(next, mb));
     } else if (!here.last) {
-      end(Moment::activation_sent) = subject_.transfer({Payload::activation, stage, next, mb}).wait_send.at;
+      end(Moment::activation_sent) = subject_.transfer(Tag::activation(stage, mb)).wait_send.at;
     }
     if (here.from_here) {
       end(Moment::previous_backward_weight) = last_use(previous, mb);
     } else if (!here.first && here.training) {
-      end(Moment::gradient_sent) = subject_.transfer({Payload::gradient, stage, previous, mb}).wait_send.at;
+      end(Moment::gradient_sent) = subject_.transfer(Tag::gradient(stage, mb)).wait_send.at;
     }
     each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
       hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
@@ -132,8 +132,8 @@ class RankMemory {
     for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
       if (reporters[replica] != rank_) continue;
       for (int g = 0; g < subject_.groups(); ++g) {
-        const Transfer& loss = subject_.transfer(
-            {Payload::loss, last, StageId{0}, MicroBatch{g}, static_cast<std::int32_t>(replica)});
+        const Transfer& loss =
+            subject_.transfer(Tag::loss(last, Group{g}, static_cast<std::int32_t>(replica)));
         if (loss.start.found())
           hold(transfers, costs_.loss, end_of(loss.start.at), end_of(loss.wait_send.at));
       }

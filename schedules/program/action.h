@@ -61,6 +61,22 @@ struct Tag {
   MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
   std::int32_t index = 0;  ///< tensor of the bundle; of a loss: the last stage's replica; of sums: the phase
 
+  /// What stage `from` makes of a micro-batch for the next stage, and for the previous one.
+  [[nodiscard]] static constexpr Tag activation(StageId from, MicroBatch micro_batch) {
+    return {Payload::activation, from, StageId{from.value + 1}, micro_batch};
+  }
+  [[nodiscard]] static constexpr Tag gradient(StageId from, MicroBatch micro_batch) {
+    return {Payload::gradient, from, StageId{from.value - 1}, micro_batch};
+  }
+  /// Of the part of a group's loss that a replica of the last stage has.
+  [[nodiscard]] static constexpr Tag loss(StageId last, Group group, std::int32_t replica) {
+    return {Payload::loss, last, StageId{0}, MicroBatch{group.value}, replica};
+  }
+  /// Of the sum of a stage's gradients over its replicas.
+  [[nodiscard]] static constexpr Tag reduction(StageId stage, Group group, std::int32_t phase = 0) {
+    return {Payload::gradient, stage, stage, MicroBatch{group.value}, phase};
+  }
+
   constexpr auto operator<=>(const Tag&) const = default;
 };
 
