@@ -21,7 +21,7 @@ class RankBuffers {
   void run() {
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size() && !findings_.full(); ++i) {
-      here_ = {rank_.value, static_cast<std::int32_t>(i)};
+      here_ = {rank_, static_cast<std::int32_t>(i)};
       visit(list[i]);
     }
     for (std::size_t s = 0; s < slots_.size() && !findings_.full(); ++s) {

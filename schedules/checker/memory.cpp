@@ -42,7 +42,7 @@ class RankMemory {
 
   [[nodiscard]] MemoryProof proof() const {
     MemoryProof most = fixed_;
-    ActionPlace peak{.rank = rank_.value};
+    ActionPlace peak{.rank = rank_};
     walk([&](std::size_t here, const MemoryProof& now) {
       if (peak.found() && now.peak <= most.peak) return;
       most = now;

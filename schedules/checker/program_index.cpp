@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 namespace stagecraft::checker {
+
 void Findings::add(Finding::Kind kind, std::string message, std::vector<std::string> cycle) {
   if (!full()) list_.push_back({kind, std::move(message), std::move(cycle)});
-}
-
-std::string name(const LoweredProgram& program, ActionPlace place) {
-  const Action& action =
-      program.ranks[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.at)];
-  return fmt::format("rank {} [{}] {}", place.rank, place.at, describe_action(action));
 }
 
 ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& findings)
@@ -32,19 +27,14 @@ ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& 
     updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
     agreements_.resize(program_.ranks.size() * static_cast<std::size_t>(groups()));
   }
-  for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
-    const auto& list = program_.ranks[r];
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      place(list[i], {static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)});
-    }
-  }
+  program_.each_action([&](ActionPlace here, const Action& action) { place(action, here); });
 }
 
 void ProgramIndex::place(const Action& action, ActionPlace here) {
   const auto work = [&]() -> MicroBatchPlaces& {
     return work_[action.stage.index() * group_of_.size() + action.micro_batch.index()];
   };
-  const auto holder = [&] { return holder_on(action.stage, Rank{here.rank}); };
+  const auto holder = [&] { return holder_on(action.stage, here.rank); };
   const auto update = [&]() -> Update& {
     return updates_[holder() * static_cast<std::size_t>(groups()) + action.group.index()];
   };
@@ -71,7 +61,7 @@ void ProgramIndex::place(const Action& action, ActionPlace here) {
     case Op::step:
       return once(update().step, here);
     case Op::agree_norm:
-      return once(agreements_[agreement_index(Rank{here.rank}, action.group)], here);
+      return once(agreements_[agreement_index(here.rank, action.group)], here);
     case Op::report_loss:
       return once(reports_[{holder(), action.group}], here);
     case Op::post_receive:
@@ -97,10 +87,6 @@ void ProgramIndex::once(ActionPlace& known, ActionPlace here) {
                                   describe_action(action(known))));
 }
 
-Rank ProgramIndex::rank_of(StageId stage, MicroBatch micro_batch) const {
-  return program_.placement.rank_of(stage, micro_batch);
-}
-
 std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {
   std::size_t holder = first_holder_[stage.index()];
   while (holders_[holder].rank != rank) ++holder;
@@ -123,10 +109,6 @@ std::size_t ProgramIndex::load_index(StageId stage, MicroBatch micro_batch) cons
 
 std::size_t ProgramIndex::agreement_index(Rank rank, Group group) const {
   return rank.index() * static_cast<std::size_t>(groups()) + group.index();
-}
-
-ActionPlace ProgramIndex::load(StageId stage, MicroBatch micro_batch) const {
-  return loads_[load_index(stage, micro_batch)];
 }
 
 ActionPlace ProgramIndex::report(std::size_t holder, Group group) const {

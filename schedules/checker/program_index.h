@@ -14,19 +14,6 @@
 
 namespace stagecraft::checker {
 
-/// Position of an action: a rank and an index into its list.
-struct ActionPlace {
-  std::int32_t rank = -1;
-  std::int32_t at = -1;
-
-  [[nodiscard]] bool found() const { return at >= 0; }
-  /// On the same rank and earlier in its list.
-  [[nodiscard]] bool before(ActionPlace other) const {
-    return found() && rank == other.rank && at < other.at;
-  }
-  bool operator==(const ActionPlace&) const = default;
-};
-
 /// Findings so far. More than 20 help nobody: the rest is dropped, and a proof may stop when `full`.
 class Findings {
  public:
@@ -40,9 +27,6 @@ class Findings {
  private:
   std::vector<Finding> list_;
 };
-
-/// "rank 0 [12] backward of micro-batch 3 on stage 1": how every message names an action.
-[[nodiscard]] std::string name(const LoweredProgram& program, ActionPlace place);
 
 /// The shape that every later proof relies on: lists and tables of matching sizes, every number that an
 /// action uses in range, every action on a rank that may carry it out. False, with findings, when something
@@ -77,10 +61,8 @@ class ProgramIndex {
   ProgramIndex(const LoweredProgram& well_formed_program, Findings& findings);
 
   [[nodiscard]] const LoweredProgram& program() const { return program_; }
-  [[nodiscard]] const Action& action(ActionPlace place) const {
-    return program_.ranks[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.at)];
-  }
-  [[nodiscard]] std::string name(ActionPlace place) const { return checker::name(program_, place); }
+  [[nodiscard]] const Action& action(ActionPlace place) const { return program_.action(place); }
+  [[nodiscard]] std::string name(ActionPlace place) const { return program_.name(place); }
 
   [[nodiscard]] bool train() const { return program_.kind == SegmentKind::train; }
   [[nodiscard]] int world() const { return static_cast<int>(program_.ranks.size()); }
@@ -92,7 +74,9 @@ class ProgramIndex {
   [[nodiscard]] Group group_of(MicroBatch micro_batch) const { return group_of_[micro_batch.index()]; }
   /// First micro-batch of a group; of the one past the last, the number of micro-batches.
   [[nodiscard]] int begin_of(Group group) const { return begin_of_[group.index()]; }
-  [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const {
+    return program_.placement.rank_of(stage, micro_batch);
+  }
   /// Whether `a` and `b` handle `micro_batch` on the same rank: a hand-off in memory, no transfer.
   [[nodiscard]] bool hand_off(StageId a, StageId b, MicroBatch micro_batch) const {
     return rank_of(a, micro_batch) == rank_of(b, micro_batch);
@@ -102,7 +86,9 @@ class ProgramIndex {
     return work_[stage.index() * group_of_.size() + micro_batch.index()];
   }
   /// Of the first and of the last stage.
-  [[nodiscard]] ActionPlace load(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] ActionPlace load(StageId stage, MicroBatch micro_batch) const {
+    return loads_[load_index(stage, micro_batch)];
+  }
 
   /// All (stage, rank) pairs, by stage, replicas in order.
   [[nodiscard]] const std::vector<StageReplica>& holders() const { return holders_; }

@@ -8,9 +8,28 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stagecraft::checker {
+
+/// What proofs have in common: the program, and findings of one kind.
+class ProofOf {
+ protected:
+  ProofOf(Finding::Kind kind, const ProgramIndex& subject, Findings& findings)
+      : subject_(subject), findings_(findings), kind_(kind) {}
+
+  void add(const std::string& message) { findings_.add(kind_, message); }
+  /// "rank 0 [3] step ...: needs `wanted`, which comes only later: rank 0 [9] ..." or "which is nowhere",
+  /// unless `what` stands before `here`.
+  void needs(ActionPlace here, ActionPlace what, std::string_view wanted);
+
+  const ProgramIndex& subject_;
+  Findings& findings_;
+
+ private:
+  Finding::Kind kind_;
+};
 
 /// Every forward and backward is there once, behind what it needs on its own rank.
 void prove_completeness(const ProgramIndex& subject, Findings& findings);
@@ -18,9 +37,6 @@ void prove_completeness(const ProgramIndex& subject, Findings& findings);
 void prove_updates(const ProgramIndex& subject, Findings& findings);
 /// Every group's loss is reported and gathered.
 void prove_reports(const ProgramIndex& subject, Findings& findings);
-/// "rank 0 [3] step ...: needs `wanted`, which comes only later: rank 0 [9] ..." or "which is nowhere".
-[[nodiscard]] std::string out_of_place(const ProgramIndex& subject, ActionPlace here, ActionPlace what,
-                                       const std::string& wanted);
 /// Transfers have all four ends in order; collectives come in one order on all their members.
 void prove_matching(const ProgramIndex& subject, Findings& findings);
 /// Where order decides which ends meet, both ends of every channel have the same. False when not.

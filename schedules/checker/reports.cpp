@@ -9,10 +9,10 @@
 namespace stagecraft::checker {
 namespace {
 
-class Reports {
+class Reports : ProofOf {
  public:
   Reports(const ProgramIndex& subject, Findings& findings)
-      : subject_(subject), findings_(findings), last_(subject.stages() - 1) {}
+      : ProofOf(Finding::Kind::completeness, subject, findings), last_(subject.stages() - 1) {}
 
   void run() {
     for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
@@ -21,12 +21,6 @@ class Reports {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
-
-  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
-    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
-  }
-
   [[nodiscard]] Rank printer() const { return subject_.holders().front().rank; }
 
   void check(std::size_t h, Group group) {
@@ -48,7 +42,7 @@ class Reports {
   }
 
   [[nodiscard]] Tag tag(std::size_t replica, Group group) const {
-    return {Payload::loss, last_, StageId{0}, MicroBatch{group.value}, static_cast<std::int32_t>(replica)};
+    return Tag::loss(last_, group, static_cast<std::int32_t>(replica));
   }
 
   /// On the replica's own rank: the loss leaves after the report.
@@ -85,8 +79,6 @@ class Reports {
     return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : ActionPlace{};
   }
 
-  const ProgramIndex& subject_;
-  Findings& findings_;
   StageId last_;
 };
 

@@ -8,9 +8,10 @@
 namespace stagecraft::checker {
 namespace {
 
-class Updates {
+class Updates : ProofOf {
  public:
-  Updates(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Updates(const ProgramIndex& subject, Findings& findings)
+      : ProofOf(Finding::Kind::completeness, subject, findings) {}
 
   void run() {
     const bool agreed = any_agreement();
@@ -23,12 +24,6 @@ class Updates {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
-
-  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
-    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
-  }
-
   void missing(const char* what, std::size_t h, Group group) {
     const auto [stage, rank] = subject_.holders()[h];
     add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", rank.value, what, group.value,
@@ -95,9 +90,7 @@ class Updates {
                       subject_.name(work.weight_part), subject_.name(previous->weight_part)));
     }
     const ActionPlace use = first_use(h, group);
-    if (use.found() && !work.weight_part.before(use)) {
-      add(out_of_place(subject_, use, work.weight_part, "every gradient of its group"));
-    }
+    if (use.found()) needs(use, work.weight_part, "every gradient of its group");
     needs_closed(h, group, work.weight_part);
   }
 
@@ -109,9 +102,6 @@ class Updates {
     add(fmt::format("{}: group {} is still open, its step comes only later: {}", subject_.name(here),
                     group.value - 1, subject_.name(step)));
   }
-
-  const ProgramIndex& subject_;
-  Findings& findings_;
 };
 
 }  // namespace

@@ -130,7 +130,7 @@ class Flattener {
   void add(std::int32_t node) {
     const Draft draft = drafts_[static_cast<std::size_t>(node)];
     if (draft.kind == Draft::Kind::nothing) return;
-    const Dependencies::Place at = place(node);
+    const ActionPlace at = place(node);
     switch (draft.kind) {
       case Draft::Kind::compute:
         emit(Instruction::Kind::compute, draft.account, at, draft.operand);
@@ -168,15 +168,15 @@ class Flattener {
   std::int32_t& transfer_of(std::int32_t start) { return drafts_[static_cast<std::size_t>(start)].operand; }
 
   /// The order stays on one rank for a while, so the rank is rarely looked for.
-  Dependencies::Place place(std::int32_t node) {
+  ActionPlace place(std::int32_t node) {
     if (node < graph_.first_of(here_) || node >= graph_.end_of(here_)) here_ = graph_.place(node).rank;
     return {here_, node - graph_.first_of(here_)};
   }
 
   Rank sender_of(std::int32_t post) { return graph_.place(graph_.peer(post)).rank; }
 
-  void emit(Instruction::Kind kind, Account account, Dependencies::Place at, std::int32_t operand) {
-    out_.order.push_back({kind, account, at.rank.value, operand, at.index});
+  void emit(Instruction::Kind kind, Account account, ActionPlace at, std::int32_t operand) {
+    out_.order.push_back({kind, account, at.rank.value, operand, at.at});
   }
 
   [[nodiscard]] Part part_of(const Action& action) const {
@@ -219,10 +219,10 @@ class Flattener {
   void find_joins() {
     for (std::int32_t number = 0; number < graph_.collectives(); ++number) {
       for (const std::int32_t node : graph_.members(number)) {
-        const Dependencies::Place at = graph_.place(node);
+        const ActionPlace at = graph_.place(node);
         const auto& list = program_.ranks[at.rank.index()];
-        if (list[static_cast<std::size_t>(at.index)].op != Op::reduce) break;
-        const std::int32_t join = last_backward_into(list, at.index);
+        if (program_.action(at).op != Op::reduce) break;
+        const std::int32_t join = last_backward_into(list, at.at);
         if (join < 0) continue;
         joins_.emplace(graph_.node(at.rank, join), number);
         fed_.insert(node);
@@ -237,19 +237,19 @@ class Flattener {
     index = static_cast<std::int32_t>(out_.collectives.size());
     Collective& made = out_.collectives.emplace_back();
     for (const std::int32_t member : graph_.members(number)) {
-      const Dependencies::Place at = graph_.place(member);
-      const Action& action = program_.ranks[at.rank.index()][static_cast<std::size_t>(at.index)];
+      const ActionPlace at = graph_.place(member);
+      const Action& action = program_.action(at);
       made.op = action.op;
       if (action.op == Op::reduce) made.stage = action.stage;
       made.members.push_back(at.rank);
-      made.places.push_back(at.index);
+      made.places.push_back(at.at);
     }
     return index;
   }
 
   /// One instruction for all members. By the graph's edges all that stands before the collective on any of
   /// them has been passed when the first one is.
-  void meet_all(std::int32_t number, Dependencies::Place at) {
+  void meet_all(std::int32_t number, ActionPlace at) {
     if (collective_of_[static_cast<std::size_t>(number)] >= 0) return;
     emit(Instruction::Kind::collective, wait_other, at, collective(number));
   }
