@@ -22,18 +22,17 @@ int version_lag(const Placement& placement, StageId stage) {
 
 ScheduleProgram asynchronous_program(ProgramHeader header,
                                      const std::function<Version(StageId, MicroBatch)>& version_of) {
-  ScheduleProgram program{std::move(header), {}};
-  const GroupsEnded ended(program.group_sizes);
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()));
+  const GroupsEnded ended(header.group_sizes);
+  const Placement placement = header.placement;
+  const int groups = header.groups();
+  return merged_program(std::move(header), [&](ReplicaList& list) {
+    const int ahead = std::min(list.count(), warm_up_depth(placement, list.stage()));
     const auto forward = [&](int k) { list.forward(k, version_of(list.stage(), list.micro_batch(k))); };
     int stepped = 0;
     // After k own backwards the replica has done its part of every group that ends within its first
     // micro_batch(k) micro-batches: those before the one it comes to next.
     const auto step_complete_groups = [&](int k) {
-      const int complete = k == list.count() ? program.groups() : ended.within(list.micro_batch(k).value);
+      const int complete = k == list.count() ? groups : ended.within(list.micro_batch(k).value);
       for (; stepped < complete; ++stepped) list.step(Group{stepped});
     };
     for (int k = 0; k < ahead; ++k) forward(k);
@@ -43,9 +42,7 @@ ScheduleProgram asynchronous_program(ProgramHeader header,
       list.backward(k);
     }
     step_complete_groups(list.count());
-  }
-  program.ranks = merge(program, lists);
-  return program;
+  });
 }
 
 }  // namespace stagecraft

@@ -11,16 +11,8 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build_fill_drain(const ScheduleRequest& request) {
-  ScheduleProgram program{training_header("fill_drain", request), {}};
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
-    for (int k = 0; k < list.count(); ++k) list.backward(k);
-  }
-  program.ranks = merge(program, lists);
-  append_flush(program, request.clip);
-  return program;
+  return flushed_program(training_header("fill_drain", request), request.clip,
+                         [](const ReplicaList& list) { return list.count(); });
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ std::vector<std::vector<Compute>> looped_orders(const ProgramHeader& header, con
                                                 const std::function<void(LoopedRank&)>& fill) {
   std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
   for (int replica = 0; replica < shape.width; ++replica) {
-    const int count = std::max(0, (header.micro_batches() - replica + shape.width - 1) / shape.width);
-    const std::vector<int> divided = rounds(count);
+    const std::vector<int> divided = rounds(own_count(header.micro_batches(), replica, shape.width));
     const LoopedOrder order = looped_order(divided, shape.virtual_stages);
     for (int position = 0; position < shape.ranks; ++position) {
       const Rank rank =

@@ -1,6 +1,6 @@
 #pragma once
 
-// Schedules: generators of programs. One file a schedule, each citing its paper; this is the list of them.
+// Schedules: generators of programs. One file a schedule or family, each citing its paper; this is the list of them.
 
 #include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/program/program.h"

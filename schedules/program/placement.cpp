@@ -55,6 +55,18 @@ Placement Placement::zigzag(int ranks, int virtual_stages) {
   return placement;
 }
 
+std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches) {
+  std::vector<StageReplica> all;
+  for (int s = 0; s < placement.stages(); ++s) {
+    const int width = placement.width(StageId{s});
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) {
+      const int replica = all.empty() || all.back().stage.value != s ? 0 : all.back().replica + 1;
+      all.push_back({StageId{s}, rank, replica, width, own_count(micro_batches, replica, width)});
+    }
+  }
+  return all;
+}
+
 VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, const char* schedule) {
   VirtualStages shape{.kind = kind};
   const auto& ranks = placement.ranks;

@@ -30,6 +30,25 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+/// How many of so many micro-batches one of `width` replicas has.
+[[nodiscard]] constexpr int own_count(int micro_batches, int replica, int width) {
+  return micro_batches > replica ? (micro_batches - replica + width - 1) / width : 0;
+}
+
+/// A stage on one of its ranks, with its own `count` micro-batches: replica, replica + width, ...
+struct StageReplica {
+  StageId stage{};
+  Rank rank{};
+  int replica = 0;
+  int width = 1;
+  int count = 0;
+
+  /// The k-th of its own.
+  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
+};
+/// All of them, in stage order, then replica order.
+[[nodiscard]] std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches);
+
 /// How stages lie on ranks; `Placement::looped` and `zigzag` say which stage where.
 enum class PlacementKind : std::uint8_t { straight, loop, v };
 
