@@ -127,13 +127,10 @@ class RankMemory {
   }
 
   void add_loss_sends() {
-    const StageId last{subject_.stages() - 1};
-    const auto& reporters = subject_.program().placement.ranks[last.index()];
-    for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
-      if (reporters[replica] != rank_) continue;
+    for (const StageReplica& at : subject_.holders()) {
+      if (!subject_.is_last(at.stage) || at.rank != rank_) continue;
       for (int g = 0; g < subject_.groups(); ++g) {
-        const Transfer& loss =
-            subject_.transfer(Tag::loss(last, Group{g}, static_cast<std::int32_t>(replica)));
+        const Transfer& loss = subject_.transfer(Tag::loss(at.stage, Group{g}, at.replica));
         if (loss.start.found())
           hold(transfers, costs_.loss, end_of(loss.start.at), end_of(loss.wait_send.at));
       }

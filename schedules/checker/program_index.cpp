@@ -12,15 +12,13 @@ ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& 
     : program_(well_formed_program),
       findings_(findings),
       group_of_(program_.groups_by_micro_batch()),
+      holders_(stage_replicas(program_.placement, micro_batches())),
       loads_(2 * group_of_.size()),
       numbers_(program_),
       transfers_(numbers_.size()) {
   for (const int size : program_.group_sizes) begin_of_.push_back(begin_of_.back() + size);
-  for (int s = 0; s < stages(); ++s) {
-    first_holder_.push_back(holders_.size());
-    for (const Rank rank : program_.placement.ranks[static_cast<std::size_t>(s)]) {
-      holders_.push_back({StageId{s}, rank});
-    }
+  for (std::size_t h = 0; h < holders_.size(); ++h) {
+    if (holders_[h].replica == 0) first_holder_.push_back(h);
   }
   work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
   if (train()) {
@@ -94,12 +92,8 @@ std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {
 }
 
 std::vector<MicroBatch> ProgramIndex::micro_batches_of(std::size_t holder) const {
-  const StageId stage = holders_[holder].stage;
   std::vector<MicroBatch> own;
-  for (auto mb = static_cast<int>(holder - first_holder_[stage.index()]); mb < micro_batches();
-       mb += program_.placement.width(stage)) {
-    own.emplace_back(mb);
-  }
+  for (int k = 0; k < holders_[holder].count; ++k) own.push_back(holders_[holder].micro_batch(k));
   return own;
 }
 

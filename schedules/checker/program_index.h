@@ -48,12 +48,6 @@ struct Update {
   ActionPlace reduce, step;
 };
 
-/// A stage on one of its ranks.
-struct StageReplica {
-  StageId stage;
-  Rank rank;
-};
-
 /// Where everything happens in a well-formed program. Doing the same thing twice is a finding that the
 /// constructor makes; the tables keep the first place.
 class ProgramIndex {
@@ -99,10 +93,8 @@ class ProgramIndex {
   [[nodiscard]] std::vector<MicroBatch> micro_batches_of(std::size_t holder) const;
   [[nodiscard]] ActionPlace report(std::size_t holder, Group group) const;
   [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const;
-  /// Position in `holders` of a stage's replica.
-  [[nodiscard]] std::size_t holder(StageId stage, std::size_t replica) const {
-    return first_holder_[stage.index()] + replica;
-  }
+  /// Position in `holders` of a stage's first replica.
+  [[nodiscard]] std::size_t first_holder(StageId stage) const { return first_holder_[stage.index()]; }
   /// The same, of the replica that sits on `rank`, which must hold the stage.
   [[nodiscard]] std::size_t holder_on(StageId stage, Rank rank) const;
 

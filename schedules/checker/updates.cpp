@@ -25,9 +25,9 @@ class Updates : ProofOf {
 
  private:
   void missing(const char* what, std::size_t h, Group group) {
-    const auto [stage, rank] = subject_.holders()[h];
-    add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", rank.value, what, group.value,
-                    stage.value));
+    const StageReplica& at = subject_.holders()[h];
+    add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", at.rank.value, what, group.value,
+                    at.stage.value));
   }
 
   [[nodiscard]] bool any_agreement() const {
@@ -41,13 +41,13 @@ class Updates : ProofOf {
 
   /// Gradients, then reduction (with several replicas), then norm agreement (if the program has any), step.
   void check_update(std::size_t h, Group group, bool agreed) {
-    const auto [stage, rank] = subject_.holders()[h];
+    const StageReplica& at = subject_.holders()[h];
     const Update& update = subject_.update(h, group);
-    const ActionPlace agreement = subject_.agreement(rank, group);
+    const ActionPlace agreement = subject_.agreement(at.rank, group);
     if (!update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
     if (agreed) needs(update.step, agreement, "the norm agreement of its group");
-    const bool replicated = subject_.program().placement.width(stage) > 1;
+    const bool replicated = at.width > 1;
     if (replicated && !update.reduce.found()) return missing("reduction", h, group);
     if (replicated) {
       needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");

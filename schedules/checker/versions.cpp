@@ -90,12 +90,12 @@ class Versions : ProofOf {
   }
 
   [[nodiscard]] StageProof derive(std::size_t h) const {
-    const auto [stage, rank] = subject_.holders()[h];
-    StageProof proof{.stage = stage, .rank = rank};
+    const StageReplica& at = subject_.holders()[h];
+    StageProof proof{.stage = at.stage, .rank = at.rank};
     Intervals in_flight;
     bool first = true;
     for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const MicroBatchPlaces& work = subject_.work(stage, mb);
+      const MicroBatchPlaces& work = subject_.work(at.stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
       in_flight.add(work.forward.at, work.input_part.at);
       const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;

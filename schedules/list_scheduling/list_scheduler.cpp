@@ -9,17 +9,11 @@
 namespace stagecraft {
 namespace {
 
-/// One replica of a stage on its rank. Positions count its own micro-batches.
-struct Seat {
-  StageId stage{};
-  int replica = 0;
-  int width = 1;
-  int count = 0;
+/// A replica, and how many of its own micro-batches have begun each part.
+struct Seat : StageReplica {
   int forwards = 0;
   int inputs = 0;
   int weights = 0;
-
-  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
 };
 
 class Machine {
@@ -48,16 +42,13 @@ class Machine {
       held_[r].assign(static_cast<std::size_t>(workload.micro_batches), 0);
       to_come_[r] = held_[r];
     }
+    for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
+      seats_[at.rank.index()].push_back({at});
+      const Workload::Times& times = workload.times[at.stage.index()][static_cast<std::size_t>(at.replica)];
+      work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
+    }
     for (int s = 0; s < placement.stages(); ++s) {
       const StageId stage{s};
-      const int width = placement.width(stage);
-      for (int replica = 0; replica < width; ++replica) {
-        const Rank rank = placement.ranks[stage.index()][static_cast<std::size_t>(replica)];
-        const int count = std::max(0, (workload.micro_batches - replica + width - 1) / width);
-        seats_[rank.index()].push_back({stage, replica, width, count});
-        const Workload::Times& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
-        work_left_[rank.index()] += count * (times.forward + times.input + times.weight);
-      }
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
         work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});

@@ -107,6 +107,16 @@ struct Priorities {
   std::vector<Ticks> weight{};
 };
 
+/// Which kind of action goes before which, lower first; within a kind the oldest micro-batch, then the later
+/// stage. A rank's stages are told apart: forwards of its first and of its later ones.
+struct PriorityRule {
+  int input;
+  int later_forward;
+  int first_forward;
+  int weight;
+};
+[[nodiscard]] Priorities by_rule(const Workload& workload, const PriorityRule& rule);
+
 /// How a list schedule chooses.
 struct Policy {
   Priorities priorities{};

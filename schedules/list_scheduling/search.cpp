@@ -139,39 +139,8 @@ class Run {
   std::vector<std::pair<std::size_t, std::size_t>> done_;  // rank, place in its order
 };
 
-/// Which kind of action goes before which, lower first; within a kind the oldest micro-batch, then the later
-/// stage. A rank's stages are told apart: forwards of its first and of its later ones.
-struct Rule {
-  int input;
-  int later_forward;
-  int first_forward;
-  int weight;
-};
-
-constexpr Rule kRules[] = {{0, 1, 1, 3}, {0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 3, 1}, {1, 0, 2, 3},
-                           {1, 0, 3, 2}, {0, 0, 1, 2}, {0, 0, 2, 1}, {0, 0, 0, 1}, {1, 0, 0, 2}};
-
-Priorities by_rule(const Workload& workload, const Rule& rule) {
-  const Placement& placement = workload.placement;
-  const auto stages = static_cast<Ticks>(placement.stages());
-  const Ticks all = stages * workload.micro_batches;
-  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
-  for (int s = placement.stages() - 1; s >= 0; --s) {
-    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
-  }
-  Priorities priorities;
-  for (int s = 0; s < placement.stages(); ++s) {
-    for (int mb = 0; mb < workload.micro_batches; ++mb) {
-      const Rank rank = placement.rank_of(StageId{s}, MicroBatch{mb});
-      const bool first = first_stage[rank.index()] == s;
-      const Ticks age = mb * stages + stages - 1 - s;
-      priorities.input.push_back(rule.input * all + age);
-      priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);
-      priorities.weight.push_back(rule.weight * all + age);
-    }
-  }
-  return priorities;
-}
+constexpr PriorityRule kRules[] = {{0, 1, 1, 3}, {0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 3, 1}, {1, 0, 2, 3},
+                                   {1, 0, 3, 2}, {0, 0, 1, 2}, {0, 0, 2, 1}, {0, 0, 0, 1}, {1, 0, 0, 2}};
 
 /// The most micro-batches that any replica of each stage holds from their forward to their weight gradient.
 std::vector<int> shares_of(const Workload& workload, const Orders& orders) {
@@ -233,6 +202,28 @@ void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best
 
 }  // namespace
 
+Priorities by_rule(const Workload& workload, const PriorityRule& rule) {
+  const Placement& placement = workload.placement;
+  const auto stages = static_cast<Ticks>(placement.stages());
+  const Ticks all = stages * workload.micro_batches;
+  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
+  for (int s = placement.stages() - 1; s >= 0; --s) {
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
+  }
+  Priorities priorities;
+  for (int s = 0; s < placement.stages(); ++s) {
+    for (int mb = 0; mb < workload.micro_batches; ++mb) {
+      const Rank rank = placement.rank_of(StageId{s}, MicroBatch{mb});
+      const bool first = first_stage[rank.index()] == s;
+      const Ticks age = mb * stages + stages - 1 - s;
+      priorities.input.push_back(rule.input * all + age);
+      priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);
+      priorities.weight.push_back(rule.weight * all + age);
+    }
+  }
+  return priorities;
+}
+
 std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest) {
   Run run(workload, orders);
   const auto value = run.carry_out();
@@ -248,7 +239,7 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
     if (const auto value = replay(workload, seed)) best.add({*value, seed, shares.back()});
   }
   for (const std::vector<int>& share : shares) {
-    for (const Rule& rule : kRules) {
+    for (const PriorityRule& rule : kRules) {
       const Policy policy{.priorities = by_rule(workload, rule), .share = share};
       auto schedule = list_schedule_within(workload, limit, policy, best.latest_end());
       if (schedule) best.add({schedule->value, std::move(schedule->orders), share});

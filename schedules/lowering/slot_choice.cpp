@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/lowering/slot_choice.h"
 
+#include "stagecraft/base/bisect.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,20 +10,11 @@
 namespace stagecraft {
 namespace {
 
-/// The least of low .. high that works, where high does and all above one that does do.
+/// least_that(), which tries `low` first: most often it works.
 template <class Works>
 std::int32_t bisect(std::int32_t low, std::int32_t high, Works works) {
   if (low == high || works(low)) return low;
-  ++low;
-  while (low < high) {
-    const std::int32_t middle = low + (high - low) / 2;
-    if (works(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return high;
+  return least_that(low + 1, high, works);
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ class Flattener {
     });
     if (found == seats_.end()) {
       found = seats_.insert(found, static_cast<std::int32_t>(out_.seats.size()));
-      out_.seats.push_back(Seat{rank, stage});
+      out_.seats.push_back({.stage = stage, .rank = rank});
     }
     return *found * part_count + part;
   }

@@ -51,7 +51,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   route.resize(code.routes.size());
   collective.resize(code.collectives.size());
   for (std::size_t i = 0; i < code.seats.size(); ++i) {
-    const Seat& seat = code.seats[i];
+    const StageReplica& seat = code.seats[i];
     const StageCosts& stage = costs.stages[seat.stage.index()];
     const double speed = costs.speed_of(part_of == nullptr ? seat.rank : part_of->ranks[seat.rank.index()]);
     double* parts = &compute[i * part_count];

@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/synthesis/heads_and_tails.h"
 
+#include "stagecraft/base/bisect.h"
+
 #include <algorithm>
 
 namespace stagecraft::synthesis {
@@ -42,10 +44,10 @@ std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
   std::vector<Job> jobs;
   for (const std::size_t i : problem_.seats_of(rank)) {
     const Seat& seat = problem_.seats()[i];
-    const auto width = static_cast<std::size_t>(problem_.placement().width(seat.stage));
-    for (auto mb = static_cast<std::size_t>(seat.replica); mb < micro_batches_; mb += width) {
+    for (int k = 0; k < seat.count; ++k) {
+      const MicroBatch mb = seat.micro_batch(k);
       for (const Part part : kParts) jobs.push_back(job(part, seat.stage, mb));
-      const double again = problem_.recompute_seconds(seat.stage, MicroBatch{mb});
+      const double again = problem_.recompute_seconds(seat.stage, mb);
       if (again == 0) continue;
       jobs.push_back({.head = job(Part::forward, seat.stage, mb).end(),
                       .seconds = again,
@@ -56,9 +58,8 @@ std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
 }
 
 Job& HeadsAndTails::at(Part part, const Seat& seat, int number) {
-  const int mb = seat.replica + number * problem_.placement().width(seat.stage);
   return jobs_[static_cast<std::size_t>(part)]
-              [seat.stage.index() * micro_batches_ + static_cast<std::size_t>(mb)];
+              [seat.stage.index() * micro_batches_ + seat.micro_batch(number).index()];
 }
 
 Job& HeadsAndTails::at(Part part, const Place& place) {
@@ -210,17 +211,8 @@ void HeadsAndTails::raise_tail(Part part, const Place& place) {
     const Seat& other = problem_.seats()[q];
     for (const Part of : kParts) {
       // The first that needs it; all behind that do as well.
-      int low = 0;
-      int high = other.count;
-      while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (needed(part, place, of, {q, middle})) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
-      for (int k = low; k < std::min(other.count, low + kWindow); ++k) jobs.push_back(at(of, other, k));
+      const int first = least_that(0, other.count, [&](int k) { return needed(part, place, of, {q, k}); });
+      for (int k = first; k < std::min(other.count, first + kWindow); ++k) jobs.push_back(at(of, other, k));
     }
   }
   double& tail = at(part, seat, place.number).tail;

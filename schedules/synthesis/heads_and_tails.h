@@ -32,14 +32,13 @@ class HeadsAndTails {
   HeadsAndTails(const Problem& problem, Memory memory);
 
   /// Of a stage on the rank that has the micro-batch.
-  [[nodiscard]] const Job& job(Part part, StageId stage, std::size_t micro_batch) const {
-    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch];
+  [[nodiscard]] const Job& job(Part part, StageId stage, MicroBatch micro_batch) const {
+    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch.index()];
   }
   /// All of a rank's.
   [[nodiscard]] std::vector<Job> jobs_of(Rank rank) const;
 
  private:
-  /// A seat's number k is micro-batch replica + k width.
   struct Place {
     std::size_t seat;
     int number;

@@ -19,12 +19,8 @@
 
 namespace stagecraft::synthesis {
 
-/// One stage on one of its ranks, with every width-th micro-batch. Times are seconds on that rank.
-struct Seat {
-  StageId stage{};
-  Rank rank{};
-  int replica = 0;
-  int count = 0;  ///< own micro-batches
+/// Times are seconds on the replica's rank.
+struct Seat : StageReplica {
   double forward = 0;
   double backward = 0;
   double input_part = 0;
@@ -91,13 +87,18 @@ class Problem {
     return recomputed(stage, micro_batch) ? seat(stage, micro_batch).forward : 0;
   }
   /// Of the activation into `stage`, or of the gradient into it. 0 for a hand-off.
-  [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const;
-  [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const {
+    return transfer_seconds(stage.value - 1, stage, micro_batch, costs(stage).input);
+  }
+  [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const {
+    return transfer_seconds(stage.value + 1, stage, micro_batch, costs(stage).output);
+  }
   [[nodiscard]] double loss_seconds(Rank from) const;
   [[nodiscard]] std::size_t computations() const;  ///< of an order with every backward in two parts
 
  private:
   void find_memory();
+  [[nodiscard]] double transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const;
 
   Placement placement_;
   CostTable costs_;

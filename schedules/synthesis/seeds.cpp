@@ -50,30 +50,7 @@ Priorities priorities_of(const Workload& workload, const Orders& orders) {
   return priorities;
 }
 
-/// Which kind of computation goes before which, lower first; within a kind the oldest micro-batch, then the
-/// later stage.
-struct Rule {
-  int input;
-  int forward;
-  int weight;
-};
-
-constexpr Rule kRules[] = {{0, 1, 2}, {0, 0, 1}, {0, 2, 1}};
-
-Priorities by_rule(const Workload& workload, const Rule& rule) {
-  const Ticks stages = workload.placement.stages();
-  const Ticks all = stages * workload.micro_batches;
-  Priorities priorities;
-  for (Ticks s = 0; s < stages; ++s) {
-    for (Ticks mb = 0; mb < workload.micro_batches; ++mb) {
-      const Ticks age = mb * stages + stages - 1 - s;
-      priorities.input.push_back(rule.input * all + age);
-      priorities.forward.push_back(rule.forward * all + age);
-      priorities.weight.push_back(rule.weight * all + age);
-    }
-  }
-  return priorities;
-}
+constexpr PriorityRule kRules[] = {{0, 1, 1, 2}, {0, 0, 0, 1}, {0, 2, 2, 1}};
 
 /// Of each stage: how many stages its first replica's rank has before it.
 std::vector<int> chunks_of(const Placement& placement) {
@@ -133,7 +110,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
       std::vector<int> share;
       for (const int chunk : chunks)
         share.push_back(last == 0 ? first_share : first_share + (last_share - first_share) * chunk / last);
-      for (const Rule& rule : kRules) {
+      for (const PriorityRule& rule : kRules) {
         if (!go_on()) return;
         const Priorities priorities = by_rule(workload_, rule);
         add_within("list schedule by shares", [&](const MemoryLimit& limit) {
