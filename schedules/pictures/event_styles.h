@@ -9,6 +9,7 @@
 
 namespace stagecraft::pictures {
 
+/// EventKind's, in their order, up to other; then waits and transfers, each by payload.
 enum class EventStyle : std::uint8_t {
   forward,
   recompute,
