@@ -35,11 +35,14 @@ struct Range {
   [[nodiscard]] bool holds(double x) const;
   [[nodiscard]] std::string text() const;  ///< "at least 1", "above 0 and at most 1"
 };
-[[nodiscard]] Range at_least(double min);
-[[nodiscard]] Range above(double min);
-[[nodiscard]] Range between(double min, double max);
-[[nodiscard]] Range from_up_to(double min, double max);  ///< max excluded
-[[nodiscard]] inline Range non_empty() { return at_least(1); }
+[[nodiscard]] constexpr Range at_least(double min) { return {.min = min}; }
+[[nodiscard]] constexpr Range above(double min) { return {.min = min, .open_min = true}; }
+[[nodiscard]] constexpr Range between(double min, double max) { return {.min = min, .max = max}; }
+/// `max` excluded.
+[[nodiscard]] constexpr Range from_up_to(double min, double max) {
+  return {.min = min, .max = max, .open_max = true};
+}
+[[nodiscard]] constexpr Range non_empty() { return at_least(1); }
 
 }  // namespace json
 }  // namespace stagecraft

@@ -21,10 +21,9 @@ ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& 
     if (holders_[h].replica == 0) first_holder_.push_back(h);
   }
   work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
-  if (train()) {
-    updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
-    agreements_.resize(program_.ranks.size() * static_cast<std::size_t>(groups()));
-  }
+  updates_.resize(by_group(holders_.size(), Group{0}));
+  reports_.resize(updates_.size());
+  agreements_.resize(by_group(program_.ranks.size(), Group{0}));
   program_.each_action([&](ActionPlace here, const Action& action) { place(action, here); });
 }
 
@@ -33,9 +32,7 @@ void ProgramIndex::place(const Action& action, ActionPlace here) {
     return work_[action.stage.index() * group_of_.size() + action.micro_batch.index()];
   };
   const auto holder = [&] { return holder_on(action.stage, here.rank); };
-  const auto update = [&]() -> Update& {
-    return updates_[holder() * static_cast<std::size_t>(groups()) + action.group.index()];
-  };
+  const auto update = [&]() -> Update& { return updates_[by_group(holder(), action.group)]; };
   const auto transfer = [&]() -> Transfer& { return transfers_[numbers_.of(action.tag)]; };
   switch (action.op) {
     case Op::load:
@@ -59,9 +56,9 @@ void ProgramIndex::place(const Action& action, ActionPlace here) {
     case Op::step:
       return once(update().step, here);
     case Op::agree_norm:
-      return once(agreements_[agreement_index(here.rank, action.group)], here);
+      return once(agreements_[by_group(here.rank.index(), action.group)], here);
     case Op::report_loss:
-      return once(reports_[{holder(), action.group}], here);
+      return once(reports_[by_group(holder(), action.group)], here);
     case Op::post_receive:
       return once(transfer().post, here);
     case Op::wait_receive:
@@ -95,23 +92,6 @@ std::vector<MicroBatch> ProgramIndex::micro_batches_of(std::size_t holder) const
   std::vector<MicroBatch> own;
   for (int k = 0; k < holders_[holder].count; ++k) own.push_back(holders_[holder].micro_batch(k));
   return own;
-}
-
-std::size_t ProgramIndex::load_index(StageId stage, MicroBatch micro_batch) const {
-  return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
-}
-
-std::size_t ProgramIndex::agreement_index(Rank rank, Group group) const {
-  return rank.index() * static_cast<std::size_t>(groups()) + group.index();
-}
-
-ActionPlace ProgramIndex::report(std::size_t holder, Group group) const {
-  const auto found = reports_.find({holder, group});
-  return found == reports_.end() ? ActionPlace{} : found->second;
-}
-
-ActionPlace ProgramIndex::agreement(Rank rank, Group group) const {
-  return agreements_.empty() ? ActionPlace{} : agreements_[agreement_index(rank, group)];
 }
 
 const Transfer& ProgramIndex::transfer(const Tag& tag) const {

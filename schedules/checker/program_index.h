@@ -7,7 +7,6 @@
 #include "stagecraft/schedules/program/transfer_numbers.h"
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,12 +86,16 @@ class ProgramIndex {
   /// All (stage, rank) pairs, by stage, replicas in order.
   [[nodiscard]] const std::vector<StageReplica>& holders() const { return holders_; }
   [[nodiscard]] const Update& update(std::size_t holder, Group group) const {
-    return updates_[holder * static_cast<std::size_t>(groups()) + group.index()];
+    return updates_[by_group(holder, group)];
   }
   /// The micro-batches of a holder, in order.
   [[nodiscard]] std::vector<MicroBatch> micro_batches_of(std::size_t holder) const;
-  [[nodiscard]] ActionPlace report(std::size_t holder, Group group) const;
-  [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const;
+  [[nodiscard]] ActionPlace report(std::size_t holder, Group group) const {
+    return reports_[by_group(holder, group)];
+  }
+  [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const {
+    return agreements_[by_group(rank.index(), group)];
+  }
   /// Position in `holders` of a stage's first replica.
   [[nodiscard]] std::size_t first_holder(StageId stage) const { return first_holder_[stage.index()]; }
   /// The same, of the replica that sits on `rank`, which must hold the stage.
@@ -106,8 +109,12 @@ class ProgramIndex {
  private:
   void place(const Action& action, ActionPlace here);
   void once(ActionPlace& known, ActionPlace here);
-  [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const;
-  [[nodiscard]] std::size_t agreement_index(Rank rank, Group group) const;
+  [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const {
+    return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
+  }
+  [[nodiscard]] std::size_t by_group(std::size_t index, Group group) const {
+    return index * static_cast<std::size_t>(groups()) + group.index();
+  }
 
   const LoweredProgram& program_;
   Findings& findings_;
@@ -118,8 +125,8 @@ class ProgramIndex {
   std::vector<MicroBatchPlaces> work_;
   std::vector<Update> updates_;
   std::vector<ActionPlace> loads_;       ///< (first or last stage, micro-batch)
-  std::vector<ActionPlace> agreements_;  ///< (rank, group); empty in validation
-  std::map<std::pair<std::size_t, Group>, ActionPlace> reports_;
+  std::vector<ActionPlace> agreements_;  ///< (rank, group)
+  std::vector<ActionPlace> reports_;     ///< (holder, group)
   TagNumbers numbers_;
   std::vector<Transfer> transfers_;
 };

@@ -8,21 +8,16 @@
 #include "stagecraft/schedules/generators/registry.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build_fill_drain(const ScheduleRequest& request) {
-  return flushed_program(training_header("fill_drain", request), request.clip,
-                         [](const ReplicaList& list) { return list.count(); });
-}
-
-}  // namespace
 
 Schedule fill_drain_schedule() {
   return {.name = "fill_drain",
           .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
           .paper = "GPipe, arXiv 1811.06965",
           .synchronous = true,
-          .build = build_fill_drain};
+          .build = [](const ScheduleRequest& request) {
+            return flushed_program(training_header("fill_drain", request), request.clip,
+                                   [](const ReplicaList& list) { return list.count(); });
+          }};
 }
 
 }  // namespace stagecraft

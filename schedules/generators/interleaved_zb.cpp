@@ -43,8 +43,8 @@ std::vector<Rounds> ways_to_divide(int count, int ranks) {
 /// turn, weight gradients as late as `capacity` allows.
 Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape, int capacity,
                          std::size_t way) {
-  const auto rounds = [&](int count) {
-    const std::vector<Rounds> ways = ways_to_divide(count, shape.ranks);
+  const auto rounds = [&](int count, int ranks) {
+    const std::vector<Rounds> ways = ways_to_divide(count, ranks);
     return ways[std::min(way, ways.size() - 1)];  // replicas may have fewer micro-batches, and ways
   };
   return looped_orders(header, shape, rounds, [&](LoopedRank& rank) {

@@ -32,6 +32,12 @@ EventStyle of_payload(EventStyle activation, Payload payload) {
   return static_cast<EventStyle>(static_cast<int>(activation) + static_cast<int>(payload));
 }
 
+std::string pattern_of(EventStyle look) {
+  constexpr std::array kNames{"activation", "gradient", "loss", "send"};
+  const int wait = static_cast<int>(look) - static_cast<int>(EventStyle::wait_activation);
+  return fmt::format("stagecraft-wait-{}", kNames.at(static_cast<std::size_t>(wait)));
+}
+
 }  // namespace
 
 EventStyle style_of(const Event& event) {
@@ -57,6 +63,23 @@ std::string shade(const Style& style, std::size_t k, std::size_t n) {
     mixed |= std::lround(a + (b - a) * part) << shift;
   }
   return fmt::format("#{:06x}", mixed);
+}
+
+std::string wait_patterns() {
+  std::string patterns;
+  for (const EventStyle look : {EventStyle::wait_activation, EventStyle::wait_gradient, EventStyle::wait_loss,
+                                EventStyle::wait_send}) {
+    patterns += fmt::format(
+        "<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
+        "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
+        pattern_of(look), style_of(look).fill);
+  }
+  return "<defs>\n" + patterns + "</defs>\n";
+}
+
+std::string fill_of(EventStyle look, std::size_t k, std::size_t n) {
+  return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
 }
 
 }  // namespace stagecraft::pictures

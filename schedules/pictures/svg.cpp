@@ -3,7 +3,6 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/svg_boxes.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 #include "stagecraft/schedules/pictures/svg_legend.h"
 #include "stagecraft/schedules/pictures/svg_memory.h"
 

@@ -2,7 +2,6 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/shares.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,6 @@
 #include "stagecraft/schedules/pictures/svg_legend.h"
 
 #include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 #include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <algorithm>

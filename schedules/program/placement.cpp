@@ -34,11 +34,7 @@ std::vector<StageId> Placement::stages_of(Rank rank) const {
   return held;
 }
 
-Placement Placement::straight(int stages) {
-  Placement placement;
-  for (int s = 0; s < stages; ++s) placement.ranks.push_back({Rank{s}});
-  return placement;
-}
+Placement Placement::straight(int stages) { return looped(stages, 1); }
 
 Placement Placement::looped(int ranks, int virtual_stages) {
   Placement placement;

@@ -76,4 +76,9 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 /// For people, behind a schedule's name: " with recomputation", and on what; nothing where none is asked for.
 [[nodiscard]] std::string recompute_words(const RecomputeSettings& settings);
 
+/// Adds the recomputes that `settings` ask for; where one stands already it is left. `program` is a
+/// generator's: complete, in range. Throws InputError for a validation program, which keeps nothing, and for
+/// settings that do not match its stages.
+void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settings);
+
 }  // namespace stagecraft

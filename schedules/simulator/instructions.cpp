@@ -81,7 +81,7 @@ class Flattener {
  private:
   /// What a node becomes.
   struct Draft {
-    enum class Kind : std::uint8_t { nothing, compute, compute_and_join, post, send, wait, meet, finish };
+    enum class Kind : std::uint8_t { nothing, compute, post, send, wait, meet, finish };
     Kind kind = Kind::nothing;
     Account account = wait_other;
     /// compute: price; post: route; send: transfer, from when its receive is posted.
@@ -106,8 +106,7 @@ class Flattener {
       case Op::backward_input:
       case Op::backward_weight:
       case Op::step:
-        return {joins_.contains(node) ? compute_and_join : compute, account_of(action.op),
-                price(rank, action.stage, part_of(action))};
+        return {compute, account_of(action.op), price(rank, action.stage, part_of(action))};
       case Op::post_receive:
         return {post, wait_other, route(sender_of(node), rank, action.tag)};
       case Op::start_send:
@@ -134,10 +133,8 @@ class Flattener {
     switch (draft.kind) {
       case Draft::Kind::compute:
         emit(Instruction::Kind::compute, draft.account, at, draft.operand);
-        break;
-      case Draft::Kind::compute_and_join:
-        emit(Instruction::Kind::compute, draft.account, at, draft.operand);
-        emit(Instruction::Kind::join, wait_other, at, collective(joins_.at(node)));
+        if (const auto join = joins_.find(node); join != joins_.end())
+          emit(Instruction::Kind::join, wait_other, at, collective(join->second));
         break;
       case Draft::Kind::post: {
         const auto transfer = static_cast<std::int32_t>(out_.transfer_route.size());

@@ -261,8 +261,4 @@ Simulation simulate(const LoweredProgram& program, const CostTable& costs, Timel
   return Simulator(program).run(costs, timeline);
 }
 
-Simulation simulate_free_links(const LoweredProgram& program, const CostTable& costs) {
-  return Simulator(program).run_free_links(costs);
-}
-
 }  // namespace stagecraft

@@ -123,7 +123,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
 
 void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
   for (const Seed& seed : best(most)) {
-    double makespan = seed.found.price.makespan;
+    double makespan = seed.makespan();
     Orders orders = split(seed.found.orders);
     for (bool better = true; better && go_on();) {
       better = false;
@@ -134,8 +134,8 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
         add_within(seed.name, [&](const MemoryLimit& limit) {
           return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
         });
-        if (seeds_.size() == before || seeds_.back().found.price.makespan >= makespan) continue;
-        makespan = seeds_.back().found.price.makespan;
+        if (seeds_.size() == before || seeds_.back().makespan() >= makespan) continue;
+        makespan = seeds_.back().makespan();
         orders = seeds_.back().found.orders;
         better = true;
       }
@@ -161,13 +161,12 @@ bool Seeds::add(const std::string& name, const Orders& orders) {
 std::vector<Seed> Seeds::best(std::size_t most) const {
   std::vector<const Seed*> sorted;
   for (const Seed& seed : seeds_) sorted.push_back(&seed);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Seed* a, const Seed* b) {
-    return a->found.price.makespan < b->found.price.makespan;
-  });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Seed* a, const Seed* b) { return cheaper(*a, *b); });
   std::vector<Seed> best;
   for (const Seed* seed : sorted) {
     if (best.size() == most) break;
-    if (best.empty() || best.back().found.price.makespan < seed->found.price.makespan) best.push_back(*seed);
+    if (best.empty() || cheaper(best.back(), *seed)) best.push_back(*seed);
   }
   return best;
 }

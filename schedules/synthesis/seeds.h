@@ -14,7 +14,10 @@ namespace stagecraft::synthesis {
 struct Seed {
   std::string name;
   Found found;
+
+  [[nodiscard]] double makespan() const { return found.price.makespan; }
 };
+[[nodiscard]] inline bool cheaper(const Seed& a, const Seed& b) { return a.makespan() < b.makespan(); }
 
 /// Collects orders that finish and fit, cheapest first.
 class Seeds {

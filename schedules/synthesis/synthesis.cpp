@@ -1,7 +1,6 @@
 #include "stagecraft/schedules/synthesis/synthesis.h"
 
 #include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/insert_recomputes.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
 #include "stagecraft/schedules/simulator/simulator.h"
@@ -101,13 +100,9 @@ class Synthesizer {
     for (Seed& start : starts) {
       if (!done(starts)) improve(start, each, draws++);
     }
-    const auto best = std::min_element(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
-      return a.found.price.makespan < b.found.price.makespan;
-    });
+    const auto best = std::min_element(starts.begin(), starts.end(), synthesis::cheaper);
     for (std::int64_t work = round; !done(starts); work *= 2) improve(*best, std::min(work, left()), draws++);
-    std::stable_sort(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
-      return a.found.price.makespan < b.found.price.makespan;
-    });
+    std::stable_sort(starts.begin(), starts.end(), synthesis::cheaper);
     // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
       ProgramHeader header =
@@ -160,7 +155,7 @@ class Synthesizer {
     const auto& beat = request_.budget.to_beat;
     if (beat && result_.bound.seconds >= beat->value) return true;
     return spent() || !go_on_ || std::any_of(seeds.begin(), seeds.end(), [&](const Seed& seed) {
-             return synthesis::meets(seed.found.price.makespan, result_.bound.seconds);
+             return synthesis::meets(seed.makespan(), result_.bound.seconds);
            });
   }
 

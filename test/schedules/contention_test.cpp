@@ -113,7 +113,7 @@ TEST_CASE("the card inwards is shared as well, and within a machine nothing is",
 }
 
 TEST_CASE("free links have no cards", "[contention]") {
-  CHECK(simulate_free_links(two_senders(), two_machines(SharedBy::child)).makespan.value == 1);
+  CHECK(Simulator(two_senders()).run_free_links(two_machines(SharedBy::child)).makespan.value == 1);
 }
 
 TEST_CASE("a ticking clock sees the same, whatever is shared", "[contention]") {
