@@ -6,7 +6,6 @@
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/program/transfer_numbers.h"
 
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>

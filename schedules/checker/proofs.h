@@ -1,6 +1,7 @@
 #pragma once
 
-// The proofs, one file each. All take a well-formed program; each adds a finding for whatever is not so.
+// The proofs, one file each, where it says what is proved. All take a well-formed program; each adds a finding
+// for whatever is not so.
 
 #include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/checker/program_index.h"
@@ -31,25 +32,20 @@ class ProofOf {
   Finding::Kind kind_;
 };
 
-/// Every forward and backward is there once, behind what it needs on its own rank.
 void prove_completeness(const ProgramIndex& subject, Findings& findings);
-/// Every gradient enters exactly one step, behind the reduction and the norm agreement where there are any.
 void prove_updates(const ProgramIndex& subject, Findings& findings);
-/// Every group's loss is reported and gathered.
 void prove_reports(const ProgramIndex& subject, Findings& findings);
-/// Transfers have all four ends in order; collectives come in one order on all their members.
 void prove_matching(const ProgramIndex& subject, Findings& findings);
-/// Where order decides which ends meet, both ends of every channel have the same. False when not.
+/// False where the two ends of a channel have two orders.
 bool prove_order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings);
-/// Program order, transfers and collectives form no cycle. What does not match is taken not to wait.
+/// What does not match is taken not to wait.
 void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules, const CostTable* costs,
                        Findings& findings);
-/// Versions exist when they are read and agree. Fills in-flight, versions alive and staleness.
+/// Fills in-flight, versions alive and staleness.
 [[nodiscard]] std::vector<StageProof> prove_versions(const ProgramIndex& subject, Findings& findings);
 /// The most versions of a holder's weights that are alive at once beside the newest: each from the step that
 /// overtakes it to its last reader.
 [[nodiscard]] int old_versions(const ProgramIndex& subject, std::size_t holder);
-/// Slots hold one tensor from post to release and are read only in between.
 void prove_buffers(const ProgramIndex& subject, Findings& findings);
 /// Peak bytes a rank; a rank above `capacity` is a finding. Needs a program that passed all other proofs.
 [[nodiscard]] std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,

@@ -7,7 +7,6 @@
 #include "stagecraft/schedules/program/recompute.h"
 
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace stagecraft {

@@ -34,7 +34,11 @@ class Run {
         const Compute& compute = orders_[rank][next_[rank]];
         const Ticks ready = ready_at(compute);
         if (ready == kNever) break;
-        const Ticks begin = std::max(free_at_[rank], ready - recompute_in(compute));
+        // A recompute comes before what the input gradient waits for.
+        const Ticks before = compute.op == Op::backward_input
+                                 ? workload_.recompute_time(compute.stage, compute.micro_batch)
+                                 : 0;
+        const Ticks begin = std::max(free_at_[rank], ready - before);
         first[rank] = std::min(first[rank], begin);
         free_at_[rank] = begin + workload_.duration(compute);
         done_.emplace_back(rank, next_[rank]++);
@@ -92,12 +96,6 @@ class Run {
     const std::size_t at = workload_.at(compute.stage, compute.micro_batch);
     if (compute.op == Op::forward) return input_ready_[at];
     return compute.op == Op::backward_input ? gradient_ready_[at] : 0;
-  }
-
-  /// What an action does before it needs what it is ready at.
-  [[nodiscard]] Ticks recompute_in(const Compute& compute) const {
-    return compute.op == Op::backward_input ? workload_.recompute_time(compute.stage, compute.micro_batch)
-                                            : 0;
   }
 
   /// The rank that something was delivered to, -1 if to none or the same.

@@ -54,7 +54,7 @@ SlotChoice::SlotChoice(const ScheduleProgram& program, const LoweringOptions& op
       orders_(post_orders(script_, options.rules)),
       run_(script_, options.rules, options.costs) {
   for (const ChannelSlots& fixed : options.channels)
-    fixed_.emplace(name_of(fixed.rank, fixed.channel), fixed.slots);
+    fixed_.emplace(std::pair{fixed.rank, boundary_key(fixed.channel)}, fixed.slots);
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     for (const Channel& channel : script_.transfers(r).channels) {
       if (channel.info.payload == Payload::loss) {
@@ -75,7 +75,7 @@ SlotCounts SlotChoice::counts(const SlotRule& rule) const {
   SlotCounts counts(script_.ranks());
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     for (const Channel& channel : script_.transfers(r).channels) {
-      const auto fixed = fixed_.empty() ? fixed_.end() : fixed_.find(name_of(Rank{r}, channel.info));
+      const auto fixed = fixed_.empty() ? fixed_.end() : fixed_.find({Rank{r}, boundary_key(channel.info)});
       counts[r].push_back(fixed != fixed_.end() ? fixed->second
                                                 : rule.slots_of(channel, program_.placement.stages()));
     }

@@ -32,12 +32,11 @@ std::vector<StageCounts> stage_counts(const ScheduleProgram& program) {
       if (!is_compute(action.op) && action.op != Op::step) continue;
       Holding& stage = held[action.stage];
       StageCounts& peak = most[action.stage.index()];
-      const bool input_part = action.op == Op::backward || action.op == Op::backward_input;
       const bool kept =
           action.op == Op::recompute ||
           (action.op == Op::forward && !recomputed.contains({action.stage, action.micro_batch}));
-      stage.in_flight += (action.op == Op::forward) - input_part;
-      stage.kept += kept - input_part;
+      stage.in_flight += (action.op == Op::forward) - is_input_part(action.op);
+      stage.kept += kept - is_input_part(action.op);
       stage.unweighted += (action.op == Op::backward_input) - (action.op == Op::backward_weight);
       peak.in_flight = std::max(peak.in_flight, stage.in_flight);
       peak.kept = std::max(peak.kept, stage.kept);

@@ -8,8 +8,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 namespace stagecraft {
 namespace pictures {
 namespace {

@@ -3,7 +3,6 @@
 #include "stagecraft/base/table.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace stagecraft::pictures {
 namespace {

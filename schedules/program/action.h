@@ -103,6 +103,10 @@ struct Action {
          op == Op::recompute;
 }
 
+/// A whole backward is both parts.
+[[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }
+[[nodiscard]] constexpr bool is_weight_part(Op op) { return op == Op::backward_weight || op == Op::backward; }
+
 /// The letter of a schedule-level op in the text form of programs and in pictures; '?' for what lowering
 /// adds.
 [[nodiscard]] char letter_of(Op op);

@@ -54,7 +54,7 @@ void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settin
     std::vector<Action> with;
     with.reserve(list.size() + list.size() / 2);
     for (const Action& action : list) {
-      if (action.op == Op::backward || action.op == Op::backward_input) {
+      if (is_input_part(action.op)) {
         Action again = action;
         again.op = Op::recompute;
         const bool there = !with.empty() && with.back() == again;

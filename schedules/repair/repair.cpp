@@ -81,7 +81,7 @@ ScheduleProgram without_transfers(const LoweredProgram& program) {
 
 std::map<ChannelKey, int> slots_by_channel(const LoweredProgram& program, std::size_t rank) {
   std::map<ChannelKey, int> counts;
-  for (const SlotInfo& slot : program.slots[rank]) ++counts[{slot.payload, slot.from, slot.to}];
+  for (const SlotInfo& slot : program.slots[rank]) ++counts[boundary_key(slot)];
   return counts;
 }
 

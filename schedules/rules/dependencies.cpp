@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/program/transfer_numbers.h"
 #include "stagecraft/schedules/rules/dependency_cycle.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -134,14 +135,7 @@ void Dependencies::match_collectives(const LoweredProgram& program, const std::v
   }
   for (const auto& [key, number] : numbers) {
     const auto& here = members(number);
-    std::vector<Rank> expected;
-    const StageId stage{std::get<1>(key)};
-    if (std::get<0>(key) == Op::agree_norm) {
-      for (std::size_t r = 0; r < program.ranks.size(); ++r) expected.emplace_back(r);
-    } else if (stage.valid() && stage.value < program.placement.stages()) {
-      expected = program.placement.ranks[stage.index()];
-      std::sort(expected.begin(), expected.end());
-    }
+    const auto expected = members_of(program.placement, std::get<0>(key), StageId{std::get<1>(key)});
     std::vector<Rank> came;
     for (const std::int32_t member : here) came.push_back(place(member).rank);
     const ActionPlace first = place(here.front());

@@ -76,6 +76,10 @@ struct ChannelKey {
   constexpr auto operator<=>(const ChannelKey&) const = default;
 };
 [[nodiscard]] ChannelKey channel_key(const TransportRules& rules, const Tag& tag);
+/// Where each boundary has a channel of its own, as for receive slots.
+[[nodiscard]] constexpr ChannelKey boundary_key(const SlotInfo& slot) {
+  return {slot.payload, slot.from, slot.to};
+}
 
 /// Bytes of one message; without costs none.
 [[nodiscard]] std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag);

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <limits>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace stagecraft::simulator {
@@ -29,20 +28,18 @@ class Contention {
     const std::size_t transfers = code.transfer_route.size();
     send_.assign(transfers, kNone);
     next_on_lane_.assign(transfers, kNone);
+    after_other_.assign(transfers, false);
     std::vector<std::int32_t> last(code.lanes, kNone);
     for (std::size_t n = 0; n < code.order.size(); ++n) {
       const Instruction& i = code.order[n];
       if (i.kind != Instruction::Kind::send) continue;
       send_[at(i.operand)] = static_cast<std::int32_t>(n);
       std::int32_t& before = last[code.lane_of(i.operand)];
+      after_other_[at(i.operand)] = before != kNone;
       if (before != kNone) next_on_lane_[at(before)] = i.operand;
       before = i.operand;
     }
     started_.resize(transfers);
-    after_other_.assign(transfers, false);
-    for (const std::int32_t next : next_on_lane_) {
-      if (next != kNone) after_other_[at(next)] = true;
-    }
     lane_busy_.resize(transfers);
     cursor_.resize(ranks);
     gathered_.resize(ranks);

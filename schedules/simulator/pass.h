@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace stagecraft::simulator {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 namespace stagecraft::synthesis {
 namespace {

@@ -114,9 +114,6 @@ class Problem {
   std::vector<std::uint8_t> situation_;                  // which of those, per (stage, micro-batch)
 };
 
-[[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }
-[[nodiscard]] constexpr bool is_weight_part(Op op) { return op == Op::backward_weight || op == Op::backward; }
-
 /// Whether two computations of one rank must stay in the order they are in: one needs the other, or they are
 /// the same part of one stage's work, which goes in micro-batch order.
 [[nodiscard]] constexpr bool ordered(const Compute& a, const Compute& b) {

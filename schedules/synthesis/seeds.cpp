@@ -5,7 +5,6 @@
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace stagecraft::synthesis {
 namespace {
