@@ -3,10 +3,13 @@
 // What a type needs to describe itself for files and messages (json.h), without JSON: names of enums, bounds
 // of numbers.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace stagecraft {
 
@@ -21,6 +24,14 @@ template <class E>
   static_assert(!enum_names<E>.empty(), "give the enum names");
   const auto at = static_cast<std::size_t>(value);
   return at < enum_names<E>.size() ? enum_names<E>[at] : "?";
+}
+
+/// The value of that name, if there is one.
+template <class E>
+[[nodiscard]] std::optional<E> enum_named(std::string_view name) {
+  const auto& names = enum_names<E>;
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<E>(found - names.begin()));
 }
 
 namespace json {

@@ -109,10 +109,9 @@ class Reader {
                     const char* inside = nullptr) {
     const Json* found = find(key);
     if (found == nullptr) missing(key);
-    const std::vector<std::string> names{Ts::kName...};
-    if (!found->is_string()) detail::unknown_name(detail::child(place_, key), *found, names);
-    const bool known = (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
-    if (!known) detail::unknown_name(detail::child(place_, key), *found, names);
+    const bool known = found->is_string() &&
+                       (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
+    if (!known) detail::unknown_name(detail::child(place_, key), *found, {Ts::kName...});
   }
   /// A condition over several keys; `key` is where the message points.
   void require(bool holds, const char* key, const std::string& message) const;
@@ -254,12 +253,9 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
     read_value(json, place, ms, range);
     value = Seconds{ms / 1e3};
   } else if constexpr (std::is_enum_v<T>) {
-    const auto& names = enum_names<T>;
-    const auto found = json.is_string()
-                           ? std::find(names.begin(), names.end(), json.get_ref<const std::string&>())
-                           : names.end();
-    if (found == names.end()) detail::unknown_name(place, json, {names.begin(), names.end()});
-    value = static_cast<T>(found - names.begin());
+    const auto named = json.is_string() ? enum_named<T>(json.get_ref<const std::string&>()) : std::nullopt;
+    if (!named) detail::unknown_name(place, json, {enum_names<T>.begin(), enum_names<T>.end()});
+    value = *named;
   } else if constexpr (detail::is_a<T, std::optional>) {
     if (json.is_null()) {
       value.reset();

@@ -235,26 +235,22 @@ std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTab
   return proofs;
 }
 
-std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
-                                  const MemoryTable& table) {
-  Findings findings;
-  STAGECRAFT_CHECK(well_formed(program, findings), "the program was not accepted by the checker");
-  const ProgramIndex subject(program, findings);
-  STAGECRAFT_CHECK(costs_well_formed(subject, costs, findings) && !findings.any(),
-                   "the program was not accepted by the checker with these costs");
-  std::vector<HeldBytes> held;
-  for (int r = 0; r < subject.world(); ++r) {
-    held.push_back(RankMemory(subject, costs, Rank{r}, table).curve());
-  }
-  return held;
-}
-
 }  // namespace stagecraft::checker
 
 namespace stagecraft {
 
-std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs) {
-  return checker::held_bytes(program, costs, kMemoryTable);
+std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
+                                  const MemoryTable& table) {
+  checker::Findings findings;
+  STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
+  const checker::ProgramIndex subject(program, findings);
+  STAGECRAFT_CHECK(checker::costs_well_formed(subject, costs, findings) && !findings.any(),
+                   "the program was not accepted by the checker with these costs");
+  std::vector<HeldBytes> held;
+  for (int r = 0; r < subject.world(); ++r) {
+    held.push_back(checker::RankMemory(subject, costs, Rank{r}, table).curve());
+  }
+  return held;
 }
 
 }  // namespace stagecraft

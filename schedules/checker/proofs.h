@@ -3,9 +3,7 @@
 // The proofs, one file each, where it says what is proved. All take a well-formed program; each adds a finding
 // for whatever is not so.
 
-#include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/checker/program_index.h"
-#include "stagecraft/schedules/memory/held.h"
 
 #include <optional>
 #include <string>
@@ -50,9 +48,5 @@ void prove_buffers(const ProgramIndex& subject, Findings& findings);
 /// Peak bytes a rank; a rank above `capacity` is a finding. Needs a program that passed all other proofs.
 [[nodiscard]] std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,
                                                     std::optional<Bytes> capacity, Findings& findings);
-
-/// stagecraft::held_bytes by another table than kMemoryTable: how tests show that each of its rows counts.
-[[nodiscard]] std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
-                                                const MemoryTable& table);
 
 }  // namespace stagecraft::checker

@@ -31,7 +31,6 @@ class ReplicaList {
   [[nodiscard]] int count() const { return at_.count; }  ///< own micro-batches
   [[nodiscard]] MicroBatch micro_batch(int k) const { return at_.micro_batch(k); }
 
-  /// Forward of the k-th own micro-batch.
   void forward(int k, Version version);
   /// Backward of the k-th own micro-batch, with the version its forward read.
   void backward(int k);

@@ -100,9 +100,7 @@ class PytorchCsvReader {
     const auto stage = take_number(rest);
     const std::string_view word = rest.substr(0, std::min(rest.find_first_of("0123456789"), rest.size()));
     rest.remove_prefix(word.size());
-    const auto& words = enum_names<PytorchOp>;
-    const auto* const known = std::find(words.begin(), words.end(), word);
-    const auto op = static_cast<PytorchOp>(known - words.begin());
+    const auto op = enum_named<PytorchOp>(word);
     const auto micro_batch = take_number(rest);
     if (word == "BW") {
       refuse(fmt::format(
@@ -110,15 +108,14 @@ class PytorchCsvReader {
           "weight part",
           json::brief(cell)));
     }
-    if (!stage || word.empty() || known == words.end() || !rest.empty() ||
-        micro_batch.has_value() != has_micro_batch(op)) {
+    if (!stage || word.empty() || !op || !rest.empty() || micro_batch.has_value() != has_micro_batch(*op)) {
       refuse(
           fmt::format("expected an action such as 0F0, 1SEND_F3 or 2UNSHARD, found {}", json::brief(cell)));
     }
     if (micro_batch && *micro_batch >= kMaxMicroBatches) {
       refuse(fmt::format("{}: expected at most {} micro-batches", cell, kMaxMicroBatches));
     }
-    return {.op = op,
+    return {.op = *op,
             .stage = StageId{*stage},
             .micro_batch = micro_batch ? MicroBatch{*micro_batch} : MicroBatch{}};
   }

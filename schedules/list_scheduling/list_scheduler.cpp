@@ -31,17 +31,13 @@ class Machine {
         room_(limit.capacity),
         most_(seats_.size(), 0),
         oldest_(seats_.size(), 0),
-        held_(seats_.size()),
-        to_come_(seats_.size()),
+        held_(seats_.size(), std::vector<std::int64_t>(static_cast<std::size_t>(workload.micro_batches), 0)),
+        to_come_(held_),
         input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
                      kNever),
         gradient_ready_(input_ready_),
         lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
     const Placement& placement = workload.placement;
-    for (std::size_t r = 0; r < seats_.size(); ++r) {
-      held_[r].assign(static_cast<std::size_t>(workload.micro_batches), 0);
-      to_come_[r] = held_[r];
-    }
     for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
       seats_[at.rank.index()].push_back({at});
       const Workload::Times& times = workload.times[at.stage.index()][static_cast<std::size_t>(at.replica)];
@@ -170,12 +166,7 @@ class Machine {
   /// What it is for begins so long before with a recompute.
   void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent,
                Ticks recompute) {
-    Ticks arrival = sent;
-    if (hop.lane >= 0) {
-      Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
-      arrival = std::max(sent, lane) + hop.time;
-      lane = arrival;
-    }
+    const Ticks arrival = hop.arrival(sent, lane_free_);
     ready[workload_.at(to, mb)] = arrival;
     const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
     const Ticks begin = std::max(now_, arrival - recompute);

@@ -58,10 +58,8 @@ class Run {
 
   /// Against the order in which `carry_out` went.
   Priorities latest_starts(Ticks makespan) const {
-    Priorities latest;
-    latest.forward.assign(input_ready_.size(), 0);
-    latest.input = latest.forward;
-    latest.weight = latest.forward;
+    const std::vector<Ticks> none(input_ready_.size(), 0);
+    Priorities latest{none, none, none};
     std::vector<Ticks> next_start(orders_.size(), makespan);
     for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
       const auto [rank, index] = *it;
@@ -116,14 +114,8 @@ class Run {
   }
 
   int deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent) {
-    Ticks& at = ready[workload_.at(to, mb)];
-    if (hop.lane < 0) {
-      at = sent;
-      return -1;
-    }
-    Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
-    at = lane = std::max(sent, lane) + hop.time;
-    return workload_.placement.rank_of(to, mb).value;
+    ready[workload_.at(to, mb)] = hop.arrival(sent, lane_free_);
+    return hop.lane < 0 ? -1 : workload_.placement.rank_of(to, mb).value;
   }
 
   const Workload& workload_;

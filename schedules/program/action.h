@@ -46,7 +46,6 @@ inline constexpr std::array enum_names<Op>{"load",       "forward",     "backwar
                                            "step",       "report_loss", "post_receive",   "wait_receive",
                                            "start_send", "wait_send",   "release"};
 
-/// What a transfer carries.
 enum class Payload : std::uint8_t { activation, gradient, loss };
 
 template <>
@@ -110,7 +109,6 @@ struct Action {
 /// The letter of a schedule-level op in the text form of programs and in pictures; '?' for what lowering
 /// adds.
 [[nodiscard]] char letter_of(Op op);
-/// The op of a letter, if there is one.
 [[nodiscard]] std::optional<Op> op_of(char letter);
 
 /// For people and messages: "forward of micro-batch 3 on stage 1", "wait for activation 3 from stage 0".

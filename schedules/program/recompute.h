@@ -57,7 +57,6 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 
 [[nodiscard]] Recompute setting_of(const RecomputeSettings& settings, StageId stage);
 
-/// Whether any stage repeats forwards.
 [[nodiscard]] bool any_recompute(const RecomputeSettings& settings);
 
 /// One past the last micro-batch of each group.

@@ -86,12 +86,10 @@ TransportRules transport_rules(const std::string& name) {
       rules = *eager;
     } else if (first && word == "rendezvous") {
       rules = {};
-    } else if (!first && (word == "tagged" || word == "fifo")) {
-      rules.matching = word == "fifo" ? TransportRules::Matching::in_order : TransportRules::Matching::tagged;
-    } else if (!first && (word == "boundary" || word == "payload" || word == "pair")) {
-      rules.channels = word == "boundary"  ? TransportRules::Channels::boundary
-                       : word == "payload" ? TransportRules::Channels::payload
-                                           : TransportRules::Channels::pair;
+    } else if (const auto matching = enum_named<TransportRules::Matching>(word); !first && matching) {
+      rules.matching = *matching;
+    } else if (const auto channels = enum_named<TransportRules::Channels>(word); !first && channels) {
+      rules.channels = *channels;
     } else {
       throw unknown(word, name);
     }

@@ -69,6 +69,11 @@ struct TransportRules {
   bool operator==(const TransportRules&) const = default;
 };
 
+template <>
+inline constexpr std::array enum_names<TransportRules::Matching>{"tagged", "fifo"};
+template <>
+inline constexpr std::array enum_names<TransportRules::Channels>{"boundary", "payload", "pair"};
+
 /// Names the channel of a transfer among those between the same two ranks in the same direction.
 struct ChannelKey {
   Payload payload = Payload::activation;

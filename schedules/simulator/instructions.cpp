@@ -30,24 +30,6 @@ Account wait_account(const Action& action) {
   return wait_other;
 }
 
-/// Of a recompute: one that every setting repeats.
-Part part_of(Op op) {
-  switch (op) {
-    case Op::recompute:
-      return recompute_part;
-    case Op::backward:
-      return backward_part;
-    case Op::backward_input:
-      return input_part;
-    case Op::backward_weight:
-      return weight_part;
-    case Op::step:
-      return step_part;
-    default:
-      return forward_part;
-  }
-}
-
 Account account_of(Op op) {
   if (op == Op::step) return step;
   return op == Op::forward || op == Op::recompute ? forward : backward;
@@ -79,7 +61,6 @@ class Flattener {
   }
 
  private:
-  /// What a node becomes.
   struct Draft {
     enum class Kind : std::uint8_t { nothing, compute, post, send, wait, meet, finish };
     Kind kind = Kind::nothing;
@@ -177,12 +158,23 @@ class Flattener {
   }
 
   [[nodiscard]] Part part_of(const Action& action) const {
-    const bool again = action.op == Op::recompute;
-    if (again && !recomputes(Recompute::all_but_last, action.micro_batch,
-                             program_.placement.width(action.stage), group_ends_[action.group.index()])) {
-      return last_recompute_part;
+    switch (action.op) {
+      case Op::recompute:
+        return recomputes(Recompute::all_but_last, action.micro_batch, program_.placement.width(action.stage),
+                          group_ends_[action.group.index()])
+                   ? recompute_part
+                   : last_recompute_part;
+      case Op::backward:
+        return backward_part;
+      case Op::backward_input:
+        return input_part;
+      case Op::backward_weight:
+        return weight_part;
+      case Op::step:
+        return step_part;
+      default:
+        return forward_part;
     }
-    return simulator::part_of(action.op);
   }
 
   /// The place of a price, with what the rank drafted now has priced before.

@@ -52,7 +52,6 @@ struct Collective {
   std::vector<std::int32_t> places;
 };
 
-/// As an index.
 [[nodiscard]] constexpr std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
 
 struct Instruction {

@@ -51,7 +51,6 @@ int step_of(const ProgramHeader& program, const Action& action) {
   return micro_batch.valid() ? program.group_of(micro_batch).value : 0;
 }
 
-/// Writes the run's events.
 class TimelineHooks : public Hooks {
  public:
   TimelineHooks(const LoweredProgram& program, Timeline& timeline) : program_(program), timeline_(timeline) {

@@ -35,7 +35,6 @@ class HeadsAndTails {
   [[nodiscard]] const Job& job(Part part, StageId stage, MicroBatch micro_batch) const {
     return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch.index()];
   }
-  /// All of a rank's.
   [[nodiscard]] std::vector<Job> jobs_of(Rank rank) const;
 
  private:

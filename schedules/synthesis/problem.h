@@ -61,7 +61,6 @@ class Problem {
   [[nodiscard]] int ranks() const { return world_; }
   [[nodiscard]] int micro_batches() const { return micro_batches_; }
   [[nodiscard]] StageId last_stage() const { return StageId{stages() - 1}; }
-  /// The rank that prints the loss.
   [[nodiscard]] Rank printing_rank() const { return placement_.ranks[0][0]; }
 
   [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }

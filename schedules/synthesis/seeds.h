@@ -1,7 +1,5 @@
 #pragma once
 
-// Where a search starts from.
-
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 #include "stagecraft/schedules/synthesis/local_search.h"
 

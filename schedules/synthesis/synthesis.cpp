@@ -36,6 +36,7 @@ class Synthesizer {
  public:
   explicit Synthesizer(const SynthesisRequest& request)
       : request_(request),
+        header_(make_header("auto", SegmentKind::train, request.placement, {request.micro_batches})),
         problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
                  request.recompute),
         pricing_(problem_),
@@ -105,10 +106,7 @@ class Synthesizer {
     std::stable_sort(starts.begin(), starts.end(), synthesis::cheaper);
     // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
-      ProgramHeader header =
-          make_header("auto", SegmentKind::train, request_.placement, {request_.micro_batches});
-      auto judged =
-          judge(synchronous_program(std::move(header), seed.found.orders, request_.clip), seed.name);
+      auto judged = judge(synchronous_program(header_, seed.found.orders, request_.clip), seed.name);
       if (!judged) continue;
       const bool fits = judged->excess == Bytes{};
       offer(std::move(*judged));
@@ -164,6 +162,7 @@ class Synthesizer {
       2000;  ///< orders that the first rounds price, if the budget has so many
 
   const SynthesisRequest& request_;
+  ProgramHeader header_;
   synthesis::Problem problem_;
   synthesis::Pricing pricing_;
   synthesis::Seeds seeds_;
@@ -178,7 +177,6 @@ class Synthesizer {
 
 Synthesis synthesize(const SynthesisRequest& request) {
   STAGECRAFT_CHECK(request.costs != nullptr, "synthesis without costs");
-  (void)make_header("auto", SegmentKind::train, request.placement, {request.micro_batches});
   return Synthesizer(request).run();
 }
 
