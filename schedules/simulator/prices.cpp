@@ -44,14 +44,8 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
     const StageReplica& seat = code.seats[i];
     const StageCosts& stage = costs.stages[seat.stage.index()];
     const double speed = costs.speed_of(part_of == nullptr ? seat.rank : part_of->ranks[seat.rank.index()]);
-    double* parts = &compute[i * part_count];
-    for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
-      parts[part] = stage.forward.value / speed;
-    }
-    parts[backward_part] = (stage.backward_input + stage.backward_weight).value / speed;
-    parts[input_part] = stage.backward_input.value / speed;
-    parts[weight_part] = stage.backward_weight.value / speed;
-    parts[step_part] = stage.step.value / speed;
+    const auto seconds = by_part(stage, stage.backward_input + stage.backward_weight);
+    for (std::size_t p = 0; p < part_count; ++p) compute[i * part_count + p] = seconds[p].value / speed;
   }
   if (links == Links::free) {
     std::fill(route.begin(), route.end(), 0.0);

@@ -19,7 +19,7 @@ using synthesis::Found;
 using synthesis::Seed;
 
 /// A program as the proof and the simulator see it.
-struct Judged {
+struct ProvedProgram {
   ScheduleProgram program;
   std::string from;
   Seconds makespan;
@@ -27,7 +27,7 @@ struct Judged {
 };
 
 /// What fits goes before what does not, then the faster one.
-bool before(const Judged& a, const Judged& b) {
+bool before(const ProvedProgram& a, const ProvedProgram& b) {
   if (a.excess != b.excess && (a.excess > Bytes{} || b.excess > Bytes{})) return a.excess < b.excess;
   return a.makespan < b.makespan;
 }
@@ -125,7 +125,7 @@ class Synthesizer {
   }
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
-  [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) {
+  [[nodiscard]] std::optional<ProvedProgram> judge(ScheduleProgram program, const std::string& from) {
     insert_recomputes(program, request_.recompute);
     const LoweredProgram lowered = lower(program);
     const Proof proof = check(lowered, request_.costs);
@@ -138,10 +138,10 @@ class Synthesizer {
       if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
     }
     const Seconds makespan = simulate(lowered, *request_.costs).makespan;
-    return Judged{std::move(program), from, makespan, excess};
+    return ProvedProgram{std::move(program), from, makespan, excess};
   }
 
-  void offer(Judged judged) {
+  void offer(ProvedProgram judged) {
     if (!best_ || before(judged, *best_)) best_ = std::move(judged);
   }
 
@@ -168,7 +168,7 @@ class Synthesizer {
   synthesis::Seeds seeds_;
   Synthesis result_;
   std::vector<std::pair<std::string, Orders>> library_;
-  std::optional<Judged> best_;
+  std::optional<ProvedProgram> best_;
   std::vector<Finding> why_not_;  ///< of the last program that was refused for anything but its memory
   bool go_on_ = true;
 };
