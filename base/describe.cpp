@@ -19,9 +19,4 @@ std::string Range::text() const {
   return out;
 }
 
-Range at_least(double min) { return Range{.min = min}; }
-Range above(double min) { return Range{.min = min, .open_min = true}; }
-Range between(double min, double max) { return Range{.min = min, .max = max}; }
-Range from_up_to(double min, double max) { return Range{.min = min, .max = max, .open_max = true}; }
-
 }  // namespace stagecraft::json

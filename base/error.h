@@ -29,26 +29,22 @@ class InputError : public std::runtime_error {
 };
 
 /// A program that fails its proof, or a plan that cannot exist.
-class RefusedError : public std::runtime_error {
- public:
+struct RefusedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// Another rank failed, or did not answer within the timeout.
-class PeerError : public std::runtime_error {
- public:
+struct PeerError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// The run stopped on SIGTERM or SIGUSR1 and its state is on disk.
-class StoppedError : public std::runtime_error {
- public:
+struct StoppedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// A broken promise inside Stagecraft.
-class InternalError : public std::logic_error {
- public:
+struct InternalError : std::logic_error {
   using std::logic_error::logic_error;
 };
 

@@ -30,45 +30,28 @@ using Version = Id<struct VersionKind>;   ///< version of a stage's weights, cou
 using Group = Id<struct GroupKind>;       ///< accumulation: the g-th update of its segment
 using Slot = Id<struct SlotKind>;         ///< receive buffer of a rank
 
-/// Requested tensor bytes (not what an allocator rounds them up to).
-struct Bytes {
-  std::int64_t value = 0;
-  constexpr Bytes() = default;
-  constexpr explicit Bytes(std::int64_t v) : value(v) {}
-  constexpr auto operator<=>(const Bytes&) const = default;
-  constexpr Bytes& operator+=(Bytes o) {
-    value += o.value;
-    return *this;
-  }
-  constexpr Bytes& operator-=(Bytes o) {
-    value -= o.value;
-    return *this;
-  }
-  friend constexpr Bytes operator+(Bytes a, Bytes b) { return Bytes{a.value + b.value}; }
-  friend constexpr Bytes operator-(Bytes a, Bytes b) { return Bytes{a.value - b.value}; }
-  friend constexpr Bytes operator*(Bytes a, std::int64_t n) { return Bytes{a.value * n}; }
+/// An amount in one unit; default 0.
+template <class Number, class Unit>
+struct Quantity {
+  Number value = 0;
+
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(Number v) : value(v) {}
+  constexpr auto operator<=>(const Quantity&) const = default;
+  constexpr Quantity& operator+=(Quantity o) { return *this = *this + o; }
+  constexpr Quantity& operator-=(Quantity o) { return *this = *this - o; }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity{a.value + b.value}; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity{a.value - b.value}; }
+  friend constexpr Quantity operator*(Quantity a, Number n) { return Quantity{a.value * n}; }
 };
 
+/// Requested tensor bytes (not what an allocator rounds them up to).
+using Bytes = Quantity<std::int64_t, struct BytesUnit>;
+
 /// A duration or a moment on a monotonic clock. JSON carries milliseconds (keys end in `_ms`).
-struct Seconds {
-  double value = 0;
-  constexpr Seconds() = default;
-  constexpr explicit Seconds(double v) : value(v) {}
-  constexpr auto operator<=>(const Seconds&) const = default;
-  constexpr Seconds& operator+=(Seconds o) {
-    value += o.value;
-    return *this;
-  }
-  constexpr Seconds& operator-=(Seconds o) {
-    value -= o.value;
-    return *this;
-  }
-  friend constexpr Seconds operator+(Seconds a, Seconds b) { return Seconds{a.value + b.value}; }
-  friend constexpr Seconds operator-(Seconds a, Seconds b) { return Seconds{a.value - b.value}; }
-  friend constexpr Seconds operator*(Seconds a, double f) { return Seconds{a.value * f}; }
-  friend constexpr Seconds operator/(Seconds a, double f) { return Seconds{a.value / f}; }
-  friend constexpr double operator/(Seconds a, Seconds b) { return a.value / b.value; }
-};
+using Seconds = Quantity<double, struct SecondsUnit>;
+constexpr Seconds operator/(Seconds a, double f) { return Seconds{a.value / f}; }
+constexpr double operator/(Seconds a, Seconds b) { return a.value / b.value; }
 
 }  // namespace stagecraft
 

@@ -14,7 +14,7 @@
 // the file, the JSON pointer, the value, what was expected and the nearest key. A key that is absent keeps
 // the value the struct was constructed with; `required` keys must be there.
 //
-// Types understood: bool, integers, double, std::string, enums with EnumNames, Id and Bytes (integers
+// Types understood: bool, integers, double, std::string, enums with enum_names, Id and Bytes (integers
 // from 0, unless the range has another least), Seconds (milliseconds; end such keys in `_ms`), std::optional
 // (absent or null), std::vector, std::map<std::string, T>, raw Json, described structs, and std::variant of
 // described structs through `alternatives`.
@@ -26,7 +26,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -56,22 +56,11 @@ namespace json {
 
 namespace detail {
 
-template <class T>
-struct IsVector : std::false_type {};
-template <class T>
-struct IsVector<std::vector<T>> : std::true_type {};
-template <class T>
-struct IsOptional : std::false_type {};
-template <class T>
-struct IsOptional<std::optional<T>> : std::true_type {};
-template <class T>
-struct IsMap : std::false_type {};
-template <class T>
-struct IsMap<std::map<std::string, T>> : std::true_type {};
-template <class T>
-struct IsId : std::false_type {};
-template <class K>
-struct IsId<Id<K>> : std::true_type {};
+/// Whether T is an Of<...>.
+template <class T, template <class...> class Of>
+inline constexpr bool is_a = false;
+template <template <class...> class Of, class... Parts>
+inline constexpr bool is_a<Of<Parts...>, Of> = true;
 
 [[noreturn]] void wrong(const InputPlace& place, const Json& value, const std::string& expected);
 [[noreturn]] void unknown_name(const InputPlace& place, const Json& value,
@@ -100,7 +89,7 @@ concept Described = std::is_class_v<T> && requires(Reader& reader, T& value) {
 template <class T>
 void read_value(const Json& json, const InputPlace& place, T& value, const Range& range);
 template <class T>
-[[nodiscard]] Json write_value(const T& value);
+[[nodiscard]] Json write(const T& value);
 template <class T>
 [[nodiscard]] Json schema_of(const Range& range = {});
 
@@ -126,10 +115,9 @@ class Reader {
                     const char* inside = nullptr) {
     const Json* found = find(key);
     if (found == nullptr) missing(key);
-    const std::vector<std::string> names{Ts::kName...};
-    if (!found->is_string()) detail::unknown_name(detail::child(place_, key), *found, names);
-    const bool known = (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
-    if (!known) detail::unknown_name(detail::child(place_, key), *found, names);
+    const bool known = found->is_string() &&
+                       (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
+    if (!known) detail::unknown_name(detail::child(place_, key), *found, {Ts::kName...});
   }
   /// A condition over several keys; `key` is where the message points. The first that does not hold is said
   /// in the end: a slip in a key may be behind it.
@@ -165,11 +153,11 @@ class Writer {
  public:
   template <class T>
   void required(const char* key, const T& value, const char* /*doc*/, Range = {}) {
-    object_[key] = write_value(value);
+    object_[key] = json::write(value);
   }
   template <class T>
   void optional(const char* key, const T& value, const char* doc, Range = {}) {
-    if constexpr (detail::IsOptional<T>::value) {
+    if constexpr (detail::is_a<T, std::optional>) {
       if (!value) return;
     }
     required(key, value, doc);
@@ -183,7 +171,7 @@ class Writer {
           if (inside == nullptr) {
             describe(*this, chosen);
           } else {
-            object_[inside] = write_value(chosen);
+            object_[inside] = json::write(chosen);
           }
         },
         value);
@@ -208,7 +196,7 @@ class SchemaWriter {
   void optional(const char* key, const T& value, const char* doc, Range range = {}) {
     properties_[key] = schema_of<T>(range);
     properties_[key]["description"] = doc;
-    if constexpr (!detail::IsOptional<T>::value) properties_[key]["default"] = write_value(value);
+    if constexpr (!detail::is_a<T, std::optional>) properties_[key]["default"] = json::write(value);
   }
   template <class... Ts>
   void alternatives(const char* key, std::variant<Ts...>&, const char* doc, const char* inside = nullptr) {
@@ -265,29 +253,23 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
     detail::check_range(place, json, static_cast<double>(value.size()), range, "a length of ");
   } else if constexpr (std::is_same_v<T, Json>) {
     value = json;
-  } else if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
+  } else if constexpr (detail::is_a<T, Id> || std::is_same_v<T, Bytes>) {
     read_value(json, place, value.value, detail::from_zero(range));
   } else if constexpr (std::is_same_v<T, Seconds>) {
     double ms = 0;
     read_value(json, place, ms, range);
     value = Seconds{ms / 1e3};
   } else if constexpr (std::is_enum_v<T>) {
-    std::vector<std::string> names;
-    for (const auto& [candidate, name] : EnumNames<T>::values) {
-      if (json.is_string() && json.get_ref<const std::string&>() == name) {
-        value = candidate;
-        return;
-      }
-      names.emplace_back(name);
-    }
-    detail::unknown_name(place, json, names);
-  } else if constexpr (detail::IsOptional<T>::value) {
+    const auto named = json.is_string() ? enum_named<T>(json.get_ref<const std::string&>()) : std::nullopt;
+    if (!named) detail::unknown_name(place, json, {enum_names<T>.begin(), enum_names<T>.end()});
+    value = *named;
+  } else if constexpr (detail::is_a<T, std::optional>) {
     if (json.is_null()) {
       value.reset();
     } else {
       read_value(json, place, value.emplace(), range);
     }
-  } else if constexpr (detail::IsVector<T>::value) {
+  } else if constexpr (detail::is_a<T, std::vector>) {
     if (!json.is_array()) detail::wrong(place, json, "an array");
     detail::check_range(place, json, static_cast<double>(json.size()), range, "a length of ");
     value.clear();
@@ -296,7 +278,7 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
       read_value(json[i], detail::child(place, std::to_string(i)), element, Range{});
       value.push_back(std::move(element));
     }
-  } else if constexpr (detail::IsMap<T>::value) {
+  } else if constexpr (detail::is_a<T, std::map>) {
     if (!json.is_object()) detail::wrong(place, json, "an object");
     value.clear();
     for (const auto& [key, element] : json.items()) {
@@ -311,22 +293,22 @@ void read_value(const Json& json, const InputPlace& place, T& value, const Range
 }
 
 template <class T>
-Json write_value(const T& value) {
-  if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
+Json write(const T& value) {
+  if constexpr (detail::is_a<T, Id> || std::is_same_v<T, Bytes>) {
     return value.value;
   } else if constexpr (std::is_same_v<T, Seconds>) {
     return value.value * 1e3;
   } else if constexpr (std::is_enum_v<T>) {
     return enum_name(value);
-  } else if constexpr (detail::IsOptional<T>::value) {
-    return value ? write_value(*value) : Json();
-  } else if constexpr (detail::IsVector<T>::value) {
+  } else if constexpr (detail::is_a<T, std::optional>) {
+    return value ? json::write(*value) : Json();
+  } else if constexpr (detail::is_a<T, std::vector>) {
     Json array = Json::array();
-    for (const auto& element : value) array.push_back(write_value<typename T::value_type>(element));
+    for (const auto& element : value) array.push_back(json::write<typename T::value_type>(element));
     return array;
-  } else if constexpr (detail::IsMap<T>::value) {
+  } else if constexpr (detail::is_a<T, std::map>) {
     Json object = Json::object();
-    for (const auto& [key, element] : value) object[key] = write_value(element);
+    for (const auto& [key, element] : value) object[key] = json::write(element);
     return object;
   } else if constexpr (Described<T>) {
     Writer writer;
@@ -343,36 +325,28 @@ Json schema_of(const Range& range) {
   Json schema = Json::object();
   const bool has_min = std::isfinite(range.min);
   const bool has_max = std::isfinite(range.max);
-  const auto bounds = [&](const char* min_key, const char* max_key, const char* open_min,
-                          const char* open_max) {
-    if (has_min) schema[range.open_min ? open_min : min_key] = range.min;
-    if (has_max) schema[range.open_max ? open_max : max_key] = range.max;
-  };
   if constexpr (std::is_same_v<T, bool>) {
     schema["type"] = "boolean";
-  } else if constexpr (detail::IsId<T>::value || std::is_same_v<T, Bytes>) {
+  } else if constexpr (detail::is_a<T, Id> || std::is_same_v<T, Bytes>) {
     schema =
         schema_of<std::int64_t>(Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
-  } else if constexpr (std::is_integral_v<T>) {
-    schema["type"] = "integer";
-    bounds("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum");
-  } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, Seconds>) {
-    schema["type"] = "number";
-    bounds("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum");
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, Seconds>) {
+    schema["type"] = std::is_integral_v<T> ? "integer" : "number";
+    if (has_min) schema[range.open_min ? "exclusiveMinimum" : "minimum"] = range.min;
+    if (has_max) schema[range.open_max ? "exclusiveMaximum" : "maximum"] = range.max;
   } else if constexpr (std::is_same_v<T, std::string>) {
     schema["type"] = "string";
     if (has_min) schema["minLength"] = static_cast<std::int64_t>(range.min);
   } else if constexpr (std::is_enum_v<T>) {
-    schema["enum"] = Json::array();
-    for (const auto& [candidate, name] : EnumNames<T>::values) schema["enum"].push_back(name);
-  } else if constexpr (detail::IsOptional<T>::value) {
+    schema["enum"] = enum_names<T>;
+  } else if constexpr (detail::is_a<T, std::optional>) {
     schema["anyOf"] = Json::array({schema_of<typename T::value_type>(range), Json{{"type", "null"}}});
-  } else if constexpr (detail::IsVector<T>::value) {
+  } else if constexpr (detail::is_a<T, std::vector>) {
     schema["type"] = "array";
     schema["items"] = schema_of<typename T::value_type>();
     if (has_min) schema["minItems"] = static_cast<std::int64_t>(range.min);
     if (has_max) schema["maxItems"] = static_cast<std::int64_t>(range.max);
-  } else if constexpr (detail::IsMap<T>::value) {
+  } else if constexpr (detail::is_a<T, std::map>) {
     schema["type"] = "object";
     schema["additionalProperties"] = schema_of<typename T::mapped_type>();
   } else if constexpr (Described<T>) {
@@ -382,6 +356,14 @@ Json schema_of(const Range& range) {
     schema = writer.take();
   }
   return schema;
+}
+
+/// Describes an Id that is absent where it is "none".
+template <class V, class Kind>
+void optional_id(V& v, const char* key, Id<Kind>& id, const char* doc) {
+  std::optional<Id<Kind>> known = id.valid() ? std::optional(id) : std::nullopt;
+  v.optional(key, known, doc);
+  id = known.value_or(Id<Kind>{});
 }
 
 /// Reads a described value; `place.file` names the source in messages.
@@ -394,10 +376,6 @@ template <class T>
 template <class T>
 [[nodiscard]] T read_file(const std::string& path) {
   return read<T>(parse_file(path), InputPlace{path, ""});
-}
-template <class T>
-[[nodiscard]] Json write(const T& value) {
-  return write_value(value);
 }
 
 }  // namespace json

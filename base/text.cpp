@@ -1,5 +1,6 @@
 #include "stagecraft/base/text.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace stagecraft {
@@ -11,6 +12,25 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
   if (error != std::errc()) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return value;
+}
+
+bool take(std::string_view& text, char c) {
+  if (!text.starts_with(c)) return false;
+  text.remove_prefix(1);
+  return true;
+}
+
+std::string_view take_until(std::string_view& text, std::string_view ends) {
+  const std::size_t at = std::min(text.find_first_of(ends), text.size());
+  const std::string_view part = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return part;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
 }  // namespace stagecraft

@@ -11,30 +11,6 @@
 
 namespace stagecraft {
 
-Tag activation_tag(StageId from, MicroBatch micro_batch) {
-  return {.payload = Payload::activation,
-          .from = from,
-          .to = StageId{from.value + 1},
-          .micro_batch = micro_batch};
-}
-
-Tag gradient_tag(StageId from, MicroBatch micro_batch) {
-  return {
-      .payload = Payload::gradient, .from = from, .to = StageId{from.value - 1}, .micro_batch = micro_batch};
-}
-
-Tag loss_tag(StageId last, Group group, int replica) {
-  return {.payload = Payload::loss,
-          .from = last,
-          .to = StageId{0},
-          .micro_batch = MicroBatch{group.value},
-          .index = replica};
-}
-
-Tag reduction_tag(StageId stage, Group group) {
-  return {.payload = Payload::gradient, .from = stage, .to = stage, .micro_batch = MicroBatch{group.value}};
-}
-
 Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                        const Placement& placement, std::int64_t micro_batch_size, at::Device device,
                        Transport& transport, bool poison_released)

@@ -69,12 +69,4 @@ class Boundaries {
   std::unordered_map<Tag, std::pair<at::Tensor, bool>> ready_;  ///< and whether it lies in a slot
 };
 
-/// Tags of what stage `stage` reads and makes.
-[[nodiscard]] Tag activation_tag(StageId from, MicroBatch micro_batch);
-[[nodiscard]] Tag gradient_tag(StageId from, MicroBatch micro_batch);
-/// Of the part that a replica of the last stage has.
-[[nodiscard]] Tag loss_tag(StageId last, Group group, int replica);
-/// Of the sum of a stage's gradients over its replicas.
-[[nodiscard]] Tag reduction_tag(StageId stage, Group group);
-
 }  // namespace stagecraft

@@ -175,7 +175,7 @@ ForwardTask Executor::forward_task(const Action& action) {
 
 at::Tensor Executor::stage_input(const Action& action) {
   if (action.stage.value > 0) {
-    return context_.boundaries.take(activation_tag(StageId{action.stage.value - 1}, action.micro_batch));
+    return context_.boundaries.take(Tag::activation(StageId{action.stage.value - 1}, action.micro_batch));
   }
   const auto found = loaded_.find({action.stage, action.micro_batch});
   STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
@@ -205,7 +205,7 @@ void Executor::forward(const Action& action) {
   at::Tensor input = stage_input(action);
   if (!last(action.stage)) {
     at::Tensor output = stage(action.stage).forward(std::move(input), task);
-    context_.boundaries.put(activation_tag(action.stage, mb), std::move(output));
+    context_.boundaries.put(Tag::activation(action.stage, mb), std::move(output));
     return;
   }
   GroupState& group = group_of(mb);
@@ -225,12 +225,12 @@ void Executor::recompute(const Action& action) { stage(action.stage).recompute(f
 
 at::Tensor Executor::output_gradient(const Action& action) {
   if (last(action.stage)) return {};
-  return context_.boundaries.take(gradient_tag(StageId{action.stage.value + 1}, action.micro_batch));
+  return context_.boundaries.take(Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch));
 }
 
 void Executor::hand_on(const Action& action, at::Tensor input_gradient) {
   if (action.stage.value == 0) return;
-  context_.boundaries.put(gradient_tag(action.stage, action.micro_batch), std::move(input_gradient));
+  context_.boundaries.put(Tag::gradient(action.stage, action.micro_batch), std::move(input_gradient));
 }
 
 void Executor::backward_input(const Action& action) {
@@ -272,7 +272,7 @@ AfterLayer Executor::look_at_layers(StageId id, Group group) {
 std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
   Transport& transport = context_.transport;
   const std::vector<Rank>& replicas = program_.placement.ranks[summed.id().index()];
-  const Tag tag = reduction_tag(summed.id(), group);
+  const Tag tag = Tag::reduction(summed.id(), group);
   if (std::unique_ptr<ReplicaSum> its_own = transport.make_sum(replicas, tag)) return its_own;
   Bytes bytes;
   const auto count = [&](const Tensors& tensors) {
@@ -418,7 +418,7 @@ void Executor::report_loss(const Action& action) {
   const bool gathers = me() == program_.placement.ranks[0].front();
   LossSum all(context_.options.device);
   for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
-    const Tag tag = loss_tag(last_stage, action.group, static_cast<int>(replica));
+    const Tag tag = Tag::loss(last_stage, action.group, static_cast<int>(replica));
     const bool mine = reporters[replica] == me();
     if (mine && !gathers) return context_.boundaries.put(tag, group.loss.value().values());
     // A replica may have no micro-batch of the group.

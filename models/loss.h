@@ -18,15 +18,9 @@ enum class LossKind : std::uint8_t { cross_entropy, token_cross_entropy, mse };
 enum class Reduction : std::uint8_t { mean, sum };
 
 template <>
-struct EnumNames<LossKind> {
-  static constexpr std::array values{std::pair{LossKind::cross_entropy, "cross_entropy"},
-                                     std::pair{LossKind::token_cross_entropy, "token_cross_entropy"},
-                                     std::pair{LossKind::mse, "mse"}};
-};
+inline constexpr std::array enum_names<LossKind>{"cross_entropy", "token_cross_entropy", "mse"};
 template <>
-struct EnumNames<Reduction> {
-  static constexpr std::array values{std::pair{Reduction::mean, "mean"}, std::pair{Reduction::sum, "sum"}};
-};
+inline constexpr std::array enum_names<Reduction>{"mean", "sum"};
 
 struct LossConfig {
   LossKind type = LossKind::cross_entropy;

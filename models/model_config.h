@@ -85,10 +85,7 @@ struct FeedForwardSpec { static constexpr const char* kName = "feed_forward"; st
 
 enum class DelayWait : std::uint8_t { sleep, spin };
 template <>
-struct EnumNames<DelayWait> {
-  static constexpr std::array values{std::pair{DelayWait::sleep, "sleep"},
-                                     std::pair{DelayWait::spin, "spin"}};
-};
+inline constexpr std::array enum_names<DelayWait>{"sleep", "spin"};
 
 /// A layer that takes the time it is told to: for measuring schedules, links and stragglers, on machines with
 /// fewer processors than ranks too (docs/delays.md).

@@ -29,12 +29,8 @@ struct ChainPart {
 };
 
 template <>
-struct EnumNames<ChainPart::Kind> {
-  static constexpr std::array values{
-      std::pair{ChainPart::Kind::compute, "compute"},     std::pair{ChainPart::Kind::optimizer, "optimizer"},
-      std::pair{ChainPart::Kind::link, "link"},           std::pair{ChainPart::Kind::reduction, "reduction"},
-      std::pair{ChainPart::Kind::agreement, "agreement"}, std::pair{ChainPart::Kind::cards, "cards"}};
-};
+inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",
+                                                        "reduction", "agreement", "cards"};
 
 template <class V>
 void describe(V& v, ChainPart& p) {

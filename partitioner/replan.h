@@ -26,10 +26,7 @@ enum class Attribution : std::uint8_t {
 };
 
 template <>
-struct EnumNames<Attribution> {
-  static constexpr std::array values{std::pair{Attribution::devices, "devices"},
-                                     std::pair{Attribution::layers, "layers"}};
-};
+inline constexpr std::array enum_names<Attribution>{"devices", "layers"};
 
 /// The answer under one of the two.
 struct Replanned {

@@ -21,9 +21,7 @@ struct JitteredStep {
 enum class ChooseBy : std::uint8_t { step, p95 };
 
 template <>
-struct EnumNames<ChooseBy> {
-  static constexpr std::array values{std::pair{ChooseBy::step, "step"}, std::pair{ChooseBy::p95, "p95"}};
-};
+inline constexpr std::array enum_names<ChooseBy>{"step", "p95"};
 
 /// Jitters the best plan and its first runners-up, `most` in all; with p95 the one of them whose p95 is least
 /// becomes the best.

@@ -46,16 +46,9 @@ struct WhatIf {
 };
 
 template <>
-struct EnumNames<WhatIf::Kind> {
-  static constexpr std::array values{std::pair{WhatIf::Kind::more_devices, "more_devices"},
-                                     std::pair{WhatIf::Kind::fewer_devices, "fewer_devices"},
-                                     std::pair{WhatIf::Kind::more_memory, "more_memory"},
-                                     std::pair{WhatIf::Kind::no_recompute, "no_recompute"},
-                                     std::pair{WhatIf::Kind::chosen_recompute, "chosen_recompute"},
-                                     std::pair{WhatIf::Kind::faster_links, "faster_links"},
-                                     std::pair{WhatIf::Kind::more_micro_batches, "more_micro_batches"},
-                                     std::pair{WhatIf::Kind::fewer_micro_batches, "fewer_micro_batches"}};
-};
+inline constexpr std::array enum_names<WhatIf::Kind>{
+    "more_devices",     "fewer_devices", "more_memory",        "no_recompute",
+    "chosen_recompute", "faster_links",  "more_micro_batches", "fewer_micro_batches"};
 
 template <class V>
 void describe(V& v, WhatIf& w) {

@@ -26,40 +26,24 @@ namespace stagecraft {
 
 enum class DType : std::uint8_t { float32, float64 };
 template <>
-struct EnumNames<DType> {
-  static constexpr std::array values{std::pair{DType::float32, "float32"},
-                                     std::pair{DType::float64, "float64"}};
-};
+inline constexpr std::array enum_names<DType>{"float32", "float64"};
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 template <>
-struct EnumNames<DeviceKind> {
-  static constexpr std::array values{std::pair{DeviceKind::cpu, "cpu"}, std::pair{DeviceKind::cuda, "cuda"}};
-};
+inline constexpr std::array enum_names<DeviceKind>{"cpu", "cuda"};
 
 /// What ranks are: threads of one process (local), processes under a launcher (mpi), or whichever of the two
 /// the process was started for; and processes whose GPUs exchange tensors by themselves (nccl).
 enum class Backend : std::uint8_t { automatic, local, mpi, nccl };
 template <>
-struct EnumNames<Backend> {
-  static constexpr std::array values{std::pair{Backend::automatic, "auto"},
-                                     std::pair{Backend::local, "local"}, std::pair{Backend::mpi, "mpi"},
-                                     std::pair{Backend::nccl, "nccl"}};
-};
+inline constexpr std::array enum_names<Backend>{"auto", "local", "mpi", "nccl"};
 
 template <>
-struct EnumNames<SumOrder> {
-  static constexpr std::array values{std::pair{SumOrder::ordered, "ordered"},
-                                     std::pair{SumOrder::nccl, "nccl"}};
-};
+inline constexpr std::array enum_names<SumOrder>{"ordered", "nccl"};
 
 enum class LogLevel : std::uint8_t { debug, info, warning, error };
 template <>
-struct EnumNames<LogLevel> {
-  static constexpr std::array values{std::pair{LogLevel::debug, "debug"}, std::pair{LogLevel::info, "info"},
-                                     std::pair{LogLevel::warning, "warning"},
-                                     std::pair{LogLevel::error, "error"}};
-};
+inline constexpr std::array enum_names<LogLevel>{"debug", "info", "warning", "error"};
 
 /// What pipeline.schedule may be, for people.
 [[nodiscard]] const char* schedule_names();

@@ -216,7 +216,7 @@ void Reporter::predict_parts() {
   const Simulation simulation = simulate(program, *plan_.costs, &timeline);
   const double each = 1.0 / static_cast<double>(groups.size());
   report_.bubble_predicted = simulation.bubble;
-  report_.bubble_bound = simulate_free_links(program, *plan_.costs).bubble;
+  report_.bubble_bound = Simulator(program).run_free_links(*plan_.costs).bubble;
   std::set<Rank> seen;
   for (StageRow& row : report_.stage_rows) {
     for (Compared* part :

@@ -12,9 +12,6 @@ namespace stagecraft {
 /// stop: the run ends before such a step. skip: the step is left out and counted.
 enum class OnOverflow : std::uint8_t { stop, skip };
 template <>
-struct EnumNames<OnOverflow> {
-  static constexpr std::array values{std::pair{OnOverflow::stop, "stop"},
-                                     std::pair{OnOverflow::skip, "skip"}};
-};
+inline constexpr std::array enum_names<OnOverflow>{"stop", "skip"};
 
 }  // namespace stagecraft

@@ -21,7 +21,7 @@ class RankBuffers {
   void run() {
     const auto& list = subject_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size() && !findings_.full(); ++i) {
-      here_ = {rank_.value, static_cast<std::int32_t>(i)};
+      here_ = {rank_, static_cast<std::int32_t>(i)};
       visit(list[i]);
     }
     for (std::size_t s = 0; s < slots_.size() && !findings_.full(); ++s) {
@@ -110,15 +110,16 @@ class RankBuffers {
     if (named.valid()) add(fmt::format("names slot {}, but {}", named.value, why));
   }
 
-  void read_activation(const Action& action, Slot named) {
-    if (action.stage.value == 0) return no_slot(named, "stage 0 reads loaded data");
-    const StageId from{action.stage.value - 1};
-    if (subject_.hand_off(from, action.stage, action.micro_batch)) {
-      return no_slot(named, "its input is handed over on this rank");
-    }
-    const Tag tag{Payload::activation, from, action.stage, action.micro_batch, 0};
+  void read_boundary(Slot named, const Tag& tag, const char* handed_over) {
+    if (subject_.hand_off(tag.from, tag.to, tag.micro_batch)) return no_slot(named, handed_over);
     if (!named.valid()) return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
     read(named, tag);
+  }
+
+  void read_activation(const Action& action, Slot named) {
+    if (action.stage.value == 0) return no_slot(named, "stage 0 reads loaded data");
+    read_boundary(named, Tag::activation(StageId{action.stage.value - 1}, action.micro_batch),
+                  "its input is handed over on this rank");
   }
 
   void read_for_backward(const Action& action) {
@@ -128,14 +129,8 @@ class RankBuffers {
       read_activation(action, subject_.action(forward).slot);
     }
     if (subject_.is_last(action.stage)) return no_slot(action.slot, "the last stage reads the loss");
-    const StageId from{action.stage.value + 1};
-    if (subject_.hand_off(from, action.stage, action.micro_batch)) {
-      return no_slot(action.slot, "its gradient is handed over on this rank");
-    }
-    const Tag tag{Payload::gradient, from, action.stage, action.micro_batch, 0};
-    if (!action.slot.valid())
-      return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
-    read(action.slot, tag);
+    read_boundary(action.slot, Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch),
+                  "its gradient is handed over on this rank");
   }
 
   /// The printing rank reads the losses of all the last stage's replicas, which lie in the slots posted for
@@ -145,7 +140,7 @@ class RankBuffers {
     if (action.stage != printer.stage || rank_ != printer.rank) return;
     const StageId last{subject_.stages() - 1};
     for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
-      const Tag tag{Payload::loss, last, StageId{0}, MicroBatch{action.group.value}, replica};
+      const Tag tag = Tag::loss(last, action.group, replica);
       const ActionPlace post = subject_.transfer(tag).post;
       if (post.found()) read(subject_.action(post).slot, tag);
     }

@@ -9,31 +9,25 @@
 namespace stagecraft::checker {
 namespace {
 
-class Completeness {
+class Completeness : ProofOf {
  public:
-  Completeness(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Completeness(const ProgramIndex& subject, Findings& findings)
+      : ProofOf(Finding::Kind::completeness, subject, findings) {}
 
   void run() {
     for (int s = 0; s < subject_.stages(); ++s) {
       for (int mb = 0; mb < subject_.micro_batches() && !findings_.full(); ++mb) {
         check_forward(StageId{s}, MicroBatch{mb});
         check_backward(StageId{s}, MicroBatch{mb});
-        check_source(Payload::activation, StageId{s}, MicroBatch{mb});
-        check_source(Payload::gradient, StageId{s}, MicroBatch{mb});
+        check_sources(StageId{s}, MicroBatch{mb});
       }
     }
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
-
   void missing(const char* what, StageId stage, MicroBatch mb) {
     add(fmt::format("rank {}: no {} of micro-batch {} on stage {}; expected one",
                     subject_.rank_of(stage, mb).value, what, mb.value, stage.value));
-  }
-
-  void needs(ActionPlace here, ActionPlace what, const char* wanted) {
-    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
   }
 
   void check_forward(StageId stage, MicroBatch mb) {
@@ -44,7 +38,7 @@ class Completeness {
     }
     if (stage.value > 0) {
       const StageId previous{stage.value - 1};
-      check_input(forward, Payload::activation, previous, stage, mb, subject_.work(previous, mb).forward);
+      check_input(forward, Tag::activation(previous, mb), subject_.work(previous, mb).forward);
     }
   }
 
@@ -67,46 +61,37 @@ class Completeness {
     }
     if (!subject_.is_last(stage)) {
       const StageId next{stage.value + 1};
-      check_input(work.input_part, Payload::gradient, next, stage, mb, subject_.work(next, mb).input_part);
+      check_input(work.input_part, Tag::gradient(next, mb), subject_.work(next, mb).input_part);
     }
   }
 
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
-  void check_input(ActionPlace here, Payload payload, StageId from, StageId to, MicroBatch mb,
-                   ActionPlace producer) {
-    if (subject_.hand_off(from, to, mb)) {
-      if (producer.before(here)) return;
-      return add(out_of_place(
-          subject_, here, producer,
-          fmt::format("the {} that stage {} hands over on this rank", enum_name(payload), from.value)));
-    }
-    const Tag tag{payload, from, to, mb, 0};
-    const ActionPlace wait = subject_.transfer(tag).wait;
-    if (!wait.before(here)) add(out_of_place(subject_, here, wait, "the wait for " + describe_tag(tag)));
+  void check_input(ActionPlace here, const Tag& tag, ActionPlace producer) {
+    const bool handed_over = subject_.hand_off(tag.from, tag.to, tag.micro_batch);
+    const ActionPlace source = handed_over ? producer : subject_.transfer(tag).wait;
+    if (source.before(here)) return;
+    needs(here, source,
+          handed_over ? fmt::format("the {} that stage {} hands over on this rank", enum_name(tag.payload),
+                                    tag.from.value)
+                      : "the wait for " + describe_tag(tag));
   }
 
   /// What `stage` sends of `mb` must have been made.
-  void check_source(Payload payload, StageId stage, MicroBatch mb) {
-    const bool forward = payload == Payload::activation;
-    const StageId to{forward ? stage.value + 1 : stage.value - 1};
-    const ActionPlace start = subject_.transfer(Tag{payload, stage, to, mb, 0}).start;
-    if (!start.found()) return;
+  void check_sources(StageId stage, MicroBatch mb) {
     const MicroBatchPlaces& work = subject_.work(stage, mb);
-    needs(start, forward ? work.forward : work.input_part,
-          forward ? "the forward that makes it" : "the backward that makes it");
+    const ActionPlace activation = subject_.transfer(Tag::activation(stage, mb)).start;
+    const ActionPlace gradient = subject_.transfer(Tag::gradient(stage, mb)).start;
+    if (activation.found()) needs(activation, work.forward, "the forward that makes it");
+    if (gradient.found()) needs(gradient, work.input_part, "the backward that makes it");
   }
-
-  const ProgramIndex& subject_;
-  Findings& findings_;
 };
 
 }  // namespace
 
-std::string out_of_place(const ProgramIndex& subject, ActionPlace here, ActionPlace what,
-                         const std::string& wanted) {
-  if (!what.found()) return fmt::format("{}: needs {}, which is nowhere", subject.name(here), wanted);
-  return fmt::format("{}: needs {}, which comes only later: {}", subject.name(here), wanted,
-                     subject.name(what));
+void ProofOf::needs(ActionPlace here, ActionPlace what, std::string_view wanted) {
+  if (what.before(here)) return;
+  add(fmt::format("{}: needs {}, which {}", subject_.name(here), wanted,
+                  what.found() ? "comes only later: " + subject_.name(what) : "is nowhere"));
 }
 
 void prove_completeness(const ProgramIndex& subject, Findings& findings) {

@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace stagecraft::checker {
 namespace {
 
@@ -17,10 +15,8 @@ bool has_all_slots(const LoweredProgram& program) {
   std::size_t slots = 0;
   std::size_t posts = 0;
   for (const auto& of_rank : program.slots) slots += of_rank.size();
-  for (const auto& list : program.ranks) {
-    posts += static_cast<std::size_t>(
-        std::count_if(list.begin(), list.end(), [](const Action& a) { return a.op == Op::post_receive; }));
-  }
+  program.each_action(
+      [&](ActionPlace, const Action& action) { posts += action.op == Op::post_receive ? 1 : 0; });
   return slots >= posts;
 }
 

@@ -2,7 +2,7 @@
 
 // The memory of a rank action by action: the curve whose highest point is the checker's proved peak.
 
-#include "stagecraft/schedules/costs/costs.h"
+#include "stagecraft/schedules/memory/held.h"
 #include "stagecraft/schedules/program/program.h"
 
 #include <cstddef>
@@ -22,6 +22,8 @@ struct HeldBytes {
 
 /// One entry per rank. `program` must be accepted by the checker with these costs (InternalError otherwise).
 /// schedules/memory/held.h says what counts.
-[[nodiscard]] std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs);
+/// Tests show by other tables that each row of ours counts.
+[[nodiscard]] std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
+                                                const MemoryTable& table = kMemoryTable);
 
 }  // namespace stagecraft

@@ -10,9 +10,10 @@
 namespace stagecraft::checker {
 namespace {
 
-class Matching {
+class Matching : ProofOf {
  public:
-  Matching(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Matching(const ProgramIndex& subject, Findings& findings)
+      : ProofOf(Finding::Kind::matching, subject, findings) {}
 
   void run() {
     for (const Transfer& transfer : subject_.transfers()) {
@@ -23,8 +24,6 @@ class Matching {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::matching, message); }
-
   void check_transfer(const Transfer& t) {
     const ActionPlace some = first_of(t);
     const auto need = [&](ActionPlace end, const char* what) {
@@ -58,7 +57,7 @@ class Matching {
       for (const StageId stage : subject_.program().placement.stages_of(Rank{r})) mine[stage];
       const auto& list = subject_.program().ranks[r];
       for (std::size_t i = 0; i < list.size(); ++i) {
-        const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
+        const ActionPlace here{Rank{r}, static_cast<std::int32_t>(i)};
         if (list[i].op == Op::agree_norm) mine[StageId{}].push_back(here);
         if (list[i].op == Op::reduce) mine[list[i].stage].push_back(here);
       }
@@ -78,9 +77,6 @@ class Matching {
                              subject_.name(first[i]), subject_.name(other[i])));
     }
   }
-
-  const ProgramIndex& subject_;
-  Findings& findings_;
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ class RankMemory {
 
   [[nodiscard]] MemoryProof proof() const {
     MemoryProof most = fixed_;
-    ActionPlace peak{.rank = rank_.value};
+    ActionPlace peak{.rank = rank_};
     walk([&](std::size_t here, const MemoryProof& now) {
       if (peak.found() && now.peak <= most.peak) return;
       most = now;
@@ -108,12 +108,12 @@ class RankMemory {
       end(Moment::next_backward_weight) = last_use(next, mb);
       end(Moment::output_unused) = std::max(end(Moment::backward_input), last_use(next, mb));
     } else if (!here.last) {
-      end(Moment::activation_sent) = subject_.transfer({Payload::activation, stage, next, mb}).wait_send.at;
+      end(Moment::activation_sent) = subject_.transfer(Tag::activation(stage, mb)).wait_send.at;
     }
     if (here.from_here) {
       end(Moment::previous_backward_weight) = last_use(previous, mb);
     } else if (!here.first && here.training) {
-      end(Moment::gradient_sent) = subject_.transfer({Payload::gradient, stage, previous, mb}).wait_send.at;
+      end(Moment::gradient_sent) = subject_.transfer(Tag::gradient(stage, mb)).wait_send.at;
     }
     each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
       hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
@@ -127,13 +127,10 @@ class RankMemory {
   }
 
   void add_loss_sends() {
-    const StageId last{subject_.stages() - 1};
-    const auto& reporters = subject_.program().placement.ranks[last.index()];
-    for (std::size_t replica = 0; replica < reporters.size(); ++replica) {
-      if (reporters[replica] != rank_) continue;
+    for (const StageReplica& at : subject_.holders()) {
+      if (!subject_.is_last(at.stage) || at.rank != rank_) continue;
       for (int g = 0; g < subject_.groups(); ++g) {
-        const Transfer& loss = subject_.transfer(
-            {Payload::loss, last, StageId{0}, MicroBatch{g}, static_cast<std::int32_t>(replica)});
+        const Transfer& loss = subject_.transfer(Tag::loss(at.stage, Group{g}, at.replica));
         if (loss.start.found())
           hold(transfers, costs_.loss, end_of(loss.start.at), end_of(loss.wait_send.at));
       }
@@ -238,26 +235,22 @@ std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTab
   return proofs;
 }
 
-std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
-                                  const MemoryTable& table) {
-  Findings findings;
-  STAGECRAFT_CHECK(well_formed(program, findings), "the program was not accepted by the checker");
-  const ProgramIndex subject(program, findings);
-  STAGECRAFT_CHECK(costs_well_formed(subject, costs, findings) && !findings.any(),
-                   "the program was not accepted by the checker with these costs");
-  std::vector<HeldBytes> held;
-  for (int r = 0; r < subject.world(); ++r) {
-    held.push_back(RankMemory(subject, costs, Rank{r}, table).curve());
-  }
-  return held;
-}
-
 }  // namespace stagecraft::checker
 
 namespace stagecraft {
 
-std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs) {
-  return checker::held_bytes(program, costs, kMemoryTable);
+std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
+                                  const MemoryTable& table) {
+  checker::Findings findings;
+  STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
+  const checker::ProgramIndex subject(program, findings);
+  STAGECRAFT_CHECK(checker::costs_well_formed(subject, costs, findings) && !findings.any(),
+                   "the program was not accepted by the checker with these costs");
+  std::vector<HeldBytes> held;
+  for (int r = 0; r < subject.world(); ++r) {
+    held.push_back(checker::RankMemory(subject, costs, Rank{r}, table).curve());
+  }
+  return held;
 }
 
 }  // namespace stagecraft

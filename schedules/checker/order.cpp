@@ -41,24 +41,19 @@ class Order {
   };
 
   void collect() {
-    const auto& ranks = subject_.program().ranks;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      for (std::size_t i = 0; i < ranks[r].size(); ++i) {
-        const Action& action = ranks[r][i];
-        const bool sends = action.op == Op::start_send;
-        if (!sends && action.op != Op::post_receive) continue;
-        const Transfer& transfer = subject_.transfer(action.tag);
-        const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
-        const ActionPlace other = sends ? transfer.post : transfer.start;
-        // Without its other end, or done before: found already.
-        if (!other.found() || here != (sends ? transfer.start : transfer.post)) continue;
-        const bool is_first = rules_.one_order_a_pair() ? here.rank < other.rank : sends;
-        TransportChannel channel{Rank{here.rank}, Rank{other.rank}, channel_key(rules_, action.tag)};
-        if (!is_first) std::swap(channel.first, channel.second);
-        Ends& ends = channels_[channel];
-        (is_first ? ends.first : ends.second).push_back(here);
-      }
-    }
+    subject_.program().each_action([&](ActionPlace here, const Action& action) {
+      const bool sends = action.op == Op::start_send;
+      if (!sends && action.op != Op::post_receive) return;
+      const Transfer& transfer = subject_.transfer(action.tag);
+      const ActionPlace other = sends ? transfer.post : transfer.start;
+      // Without its other end, or done before: found already.
+      if (!other.found() || here != (sends ? transfer.start : transfer.post)) return;
+      const bool is_first = rules_.one_order_a_pair() ? here.rank < other.rank : sends;
+      TransportChannel channel{here.rank, other.rank, channel_key(rules_, action.tag)};
+      if (!is_first) std::swap(channel.first, channel.second);
+      Ends& ends = channels_[channel];
+      (is_first ? ends.first : ends.second).push_back(here);
+    });
   }
 
   void compare(const Ends& ends) {
@@ -79,7 +74,7 @@ class Order {
           Finding::Kind::deadlock,
           fmt::format("ranks {} and {} launch operations on their channel in two orders, each after the "
                       "one before it is over",
-                      first.rank, second.rank),
+                      first.rank.value, second.rank.value),
           {blocked(first, other_end(first), second), blocked(second, other_end(second), first)});
       return;
     }
@@ -94,8 +89,8 @@ class Order {
     const auto text = [&](ActionPlace place) {
       return fmt::format("[{}] {}", place.at, describe_action(subject_.action(place)));
     };
-    return fmt::format("rank {}'s channel is at {} until rank {} launches {}, behind {}", here.rank,
-                       text(here), wanted.rank, text(wanted), text(before));
+    return fmt::format("rank {}'s channel is at {} until rank {} launches {}, behind {}", here.rank.value,
+                       text(here), wanted.rank.value, text(wanted), text(before));
   }
 
   const ProgramIndex& subject_;

@@ -3,51 +3,36 @@
 #include <fmt/format.h>
 
 namespace stagecraft::checker {
+
 void Findings::add(Finding::Kind kind, std::string message, std::vector<std::string> cycle) {
   if (!full()) list_.push_back({kind, std::move(message), std::move(cycle)});
-}
-
-std::string name(const LoweredProgram& program, ActionPlace place) {
-  const Action& action =
-      program.ranks[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.at)];
-  return fmt::format("rank {} [{}] {}", place.rank, place.at, describe_action(action));
 }
 
 ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& findings)
     : program_(well_formed_program),
       findings_(findings),
       group_of_(program_.groups_by_micro_batch()),
+      holders_(stage_replicas(program_.placement, micro_batches())),
       loads_(2 * group_of_.size()),
       numbers_(program_),
       transfers_(numbers_.size()) {
   for (const int size : program_.group_sizes) begin_of_.push_back(begin_of_.back() + size);
-  for (int s = 0; s < stages(); ++s) {
-    first_holder_.push_back(holders_.size());
-    for (const Rank rank : program_.placement.ranks[static_cast<std::size_t>(s)]) {
-      holders_.push_back({StageId{s}, rank});
-    }
+  for (std::size_t h = 0; h < holders_.size(); ++h) {
+    if (holders_[h].replica == 0) first_holder_.push_back(h);
   }
   work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
-  if (train()) {
-    updates_.resize(holders_.size() * static_cast<std::size_t>(groups()));
-    agreements_.resize(program_.ranks.size() * static_cast<std::size_t>(groups()));
-  }
-  for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
-    const auto& list = program_.ranks[r];
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      place(list[i], {static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)});
-    }
-  }
+  updates_.resize(by_group(holders_.size(), Group{0}));
+  reports_.resize(updates_.size());
+  agreements_.resize(by_group(program_.ranks.size(), Group{0}));
+  program_.each_action([&](ActionPlace here, const Action& action) { place(action, here); });
 }
 
 void ProgramIndex::place(const Action& action, ActionPlace here) {
   const auto work = [&]() -> MicroBatchPlaces& {
     return work_[action.stage.index() * group_of_.size() + action.micro_batch.index()];
   };
-  const auto holder = [&] { return holder_on(action.stage, Rank{here.rank}); };
-  const auto update = [&]() -> Update& {
-    return updates_[holder() * static_cast<std::size_t>(groups()) + action.group.index()];
-  };
+  const auto holder = [&] { return holder_on(action.stage, here.rank); };
+  const auto update = [&]() -> Update& { return updates_[by_group(holder(), action.group)]; };
   const auto transfer = [&]() -> Transfer& { return transfers_[numbers_.of(action.tag)]; };
   switch (action.op) {
     case Op::load:
@@ -71,9 +56,9 @@ void ProgramIndex::place(const Action& action, ActionPlace here) {
     case Op::step:
       return once(update().step, here);
     case Op::agree_norm:
-      return once(agreements_[agreement_index(Rank{here.rank}, action.group)], here);
+      return once(agreements_[by_group(here.rank.index(), action.group)], here);
     case Op::report_loss:
-      return once(reports_[{holder(), action.group}], here);
+      return once(reports_[by_group(holder(), action.group)], here);
     case Op::post_receive:
       return once(transfer().post, here);
     case Op::wait_receive:
@@ -97,10 +82,6 @@ void ProgramIndex::once(ActionPlace& known, ActionPlace here) {
                                   describe_action(action(known))));
 }
 
-Rank ProgramIndex::rank_of(StageId stage, MicroBatch micro_batch) const {
-  return program_.placement.rank_of(stage, micro_batch);
-}
-
 std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {
   std::size_t holder = first_holder_[stage.index()];
   while (holders_[holder].rank != rank) ++holder;
@@ -108,34 +89,9 @@ std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {
 }
 
 std::vector<MicroBatch> ProgramIndex::micro_batches_of(std::size_t holder) const {
-  const StageId stage = holders_[holder].stage;
   std::vector<MicroBatch> own;
-  for (auto mb = static_cast<int>(holder - first_holder_[stage.index()]); mb < micro_batches();
-       mb += program_.placement.width(stage)) {
-    own.emplace_back(mb);
-  }
+  for (int k = 0; k < holders_[holder].count; ++k) own.push_back(holders_[holder].micro_batch(k));
   return own;
-}
-
-std::size_t ProgramIndex::load_index(StageId stage, MicroBatch micro_batch) const {
-  return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
-}
-
-std::size_t ProgramIndex::agreement_index(Rank rank, Group group) const {
-  return rank.index() * static_cast<std::size_t>(groups()) + group.index();
-}
-
-ActionPlace ProgramIndex::load(StageId stage, MicroBatch micro_batch) const {
-  return loads_[load_index(stage, micro_batch)];
-}
-
-ActionPlace ProgramIndex::report(std::size_t holder, Group group) const {
-  const auto found = reports_.find({holder, group});
-  return found == reports_.end() ? ActionPlace{} : found->second;
-}
-
-ActionPlace ProgramIndex::agreement(Rank rank, Group group) const {
-  return agreements_.empty() ? ActionPlace{} : agreements_[agreement_index(rank, group)];
 }
 
 const Transfer& ProgramIndex::transfer(const Tag& tag) const {

@@ -6,26 +6,11 @@
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/program/transfer_numbers.h"
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace stagecraft::checker {
-
-/// Position of an action: a rank and an index into its list.
-struct ActionPlace {
-  std::int32_t rank = -1;
-  std::int32_t at = -1;
-
-  [[nodiscard]] bool found() const { return at >= 0; }
-  /// On the same rank and earlier in its list.
-  [[nodiscard]] bool before(ActionPlace other) const {
-    return found() && rank == other.rank && at < other.at;
-  }
-  bool operator==(const ActionPlace&) const = default;
-};
 
 /// Findings so far. More than 20 help nobody: the rest is dropped, and a proof may stop when `full`.
 class Findings {
@@ -40,9 +25,6 @@ class Findings {
  private:
   std::vector<Finding> list_;
 };
-
-/// "rank 0 [12] backward of micro-batch 3 on stage 1": how every message names an action.
-[[nodiscard]] std::string name(const LoweredProgram& program, ActionPlace place);
 
 /// The shape that every later proof relies on: lists and tables of matching sizes, every number that an
 /// action uses in range, every action on a rank that may carry it out. False, with findings, when something
@@ -64,12 +46,6 @@ struct Update {
   ActionPlace reduce, step;
 };
 
-/// A stage on one of its ranks.
-struct StageReplica {
-  StageId stage;
-  Rank rank;
-};
-
 /// Where everything happens in a well-formed program. Doing the same thing twice is a finding that the
 /// constructor makes; the tables keep the first place.
 class ProgramIndex {
@@ -77,10 +53,8 @@ class ProgramIndex {
   ProgramIndex(const LoweredProgram& well_formed_program, Findings& findings);
 
   [[nodiscard]] const LoweredProgram& program() const { return program_; }
-  [[nodiscard]] const Action& action(ActionPlace place) const {
-    return program_.ranks[static_cast<std::size_t>(place.rank)][static_cast<std::size_t>(place.at)];
-  }
-  [[nodiscard]] std::string name(ActionPlace place) const { return checker::name(program_, place); }
+  [[nodiscard]] const Action& action(ActionPlace place) const { return program_.action(place); }
+  [[nodiscard]] std::string name(ActionPlace place) const { return program_.name(place); }
 
   [[nodiscard]] bool train() const { return program_.kind == SegmentKind::train; }
   [[nodiscard]] int world() const { return static_cast<int>(program_.ranks.size()); }
@@ -92,7 +66,9 @@ class ProgramIndex {
   [[nodiscard]] Group group_of(MicroBatch micro_batch) const { return group_of_[micro_batch.index()]; }
   /// First micro-batch of a group; of the one past the last, the number of micro-batches.
   [[nodiscard]] int begin_of(Group group) const { return begin_of_[group.index()]; }
-  [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const {
+    return program_.placement.rank_of(stage, micro_batch);
+  }
   /// Whether `a` and `b` handle `micro_batch` on the same rank: a hand-off in memory, no transfer.
   [[nodiscard]] bool hand_off(StageId a, StageId b, MicroBatch micro_batch) const {
     return rank_of(a, micro_batch) == rank_of(b, micro_batch);
@@ -102,21 +78,25 @@ class ProgramIndex {
     return work_[stage.index() * group_of_.size() + micro_batch.index()];
   }
   /// Of the first and of the last stage.
-  [[nodiscard]] ActionPlace load(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] ActionPlace load(StageId stage, MicroBatch micro_batch) const {
+    return loads_[load_index(stage, micro_batch)];
+  }
 
   /// All (stage, rank) pairs, by stage, replicas in order.
   [[nodiscard]] const std::vector<StageReplica>& holders() const { return holders_; }
   [[nodiscard]] const Update& update(std::size_t holder, Group group) const {
-    return updates_[holder * static_cast<std::size_t>(groups()) + group.index()];
+    return updates_[by_group(holder, group)];
   }
   /// The micro-batches of a holder, in order.
   [[nodiscard]] std::vector<MicroBatch> micro_batches_of(std::size_t holder) const;
-  [[nodiscard]] ActionPlace report(std::size_t holder, Group group) const;
-  [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const;
-  /// Position in `holders` of a stage's replica.
-  [[nodiscard]] std::size_t holder(StageId stage, std::size_t replica) const {
-    return first_holder_[stage.index()] + replica;
+  [[nodiscard]] ActionPlace report(std::size_t holder, Group group) const {
+    return reports_[by_group(holder, group)];
   }
+  [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const {
+    return agreements_[by_group(rank.index(), group)];
+  }
+  /// Position in `holders` of a stage's first replica.
+  [[nodiscard]] std::size_t first_holder(StageId stage) const { return first_holder_[stage.index()]; }
   /// The same, of the replica that sits on `rank`, which must hold the stage.
   [[nodiscard]] std::size_t holder_on(StageId stage, Rank rank) const;
 
@@ -128,8 +108,12 @@ class ProgramIndex {
  private:
   void place(const Action& action, ActionPlace here);
   void once(ActionPlace& known, ActionPlace here);
-  [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const;
-  [[nodiscard]] std::size_t agreement_index(Rank rank, Group group) const;
+  [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const {
+    return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
+  }
+  [[nodiscard]] std::size_t by_group(std::size_t index, Group group) const {
+    return index * static_cast<std::size_t>(groups()) + group.index();
+  }
 
   const LoweredProgram& program_;
   Findings& findings_;
@@ -140,8 +124,8 @@ class ProgramIndex {
   std::vector<MicroBatchPlaces> work_;
   std::vector<Update> updates_;
   std::vector<ActionPlace> loads_;       ///< (first or last stage, micro-batch)
-  std::vector<ActionPlace> agreements_;  ///< (rank, group); empty in validation
-  std::map<std::pair<std::size_t, Group>, ActionPlace> reports_;
+  std::vector<ActionPlace> agreements_;  ///< (rank, group)
+  std::vector<ActionPlace> reports_;     ///< (holder, group)
   TagNumbers numbers_;
   std::vector<Transfer> transfers_;
 };

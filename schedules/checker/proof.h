@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -24,12 +23,8 @@ struct Finding {
 };
 
 template <>
-struct EnumNames<Finding::Kind> {
-  static constexpr std::array values{
-      std::pair{Finding::Kind::completeness, "completeness"}, std::pair{Finding::Kind::matching, "matching"},
-      std::pair{Finding::Kind::deadlock, "deadlock"},         std::pair{Finding::Kind::versions, "versions"},
-      std::pair{Finding::Kind::buffers, "buffers"},           std::pair{Finding::Kind::memory, "memory"}};
-};
+inline constexpr std::array enum_names<Finding::Kind>{"completeness", "matching", "deadlock",
+                                                      "versions",     "buffers",  "memory"};
 
 /// What was proved of one (rank, stage).
 struct StageProof {

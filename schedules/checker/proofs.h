@@ -1,46 +1,52 @@
 #pragma once
 
-// The proofs, one file each. All take a well-formed program; each adds a finding for whatever is not so.
+// The proofs, one file each, where it says what is proved. All take a well-formed program; each adds a finding
+// for whatever is not so.
 
-#include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/checker/program_index.h"
-#include "stagecraft/schedules/memory/held.h"
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace stagecraft::checker {
 
-/// Every forward and backward is there once, behind what it needs on its own rank.
+/// What proofs have in common: the program, and findings of one kind.
+class ProofOf {
+ protected:
+  ProofOf(Finding::Kind kind, const ProgramIndex& subject, Findings& findings)
+      : subject_(subject), findings_(findings), kind_(kind) {}
+
+  void add(const std::string& message) { findings_.add(kind_, message); }
+  /// "rank 0 [3] step ...: needs `wanted`, which comes only later: rank 0 [9] ..." or "which is nowhere",
+  /// unless `what` stands before `here`.
+  void needs(ActionPlace here, ActionPlace what, std::string_view wanted);
+
+  const ProgramIndex& subject_;
+  Findings& findings_;
+
+ private:
+  Finding::Kind kind_;
+};
+
 void prove_completeness(const ProgramIndex& subject, Findings& findings);
-/// Every gradient enters exactly one step, behind the reduction and the norm agreement where there are any.
 void prove_updates(const ProgramIndex& subject, Findings& findings);
-/// Every group's loss is reported and gathered.
 void prove_reports(const ProgramIndex& subject, Findings& findings);
-/// "rank 0 [3] step ...: needs `wanted`, which comes only later: rank 0 [9] ..." or "which is nowhere".
-[[nodiscard]] std::string out_of_place(const ProgramIndex& subject, ActionPlace here, ActionPlace what,
-                                       const std::string& wanted);
-/// Transfers have all four ends in order; collectives come in one order on all their members.
 void prove_matching(const ProgramIndex& subject, Findings& findings);
-/// Where order decides which ends meet, both ends of every channel have the same. False when not.
+/// False where the two ends of a channel have two orders.
 bool prove_order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings);
-/// Program order, transfers and collectives form no cycle. What does not match is taken not to wait.
+/// What does not match is taken not to wait.
 void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules, const CostTable* costs,
                        Findings& findings);
-/// Versions exist when they are read and agree. Fills in-flight, versions alive and staleness.
+/// Fills in-flight, versions alive and staleness.
 [[nodiscard]] std::vector<StageProof> prove_versions(const ProgramIndex& subject, Findings& findings);
 /// The most versions of a holder's weights that are alive at once beside the newest: each from the step that
 /// overtakes it to its last reader.
 [[nodiscard]] int old_versions(const ProgramIndex& subject, std::size_t holder);
-/// Slots hold one tensor from post to release and are read only in between.
 void prove_buffers(const ProgramIndex& subject, Findings& findings);
 /// Peak bytes a rank; a rank above `capacity` is a finding. Needs a program that passed all other proofs.
 [[nodiscard]] std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,
                                                     std::optional<Bytes> capacity, Findings& findings);
-
-/// stagecraft::held_bytes by another table than kMemoryTable: how tests show that each of its rows counts.
-[[nodiscard]] std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable& costs,
-                                                const MemoryTable& table);
 
 }  // namespace stagecraft::checker

@@ -9,10 +9,10 @@
 namespace stagecraft::checker {
 namespace {
 
-class Reports {
+class Reports : ProofOf {
  public:
   Reports(const ProgramIndex& subject, Findings& findings)
-      : subject_(subject), findings_(findings), last_(subject.stages() - 1) {}
+      : ProofOf(Finding::Kind::completeness, subject, findings), last_(subject.stages() - 1) {}
 
   void run() {
     for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
@@ -21,39 +21,29 @@ class Reports {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
-
-  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
-    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
-  }
-
   [[nodiscard]] Rank printer() const { return subject_.holders().front().rank; }
 
   void check(std::size_t h, Group group) {
-    const auto [stage, rank] = subject_.holders()[h];
+    const StageReplica& here = subject_.holders()[h];
     const ActionPlace report = subject_.report(h, group);
-    const ActionPlace last_forward = stage == last_ ? last_forward_of(h, group) : ActionPlace{};
-    const bool sends = last_forward.found() && rank != printer();
+    const ActionPlace last_forward = here.stage == last_ ? last_forward_of(here, group) : ActionPlace{};
+    const bool sends = last_forward.found() && here.rank != printer();
     if (!report.found()) {
       if (h == 0 || sends) {
-        add(fmt::format("rank {}: no loss report of group {} on stage {}; expected one", rank.value,
-                        group.value, stage.value));
+        add(fmt::format("rank {}: no loss report of group {} on stage {}; expected one", here.rank.value,
+                        group.value, here.stage.value));
       }
       return;
     }
     if (h != 0 && !sends) return add(subject_.name(report) + ": there is nothing to report here");
     if (last_forward.found()) needs(report, last_forward, "the last forward of its group");
-    if (sends) check_sent(h, group, report);
+    if (sends) check_sent(Tag::loss(last_, group, here.replica), report);
     if (h == 0) check_gathered(group, report);
   }
 
-  [[nodiscard]] Tag tag(std::size_t replica, Group group) const {
-    return {Payload::loss, last_, StageId{0}, MicroBatch{group.value}, static_cast<std::int32_t>(replica)};
-  }
-
   /// On the replica's own rank: the loss leaves after the report.
-  void check_sent(std::size_t h, Group group, ActionPlace report) {
-    const ActionPlace start = subject_.transfer(tag(h - subject_.holder(last_, 0), group)).start;
+  void check_sent(const Tag& loss, ActionPlace report) {
+    const ActionPlace start = subject_.transfer(loss).start;
     if (!start.found()) {
       return add(subject_.name(report) + ": its loss is never sent to stage 0's first rank");
     }
@@ -63,30 +53,26 @@ class Reports {
   /// On the printing rank: behind the losses of all replicas, and behind the step that is reported.
   void check_gathered(Group group, ActionPlace report) {
     if (subject_.train()) needs(report, subject_.update(0, group).step, "the step of its group");
-    const std::size_t first = subject_.holder(last_, 0);
-    for (std::size_t h = first; h < subject_.holders().size(); ++h) {
-      const ActionPlace last_forward = last_forward_of(h, group);
+    for (std::size_t h = subject_.first_holder(last_); h < subject_.holders().size(); ++h) {
+      const StageReplica& reporter = subject_.holders()[h];
+      const ActionPlace last_forward = last_forward_of(reporter, group);
       if (!last_forward.found()) continue;
-      if (subject_.holders()[h].rank == printer()) {
+      if (reporter.rank == printer()) {
         needs(report, last_forward, "the last forward of its group");
         continue;
       }
-      needs(report, subject_.transfer(tag(h - first, group)).wait,
-            "the wait for " + describe_tag(tag(h - first, group)));
+      const Tag loss = Tag::loss(last_, group, reporter.replica);
+      needs(report, subject_.transfer(loss).wait, "the wait for " + describe_tag(loss));
     }
   }
 
   /// The forward of the last of `group`'s micro-batches that a replica of the last stage has.
-  [[nodiscard]] ActionPlace last_forward_of(std::size_t h, Group group) const {
-    const auto width = subject_.program().placement.width(last_);
-    const auto replica = static_cast<int>(h - subject_.holder(last_, 0));
+  [[nodiscard]] ActionPlace last_forward_of(const StageReplica& at, Group group) const {
     const int end = subject_.begin_of(Group{group.value + 1});
-    const int last = end - 1 - (end - 1 - replica + width) % width;
+    const int last = end - 1 - (end - 1 - at.replica + at.width) % at.width;
     return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : ActionPlace{};
   }
 
-  const ProgramIndex& subject_;
-  Findings& findings_;
   StageId last_;
 };
 

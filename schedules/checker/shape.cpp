@@ -160,7 +160,8 @@ class RankShape {
     }
     if (t.payload == Payload::gradient && !only_in_training()) return false;
     if (!(t.payload == Payload::loss ? loss_range(t) : boundary_range(t))) return false;
-    const auto [sender, destination] = ends_of(t);
+    const Rank sender = sender_of(placement_, t);
+    const Rank destination = receiver_of(placement_, t);
     if (sender == destination) {
       return refuse(
           fmt::format("both ends are on rank {}: a hand-off in memory, not a transfer", sender.value));
@@ -183,13 +184,6 @@ class RankShape {
     const int width = placement_.width(t.from);
     return (t.index >= 0 && t.index < width) ||
            refuse(fmt::format("replica {} is none of the last stage's {} replicas", t.index, width));
-  }
-
-  [[nodiscard]] std::pair<Rank, Rank> ends_of(const Tag& t) const {
-    if (t.payload == Payload::loss) {
-      return {placement_.ranks[t.from.index()][static_cast<std::size_t>(t.index)], placement_.ranks[0][0]};
-    }
-    return {placement_.rank_of(t.from, t.micro_batch), placement_.rank_of(t.to, t.micro_batch)};
   }
 
   const LoweredProgram& program_;
@@ -259,8 +253,8 @@ bool well_formed(const LoweredProgram& program, Findings& findings) {
     for (std::size_t i = 0; i < program.ranks[r].size() && !findings.full(); ++i) {
       const Action& action = program.ranks[r][i];
       if (shape.right(action)) continue;
-      const ActionPlace here{static_cast<std::int32_t>(r), static_cast<std::int32_t>(i)};
-      findings.add(RankShape::kind(action), fmt::format("{}: {}", name(program, here), shape.why()));
+      const ActionPlace here{Rank{r}, static_cast<std::int32_t>(i)};
+      findings.add(RankShape::kind(action), fmt::format("{}: {}", program.name(here), shape.why()));
       good = false;
     }
   }

@@ -8,9 +8,10 @@
 namespace stagecraft::checker {
 namespace {
 
-class Updates {
+class Updates : ProofOf {
  public:
-  Updates(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Updates(const ProgramIndex& subject, Findings& findings)
+      : ProofOf(Finding::Kind::completeness, subject, findings) {}
 
   void run() {
     const bool agreed = any_agreement();
@@ -23,16 +24,10 @@ class Updates {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::completeness, message); }
-
-  void needs(ActionPlace here, ActionPlace what, const std::string& wanted) {
-    if (!what.before(here)) add(out_of_place(subject_, here, what, wanted));
-  }
-
   void missing(const char* what, std::size_t h, Group group) {
-    const auto [stage, rank] = subject_.holders()[h];
-    add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", rank.value, what, group.value,
-                    stage.value));
+    const StageReplica& at = subject_.holders()[h];
+    add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", at.rank.value, what, group.value,
+                    at.stage.value));
   }
 
   [[nodiscard]] bool any_agreement() const {
@@ -46,13 +41,13 @@ class Updates {
 
   /// Gradients, then reduction (with several replicas), then norm agreement (if the program has any), step.
   void check_update(std::size_t h, Group group, bool agreed) {
-    const auto [stage, rank] = subject_.holders()[h];
+    const StageReplica& at = subject_.holders()[h];
     const Update& update = subject_.update(h, group);
-    const ActionPlace agreement = subject_.agreement(rank, group);
+    const ActionPlace agreement = subject_.agreement(at.rank, group);
     if (!update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
     if (agreed) needs(update.step, agreement, "the norm agreement of its group");
-    const bool replicated = subject_.program().placement.width(stage) > 1;
+    const bool replicated = at.width > 1;
     if (replicated && !update.reduce.found()) return missing("reduction", h, group);
     if (replicated) {
       needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");
@@ -95,9 +90,7 @@ class Updates {
                       subject_.name(work.weight_part), subject_.name(previous->weight_part)));
     }
     const ActionPlace use = first_use(h, group);
-    if (use.found() && !work.weight_part.before(use)) {
-      add(out_of_place(subject_, use, work.weight_part, "every gradient of its group"));
-    }
+    if (use.found()) needs(use, work.weight_part, "every gradient of its group");
     needs_closed(h, group, work.weight_part);
   }
 
@@ -109,9 +102,6 @@ class Updates {
     add(fmt::format("{}: group {} is still open, its step comes only later: {}", subject_.name(here),
                     group.value - 1, subject_.name(step)));
   }
-
-  const ProgramIndex& subject_;
-  Findings& findings_;
 };
 
 }  // namespace

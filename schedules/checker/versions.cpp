@@ -40,9 +40,10 @@ class Intervals {
   std::vector<std::int32_t> begins_, ends_;
 };
 
-class Versions {
+class Versions : ProofOf {
  public:
-  Versions(const ProgramIndex& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+  Versions(const ProgramIndex& subject, Findings& findings)
+      : ProofOf(Finding::Kind::versions, subject, findings) {}
 
   std::vector<StageProof> run() {
     std::vector<StageProof> proofs;
@@ -55,8 +56,6 @@ class Versions {
   }
 
  private:
-  void add(const std::string& message) { findings_.add(Finding::Kind::versions, message); }
-
   /// Steps go 0, 1, ...: the one of group g reads version g and writes g + 1.
   void check_steps(std::size_t h) {
     for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) {
@@ -78,10 +77,8 @@ class Versions {
     const int version = subject_.action(work.forward).version.value;
     if (version > 0) {
       const ActionPlace written = subject_.update(h, Group{version - 1}).step;
-      if (!written.before(work.forward)) {
-        add(out_of_place(subject_, work.forward, written,
-                         fmt::format("the step that writes version {}", version)));
-      }
+      if (!written.before(work.forward))
+        needs(work.forward, written, fmt::format("the step that writes version {}", version));
     }
     for (const ActionPlace later : {work.recompute, work.input_part, work.weight_part}) {
       if (!later.found() || subject_.action(later).version.value == version) continue;
@@ -93,12 +90,12 @@ class Versions {
   }
 
   [[nodiscard]] StageProof derive(std::size_t h) const {
-    const auto [stage, rank] = subject_.holders()[h];
-    StageProof proof{.stage = stage, .rank = rank};
+    const StageReplica& at = subject_.holders()[h];
+    StageProof proof{.stage = at.stage, .rank = at.rank};
     Intervals in_flight;
     bool first = true;
     for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const MicroBatchPlaces& work = subject_.work(stage, mb);
+      const MicroBatchPlaces& work = subject_.work(at.stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
       in_flight.add(work.forward.at, work.input_part.at);
       const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;
@@ -110,9 +107,6 @@ class Versions {
     proof.versions_alive = 1 + old_versions(subject_, h);
     return proof;
   }
-
-  const ProgramIndex& subject_;
-  Findings& findings_;
 };
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -18,6 +17,7 @@ namespace stagecraft {
 /// Bounds of what is read from files, far beyond anything real: nothing that is added, divided or squared
 /// within them becomes infinite.
 inline constexpr double kMostMilliseconds = 1e12;
+inline constexpr json::Range kMilliseconds = json::between(0, kMostMilliseconds);
 inline constexpr double kLeastSpeed = 1e-6;
 /// Of one stage, in programs that are not absurdly long (there the checker takes less): their sums fit 64
 /// bits.
@@ -34,10 +34,10 @@ struct StageSpread {
 
 template <class V>
 void describe(V& v, StageSpread& s) {
-  v.optional("forward_ms", s.forward, "interquartile range", json::between(0, kMostMilliseconds));
-  v.optional("backward_input_ms", s.backward_input, "likewise", json::between(0, kMostMilliseconds));
-  v.optional("backward_weight_ms", s.backward_weight, "likewise", json::between(0, kMostMilliseconds));
-  v.optional("step_ms", s.step, "likewise", json::between(0, kMostMilliseconds));
+  v.optional("forward_ms", s.forward, "interquartile range", kMilliseconds);
+  v.optional("backward_input_ms", s.backward_input, "likewise", kMilliseconds);
+  v.optional("backward_weight_ms", s.backward_weight, "likewise", kMilliseconds);
+  v.optional("step_ms", s.step, "likewise", kMilliseconds);
 }
 
 /// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
@@ -50,9 +50,8 @@ struct StageCosts {
   Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
   Bytes buffers;         ///< running statistics and the like, one copy
   Bytes optimizer_state;
-  Bytes input;  ///< boundary received from the previous stage (stage 0: the loaded data)
-  /// Stage 0: of the data as it is read, where it is then made into another type; one at a time.
-  Bytes read{};
+  Bytes input;    ///< boundary received from the previous stage (stage 0: the loaded data)
+  Bytes read{};   ///< stage 0: of the data as it is read; one at a time
   Bytes output;   ///< boundary sent to the next stage (last stage: 0)
   Bytes targets;  ///< last stage: what is loaded for the loss
   /// Kept from forward to backward_input, without the input slot and without the output.
@@ -61,8 +60,7 @@ struct StageCosts {
   bool output_kept = false;  ///< the sent output is also kept for backward
   /// Transient bytes above what is live before, at the worst moment of forward (kept and output included).
   Bytes forward_peak;
-  /// Likewise of a forward that keeps nothing, for it will be recomputed. Absent: forward_peak.
-  std::optional<Bytes> unkept_forward_peak{};
+  std::optional<Bytes> unkept_forward_peak{};  ///< likewise of a forward that keeps nothing
   Bytes backward_peak;  ///< likewise for a whole backward (the gradient sent upstream included)
   /// Likewise for each half of a split one, the input half above what is live before it, the weight half
   /// above what is kept for it. Absent: backward_peak.
@@ -80,12 +78,10 @@ struct StageCosts {
 
 template <class V>
 void describe(V& v, StageCosts& c) {
-  v.required("forward_ms", c.forward, "forward of one micro-batch", json::between(0, kMostMilliseconds));
-  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input",
-             json::between(0, kMostMilliseconds));
-  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights",
-             json::between(0, kMostMilliseconds));
-  v.optional("step_ms", c.step, "optimizer update", json::between(0, kMostMilliseconds));
+  v.required("forward_ms", c.forward, "forward of one micro-batch", kMilliseconds);
+  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", kMilliseconds);
+  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", kMilliseconds);
+  v.optional("step_ms", c.step, "optimizer update", kMilliseconds);
   v.optional("parameter_bytes", c.parameters, "the weights that steps update");
   v.optional("compute_copy_bytes", c.compute_copy,
              "mixed precision: the copy of the weights that layers read; 0: they are read themselves");
@@ -124,8 +120,7 @@ struct Link {
 
 template <class V>
 void describe(V& v, Link& link) {
-  v.required("latency_ms", link.latency, "one-way time of an empty message, ms",
-             json::between(0, kMostMilliseconds));
+  v.required("latency_ms", link.latency, "one-way time of an empty message, ms", kMilliseconds);
   v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
 }
 
@@ -134,9 +129,7 @@ void describe(V& v, Link& link) {
 enum class SharedBy : std::uint8_t { pair, child };
 
 template <>
-struct EnumNames<SharedBy> {
-  static constexpr std::array values{std::pair{SharedBy::pair, "pair"}, std::pair{SharedBy::child, "child"}};
-};
+inline constexpr std::array enum_names<SharedBy>{"pair", "child"};
 
 /// Ranks in a hierarchy, innermost level first: {devices of a machine, machines of a rack, ...}. Rank r sits
 /// at the mixed-radix coordinates of r. Two ranks talk over the link of the innermost level that holds both.

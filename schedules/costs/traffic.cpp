@@ -20,13 +20,11 @@ Traffic traffic(const LoweredProgram& program, const CostTable& costs) {
   STAGECRAFT_CHECK(costs.stages.size() == static_cast<std::size_t>(program.placement.stages()),
                    "a cost table of another program");
   Traffic all;
-  for (const auto& list : program.ranks) {
-    for (const Action& action : list) {
-      if (action.op != Op::start_send) continue;
-      ++all.messages;
-      all.bytes += payload_bytes(costs, action.tag.payload, action.tag.to);
-    }
-  }
+  program.each_action([&](ActionPlace, const Action& action) {
+    if (action.op != Op::start_send) return;
+    ++all.messages;
+    all.bytes += payload_bytes(costs, action.tag.payload, action.tag.to);
+  });
   return all;
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace stagecraft {
+
 ProgramHeader training_header(const char* schedule, const ScheduleRequest& request) {
   return make_header(schedule, SegmentKind::train, request.placement, request.group_sizes);
 }
@@ -15,40 +17,38 @@ WorkloadRequest workload_request(const ScheduleRequest& request) {
           .recompute = request.recompute};
 }
 
-ReplicaList::ReplicaList(const ProgramHeader& header, const ComputeWriter& writer, StageId stage, int replica)
-    : writer_(writer),
-      stage_(stage),
-      replica_(replica),
-      width_(header.placement.width(stage)),
-      rank_(header.placement.ranks[stage.index()][static_cast<std::size_t>(replica)]),
-      count_(std::max(0, (header.micro_batches() - replica + width_ - 1) / width_)),
-      read_(static_cast<std::size_t>(count_)) {}
+ReplicaList::ReplicaList(const ComputeWriter& writer, const StageReplica& at)
+    : writer_(writer), at_(at), read_(static_cast<std::size_t>(at.count)) {}
 
 void ReplicaList::forward(int k, Version version) {
-  writer_.write(actions_, Op::forward, stage_, micro_batch(k), version);
+  writer_.write(actions_, Op::forward, at_.stage, micro_batch(k), version);
   read_[static_cast<std::size_t>(k)] = version;
 }
 
 void ReplicaList::backward(int k) {
-  writer_.write(actions_, Op::backward, stage_, micro_batch(k), read_[static_cast<std::size_t>(k)]);
+  writer_.write(actions_, Op::backward, at_.stage, micro_batch(k), read_[static_cast<std::size_t>(k)]);
 }
 
 void ReplicaList::step(Group group) {
-  if (width_ > 1) actions_.push_back({.op = Op::reduce, .stage = stage_, .group = group});
-  actions_.push_back({.op = Op::step, .stage = stage_, .version = Version{group.value}, .group = group});
-  if (stage_.value == 0 && replica_ == 0) {
-    actions_.push_back({.op = Op::report_loss, .stage = stage_, .group = group});
+  if (at_.width > 1) actions_.push_back({.op = Op::reduce, .stage = at_.stage, .group = group});
+  actions_.push_back({.op = Op::step, .stage = at_.stage, .version = Version{group.value}, .group = group});
+  if (at_.stage.value == 0 && at_.replica == 0) {
+    actions_.push_back({.op = Op::report_loss, .stage = at_.stage, .group = group});
   }
 }
 
-ReplicaLists make_lists(const ProgramHeader& header, const ComputeWriter& writer) {
-  ReplicaLists lists;
-  for (int s = 0; s < header.placement.stages(); ++s) {
-    for (int r = 0; r < header.placement.width(StageId{s}); ++r) {
-      lists.emplace_back(header, writer, StageId{s}, r);
+ScheduleProgram flushed_program(ProgramHeader header, bool clip,
+                                const std::function<int(const ReplicaList&)>& ahead) {
+  ScheduleProgram program = merged_program(std::move(header), [&](ReplicaList& list) {
+    const int first = std::min(list.count(), ahead(list));
+    for (int k = 0; k < first; ++k) list.forward(k, Version{0});
+    for (int k = 0; k < list.count(); ++k) {
+      if (k + first < list.count()) list.forward(k + first, Version{0});
+      list.backward(k);
     }
-  }
-  return lists;
+  });
+  append_flush(program, clip);
+  return program;
 }
 
 int warm_up_depth(const Placement& placement, StageId stage) {

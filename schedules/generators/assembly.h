@@ -9,6 +9,7 @@
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 #include "stagecraft/schedules/program/step_program.h"
 
+#include <functional>
 #include <vector>
 
 namespace stagecraft {
@@ -18,19 +19,18 @@ namespace stagecraft {
 /// What a list scheduler needs of it.
 [[nodiscard]] WorkloadRequest workload_request(const ScheduleRequest& request);
 
-/// Builds the list of one replica of one stage. Its own micro-batches are replica, replica + width, ...; they
-/// are spoken of by their position k among those.
+/// Builds the list of one replica of one stage. Its own micro-batches are spoken of by their position k among
+/// those.
 class ReplicaList {
  public:
-  /// Keeps references to both.
-  ReplicaList(const ProgramHeader& header, const ComputeWriter& writer, StageId stage, int replica);
+  /// Keeps a reference to `writer`.
+  ReplicaList(const ComputeWriter& writer, const StageReplica& at);
 
-  [[nodiscard]] StageId stage() const { return stage_; }
-  [[nodiscard]] Rank rank() const { return rank_; }
-  [[nodiscard]] int count() const { return count_; }  ///< own micro-batches
-  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica_ + k * width_}; }
+  [[nodiscard]] StageId stage() const { return at_.stage; }
+  [[nodiscard]] Rank rank() const { return at_.rank; }
+  [[nodiscard]] int count() const { return at_.count; }  ///< own micro-batches
+  [[nodiscard]] MicroBatch micro_batch(int k) const { return at_.micro_batch(k); }
 
-  /// Forward of the k-th own micro-batch.
   void forward(int k, Version version);
   /// Backward of the k-th own micro-batch, with the version its forward read.
   void backward(int k);
@@ -42,23 +42,22 @@ class ReplicaList {
 
  private:
   const ComputeWriter& writer_;
-  StageId stage_;
-  int replica_;
-  int width_;
-  Rank rank_;
-  int count_;
+  StageReplica at_;
   std::vector<Version> read_;
   std::vector<Action> actions_;
 };
 
-/// One list a (stage, replica), in stage order, then replica order.
-using ReplicaLists = std::vector<ReplicaList>;
-[[nodiscard]] ReplicaLists make_lists(const ProgramHeader& header, const ComputeWriter& writer);
+/// A program whose lists `fill` writes, one a (stage, replica), in stage order, then replica order. Where a
+/// rank holds several stages their lists are merged in the order in which a machine that takes one tick a
+/// forward or backward could first run them, backwards and later stages first: such an order needs no more
+/// than the lists' own, so it cannot deadlock where they do not.
+[[nodiscard]] ScheduleProgram merged_program(ProgramHeader header,
+                                             const std::function<void(ReplicaList&)>& fill);
 
-/// One list a rank. Where a rank holds several stages their lists are merged in the order in which a machine
-/// that takes one tick a forward or backward could first run them, backwards and later stages first: such an
-/// order needs no more than the lists' own, so it cannot deadlock where they do not.
-[[nodiscard]] std::vector<std::vector<Action>> merge(const ProgramHeader& header, ReplicaLists& lists);
+/// A synchronous step in which each replica does so many forwards ahead, then a forward and a backward in
+/// turn, then the remaining backwards.
+[[nodiscard]] ScheduleProgram flushed_program(ProgramHeader header, bool clip,
+                                              const std::function<int(const ReplicaList&)>& ahead);
 
 /// Forwards a replica of `stage` makes before its first backward under 1F1B: floor((ranks - 1 - ranks before
 /// the stage) / ranks of the stage), the SOSP'19 rule for replicated stages; p - 1 - s without replication.

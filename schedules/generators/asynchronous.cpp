@@ -5,15 +5,9 @@
 
 namespace stagecraft {
 
-GroupsEnded::GroupsEnded(const std::vector<int>& group_sizes) : ended_{0} {
-  for (const int size : group_sizes) {
-    ended_.insert(ended_.end(), static_cast<std::size_t>(size - 1), ended_.back());
-    ended_.push_back(ended_.back() + 1);
-  }
-}
-
-int GroupsEnded::within(int b) const {
-  return b <= 0 ? 0 : ended_[std::min(static_cast<std::size_t>(b), ended_.size() - 1)];
+int groups_ended(const std::vector<Group>& groups, int b) {
+  const auto next = static_cast<std::size_t>(std::max(b, 0));
+  return next < groups.size() ? groups[next].value : groups.back().value + 1;
 }
 
 int version_lag(const Placement& placement, StageId stage) {
@@ -22,18 +16,17 @@ int version_lag(const Placement& placement, StageId stage) {
 
 ScheduleProgram asynchronous_program(ProgramHeader header,
                                      const std::function<Version(StageId, MicroBatch)>& version_of) {
-  ScheduleProgram program{std::move(header), {}};
-  const GroupsEnded ended(program.group_sizes);
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()));
+  const auto groups = header.groups_by_micro_batch();
+  const Placement placement = header.placement;
+  return merged_program(std::move(header), [&](ReplicaList& list) {
+    const int ahead = std::min(list.count(), warm_up_depth(placement, list.stage()));
     const auto forward = [&](int k) { list.forward(k, version_of(list.stage(), list.micro_batch(k))); };
     int stepped = 0;
     // After k own backwards the replica has done its part of every group that ends within its first
     // micro_batch(k) micro-batches: those before the one it comes to next.
     const auto step_complete_groups = [&](int k) {
-      const int complete = k == list.count() ? program.groups() : ended.within(list.micro_batch(k).value);
+      const int complete =
+          k == list.count() ? groups.back().value + 1 : groups[list.micro_batch(k).index()].value;
       for (; stepped < complete; ++stepped) list.step(Group{stepped});
     };
     for (int k = 0; k < ahead; ++k) forward(k);
@@ -43,9 +36,7 @@ ScheduleProgram asynchronous_program(ProgramHeader header,
       list.backward(k);
     }
     step_complete_groups(list.count());
-  }
-  program.ranks = merge(program, lists);
-  return program;
+  });
 }
 
 }  // namespace stagecraft

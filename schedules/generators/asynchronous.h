@@ -11,15 +11,9 @@
 
 namespace stagecraft {
 
-/// V(b): the groups that end within the first b micro-batches; 0 for b <= 0.
-class GroupsEnded {
- public:
-  explicit GroupsEnded(const std::vector<int>& group_sizes);
-  [[nodiscard]] int within(int b) const;
-
- private:
-  std::vector<int> ended_;  // by b, 0..m
-};
+/// V(b): the groups that end within the first b micro-batches, which is the group of the next one; 0 for
+/// b <= 0. `groups` are ProgramHeader::groups_by_micro_batch.
+[[nodiscard]] int groups_ended(const std::vector<Group>& groups, int b);
 
 /// How many micro-batches the newest weights lag behind on `stage`: a replica of a stage of width w that runs
 /// D forwards ahead has, when it comes to the forward of micro-batch i, done its backwards up to micro-batch

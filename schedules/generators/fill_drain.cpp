@@ -8,29 +8,16 @@
 #include "stagecraft/schedules/generators/registry.h"
 
 namespace stagecraft {
-namespace {
-
-ScheduleProgram build_fill_drain(const ScheduleRequest& request) {
-  ScheduleProgram program{training_header("fill_drain", request), {}};
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
-    for (int k = 0; k < list.count(); ++k) list.backward(k);
-  }
-  program.ranks = merge(program, lists);
-  append_flush(program, request.clip);
-  return program;
-}
-
-}  // namespace
 
 Schedule fill_drain_schedule() {
   return {.name = "fill_drain",
           .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
           .paper = "GPipe, arXiv 1811.06965",
           .synchronous = true,
-          .build = build_fill_drain};
+          .build = [](const ScheduleRequest& request) {
+            return flushed_program(training_header("fill_drain", request), request.clip,
+                                   [](const ReplicaList& list) { return list.count(); });
+          }};
 }
 
 }  // namespace stagecraft

@@ -10,16 +10,12 @@
 #include "stagecraft/schedules/generators/looped.h"
 #include "stagecraft/schedules/generators/registry.h"
 
-#include <utility>
-
 namespace stagecraft {
 namespace {
 
 ScheduleProgram build_interleaved_1f1b(const ScheduleRequest& request) {
-  ProgramHeader header = training_header("interleaved_1f1b", request);
-  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_1f1b");
-  const auto rounds = [&](int count) { return rounds_of(count, shape.ranks); };
-  const auto orders = looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
+  return looped_program("interleaved_1f1b", request, rounds_of, [](LoopedRank& rank) {
+    const VirtualStages& shape = rank.shape;
     // One way round for every stage but the last; of that the rest of the ranks, there and back.
     const int round = rank.rounds.empty() ? 0 : rank.rounds.front();
     const int there_and_back = (shape.virtual_stages > 1 ? 2 : 1) * (shape.ranks - 1 - rank.position);
@@ -30,7 +26,6 @@ ScheduleProgram build_interleaved_1f1b(const ScheduleRequest& request) {
       rank.add(Op::backward, k);
     }
   });
-  return synchronous_program(std::move(header), orders, request.clip);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ std::vector<Rounds> ways_to_divide(int count, int ranks) {
 /// turn, weight gradients as late as `capacity` allows.
 Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape, int capacity,
                          std::size_t way) {
-  const auto rounds = [&](int count) {
-    const std::vector<Rounds> ways = ways_to_divide(count, shape.ranks);
+  const auto rounds = [&](int count, int ranks) {
+    const std::vector<Rounds> ways = ways_to_divide(count, ranks);
     return ways[std::min(way, ways.size() - 1)];  // replicas may have fewer micro-batches, and ways
   };
   return looped_orders(header, shape, rounds, [&](LoopedRank& rank) {
@@ -65,7 +65,7 @@ ScheduleProgram build_interleaved_zb(const ScheduleRequest& request) {
   const int capacity = shape.ranks * shape.virtual_stages;
   std::vector<Orders> seeds;
   const std::size_t ways =
-      ways_to_divide((header.micro_batches() + shape.width - 1) / shape.width, shape.ranks).size();
+      ways_to_divide(own_count(header.micro_batches(), 0, shape.width), shape.ranks).size();
   for (std::size_t way = 0; way < ways; ++way)
     seeds.push_back(split_interleaved(header, shape, capacity, way));
   const Orders orders =

@@ -1,48 +1,47 @@
 #include "stagecraft/schedules/generators/looped.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace stagecraft {
 
-LoopedOrder looped_order(const std::vector<int>& rounds, int virtual_stages) {
-  LoopedOrder order;
-  int first = 0;
-  for (const int round : rounds) {
-    for (int chunk = 0; chunk < virtual_stages; ++chunk) {
-      for (int i = 0; i < round; ++i) {
-        order.chunk.push_back(chunk);
-        order.micro_batch.push_back(first + i);
-      }
-    }
-    first += round;
-  }
-  return order;
-}
-
 void LoopedRank::add(Op op, int k) {
   if (k < 0 || k >= total()) return;
-  const auto at = static_cast<std::size_t>(k);
-  const int chunk = op == Op::forward ? order.chunk[at] : shape.virtual_stages - 1 - order.chunk[at];
-  list.push_back(
-      {op, shape.stage(position, chunk), MicroBatch{replica + order.micro_batch[at] * shape.width}});
+  const Turn& turn = turns[static_cast<std::size_t>(k)];
+  const int chunk = op == Op::forward ? turn.chunk : shape.virtual_stages - 1 - turn.chunk;
+  list.push_back({op, shape.stage(position, chunk), MicroBatch{replica + turn.micro_batch * shape.width}});
 }
 
-std::vector<std::vector<Compute>> looped_orders(const ProgramHeader& header, const VirtualStages& shape,
-                                                const std::function<std::vector<int>(int count)>& rounds,
-                                                const std::function<void(LoopedRank&)>& fill) {
-  std::vector<std::vector<Compute>> orders(static_cast<std::size_t>(header.placement.world()));
+Orders looped_orders(const ProgramHeader& header, const VirtualStages& shape, const DivideRounds& rounds,
+                     const std::function<void(LoopedRank&)>& fill) {
+  Orders orders(static_cast<std::size_t>(header.placement.world()));
   for (int replica = 0; replica < shape.width; ++replica) {
-    const int count = std::max(0, (header.micro_batches() - replica + shape.width - 1) / shape.width);
-    const std::vector<int> divided = rounds(count);
-    const LoopedOrder order = looped_order(divided, shape.virtual_stages);
+    const int count = own_count(header.micro_batches(), replica, shape.width);
+    const std::vector<int> divided = rounds(count, shape.ranks);
+    std::vector<Turn> turns;
+    int first = 0;
+    for (const int round : divided) {
+      for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+        for (int i = 0; i < round; ++i) turns.push_back({chunk, first + i});
+      }
+      first += round;
+    }
     for (int position = 0; position < shape.ranks; ++position) {
       const Rank rank =
           header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
-      LoopedRank looped{shape, order, divided, position, replica, orders[rank.index()]};
+      LoopedRank looped{shape, turns, divided, position, replica, orders[rank.index()]};
       fill(looped);
     }
   }
   return orders;
+}
+
+ScheduleProgram looped_program(const char* schedule, const ScheduleRequest& request,
+                               const DivideRounds& rounds, const std::function<void(LoopedRank&)>& fill) {
+  ProgramHeader header = training_header(schedule, request);
+  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, schedule);
+  const Orders orders = looped_orders(header, shape, rounds, fill);
+  return synchronous_program(std::move(header), orders, request.clip);
 }
 
 std::vector<int> rounds_of(int count, int ranks) {

@@ -10,15 +10,12 @@ namespace stagecraft {
 namespace {
 
 ScheduleProgram build_looped_bfs(const ScheduleRequest& request) {
-  ProgramHeader header = training_header("looped_bfs", request);
-  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "looped_bfs");
-  const auto one_round = [](int count) { return std::vector<int>{count}; };
-  const auto orders = looped_orders(header, shape, one_round, [](LoopedRank& rank) {
+  const auto one_round = [](int count, int) { return std::vector<int>{count}; };
+  return looped_program("looped_bfs", request, one_round, [](LoopedRank& rank) {
     for (const Op op : {Op::forward, Op::backward}) {
       for (int k = 0; k < rank.total(); ++k) rank.add(op, k);
     }
   });
-  return synchronous_program(std::move(header), orders, request.clip);
 }
 
 }  // namespace

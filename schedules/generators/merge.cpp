@@ -1,10 +1,12 @@
 #include "stagecraft/schedules/generators/assembly.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace stagecraft {
 namespace {
+
+using ReplicaLists = std::vector<ReplicaList>;
 
 /// Runs all lists on ranks that take one forward or backward a tick, everything else at once.
 class Merge {
@@ -128,14 +130,25 @@ class Merge {
   std::size_t remaining_ = 0;
 };
 
-}  // namespace
-
 std::vector<std::vector<Action>> merge(const ProgramHeader& header, ReplicaLists& lists) {
   if (lists.size() > static_cast<std::size_t>(header.placement.world())) return Merge(header, lists).run();
   // As many lists as ranks, and every rank has one: nothing to merge.
   std::vector<std::vector<Action>> ranks(lists.size());
   for (auto& list : lists) ranks[list.rank().index()] = std::move(list.actions());
   return ranks;
+}
+
+}  // namespace
+
+ScheduleProgram merged_program(ProgramHeader header, const std::function<void(ReplicaList&)>& fill) {
+  ScheduleProgram program{std::move(header), {}};
+  const ComputeWriter writer(program);
+  ReplicaLists lists;
+  for (const StageReplica& at : stage_replicas(program.placement, program.micro_batches())) {
+    fill(lists.emplace_back(writer, at));
+  }
+  program.ranks = merge(program, lists);
+  return program;
 }
 
 }  // namespace stagecraft

@@ -10,27 +10,15 @@
 #include "stagecraft/schedules/generators/assembly.h"
 #include "stagecraft/schedules/generators/registry.h"
 
-#include <algorithm>
-
 namespace stagecraft {
 namespace {
 
 ScheduleProgram build_one_f_one_b(const ScheduleRequest& request) {
-  ScheduleProgram program{training_header("1f1b", request), {}};
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    const int extra = request.warmup_extra / program.placement.width(list.stage());
-    const int ahead = std::min(list.count(), warm_up_depth(program.placement, list.stage()) + extra);
-    for (int k = 0; k < ahead; ++k) list.forward(k, Version{0});
-    for (int k = 0; k < list.count(); ++k) {
-      if (k + ahead < list.count()) list.forward(k + ahead, Version{0});
-      list.backward(k);
-    }
-  }
-  program.ranks = merge(program, lists);
-  append_flush(program, request.clip);
-  return program;
+  const Placement& placement = request.placement;
+  return flushed_program(training_header("1f1b", request), request.clip, [&](const ReplicaList& list) {
+    const int extra = request.warmup_extra / placement.width(list.stage());
+    return warm_up_depth(placement, list.stage()) + extra;
+  });
 }
 
 }  // namespace

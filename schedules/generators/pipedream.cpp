@@ -11,11 +11,11 @@ namespace {
 
 ScheduleProgram build_pipedream(const ScheduleRequest& request) {
   ProgramHeader header = training_header("pipedream", request);
-  const GroupsEnded ended(header.group_sizes);
+  const auto groups = header.groups_by_micro_batch();
   const Placement& placement = request.placement;
   return asynchronous_program(std::move(header), [&](StageId stage, MicroBatch micro_batch) {
     const int lag = version_lag(placement, request.vertical_sync ? StageId{0} : stage);
-    return Version{ended.within(micro_batch.value - lag)};
+    return Version{groups_ended(groups, micro_batch.value - lag)};
   });
 }
 

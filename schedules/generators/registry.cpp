@@ -18,14 +18,12 @@ const std::vector<Schedule>& schedules() {
 
 const Schedule& find_schedule(const std::string& name, const InputPlace& place) {
   std::vector<std::string> names;
-  std::string listed;
   for (const Schedule& schedule : schedules()) {
     if (name == schedule.name) return schedule;
     names.emplace_back(schedule.name);
-    listed += fmt::format("{}\"{}\"", listed.empty() ? "" : ", ", schedule.name);
   }
-  throw InputError(
-      place, fmt::format("expected one of {}, found \"{}\"{}", listed, name, did_you_mean(name, names)));
+  throw InputError(place, fmt::format("expected one of \"{}\", found \"{}\"{}", fmt::join(names, "\", \""),
+                                      name, did_you_mean(name, names)));
 }
 
 }  // namespace stagecraft

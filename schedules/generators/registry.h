@@ -13,7 +13,7 @@ namespace stagecraft {
 /// Throws InputError naming the nearest when there is none of that name; `place` is where the name was read.
 [[nodiscard]] const Schedule& find_schedule(const std::string& name, const InputPlace& place = {});
 
-// One file each.
+// One file each, or one for a family.
 [[nodiscard]] Schedule fill_drain_schedule();
 [[nodiscard]] Schedule one_f_one_b_schedule();
 [[nodiscard]] Schedule interleaved_1f1b_schedule();

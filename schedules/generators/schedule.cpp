@@ -1,7 +1,5 @@
 #include "stagecraft/schedules/generators/schedule.h"
 
-#include "stagecraft/schedules/lowering/insert_recomputes.h"
-
 #include <fmt/format.h>
 
 namespace stagecraft {

@@ -1,13 +1,12 @@
 #pragma once
 
-// Schedules: generators of programs. One file a schedule, each citing its paper; this is the list of them.
+// Schedules: generators of programs. One file a schedule or family, each citing its paper; this is the list of them.
 
 #include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace stagecraft {

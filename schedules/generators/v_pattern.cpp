@@ -1,4 +1,11 @@
-#include "stagecraft/schedules/generators/v_pattern.h"
+// The V schedules, which differ in how much a rank may keep (Qi et al., "Pipeline Parallelism with Controllable Memory", arXiv 2405.15362,
+// section 3): orders from a pattern that repeats every so often, in which a micro-batch's parts and the next
+// one's fit in between each other. What a rank keeps follows from how long a micro-batch stays. The paper
+// draws patterns for equal times; here they are found for the true ones, by modulo scheduling (Rau,
+// "Iterative Modulo Scheduling", MICRO 1994).
+
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <algorithm>
 #include <array>
@@ -201,8 +208,8 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
   return seeds;
 }
 
-}  // namespace
-
+/// The best that list scheduling by the request's costs makes, the patterns included, where no rank keeps
+/// more than `micro_batches(ranks)` micro-batches' share from their forward to their weight gradient.
 ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
                           int (*micro_batches)(int ranks)) {
   ProgramHeader header = training_header(schedule, request);
@@ -227,6 +234,51 @@ ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
   const Orders orders =
       best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
   return synchronous_program(std::move(header), orders, request.clip);
+}
+
+Schedule v_schedule(const char* name, const char* summary, ScheduleProgram (*build)(const ScheduleRequest&)) {
+  return {.name = name,
+          .summary = summary,
+          .paper = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
+          .synchronous = true,
+          .placement = PlacementKind::v,
+          .virtual_stages = 2,
+          .orders_by_time = true,
+          .build = build};
+}
+
+}  // namespace
+
+/// Zero bubble on a V in 1F1B's memory: a micro-batch goes down the ranks and back up, so the first rank,
+/// where it stays longest, has its last stage as well, where it stays shortest (Qi et al., "Pipeline
+/// Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-ZB; its first form is ZB-V in arXiv
+/// 2401.10241, section 6). Every rank keeps at most p micro-batches' share.
+Schedule zb_v_schedule() {
+  return v_schedule("zb_v",
+                    "a V of two stages a rank: 1F1B's memory on every rank, the bubble of the fill alone",
+                    [](const ScheduleRequest& request) {
+                      return v_program("zb_v", request, [](int ranks) { return ranks; });
+                    });
+}
+
+/// Half of 1F1B's memory on a V: micro-batches stay half as long as under zb_v (Qi et al., "Pipeline
+/// Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-Half). Every rank keeps at most
+/// floor((p + 2) / 2) micro-batches' share.
+Schedule v_half_schedule() {
+  return v_schedule("v_half", "a V of two stages a rank in half of 1F1B's memory",
+                    [](const ScheduleRequest& request) {
+                      return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
+                    });
+}
+
+/// The least memory on a V: every hop follows at once (Qi et al., "Pipeline Parallelism with Controllable
+/// Memory", arXiv 2405.15362, section 3: V-Min). Every rank keeps at most floor((p + 4) / 3) micro-batches'
+/// share, a third of 1F1B's.
+Schedule v_min_schedule() {
+  return v_schedule("v_min", "a V of two stages a rank in a third of 1F1B's memory",
+                    [](const ScheduleRequest& request) {
+                      return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
+                    });
 }
 
 }  // namespace stagecraft

@@ -6,13 +6,10 @@
 namespace stagecraft {
 
 ScheduleProgram validation_program(const Placement& placement, int micro_batches) {
-  ScheduleProgram program{make_header("validation", SegmentKind::validate, placement, {micro_batches}), {}};
-  const ComputeWriter writer(program);
-  auto lists = make_lists(program, writer);
-  for (auto& list : lists) {
-    for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
-  }
-  program.ranks = merge(program, lists);
+  ScheduleProgram program = merged_program(
+      make_header("validation", SegmentKind::validate, placement, {micro_batches}), [](ReplicaList& list) {
+        for (int k = 0; k < list.count(); ++k) list.forward(k, Version{0});
+      });
   program.ranks[placement.ranks[0][0].index()].push_back(
       {.op = Op::report_loss, .stage = StageId{0}, .group = Group{0}});
   return program;

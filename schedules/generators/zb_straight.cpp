@@ -1,6 +1,8 @@
-#include "stagecraft/schedules/generators/zb_straight.h"
+// The zero-bubble schedules of a straight pipeline, which differ in how many micro-batches a rank may keep.
 
-#include <algorithm>
+#include "stagecraft/schedules/generators/assembly.h"
+#include "stagecraft/schedules/generators/registry.h"
+
 #include <utility>
 
 namespace stagecraft {
@@ -11,31 +13,26 @@ namespace {
 /// hold several stages.
 std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<int>& capacity, int turns) {
   Orders orders(static_cast<std::size_t>(header.placement.world()));
-  for (int s = 0; s < header.placement.stages(); ++s) {
-    const StageId stage{s};
-    const int width = header.placement.width(stage);
-    const int ahead = turns * warm_up_depth(header.placement, stage);
-    const int put_off = capacity[stage.index()] - 1 - ahead;
-    for (int replica = 0; replica < width; ++replica) {
-      auto& order = orders[header.placement.ranks[stage.index()][static_cast<std::size_t>(replica)].index()];
-      if (!order.empty()) return {};
-      const int count = std::max(0, (header.micro_batches() - replica + width - 1) / width);
-      const auto add = [&](Op op, int k) {
-        if (k >= 0 && k < count) order.push_back({op, stage, MicroBatch{replica + k * width}});
-      };
-      for (int k = 0; k < ahead; ++k) add(Op::forward, k);
-      for (int k = 0; k < count + put_off; ++k) {
-        add(Op::forward, k + ahead);
-        add(Op::backward_input, k);
-        add(Op::backward_weight, k - put_off);
-      }
+  for (const StageReplica& at : stage_replicas(header.placement, header.micro_batches())) {
+    auto& order = orders[at.rank.index()];
+    if (!order.empty()) return {};
+    const int ahead = turns * warm_up_depth(header.placement, at.stage);
+    const int put_off = capacity[at.stage.index()] - 1 - ahead;
+    const auto add = [&](Op op, int k) {
+      if (k >= 0 && k < at.count) order.push_back({op, at.stage, at.micro_batch(k)});
+    };
+    for (int k = 0; k < ahead; ++k) add(Op::forward, k);
+    for (int k = 0; k < at.count + put_off; ++k) {
+      add(Op::forward, k + ahead);
+      add(Op::backward_input, k);
+      add(Op::backward_weight, k - put_off);
     }
   }
   return {std::move(orders)};
 }
 
-}  // namespace
-
+/// Ordered by the request's costs; a replica of a stage of width w keeps, of P ranks, at most
+/// `turns` * floor((P - 1) / w) + 1 micro-batches from their forward to their weight gradient.
 ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request, int turns) {
   ProgramHeader header = training_header(schedule, request);
   const Placement& placement = header.placement;
@@ -50,6 +47,35 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
   }
   const Orders orders = best_orders(workload_request(request), limit, by_the_paper(header, capacity, turns));
   return synchronous_program(std::move(header), orders, request.clip);
+}
+
+}  // namespace
+
+/// Zero bubble in 1F1B's memory: a backward is split, the half that the previous stage waits for goes first,
+/// and the weight half fills what would be idle time (Qi et al., "Zero Bubble Pipeline Parallelism", arXiv
+/// 2401.10241, section 2: ZB-H1). No rank keeps more micro-batches, from their forward to their weight
+/// gradient, than 1F1B's first rank does. The paper draws the order for equal times; here list scheduling
+/// makes it from the true ones.
+Schedule zb_h1_schedule() {
+  return {.name = "zb_h1",
+          .summary = "1F1B with weight gradients put off: less bubble in the same memory",
+          .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
+          .synchronous = true,
+          .orders_by_time = true,
+          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h1", request, 1); }};
+}
+
+/// Zero bubble in twice 1F1B's memory: enough forwards ahead that a rank never waits between its first and its
+/// last action, where the parts of a micro-batch take equal times (Qi et al., "Zero Bubble Pipeline
+/// Parallelism", arXiv 2401.10241, section 2: ZB-H2). A rank that starts later ends later: it is worth its
+/// memory only where nothing, such as clipping by the global norm, makes the ranks meet at the step.
+Schedule zb_h2_schedule() {
+  return {.name = "zb_h2",
+          .summary = "no idle time between first and last action, in twice the memory",
+          .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
+          .synchronous = true,
+          .orders_by_time = true,
+          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h2", request, 2); }};
 }
 
 }  // namespace stagecraft

@@ -1,22 +1,14 @@
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 
-#include "stagecraft/base/json.h"
-
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
-#include <string>
 #include <utility>
 
 namespace stagecraft {
 
 template <>
-struct EnumNames<Event::Lane> {
-  static constexpr std::array values{std::pair{Event::Lane::compute, "compute"},
-                                     std::pair{Event::Lane::send, "send"},
-                                     std::pair{Event::Lane::receive, "receive"}};
-};
+inline constexpr std::array enum_names<Event::Lane>{"compute", "send", "receive"};
 
 namespace {
 
@@ -26,39 +18,29 @@ constexpr double kHighestRank = 999'999;
 constexpr double kMostMicroseconds = 1e18;  // 30,000 years
 
 /// An event's own fields as they travel in `args`; those an op does not use are left out.
-struct TraceArgs {
-  Rank rank;
-  Event::Lane lane = Event::Lane::compute;
-  Op op = Op::forward;
-  std::int64_t step = 0;
-  std::optional<StageId> stage;
-  std::optional<MicroBatch> micro_batch;
-  std::optional<Version> version;
-  std::optional<Group> group;
-  std::optional<Slot> slot;
-  std::optional<Payload> payload;
-  std::optional<StageId> from;
-  std::optional<StageId> to;
-  std::optional<MicroBatch> tag_micro_batch;
-  std::optional<int> tag_index;
-};
+struct TraceArgs : Event {};
 
 template <class V>
 void describe(V& v, TraceArgs& a) {
   v.required("rank", a.rank, "whose event it is", json::between(0, kHighestRank));
   v.required("lane", a.lane, "compute, send or receive");
-  v.required("op", a.op, "the action");
+  v.required("op", a.action.op, "the action");
   v.required("step", a.step, "optimizer step of the run", json::at_least(0));
-  v.optional("stage", a.stage, "of the action");
-  v.optional("micro_batch", a.micro_batch, "of the action");
-  v.optional("version", a.version, "weights read");
-  v.optional("group", a.group, "accumulation");
-  v.optional("slot", a.slot, "receive buffer");
-  v.optional("payload", a.payload, "what a transfer carries");
-  v.optional("from", a.from, "stage that sends");
-  v.optional("to", a.to, "stage that receives");
-  v.optional("tag_micro_batch", a.tag_micro_batch, "of the transfer; for a loss the group");
-  v.optional("tag_index", a.tag_index, "tensor of the boundary");
+  json::optional_id(v, "stage", a.action.stage, "of the action");
+  json::optional_id(v, "micro_batch", a.action.micro_batch, "of the action");
+  json::optional_id(v, "version", a.action.version, "weights read");
+  json::optional_id(v, "group", a.action.group, "accumulation");
+  json::optional_id(v, "slot", a.action.slot, "receive buffer");
+  Tag& tag = a.action.tag;
+  std::optional<Payload> payload = is_transfer(a.action.op) ? std::optional(tag.payload) : std::nullopt;
+  v.optional("payload", payload, "what a transfer carries");
+  tag.payload = payload.value_or(Payload::activation);
+  json::optional_id(v, "from", tag.from, "stage that sends");
+  json::optional_id(v, "to", tag.to, "stage that receives");
+  json::optional_id(v, "tag_micro_batch", tag.micro_batch, "of the transfer; for a loss the group");
+  std::optional<int> index = tag.index != 0 ? std::optional(tag.index) : std::nullopt;
+  v.optional("tag_index", index, "tensor of the boundary");
+  tag.index = index.value_or(0);
 }
 
 /// One complete event. Times are microseconds, as the format has it.
@@ -85,51 +67,16 @@ void describe(V& v, TraceEvent& e) {
   v.required("args", e.args, "the event's own fields");
 }
 
-template <class Kind>
-std::optional<Id<Kind>> if_valid(Id<Kind> id) {
-  return id.valid() ? std::optional(id) : std::nullopt;
-}
-
 TraceArgs args_of(const Event& event) {
-  const Action& action = event.action;
-  TraceArgs args;
-  args.rank = event.rank;
-  args.lane = event.lane;
-  args.op = action.op;
-  args.step = event.step;
-  args.stage = if_valid(action.stage);
-  args.micro_batch = if_valid(action.micro_batch);
-  args.version = if_valid(action.version);
-  args.group = if_valid(action.group);
-  args.slot = if_valid(action.slot);
-  if (is_transfer(action.op)) {
-    args.payload = action.tag.payload;
-    args.from = if_valid(action.tag.from);
-    args.to = if_valid(action.tag.to);
-    args.tag_micro_batch = if_valid(action.tag.micro_batch);
-    if (action.tag.index != 0) args.tag_index = action.tag.index;
-  }
+  TraceArgs args{event};
+  if (!is_transfer(event.action.op)) args.action.tag = {};
   return args;
 }
 
 Event event_of(const TraceEvent& trace) {
-  const TraceArgs& args = trace.args;
-  Event event;
-  event.rank = args.rank;
-  event.lane = args.lane;
-  event.step = args.step;
+  Event event = trace.args;
   event.begin = Seconds{trace.begin_us / 1e6};
   event.end = Seconds{(trace.begin_us + trace.duration_us) / 1e6};
-  Action& action = event.action;
-  action.op = args.op;
-  action.stage = args.stage.value_or(StageId{});
-  action.micro_batch = args.micro_batch.value_or(MicroBatch{});
-  action.version = args.version.value_or(Version{});
-  action.group = args.group.value_or(Group{});
-  action.slot = args.slot.value_or(Slot{});
-  action.tag = Tag{args.payload.value_or(Payload::activation), args.from.value_or(StageId{}),
-                   args.to.value_or(StageId{}), args.tag_micro_batch.value_or(MicroBatch{}),
-                   args.tag_index.value_or(0)};
   return event;
 }
 
@@ -150,8 +97,8 @@ Json to_chrome_trace(const Timeline& timeline) {
     const Rank rank{r};
     events.push_back(metadata("process_name", rank, 0, Json{{"name", timeline.rank_names[r]}}));
     events.push_back(metadata("process_sort_index", rank, 0, Json{{"sort_index", r}}));
-    for (const auto& [lane, name] : EnumNames<Event::Lane>::values) {
-      events.push_back(metadata("thread_name", rank, thread_of(lane), Json{{"name", name}}));
+    for (const Event::Lane lane : {Event::Lane::compute, Event::Lane::send, Event::Lane::receive}) {
+      events.push_back(metadata("thread_name", rank, thread_of(lane), Json{{"name", enum_name(lane)}}));
       events.push_back(
           metadata("thread_sort_index", rank, thread_of(lane), Json{{"sort_index", thread_of(lane)}}));
     }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,24 +19,12 @@ constexpr std::string_view kOverlap = "OVERLAP_F_B";
   return op != PytorchOp::unshard && op != PytorchOp::reshard && op != PytorchOp::reduce_grad;
 }
 
-[[nodiscard]] bool is_compute(PytorchOp op) {
-  return op == PytorchOp::forward || op == PytorchOp::backward || op == PytorchOp::backward_input ||
-         op == PytorchOp::backward_weight;
-}
+[[nodiscard]] bool is_compute(PytorchOp op) { return compute_op(op).has_value(); }
 
-/// Without the blanks around it; Python's reader strips them as well.
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
-std::string_view take_until(std::string_view& text, char end) {
-  const std::size_t at = std::min(text.find(end), text.size());
-  const std::string_view part = text.substr(0, at);
-  text.remove_prefix(std::min(at + 1, text.size()));
-  return part;
-}
+constexpr std::array kComputes{std::pair{PytorchOp::forward, Op::forward},
+                               std::pair{PytorchOp::backward, Op::backward},
+                               std::pair{PytorchOp::backward_input, Op::backward_input},
+                               std::pair{PytorchOp::backward_weight, Op::backward_weight}};
 
 class PytorchCsvReader {
  public:
@@ -49,7 +36,7 @@ class PytorchCsvReader {
     while (!text.empty()) {
       schedule_.rows.emplace_back();
       cell_ = 0;
-      read_row(take_until(text, '\n'));
+      read_row(take_until(text, "\n"));
     }
     if (schedule_.rows.empty())
       throw InputError({file_, "line 1"}, "expected a rank's actions, found an empty file");
@@ -64,12 +51,12 @@ class PytorchCsvReader {
   }
 
   void read_row(std::string_view line) {
-    // A comma at the end is followed by one more cell, as an empty one.
+    // A comma at the end is followed by one more cell, as an empty one. Python's reader strips blanks as well.
     bool more = true;
     while (more) {
       ++cell_;
       more = line.find(',') != std::string_view::npos;
-      read_cell(trimmed(take_until(line, ',')));
+      read_cell(trimmed(take_until(line, ",")));
     }
   }
 
@@ -83,12 +70,12 @@ class PytorchCsvReader {
     std::string_view inside = cell.substr(1, std::min(close, cell.size()) - 1);
     if (close == std::string_view::npos || cell.substr(close + 1) != kOverlap ||
         inside.find(';') == inside.npos) {
-      refuse(fmt::format("expected actions at once as (0F7;3B3){}, found {}", kOverlap, quoted(cell)));
+      refuse(fmt::format("expected actions at once as (0F7;3B3){}, found {}", kOverlap, json::brief(cell)));
     }
     while (!inside.empty()) {
-      PytorchAction action = action_of(trimmed(take_until(inside, ';')));
+      PytorchAction action = action_of(trimmed(take_until(inside, ";")));
       if (!is_compute(action.op))
-        refuse(fmt::format("only forwards and backwards overlap, found {}", quoted(cell)));
+        refuse(fmt::format("only forwards and backwards overlap, found {}", json::brief(cell)));
       action.overlaps_next = !inside.empty();
       add(action);
     }
@@ -108,31 +95,27 @@ class PytorchCsvReader {
     micro_batches_ = std::max(micro_batches_, action.micro_batch.value + 1);
   }
 
-  static std::string quoted(std::string_view cell) { return json::brief(Json(std::string(cell))); }
-
   PytorchAction action_of(std::string_view cell) const {
     std::string_view rest = cell;
     const auto stage = take_number(rest);
     const std::string_view word = rest.substr(0, std::min(rest.find_first_of("0123456789"), rest.size()));
     rest.remove_prefix(word.size());
-    const auto* const known =
-        std::find_if(EnumNames<PytorchOp>::values.begin(), EnumNames<PytorchOp>::values.end(),
-                     [&](const auto& entry) { return word == entry.second; });
+    const auto op = enum_named<PytorchOp>(word);
     const auto micro_batch = take_number(rest);
     if (word == "BW") {
       refuse(fmt::format(
           "{}: BW is an older spelling; today B is the whole backward, I its input part and W its "
           "weight part",
-          quoted(cell)));
+          json::brief(cell)));
     }
-    if (!stage || word.empty() || known == EnumNames<PytorchOp>::values.end() || !rest.empty() ||
-        micro_batch.has_value() != has_micro_batch(known->first)) {
-      refuse(fmt::format("expected an action such as 0F0, 1SEND_F3 or 2UNSHARD, found {}", quoted(cell)));
+    if (!stage || word.empty() || !op || !rest.empty() || micro_batch.has_value() != has_micro_batch(*op)) {
+      refuse(
+          fmt::format("expected an action such as 0F0, 1SEND_F3 or 2UNSHARD, found {}", json::brief(cell)));
     }
     if (micro_batch && *micro_batch >= kMaxMicroBatches) {
       refuse(fmt::format("{}: expected at most {} micro-batches", cell, kMaxMicroBatches));
     }
-    return {.op = known->first,
+    return {.op = *op,
             .stage = StageId{*stage},
             .micro_batch = micro_batch ? MicroBatch{*micro_batch} : MicroBatch{}};
   }
@@ -208,6 +191,20 @@ void append(std::string& text, const PytorchAction& action) {
 }
 
 }  // namespace
+
+std::optional<Op> compute_op(PytorchOp op) {
+  for (const auto& [theirs, ours] : kComputes) {
+    if (theirs == op) return ours;
+  }
+  return std::nullopt;
+}
+
+std::optional<PytorchOp> pytorch_op(Op op) {
+  for (const auto& [theirs, ours] : kComputes) {
+    if (ours == op) return theirs;
+  }
+  return std::nullopt;
+}
 
 bool PytorchSchedule::has_communication() const {
   return std::any_of(rows.begin(), rows.end(), [](const auto& row) {

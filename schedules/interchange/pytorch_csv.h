@@ -19,6 +19,7 @@
 #include "stagecraft/schedules/program/program.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,20 +42,12 @@ enum class PytorchOp : std::uint8_t {
 
 /// The file's word for each; idle is the empty cell.
 template <>
-struct EnumNames<PytorchOp> {
-  static constexpr std::array values{std::pair{PytorchOp::idle, ""},
-                                     std::pair{PytorchOp::forward, "F"},
-                                     std::pair{PytorchOp::backward, "B"},
-                                     std::pair{PytorchOp::backward_input, "I"},
-                                     std::pair{PytorchOp::backward_weight, "W"},
-                                     std::pair{PytorchOp::send_forward, "SEND_F"},
-                                     std::pair{PytorchOp::receive_forward, "RECV_F"},
-                                     std::pair{PytorchOp::send_backward, "SEND_B"},
-                                     std::pair{PytorchOp::receive_backward, "RECV_B"},
-                                     std::pair{PytorchOp::unshard, "UNSHARD"},
-                                     std::pair{PytorchOp::reshard, "RESHARD"},
-                                     std::pair{PytorchOp::reduce_grad, "REDUCE_GRAD"}};
-};
+inline constexpr std::array enum_names<PytorchOp>{
+    "", "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
+
+/// The forward, backward or part of one that the word means, and its word; nothing for anything else.
+[[nodiscard]] std::optional<Op> compute_op(PytorchOp op);
+[[nodiscard]] std::optional<PytorchOp> pytorch_op(Op op);
 
 struct PytorchAction {
   PytorchOp op = PytorchOp::idle;

@@ -86,7 +86,7 @@ class Timing {
         cannot_say(
             "a recompute has no word there: in PyTorch that is the model's own affair; leave recomputation "
             "out");
-      const auto op = word_of(action.op);
+      const auto op = pytorch_op(action.op);
       if (!op) continue;
       if (placement_.rank_of(action.stage, action.micro_batch) != rank) {
         cannot_say(
@@ -95,21 +95,6 @@ class Timing {
       row.actions.push_back({.op = *op, .stage = action.stage, .micro_batch = action.micro_batch});
     }
     count_ += static_cast<std::int64_t>(row.actions.size());
-  }
-
-  static std::optional<PytorchOp> word_of(Op op) {
-    switch (op) {
-      case Op::forward:
-        return PytorchOp::forward;
-      case Op::backward:
-        return PytorchOp::backward;
-      case Op::backward_input:
-        return PytorchOp::backward_input;
-      case Op::backward_weight:
-        return PytorchOp::backward_weight;
-      default:
-        return std::nullopt;
-    }
   }
 
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch mb) const {

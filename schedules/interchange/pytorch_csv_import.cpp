@@ -13,21 +13,6 @@ namespace {
 
 constexpr Group kGroup{std::int32_t{0}};
 
-[[nodiscard]] std::optional<Op> compute_op(PytorchOp op) {
-  switch (op) {
-    case PytorchOp::forward:
-      return Op::forward;
-    case PytorchOp::backward:
-      return Op::backward;
-    case PytorchOp::backward_input:
-      return Op::backward_input;
-    case PytorchOp::backward_weight:
-      return Op::backward_weight;
-    default:
-      return std::nullopt;
-  }
-}
-
 /// One step, a rank a stage, as many micro-batches as the highest one says.
 ProgramHeader header_of(const PytorchSchedule& schedule) {
   ProgramHeader header{.schedule = "custom"};
@@ -96,7 +81,7 @@ class RowLowering {
       : header_(header), rank_(rank), compute_(compute), last_{header.placement.stages() - 1} {}
 
   void run(const std::vector<PytorchAction>& row, const std::vector<Action>& flush) {
-    const Tag loss{.payload = Payload::loss, .from = last_, .to = StageId{0}, .micro_batch = MicroBatch{0}};
+    const Tag loss = Tag::loss(last_, kGroup, 0);
     const bool prints = rank_ == rank_of(header_, StageId{0});
     const bool gathers = prints && rank_ != rank_of(header_, last_);
     for (const PytorchAction& action : row) lower(action);
@@ -123,18 +108,15 @@ class RowLowering {
  private:
   void lower(const PytorchAction& written) {
     const auto neighbour = [&](int step) { return StageId{written.stage.value + step}; };
-    const auto tag = [&](Payload payload, StageId from, StageId to) {
-      return Tag{.payload = payload, .from = from, .to = to, .micro_batch = written.micro_batch};
-    };
     switch (written.op) {
       case PytorchOp::receive_forward:
-        return post(tag(Payload::activation, neighbour(-1), written.stage));
+        return post(Tag::activation(neighbour(-1), written.micro_batch));
       case PytorchOp::receive_backward:
-        return post(tag(Payload::gradient, neighbour(+1), written.stage));
+        return post(Tag::gradient(neighbour(+1), written.micro_batch));
       case PytorchOp::send_forward:
-        return send(tag(Payload::activation, written.stage, neighbour(+1)));
+        return send(Tag::activation(written.stage, written.micro_batch));
       case PytorchOp::send_backward:
-        return send(tag(Payload::gradient, written.stage, neighbour(-1)));
+        return send(Tag::gradient(written.stage, written.micro_batch));
       default:
         break;
     }
@@ -144,7 +126,8 @@ class RowLowering {
     const bool forward = action->op == Op::forward;
     const StageId from = neighbour(forward ? -1 : +1);
     if (from.valid() && from <= last_ && rank_of(header_, from) != rank_) {
-      action->slot = arrived(tag(forward ? Payload::activation : Payload::gradient, from, written.stage));
+      action->slot = arrived(forward ? Tag::activation(from, written.micro_batch)
+                                     : Tag::gradient(from, written.micro_batch));
     }
     actions.push_back(*action);
   }

@@ -9,17 +9,11 @@
 namespace stagecraft {
 namespace {
 
-/// One replica of a stage on its rank. Positions count its own micro-batches.
-struct Seat {
-  StageId stage{};
-  int replica = 0;
-  int width = 1;
-  int count = 0;
+/// A replica, and how many of its own micro-batches have begun each part.
+struct Seat : StageReplica {
   int forwards = 0;
   int inputs = 0;
   int weights = 0;
-
-  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
 };
 
 class Machine {
@@ -37,27 +31,20 @@ class Machine {
         room_(limit.capacity),
         most_(seats_.size(), 0),
         oldest_(seats_.size(), 0),
-        held_(seats_.size()),
-        to_come_(seats_.size()),
+        held_(seats_.size(), std::vector<std::int64_t>(static_cast<std::size_t>(workload.micro_batches), 0)),
+        to_come_(held_),
         input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
                      kNever),
         gradient_ready_(input_ready_),
         lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
     const Placement& placement = workload.placement;
-    for (std::size_t r = 0; r < seats_.size(); ++r) {
-      held_[r].assign(static_cast<std::size_t>(workload.micro_batches), 0);
-      to_come_[r] = held_[r];
+    for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
+      seats_[at.rank.index()].push_back({at});
+      const Workload::Times& times = workload.times[at.stage.index()][static_cast<std::size_t>(at.replica)];
+      work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
     }
     for (int s = 0; s < placement.stages(); ++s) {
       const StageId stage{s};
-      const int width = placement.width(stage);
-      for (int replica = 0; replica < width; ++replica) {
-        const Rank rank = placement.ranks[stage.index()][static_cast<std::size_t>(replica)];
-        const int count = std::max(0, (workload.micro_batches - replica + width - 1) / width);
-        seats_[rank.index()].push_back({stage, replica, width, count});
-        const Workload::Times& times = workload.times[stage.index()][static_cast<std::size_t>(replica)];
-        work_left_[rank.index()] += count * (times.forward + times.input + times.weight);
-      }
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
         work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
@@ -179,12 +166,7 @@ class Machine {
   /// What it is for begins so long before with a recompute.
   void deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent,
                Ticks recompute) {
-    Ticks arrival = sent;
-    if (hop.lane >= 0) {
-      Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
-      arrival = std::max(sent, lane) + hop.time;
-      lane = arrival;
-    }
+    const Ticks arrival = hop.arrival(sent, lane_free_);
     ready[workload_.at(to, mb)] = arrival;
     const std::size_t receiver = workload_.placement.rank_of(to, mb).index();
     const Ticks begin = std::max(now_, arrival - recompute);

@@ -12,6 +12,7 @@
 #include "stagecraft/schedules/program/placement.h"
 #include "stagecraft/schedules/program/recompute.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -38,6 +39,13 @@ struct Workload {
   struct Hop {
     Ticks time = 0;
     int lane = -1;  ///< one a pair of ranks and direction: its transfers go one after another; -1: same rank
+
+    /// Of what is sent at `sent`; its lane is busy until then.
+    Ticks arrival(Ticks sent, std::vector<Ticks>& lane_free) const {
+      if (lane < 0) return sent;
+      Ticks& free = lane_free[static_cast<std::size_t>(lane)];
+      return free = std::max(sent, free) + time;
+    }
   };
 
   Placement placement{};
@@ -76,7 +84,6 @@ struct Workload {
   [[nodiscard]] Ticks repeated_time(StageId stage, MicroBatch micro_batch) const;
 };
 
-/// What a workload is made from.
 struct WorkloadRequest {
   Placement placement{};
   int micro_batches = 0;
@@ -106,6 +113,16 @@ struct Priorities {
   std::vector<Ticks> input{};
   std::vector<Ticks> weight{};
 };
+
+/// Which kind of action goes before which, lower first; within a kind the oldest micro-batch, then the later
+/// stage. A rank's stages are told apart: forwards of its first and of its later ones.
+struct PriorityRule {
+  int input;
+  int later_forward;
+  int first_forward;
+  int weight;
+};
+[[nodiscard]] Priorities by_rule(const Workload& workload, const PriorityRule& rule);
 
 /// How a list schedule chooses.
 struct Policy {

@@ -34,7 +34,11 @@ class Run {
         const Compute& compute = orders_[rank][next_[rank]];
         const Ticks ready = ready_at(compute);
         if (ready == kNever) break;
-        const Ticks begin = std::max(free_at_[rank], ready - recompute_in(compute));
+        // A recompute comes before what the input gradient waits for.
+        const Ticks before = compute.op == Op::backward_input
+                                 ? workload_.recompute_time(compute.stage, compute.micro_batch)
+                                 : 0;
+        const Ticks begin = std::max(free_at_[rank], ready - before);
         first[rank] = std::min(first[rank], begin);
         free_at_[rank] = begin + workload_.duration(compute);
         done_.emplace_back(rank, next_[rank]++);
@@ -54,10 +58,8 @@ class Run {
 
   /// Against the order in which `carry_out` went.
   Priorities latest_starts(Ticks makespan) const {
-    Priorities latest;
-    latest.forward.assign(input_ready_.size(), 0);
-    latest.input = latest.forward;
-    latest.weight = latest.forward;
+    const std::vector<Ticks> none(input_ready_.size(), 0);
+    Priorities latest{none, none, none};
     std::vector<Ticks> next_start(orders_.size(), makespan);
     for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
       const auto [rank, index] = *it;
@@ -94,12 +96,6 @@ class Run {
     return compute.op == Op::backward_input ? gradient_ready_[at] : 0;
   }
 
-  /// What an action does before it needs what it is ready at.
-  [[nodiscard]] Ticks recompute_in(const Compute& compute) const {
-    return compute.op == Op::backward_input ? workload_.recompute_time(compute.stage, compute.micro_batch)
-                                            : 0;
-  }
-
   /// The rank that something was delivered to, -1 if to none or the same.
   int finish(const Compute& compute, Ticks end) {
     const StageId stage = compute.stage;
@@ -118,14 +114,8 @@ class Run {
   }
 
   int deliver(std::vector<Ticks>& ready, const Workload::Hop& hop, StageId to, MicroBatch mb, Ticks sent) {
-    Ticks& at = ready[workload_.at(to, mb)];
-    if (hop.lane < 0) {
-      at = sent;
-      return -1;
-    }
-    Ticks& lane = lane_free_[static_cast<std::size_t>(hop.lane)];
-    at = lane = std::max(sent, lane) + hop.time;
-    return workload_.placement.rank_of(to, mb).value;
+    ready[workload_.at(to, mb)] = hop.arrival(sent, lane_free_);
+    return hop.lane < 0 ? -1 : workload_.placement.rank_of(to, mb).value;
   }
 
   const Workload& workload_;
@@ -139,39 +129,8 @@ class Run {
   std::vector<std::pair<std::size_t, std::size_t>> done_;  // rank, place in its order
 };
 
-/// Which kind of action goes before which, lower first; within a kind the oldest micro-batch, then the later
-/// stage. A rank's stages are told apart: forwards of its first and of its later ones.
-struct Rule {
-  int input;
-  int later_forward;
-  int first_forward;
-  int weight;
-};
-
-constexpr Rule kRules[] = {{0, 1, 1, 3}, {0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 3, 1}, {1, 0, 2, 3},
-                           {1, 0, 3, 2}, {0, 0, 1, 2}, {0, 0, 2, 1}, {0, 0, 0, 1}, {1, 0, 0, 2}};
-
-Priorities by_rule(const Workload& workload, const Rule& rule) {
-  const Placement& placement = workload.placement;
-  const auto stages = static_cast<Ticks>(placement.stages());
-  const Ticks all = stages * workload.micro_batches;
-  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
-  for (int s = placement.stages() - 1; s >= 0; --s) {
-    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
-  }
-  Priorities priorities;
-  for (int s = 0; s < placement.stages(); ++s) {
-    for (int mb = 0; mb < workload.micro_batches; ++mb) {
-      const Rank rank = placement.rank_of(StageId{s}, MicroBatch{mb});
-      const bool first = first_stage[rank.index()] == s;
-      const Ticks age = mb * stages + stages - 1 - s;
-      priorities.input.push_back(rule.input * all + age);
-      priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);
-      priorities.weight.push_back(rule.weight * all + age);
-    }
-  }
-  return priorities;
-}
+constexpr PriorityRule kRules[] = {{0, 1, 1, 3}, {0, 1, 2, 3}, {0, 1, 3, 2}, {0, 2, 3, 1}, {1, 0, 2, 3},
+                                   {1, 0, 3, 2}, {0, 0, 1, 2}, {0, 0, 2, 1}, {0, 0, 0, 1}, {1, 0, 0, 2}};
 
 /// The most micro-batches that any replica of each stage holds from their forward to their weight gradient.
 std::vector<int> shares_of(const Workload& workload, const Orders& orders) {
@@ -233,6 +192,28 @@ void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best
 
 }  // namespace
 
+Priorities by_rule(const Workload& workload, const PriorityRule& rule) {
+  const Placement& placement = workload.placement;
+  const auto stages = static_cast<Ticks>(placement.stages());
+  const Ticks all = stages * workload.micro_batches;
+  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
+  for (int s = placement.stages() - 1; s >= 0; --s) {
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
+  }
+  Priorities priorities;
+  for (int s = 0; s < placement.stages(); ++s) {
+    for (int mb = 0; mb < workload.micro_batches; ++mb) {
+      const Rank rank = placement.rank_of(StageId{s}, MicroBatch{mb});
+      const bool first = first_stage[rank.index()] == s;
+      const Ticks age = mb * stages + stages - 1 - s;
+      priorities.input.push_back(rule.input * all + age);
+      priorities.forward.push_back((first ? rule.first_forward : rule.later_forward) * all + age);
+      priorities.weight.push_back(rule.weight * all + age);
+    }
+  }
+  return priorities;
+}
+
 std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders, Priorities* latest) {
   Run run(workload, orders);
   const auto value = run.carry_out();
@@ -248,7 +229,7 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
     if (const auto value = replay(workload, seed)) best.add({*value, seed, shares.back()});
   }
   for (const std::vector<int>& share : shares) {
-    for (const Rule& rule : kRules) {
+    for (const PriorityRule& rule : kRules) {
       const Policy policy{.priorities = by_rule(workload, rule), .share = share};
       auto schedule = list_schedule_within(workload, limit, policy, best.latest_end());
       if (schedule) best.add({schedule->value, std::move(schedule->orders), share});

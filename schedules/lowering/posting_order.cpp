@@ -1,12 +1,10 @@
 #include "stagecraft/schedules/lowering/posting_order.h"
 
-#include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/program/placement.h"
 
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace stagecraft {

@@ -3,16 +3,6 @@
 #include <algorithm>
 
 namespace stagecraft {
-namespace {
-
-bool is_backward(Op op) {
-  return op == Op::backward || op == Op::backward_input || op == Op::backward_weight;
-}
-
-/// Its gradient leaves behind it, and the activation that its forward sent goes away.
-bool sends_gradient(Op op) { return op == Op::backward || op == Op::backward_input; }
-
-}  // namespace
 
 TransferScan::TransferScan(const ProgramHeader& header)
     : header_(header),
@@ -39,7 +29,8 @@ void TransferScan::scan(Rank rank, std::span<const Action> list, RankTransfers& 
     index_ = static_cast<std::int32_t>(i);
     read(action);
     touched.sent = static_cast<std::uint32_t>(sent_by(action));
-    if (sends_gradient(action.op) && action.stage < last_stage_) {
+    // What its forward sent goes away.
+    if (is_input_part(action.op) && action.stage < last_stage_) {
       touched.ended = static_cast<std::uint32_t>(numbers_.activation(action.stage, action.micro_batch));
     }
   }
@@ -63,7 +54,7 @@ std::size_t TransferScan::sent_by(const Action& action) const {
   if (action.op == Op::forward && stage < last_stage_ && !is_here(StageId{stage.value + 1}, mb)) {
     return numbers_.activation(stage, mb);
   }
-  if (sends_gradient(action.op) && stage.value > 0 && !is_here(StageId{stage.value - 1}, mb)) {
+  if (is_input_part(action.op) && stage.value > 0 && !is_here(StageId{stage.value - 1}, mb)) {
     return numbers_.gradient(stage, mb);
   }
   if (action.op == Op::report_loss && reporter_ >= 0 && rank_ != header_.placement.ranks[0][0]) {
@@ -81,7 +72,8 @@ void TransferScan::read(const Action& action) {
     if (stage.value > 0 && !is_here(before, mb)) {
       note(numbers_.activation(before, mb), {Payload::activation, before, stage, 0});
     }
-    if (is_backward(action.op) && stage < last_stage_ && !is_here(behind, mb)) {
+    if ((is_input_part(action.op) || is_weight_part(action.op)) && stage < last_stage_ &&
+        !is_here(behind, mb)) {
       note(numbers_.gradient(behind, mb), {Payload::gradient, behind, stage, 0});
     }
   } else if (action.op == Op::report_loss && rank_ == header_.placement.ranks[0][0]) {

@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/lowering/slot_choice.h"
 
+#include "stagecraft/base/bisect.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,20 +10,11 @@
 namespace stagecraft {
 namespace {
 
-/// The least of low .. high that works, where high does and all above one that does do.
+/// least_that(), which tries `low` first: most often it works.
 template <class Works>
 std::int32_t bisect(std::int32_t low, std::int32_t high, Works works) {
   if (low == high || works(low)) return low;
-  ++low;
-  while (low < high) {
-    const std::int32_t middle = low + (high - low) / 2;
-    if (works(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return high;
+  return least_that(low + 1, high, works);
 }
 
 }  // namespace
@@ -61,7 +54,7 @@ SlotChoice::SlotChoice(const ScheduleProgram& program, const LoweringOptions& op
       orders_(post_orders(script_, options.rules)),
       run_(script_, options.rules, options.costs) {
   for (const ChannelSlots& fixed : options.channels)
-    fixed_.emplace(name_of(fixed.rank, fixed.channel), fixed.slots);
+    fixed_.emplace(std::pair{fixed.rank, boundary_key(fixed.channel)}, fixed.slots);
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     for (const Channel& channel : script_.transfers(r).channels) {
       if (channel.info.payload == Payload::loss) {
@@ -82,7 +75,7 @@ SlotCounts SlotChoice::counts(const SlotRule& rule) const {
   SlotCounts counts(script_.ranks());
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     for (const Channel& channel : script_.transfers(r).channels) {
-      const auto fixed = fixed_.empty() ? fixed_.end() : fixed_.find(name_of(Rank{r}, channel.info));
+      const auto fixed = fixed_.empty() ? fixed_.end() : fixed_.find({Rank{r}, boundary_key(channel.info)});
       counts[r].push_back(fixed != fixed_.end() ? fixed->second
                                                 : rule.slots_of(channel, program_.placement.stages()));
     }

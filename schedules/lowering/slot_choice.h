@@ -12,7 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -64,11 +64,6 @@ class SlotChoice {
   [[nodiscard]] const std::string& most_held_by() const { return most_held_by_; }
 
  private:
-  using ChannelName = std::tuple<Rank, Payload, StageId, StageId>;
-  static ChannelName name_of(Rank rank, const SlotInfo& info) {
-    return {rank, info.payload, info.from, info.to};
-  }
-
   /// Brings a range of channels down to what they read at once, if the program still finishes; as it was if
   /// not.
   bool set(std::vector<ChannelSlots>& channels, std::size_t begin, std::size_t end);
@@ -79,7 +74,7 @@ class SlotChoice {
   TransferScript script_;
   std::vector<PostOrder> orders_;
   NoClock run_;
-  std::map<ChannelName, int> fixed_;
+  std::map<std::pair<Rank, ChannelKey>, int> fixed_;
   std::int32_t most_losses_ = 0;
   std::int32_t most_held_ = 0;
   std::string most_held_by_;

@@ -13,7 +13,6 @@ struct Holding {
   int in_flight = 0;
   int kept = 0;
   int unweighted = 0;
-  int current = 0;             // version
   std::map<int, int> readers;  // older or current version -> reads of it still to come
 };
 
@@ -33,37 +32,19 @@ std::vector<StageCounts> stage_counts(const ScheduleProgram& program) {
       if (!is_compute(action.op) && action.op != Op::step) continue;
       Holding& stage = held[action.stage];
       StageCounts& peak = most[action.stage.index()];
-      switch (action.op) {
-        case Op::forward:
-          peak.in_flight = std::max(peak.in_flight, ++stage.in_flight);
-          if (!recomputed.contains({action.stage, action.micro_batch})) {
-            peak.kept = std::max(peak.kept, ++stage.kept);
-          }
-          break;
-        case Op::recompute:
-          peak.kept = std::max(peak.kept, ++stage.kept);
-          break;
-        case Op::backward:
-          --stage.in_flight;
-          --stage.kept;
-          break;
-        case Op::backward_input:
-          --stage.in_flight;
-          --stage.kept;
-          peak.unweighted = std::max(peak.unweighted, ++stage.unweighted);
-          break;
-        case Op::backward_weight:
-          --stage.unweighted;
-          break;
-        case Op::step: {
-          stage.current = action.version.value + 1;
-          const int older = static_cast<int>(
-              std::distance(stage.readers.begin(), stage.readers.lower_bound(stage.current)));
-          peak.versions = std::max(peak.versions, older + 1);
-          break;
-        }
-        default:
-          break;
+      const bool kept =
+          action.op == Op::recompute ||
+          (action.op == Op::forward && !recomputed.contains({action.stage, action.micro_batch}));
+      stage.in_flight += (action.op == Op::forward) - is_input_part(action.op);
+      stage.kept += kept - is_input_part(action.op);
+      stage.unweighted += (action.op == Op::backward_input) - (action.op == Op::backward_weight);
+      peak.in_flight = std::max(peak.in_flight, stage.in_flight);
+      peak.kept = std::max(peak.kept, stage.kept);
+      peak.unweighted = std::max(peak.unweighted, stage.unweighted);
+      if (action.op == Op::step) {
+        const auto current = stage.readers.lower_bound(action.version.value + 1);
+        const auto older = static_cast<int>(std::distance(stage.readers.begin(), current));
+        peak.versions = std::max(peak.versions, older + 1);
       }
       if (is_compute(action.op)) {
         const auto read = stage.readers.find(action.version.value);

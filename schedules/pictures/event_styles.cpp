@@ -27,48 +27,26 @@ constexpr std::array<Style, kLooks> kStyles{{
     {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0, 0},
 }};
 
-EventStyle of_payload(Payload payload, EventStyle activation, EventStyle gradient, EventStyle loss) {
-  switch (payload) {
-    case Payload::activation:
-      return activation;
-    case Payload::gradient:
-      return gradient;
-    case Payload::loss:
-      break;
-  }
-  return loss;
+/// The style of the payload, of three that begin with the activation's.
+EventStyle of_payload(EventStyle activation, Payload payload) {
+  return static_cast<EventStyle>(static_cast<int>(activation) + static_cast<int>(payload));
+}
+
+std::string pattern_of(EventStyle look) {
+  constexpr std::array kNames{"activation", "gradient", "loss", "send"};
+  const int wait = static_cast<int>(look) - static_cast<int>(EventStyle::wait_activation);
+  return fmt::format("stagecraft-wait-{}", kNames.at(static_cast<std::size_t>(wait)));
 }
 
 }  // namespace
 
 EventStyle style_of(const Event& event) {
-  const Tag& tag = event.action.tag;
-  switch (event_kind(event)) {
-    case EventKind::forward:
-      return EventStyle::forward;
-    case EventKind::recompute:
-      return EventStyle::recompute;
-    case EventKind::backward:
-      return EventStyle::backward;
-    case EventKind::backward_input:
-      return EventStyle::backward_input;
-    case EventKind::backward_weight:
-      return EventStyle::backward_weight;
-    case EventKind::step:
-      return EventStyle::step;
-    case EventKind::collective:
-      return EventStyle::collective;
-    case EventKind::other:
-      return EventStyle::other;
-    case EventKind::wait:
-      if (event.action.op != Op::wait_receive) return EventStyle::wait_send;
-      return of_payload(tag.payload, EventStyle::wait_activation, EventStyle::wait_gradient,
-                        EventStyle::wait_loss);
-    case EventKind::transfer:
-      return of_payload(tag.payload, EventStyle::sent_activation, EventStyle::sent_gradient,
-                        EventStyle::sent_loss);
-  }
-  return EventStyle::other;
+  const EventKind kind = event_kind(event);
+  const Payload payload = event.action.tag.payload;
+  if (kind == EventKind::transfer) return of_payload(EventStyle::sent_activation, payload);
+  if (kind != EventKind::wait) return static_cast<EventStyle>(kind);
+  return event.action.op == Op::wait_receive ? of_payload(EventStyle::wait_activation, payload)
+                                             : EventStyle::wait_send;
 }
 
 const Style& style_of(EventStyle look) { return kStyles[static_cast<std::size_t>(look)]; }
@@ -85,6 +63,23 @@ std::string shade(const Style& style, std::size_t k, std::size_t n) {
     mixed |= std::lround(a + (b - a) * part) << shift;
   }
   return fmt::format("#{:06x}", mixed);
+}
+
+std::string wait_patterns() {
+  std::string patterns;
+  for (const EventStyle look : {EventStyle::wait_activation, EventStyle::wait_gradient, EventStyle::wait_loss,
+                                EventStyle::wait_send}) {
+    patterns += fmt::format(
+        "<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
+        "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
+        pattern_of(look), style_of(look).fill);
+  }
+  return "<defs>\n" + patterns + "</defs>\n";
+}
+
+std::string fill_of(EventStyle look, std::size_t k, std::size_t n) {
+  return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
 }
 
 }  // namespace stagecraft::pictures

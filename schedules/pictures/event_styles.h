@@ -9,6 +9,7 @@
 
 namespace stagecraft::pictures {
 
+/// EventKind's, in their order, up to other; then waits and transfers, each by payload.
 enum class EventStyle : std::uint8_t {
   forward,
   recompute,
@@ -51,5 +52,9 @@ struct Style {
 
 /// `fill` to `deep` in equal steps: the shade of the k-th of n.
 [[nodiscard]] std::string shade(const Style& style, std::size_t k, std::size_t n);
+/// The fill of an SVG box of the k-th of n stages of a rank: a shade, or for waits one of the patterns.
+[[nodiscard]] std::string fill_of(EventStyle look, std::size_t k, std::size_t n);
+/// An SVG <defs> of the patterns.
+[[nodiscard]] std::string wait_patterns();
 
 }  // namespace stagecraft::pictures

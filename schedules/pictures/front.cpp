@@ -24,12 +24,7 @@ class FrontDrawing {
   }
 
   std::string text(const std::string& title) {
-    svg_.add(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
-        "{0:.0f} "
-        "{1:.0f}\" font-family=\"ui-sans-serif, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-        kLeft + kWidth + kRight, kTop + kHeight + kBottom);
+    svg_.open(kLeft + kWidth + kRight, kTop + kHeight + kBottom);
     svg_.label(kLeft, 26, 14, title, "fill=\"#222222\" font-weight=\"600\"");
     time_axis();
     memory_axis();
@@ -48,8 +43,7 @@ class FrontDrawing {
     }
     line();
     labels();
-    svg_.add("</svg>\n");
-    return svg_.take();
+    return svg_.close();
   }
 
  private:
@@ -76,8 +70,7 @@ class FrontDrawing {
     const Axis axis = axis_of(least_time_, most_time_, kHeight / 60);
     for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
       const double at = y(axis.ticks[i].value);
-      svg_.add("<path stroke=\"#e6e6e6\" d=\"M{} {}H{}\"/>\n", short_number(kLeft), short_number(at),
-               short_number(kLeft + kWidth));
+      svg_.add("<path stroke=\"#e6e6e6\" d=\"M{} {}H{}\"/>\n", kLeft, at, kLeft + kWidth);
       svg_.label(kLeft - 8, at + 4, kLabelSize, axis.labels[i], "fill=\"#666666\" text-anchor=\"end\"");
     }
     svg_.label(kLeft - 8, kTop - 10, kLabelSize, "step", "fill=\"#666666\" text-anchor=\"end\"");
@@ -88,8 +81,7 @@ class FrontDrawing {
     double step = 1;
     while (most_bytes_ / step > 10) step *= 2;
     for (double bytes = 0; bytes <= most_bytes_; bytes += step) {
-      svg_.add("<path stroke=\"#e6e6e6\" d=\"M{} {}V{}\"/>\n", short_number(x(bytes)), short_number(kTop),
-               short_number(kTop + kHeight));
+      svg_.add("<path stroke=\"#e6e6e6\" d=\"M{} {}V{}\"/>\n", x(bytes), kTop, kTop + kHeight);
       svg_.label(x(bytes), kTop + kHeight + 18, kLabelSize,
                  format_bytes(Bytes{static_cast<std::int64_t>(bytes)}),
                  "fill=\"#666666\" text-anchor=\"middle\"");
@@ -101,25 +93,24 @@ class FrontDrawing {
   void limit() {
     if (!capacity_ || static_cast<double>(capacity_->value) > most_bytes_) return;
     const double at = x(static_cast<double>(capacity_->value));
-    svg_.add("<path stroke=\"#c0392b\" stroke-dasharray=\"5 4\" d=\"M{} {}V{}\"/>\n", short_number(at),
-             short_number(kTop), short_number(kTop + kHeight));
+    svg_.add("<path stroke=\"#c0392b\" stroke-dasharray=\"5 4\" d=\"M{} {}V{}\"/>\n", at, kTop,
+             kTop + kHeight);
     svg_.label(at - 4, kTop + 12, kLabelSize, "a device has " + format_bytes(*capacity_),
                "fill=\"#c0392b\" text-anchor=\"end\"");
   }
 
   void dot(const FrontPoint& point, double radius, const char* fill) {
     svg_.add("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"><title>{}: {}, {}</title></circle>\n",
-             short_number(x(point)), short_number(y(point)), short_number(radius), fill, escape(point.label),
-             format_duration(point.time), format_bytes(point.memory));
+             x(point), y(point), radius, fill, escape(point.label), format_duration(point.time),
+             format_bytes(point.memory));
   }
 
   /// With so much memory this is the best there is: level until the next point, then down.
   void line() {
     if (front_.empty()) return;
-    svg_.add("<path fill=\"none\" stroke=\"#2f6fb3\" stroke-width=\"1.5\" d=\"M{} {}",
-             short_number(x(front_[0])), short_number(kTop));
-    for (const FrontPoint& point : front_) svg_.add("H{}V{}", short_number(x(point)), short_number(y(point)));
-    svg_.add("H{}\"/>\n", short_number(kLeft + kWidth));
+    svg_.add("<path fill=\"none\" stroke=\"#2f6fb3\" stroke-width=\"1.5\" d=\"M{} {}", x(front_[0]), kTop);
+    for (const FrontPoint& point : front_) svg_.add("H{}V{}", x(point), y(point));
+    svg_.add("H{}\"/>\n", kLeft + kWidth);
     for (const FrontPoint& point : front_) dot(point, 4.5, "#2f6fb3");
   }
 

@@ -24,16 +24,21 @@ RowSizes sizes_for(std::size_t rows) {
   return {7, 0, 6, 2, 7.5};
 }
 
+template <class Visit>
+void each_event(const Layout& layout, const Visit& visit) {
+  for (const PanelLayout& panel : layout.panels) {
+    for (const Row& row : panel.rows) {
+      for (const Event* event : row.events) visit(style_of(*event), (event->end - event->begin).value);
+    }
+  }
+}
+
 /// The median forward gets its wanted width, within what fits a screen.
 double plot_width(const Layout& layout) {
   std::vector<double> forwards;
-  for (const PanelLayout& panel : layout.panels) {
-    for (const Row& row : panel.rows) {
-      for (const Event* event : row.events) {
-        if (style_of(*event) == EventStyle::forward) forwards.push_back((event->end - event->begin).value);
-      }
-    }
-  }
+  each_event(layout, [&](EventStyle style, double seconds) {
+    if (style == EventStyle::forward) forwards.push_back(seconds);
+  });
   if (forwards.empty()) return kMinPlot;
   const auto middle = forwards.begin() + static_cast<std::ptrdiff_t>(forwards.size() / 2);
   std::nth_element(forwards.begin(), middle, forwards.end());
@@ -46,15 +51,11 @@ bool is_dense(const Layout& layout) {
   constexpr double kLeastWidth = 1.3;
   std::size_t boxes = 0;
   double seconds = 0;
-  for (const PanelLayout& panel : layout.panels) {
-    for (const Row& row : panel.rows) {
-      for (const Event* event : row.events) {
-        if (is_sent(style_of(*event))) continue;
-        ++boxes;
-        seconds += (event->end - event->begin).value;
-      }
-    }
-  }
+  each_event(layout, [&](EventStyle style, double of_event) {
+    if (is_sent(style)) return;
+    ++boxes;
+    seconds += of_event;
+  });
   const double width = seconds / (layout.end - layout.begin) * layout.plot;
   return boxes > 0 && width / static_cast<double>(boxes) < kLeastWidth;
 }

@@ -3,19 +3,14 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/svg_boxes.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 #include "stagecraft/schedules/pictures/svg_legend.h"
 #include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 namespace stagecraft {
 namespace pictures {
 namespace {
-
-constexpr const char* kFont = "ui-sans-serif, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
 
 class Drawing {
  public:
@@ -24,7 +19,7 @@ class Drawing {
   }
 
   std::string text() {
-    frame();
+    svg_.open(layout_.width, layout_.height, wait_patterns());
     axis();
     for (const PanelLayout& panel : layout_.panels) {
       header(panel);
@@ -33,26 +28,15 @@ class Drawing {
       write_boxes(svg_, layout_, panel);
     }
     legend_.write(svg_, layout_.legend);
-    svg_.add("</svg>\n");
-    return svg_.take();
+    return svg_.close();
   }
 
  private:
-  void frame() {
-    svg_.add(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 "
-        "{0:.0f} {1:.0f}\" font-family=\"{2}\">\n",
-        layout_.width, layout_.height, kFont);
-    write_patterns(svg_);
-    svg_.add("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
-  }
-
   void axis() {
     const Axis axis = axis_of(layout_.begin, layout_.end, layout_.plot / 78);
     svg_.add("<path stroke=\"#e6e6e6\" d=\"");
     for (const Seconds tick : axis.ticks) {
-      svg_.add("M{} {}V{}", short_number(layout_.x(tick)), short_number(layout_.top - 4),
-               short_number(layout_.bottom + 4));
+      svg_.add("M{} {}V{}", layout_.x(tick), layout_.top - 4, layout_.bottom + 4);
     }
     svg_.add("\"/>\n");
     for (std::size_t i = 0; i < axis.ticks.size(); ++i) {
@@ -83,8 +67,7 @@ class Drawing {
     }
     for (const Row& row : panel.rows) {
       svg_.add("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#f2f2f2\"/>\n",
-               short_number(layout_.x(panel.begin)), short_number(row.top),
-               short_number(layout_.x(panel.end) - layout_.x(panel.begin)), short_number(sizes.boxes));
+               layout_.x(panel.begin), row.top, layout_.x(panel.end) - layout_.x(panel.begin), sizes.boxes);
       const double middle = row.top + sizes.boxes / 2 + sizes.font * 0.36;
       svg_.label(layout_.left - 8, middle, sizes.font, row.name, "fill=\"#333333\" text-anchor=\"end\"");
       const std::string busy = span > 0 ? format_percent(row.busy.value / span) : "";

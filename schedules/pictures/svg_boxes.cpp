@@ -2,7 +2,6 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/shares.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 
 #include <algorithm>
 #include <array>
@@ -47,7 +46,7 @@ class Boxes {
     for (const auto& [fill, boxes] : boxes_) svg_.add("<g fill=\"{}\">\n{}</g>\n", fill, boxes);
     for (const auto& [style, texts] : texts_) {
       svg_.add("<g font-size=\"{}\" fill=\"{}\" text-anchor=\"middle\" pointer-events=\"none\">\n{}</g>\n",
-               short_number(style.first), style.second, texts);
+               style.first, style.second, texts);
     }
   }
 
@@ -73,12 +72,11 @@ class Boxes {
     }
     const double seam =
         width > 3 && !is_sent(look) ? 0.7 : 0;  // white between neighbours, where there is room
-    boxes_[fill_of(look, stage, stages)] += fmt::format(
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n",
-        short_number(left), short_number(top), short_number(std::max(width - seam, 0.05)),
-        short_number(height), width > 8 && height > 12 ? " rx=\"2\"" : "",
-        escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
-        format_duration(event.begin));
+    boxes_[fill_of(look, stage, stages)] +=
+        svg("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n", left,
+            top, std::max(width - seam, 0.05), height, width > 8 && height > 12 ? " rx=\"2\"" : "",
+            escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
+            format_duration(event.begin));
     if (!is_sent(look)) inscribe(row, event, left + (width - seam) / 2, width - seam);
   }
 
@@ -93,8 +91,8 @@ class Boxes {
       if (size > layout_.sizes.boxes * 0.8 || (!computes && size != 9)) continue;
       if (text_width(text, size) > width - (computes ? 1 : 8)) continue;
       texts_[{size, style_of(look).ink}] +=
-          fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", short_number(middle),
-                      short_number(row.top + layout_.sizes.boxes / 2 + size * 0.36), escape(text));
+          svg("<text x=\"{}\" y=\"{}\">{}</text>\n", middle, row.top + layout_.sizes.boxes / 2 + size * 0.36,
+              escape(text));
       return;
     }
   }
@@ -115,13 +113,12 @@ class Boxes {
         there = there || shares[c].at(i) > 0;
         const double height = std::round(std::min(1.0, below[c]) * layout_.sizes.boxes * 2) / 2;
         if (height == drawn) continue;
-        edge += fmt::format("H{}V{}", short_number(layout_.left + static_cast<double>(c) * width),
-                            short_number(row.top + height));
+        edge += svg("H{}V{}", layout_.left + static_cast<double>(c) * width, row.top + height);
         drawn = height;
       }
       if (!there) continue;
-      areas_.at(i) += fmt::format("M{} {}{}H{}V{}z", short_number(layout_.left), short_number(row.top), edge,
-                                  short_number(layout_.left + layout_.plot), short_number(row.top));
+      areas_.at(i) +=
+          svg("M{} {}{}H{}V{}z", layout_.left, row.top, edge, layout_.left + layout_.plot, row.top);
     }
   }
 

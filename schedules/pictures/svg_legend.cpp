@@ -1,7 +1,6 @@
 #include "stagecraft/schedules/pictures/svg_legend.h"
 
 #include "stagecraft/base/table.h"
-#include "stagecraft/schedules/pictures/svg_fills.h"
 #include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <algorithm>
@@ -79,14 +78,11 @@ void Legend::write(SvgWriter& svg, double top) const {
     double x = entry.x;
     for (const std::string& fill : entry.fills) {
       if (entry.mark == Mark::swatch) {
-        svg.add("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"11\" fill=\"{}\"/>", short_number(x),
-                short_number(y), fill);
+        svg.add("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"11\" fill=\"{}\"/>", x, y, fill);
       } else if (entry.mark == Mark::dot) {
-        svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"2.6\" fill=\"{}\"/>", short_number(x + kSwatch / 2),
-                short_number(y + 6), fill);
+        svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"2.6\" fill=\"{}\"/>", x + kSwatch / 2, y + 6, fill);
       } else {
-        svg.add("<path stroke=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} {}h{}\"/>", fill, short_number(x),
-                short_number(y + 6), short_number(kSwatch));
+        svg.add("<path stroke=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} {}h{}\"/>", fill, x, y + 6, kSwatch);
       }
       x += kSwatch;
     }

@@ -3,7 +3,6 @@
 #include "stagecraft/base/table.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace stagecraft::pictures {
 namespace {
@@ -17,12 +16,12 @@ std::string outline(const Layout& layout, const Row& row, double step) {
   double highest = drawn;
   double last = drawn;
   const auto move_to = [&](double y) {
-    if (y != drawn) path += fmt::format("V{}", short_number(y));
+    if (y != drawn) path += svg("V{}", y);
     drawn = y;
   };
   const auto flush = [&] {
     if (highest == drawn && last == drawn) return;
-    path += fmt::format("H{}", short_number(x));
+    path += svg("H{}", x);
     move_to(highest);
     move_to(last);
   };
@@ -51,9 +50,8 @@ void write_curve(SvgWriter& svg, const Layout& layout, const PanelLayout& panel,
           format_bytes(row.memory->peak()), format_duration(row.memory->peak_at()),
           format_bytes(row.memory->fixed));
   svg.add("<path fill=\"{}\"{} d=\"M{} {}V{}{}H{}V{}z\"/>", roomy ? kHeldFill : kThinHeldFill,
-          roomy ? fmt::format(" stroke=\"{}\" stroke-width=\".9\"", kHeldLine) : "", short_number(left),
-          short_number(bottom), short_number(fixed), outline(layout, row, roomy ? 0.5 : 2),
-          short_number(right), short_number(bottom));
+          roomy ? fmt::format(" stroke=\"{}\" stroke-width=\".9\"", kHeldLine) : "", left, bottom, fixed,
+          outline(layout, row, roomy ? 0.5 : 2), right, bottom);
   svg.add("<path fill=\"{}\" d=\"{}\"/></g>\n", kFixedFill,
           box_path(left, fixed + 0.4, right - left, std::max(0.0, bottom - fixed - 0.4)));
 }
@@ -79,13 +77,11 @@ void write_memory(SvgWriter& svg, const Layout& layout, const PanelLayout& panel
       svg.add(
           "<path fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} "
           "{}H{}\"/>\n",
-          kCapacityLine, roomy ? "1" : "0.6", short_number(layout.left), short_number(y),
-          short_number(layout.left + layout.plot));
+          kCapacityLine, roomy ? "1" : "0.6", layout.left, y, layout.left + layout.plot);
     }
     const Bytes peak = row.memory->peak();
-    svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n",
-            short_number(layout.x(row.memory->peak_at())), short_number(layout.memory_y(row, peak)),
-            roomy ? "2.6" : "1.5", peak == worst ? kPeakMark : kHeldLine);
+    svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", layout.x(row.memory->peak_at()),
+            layout.memory_y(row, peak), roomy ? "2.6" : "1.5", peak == worst ? kPeakMark : kHeldLine);
     if (!roomy) continue;
     svg.label(layout.left - 6, layout.memory_bottom(row) - layout.sizes.memory + 8, 8.5,
               format_bytes(layout.memory_top), "fill=\"#8a8a8a\" text-anchor=\"end\"");

@@ -1,5 +1,8 @@
 #include "stagecraft/schedules/pictures/svg_writer.h"
 
+#include <algorithm>
+#include <array>
+
 namespace stagecraft::pictures {
 
 std::string short_number(double value) {
@@ -10,24 +13,13 @@ std::string short_number(double value) {
 }
 
 std::string escape(std::string_view text) {
+  constexpr std::array kEscapes{std::pair{'&', "&amp;"}, std::pair{'<', "&lt;"}, std::pair{'>', "&gt;"},
+                                std::pair{'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
+    const auto* const known =
+        std::find_if(kEscapes.begin(), kEscapes.end(), [&](const auto& entry) { return entry.first == c; });
+    out += known == kEscapes.end() ? std::string(1, c) : known->second;
   }
   return out;
 }
@@ -38,14 +30,21 @@ double text_width(std::string_view text, double font_size) {
 }
 
 std::string box_path(double x, double y, double width, double height) {
-  const std::string w = short_number(width);
-  return fmt::format("M{} {}h{}v{}h-{}z", short_number(x), short_number(y), w, short_number(height), w);
+  return svg("M{} {}h{}v{}h-{}z", x, y, width, height, width);
+}
+
+void SvgWriter::open(double width, double height, std::string_view definitions) {
+  text_ += fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+      "{1:.0f}\" font-family=\"ui-sans-serif, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif\">\n"
+      "{2}<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
+      width, height, definitions);
 }
 
 void SvgWriter::label(double x, double y, double font_size, std::string_view text,
                       std::string_view attributes) {
-  add("<text x=\"{}\" y=\"{}\" font-size=\"{}\"{}{}>{}</text>\n", short_number(x), short_number(y),
-      short_number(font_size), attributes.empty() ? "" : " ", attributes, escape(text));
+  add("<text x=\"{}\" y=\"{}\" font-size=\"{}\"{}{}>{}</text>\n", x, y, font_size,
+      attributes.empty() ? "" : " ", attributes, escape(text));
 }
 
 }  // namespace stagecraft::pictures

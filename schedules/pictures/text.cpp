@@ -3,7 +3,6 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/layout.h"
-#include "stagecraft/schedules/program/program_text.h"
 
 #include <fmt/format.h>
 
@@ -30,20 +29,20 @@ struct Span {
 class TextPicture {
  public:
   TextPicture(const Panel& panel, const TextOptions& options)
-      : options_(options), rows_(rows_of(panel, std::max<std::size_t>(1, options.most_rows))) {
-    const std::size_t columns =
-        std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options.columns)));
-    figures_ = columns >= kRoomForFigures;
+      : options_(options),
+        columns_(std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options.columns)))),
+        rows_(rows_of(panel, std::max<std::size_t>(1, options.most_rows))) {
+    figures_ = columns_ >= kRoomForFigures;
     std::size_t longest = 0;
     for (const Row& row : rows_.rows) longest = std::max(longest, row.name.size());
     for (const Row& row : rows_.rows) {
-      const bool names = columns >= kRoomForNames && longest <= kLongestName;
-      const char* rank = columns >= kRoomForRank ? "rank " : "";
+      const bool names = columns_ >= kRoomForNames && longest <= kLongestName;
+      const char* rank = columns_ >= kRoomForRank ? "rank " : "";
       labels_.push_back(names ? row.name : fmt::format("{}{}", rank, row.rank));
       label_ = std::max(label_, labels_.back().size());
       if (figures_) right_ = std::max(right_, figures_of(row).size());
     }
-    plot_ = columns - label_ - 2 - (figures_ ? right_ + 1 : 0);
+    plot_ = columns_ - label_ - 2 - (figures_ ? right_ + 1 : 0);
     if (rows_.end <= rows_.begin) rows_.end = rows_.begin + Seconds{1e-3};
   }
 
@@ -128,10 +127,9 @@ class TextPicture {
 
   [[nodiscard]] std::string legend() const {
     std::string out;
-    const std::size_t most = std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options_.columns)));
     std::size_t width = 0;
     const auto add = [&](const std::string& shown, std::size_t size) {
-      if (width > 0 && width + 2 + size > most) {
+      if (width > 0 && width + 2 + size > columns_) {
         out += "\n";
         width = 0;
       } else if (width > 0) {
@@ -170,6 +168,7 @@ class TextPicture {
   }
 
   const TextOptions& options_;
+  std::size_t columns_;
   PanelLayout rows_;
   std::vector<std::string> labels_;
   bool figures_ = false;

@@ -2,18 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <string_view>
 
 namespace stagecraft {
 namespace {
 
-constexpr std::array kLetters{
-    std::pair{'L', Op::load},           std::pair{'F', Op::forward},
-    std::pair{'I', Op::backward_input}, std::pair{'W', Op::backward_weight},
-    std::pair{'B', Op::backward},       std::pair{'R', Op::recompute},
-    std::pair{'A', Op::reduce},         std::pair{'N', Op::agree_norm},
-    std::pair{'S', Op::step},           std::pair{'P', Op::report_loss},
-};
+constexpr std::string_view kLetters = "LFIWBRANSP";  // of the ops, in their order
 
 std::string on_stage(const Action& a) {
   return a.stage.valid() ? fmt::format(" on stage {}", a.stage.value) : std::string();
@@ -23,6 +17,10 @@ std::string versioned(const Action& a) {
   return a.version.value > 0 ? fmt::format(" with version {}", a.version.value) : std::string();
 }
 
+std::string of_micro_batch(const char* work, const Action& a) {
+  return fmt::format("{} of micro-batch {}{}{}", work, a.micro_batch.value, on_stage(a), versioned(a));
+}
+
 std::string in_slot(const Action& a, const char* preposition) {
   return a.slot.valid() ? fmt::format(" {} slot {}", preposition, a.slot.value) : std::string();
 }
@@ -30,15 +28,13 @@ std::string in_slot(const Action& a, const char* preposition) {
 }  // namespace
 
 char letter_of(Op op) {
-  const auto found =
-      std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) { return entry.second == op; });
-  return found == kLetters.end() ? '?' : found->first;
+  const auto at = static_cast<std::size_t>(op);
+  return at < kLetters.size() ? kLetters[at] : '?';
 }
 
 std::optional<Op> op_of(char letter) {
-  const auto found =
-      std::find_if(kLetters.begin(), kLetters.end(), [&](auto& entry) { return entry.first == letter; });
-  return found == kLetters.end() ? std::nullopt : std::optional(found->second);
+  const std::size_t at = kLetters.find(letter);
+  return at == kLetters.npos ? std::nullopt : std::optional(static_cast<Op>(at));
 }
 
 std::string describe_tag(const Tag& tag) {
@@ -59,17 +55,15 @@ std::string describe_action(const Action& a) {
     case Op::load:
       return fmt::format("load of micro-batch {}{}", a.micro_batch.value, on_stage(a));
     case Op::forward:
-      return fmt::format("forward of micro-batch {}{}{}", a.micro_batch.value, on_stage(a), versioned(a));
+      return of_micro_batch("forward", a);
     case Op::backward_input:
-      return fmt::format("input gradient of micro-batch {}{}{}", a.micro_batch.value, on_stage(a),
-                         versioned(a));
+      return of_micro_batch("input gradient", a);
     case Op::backward_weight:
-      return fmt::format("weight gradient of micro-batch {}{}{}", a.micro_batch.value, on_stage(a),
-                         versioned(a));
+      return of_micro_batch("weight gradient", a);
     case Op::backward:
-      return fmt::format("backward of micro-batch {}{}{}", a.micro_batch.value, on_stage(a), versioned(a));
+      return of_micro_batch("backward", a);
     case Op::recompute:
-      return fmt::format("recompute of micro-batch {}{}{}", a.micro_batch.value, on_stage(a), versioned(a));
+      return of_micro_batch("recompute", a);
     case Op::reduce:
       return fmt::format("reduction of group {}{}", a.group.value, on_stage(a));
     case Op::agree_norm:

@@ -41,35 +41,15 @@ enum class Op : std::uint8_t {
 };
 
 template <>
-struct EnumNames<Op> {
-  static constexpr std::array values{
-      std::pair{Op::load, "load"},
-      std::pair{Op::forward, "forward"},
-      std::pair{Op::backward_input, "backward_input"},
-      std::pair{Op::backward_weight, "backward_weight"},
-      std::pair{Op::backward, "backward"},
-      std::pair{Op::recompute, "recompute"},
-      std::pair{Op::reduce, "reduce"},
-      std::pair{Op::agree_norm, "agree_norm"},
-      std::pair{Op::step, "step"},
-      std::pair{Op::report_loss, "report_loss"},
-      std::pair{Op::post_receive, "post_receive"},
-      std::pair{Op::wait_receive, "wait_receive"},
-      std::pair{Op::start_send, "start_send"},
-      std::pair{Op::wait_send, "wait_send"},
-      std::pair{Op::release, "release"},
-  };
-};
+inline constexpr std::array enum_names<Op>{"load",       "forward",     "backward_input", "backward_weight",
+                                           "backward",   "recompute",   "reduce",         "agree_norm",
+                                           "step",       "report_loss", "post_receive",   "wait_receive",
+                                           "start_send", "wait_send",   "release"};
 
-/// What a transfer carries.
 enum class Payload : std::uint8_t { activation, gradient, loss };
 
 template <>
-struct EnumNames<Payload> {
-  static constexpr std::array values{std::pair{Payload::activation, "activation"},
-                                     std::pair{Payload::gradient, "gradient"},
-                                     std::pair{Payload::loss, "loss"}};
-};
+inline constexpr std::array enum_names<Payload>{"activation", "gradient", "loss"};
 
 /// Names one transfer of a segment, uniquely: with two ranks previous and next are the same peer, and V
 /// placements break FIFO order, so nothing less would do.
@@ -79,6 +59,22 @@ struct Tag {
   StageId to{};
   MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
   std::int32_t index = 0;  ///< tensor of the bundle; of a loss: the last stage's replica; of sums: the phase
+
+  /// What stage `from` makes of a micro-batch for the next stage, and for the previous one.
+  [[nodiscard]] static constexpr Tag activation(StageId from, MicroBatch micro_batch) {
+    return {Payload::activation, from, StageId{from.value + 1}, micro_batch};
+  }
+  [[nodiscard]] static constexpr Tag gradient(StageId from, MicroBatch micro_batch) {
+    return {Payload::gradient, from, StageId{from.value - 1}, micro_batch};
+  }
+  /// Of the part of a group's loss that a replica of the last stage has.
+  [[nodiscard]] static constexpr Tag loss(StageId last, Group group, std::int32_t replica) {
+    return {Payload::loss, last, StageId{0}, MicroBatch{group.value}, replica};
+  }
+  /// Of the sum of a stage's gradients over its replicas.
+  [[nodiscard]] static constexpr Tag reduction(StageId stage, Group group, std::int32_t phase = 0) {
+    return {Payload::gradient, stage, stage, MicroBatch{group.value}, phase};
+  }
 
   constexpr auto operator<=>(const Tag&) const = default;
 };
@@ -106,10 +102,13 @@ struct Action {
          op == Op::recompute;
 }
 
+/// A whole backward is both parts.
+[[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }
+[[nodiscard]] constexpr bool is_weight_part(Op op) { return op == Op::backward_weight || op == Op::backward; }
+
 /// The letter of a schedule-level op in the text form of programs and in pictures; '?' for what lowering
 /// adds.
 [[nodiscard]] char letter_of(Op op);
-/// The op of a letter, if there is one.
 [[nodiscard]] std::optional<Op> op_of(char letter);
 
 /// For people and messages: "forward of micro-batch 3 on stage 1", "wait for activation 3 from stage 0".

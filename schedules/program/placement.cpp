@@ -34,11 +34,7 @@ std::vector<StageId> Placement::stages_of(Rank rank) const {
   return held;
 }
 
-Placement Placement::straight(int stages) {
-  Placement placement;
-  for (int s = 0; s < stages; ++s) placement.ranks.push_back({Rank{s}});
-  return placement;
-}
+Placement Placement::straight(int stages) { return looped(stages, 1); }
 
 Placement Placement::looped(int ranks, int virtual_stages) {
   Placement placement;
@@ -53,6 +49,18 @@ Placement Placement::zigzag(int ranks, int virtual_stages) {
     placement.ranks.push_back({Rank{s / ranks % 2 == 0 ? along : ranks - 1 - along}});
   }
   return placement;
+}
+
+std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches) {
+  std::vector<StageReplica> all;
+  for (int s = 0; s < placement.stages(); ++s) {
+    const int width = placement.width(StageId{s});
+    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) {
+      const int replica = all.empty() || all.back().stage.value != s ? 0 : all.back().replica + 1;
+      all.push_back({StageId{s}, rank, replica, width, own_count(micro_batches, replica, width)});
+    }
+  }
+  return all;
 }
 
 VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, const char* schedule) {

@@ -30,15 +30,30 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
+/// How many of so many micro-batches one of `width` replicas has.
+[[nodiscard]] constexpr int own_count(int micro_batches, int replica, int width) {
+  return micro_batches > replica ? (micro_batches - replica + width - 1) / width : 0;
+}
+
+/// A stage on one of its ranks, with its own `count` micro-batches: replica, replica + width, ...
+struct StageReplica {
+  StageId stage{};
+  Rank rank{};
+  int replica = 0;
+  int width = 1;
+  int count = 0;
+
+  /// The k-th of its own.
+  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
+};
+/// All of them, in stage order, then replica order.
+[[nodiscard]] std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches);
+
 /// How stages lie on ranks; `Placement::looped` and `zigzag` say which stage where.
 enum class PlacementKind : std::uint8_t { straight, loop, v };
 
 template <>
-struct EnumNames<PlacementKind> {
-  static constexpr std::array values{std::pair{PlacementKind::straight, "straight"},
-                                     std::pair{PlacementKind::loop, "loop"},
-                                     std::pair{PlacementKind::v, "v"}};
-};
+inline constexpr std::array enum_names<PlacementKind>{"straight", "loop", "v"};
 
 /// A loop or V placement: `ranks` positions hold `virtual_stages` stages each. With replicas, all stages are
 /// equally wide and the k-th replicas of all of them are a pipeline of their own, with every width-th

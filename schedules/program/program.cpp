@@ -1,7 +1,5 @@
 #include "stagecraft/schedules/program/program.h"
 
-#include "stagecraft/base/error.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,6 +31,10 @@ std::vector<Group> ProgramHeader::groups_by_micro_batch() const {
     groups.insert(groups.end(), static_cast<std::size_t>(group_sizes[g]), Group{g});
   }
   return groups;
+}
+
+std::string LoweredProgram::name(ActionPlace place) const {
+  return fmt::format("rank {} [{}] {}", place.rank.value, place.at, describe_action(action(place)));
 }
 
 void validate_header(const ProgramHeader& header, const InputPlace& place) {

@@ -17,10 +17,7 @@ namespace stagecraft {
 enum class SegmentKind : std::uint8_t { train, validate };
 
 template <>
-struct EnumNames<SegmentKind> {
-  static constexpr std::array values{std::pair{SegmentKind::train, "train"},
-                                     std::pair{SegmentKind::validate, "validate"}};
-};
+inline constexpr std::array enum_names<SegmentKind>{"train", "validate"};
 
 /// What a program is for: the part that all levels share.
 struct ProgramHeader {
@@ -68,12 +65,42 @@ struct SlotInfo {
   bool operator==(const SlotInfo&) const = default;
 };
 
+/// Position of an action: a rank and an index into its list. By default nowhere.
+struct ActionPlace {
+  Rank rank{};
+  std::int32_t at = -1;
+
+  [[nodiscard]] bool found() const { return at >= 0; }
+  /// On the same rank and earlier in its list.
+  [[nodiscard]] bool before(ActionPlace other) const {
+    return found() && rank == other.rank && at < other.at;
+  }
+  bool operator==(const ActionPlace&) const = default;
+};
+
 /// Everything a rank does, in the order it does it, transfers and buffers included. The executor reorders
 /// nothing.
 struct LoweredProgram : ProgramHeader {
   std::vector<std::vector<Action>> ranks{};
   std::vector<std::vector<SlotInfo>> slots{};  ///< per rank; Slot indexes into it
   int slots_per_channel = 0;  ///< most receive slots of any boundary channel; 0: no transfers
+
+  [[nodiscard]] const Action& action(ActionPlace place) const {
+    return ranks[place.rank.index()][static_cast<std::size_t>(place.at)];
+  }
+  /// "rank 0 [12] backward of micro-batch 3 on stage 1": how every message names an action.
+  [[nodiscard]] std::string name(ActionPlace place) const;
+  /// Calls `visit(place, action)` with all actions, rank by rank.
+  template <class Visit>
+  void each_action(const Visit& visit) const {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ActionPlace place{Rank{r}, 0};
+      for (const Action& action : ranks[r]) {
+        visit(place, action);
+        ++place.at;
+      }
+    }
+  }
   bool operator==(const LoweredProgram&) const = default;
 };
 

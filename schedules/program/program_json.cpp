@@ -1,38 +1,25 @@
 #include "stagecraft/schedules/program/program_json.h"
 
-#include "stagecraft/base/json.h"
 #include "stagecraft/schedules/program/action_fields.h"
 
 #include <fmt/format.h>
-
-#include <optional>
 
 namespace stagecraft {
 namespace {
 
 /// An action as it stands in JSON: fields that the op has not are absent.
-struct ActionRecord {
-  Op op = Op::forward;
-  std::optional<StageId> stage;
-  std::optional<MicroBatch> micro_batch;
-  std::optional<Version> version;
-  std::optional<Group> group;
-};
+struct ActionRecord : Action {};
 
 template <class V>
 void describe(V& v, ActionRecord& a) {
   v.required("op", a.op, "what is done");
-  v.optional("stage", a.stage, "on which stage; agree_norm has none");
-  v.optional("micro_batch", a.micro_batch, "of loads, forwards and backwards");
-  v.optional("version", a.version, "of the weights read; absent: 0, for a step its group's number");
-  v.optional("group", a.group, "accumulation; absent: the micro-batch's");
+  json::optional_id(v, "stage", a.stage, "on which stage; agree_norm has none");
+  json::optional_id(v, "micro_batch", a.micro_batch, "of loads, forwards and backwards");
+  json::optional_id(v, "version", a.version, "of the weights read; absent: 0, for a step its group's number");
+  json::optional_id(v, "group", a.group, "accumulation; absent: the micro-batch's");
 }
 
-struct ProgramRecord {
-  std::string schedule = "custom";
-  SegmentKind kind = SegmentKind::train;
-  std::vector<std::vector<Rank>> stages;
-  std::vector<int> group_sizes;
+struct ProgramRecord : ProgramHeader {
   std::vector<std::vector<ActionRecord>> ranks;
 };
 
@@ -40,43 +27,33 @@ template <class V>
 void describe(V& v, ProgramRecord& p) {
   v.optional("schedule", p.schedule, "the generator's name, custom for one that people wrote");
   v.optional("kind", p.kind, "train or validate");
-  v.required("stages", p.stages, "the ranks that hold each stage, replicas in order", json::non_empty());
+  v.required("stages", p.placement.ranks, "the ranks that hold each stage, replicas in order",
+             json::non_empty());
   v.required("group_sizes", p.group_sizes, "micro-batches of each accumulation", json::non_empty());
   v.required("ranks", p.ranks, "one list of actions a rank");
-}
-
-template <class T>
-std::optional<T> present(T id) {
-  return id.valid() ? std::optional<T>(id) : std::nullopt;
 }
 
 }  // namespace
 
 Json to_json(const ScheduleProgram& program) {
-  ProgramRecord record{program.schedule, program.kind, program.placement.ranks, program.group_sizes, {}};
+  ProgramRecord record{program, {}};
   for (const auto& list : program.ranks) {
     auto& written = record.ranks.emplace_back();
-    for (const Action& a : list) {
-      written.push_back(
-          {a.op, present(a.stage), present(a.micro_batch), present(a.version), present(a.group)});
-    }
+    for (const Action& action : list) written.push_back({action});
   }
   return json::write(record);
 }
 
 ScheduleProgram program_from_json(const Json& json, const std::string& file) {
-  const auto record = json::read<ProgramRecord>(json, {file, ""});
-  ScheduleProgram program;
+  ProgramRecord record{{.schedule = "custom"}, {}};
+  json::read_value(json, {file, ""}, record, {});
   if (!is_schedule_name(record.schedule)) {
     throw InputError({file, "/schedule"},
                      fmt::format("expected a word of visible ASCII without \"#\", found {}",
                                  json::brief(Json(record.schedule))));
   }
-  program.schedule = record.schedule;
-  program.kind = record.kind;
-  program.placement.ranks = record.stages;
-  program.group_sizes = record.group_sizes;
-  validate_header(program, {file, ""});
+  validate_header(record, {file, ""});
+  ScheduleProgram program{record, {}};
   if (record.ranks.size() != static_cast<std::size_t>(program.placement.world())) {
     throw InputError({file, "/ranks"},
                      "expected one list for each of the " + std::to_string(program.placement.world()) +
@@ -99,20 +76,15 @@ ScheduleProgram program_from_json(const Json& json, const std::string& file) {
         if (found && !expected) refuse(key, fmt::format("{} has no {}", enum_name(a.op), key));
         if (!found && expected) refuse(key, fmt::format("{} needs a {}", enum_name(a.op), key));
       };
-      must_agree("stage", fields.stage, a.stage.has_value());
-      must_agree("micro_batch", fields.micro_batch, a.micro_batch.has_value());
-      if (a.version && !fields.version) refuse("version", enum_name(a.op) + " has no version");
-      Action action{.op = a.op,
-                    .stage = a.stage.value_or(StageId{}),
-                    .micro_batch = a.micro_batch.value_or(MicroBatch{})};
-      if (a.group) {
-        action.group = *a.group;
-      } else if (!fields.micro_batch) {
-        refuse("group", enum_name(a.op) + " needs a group");
-      } else if (action.micro_batch.index() < groups.size()) {
-        action.group = groups[action.micro_batch.index()];
+      must_agree("stage", fields.stage, a.stage.valid());
+      must_agree("micro_batch", fields.micro_batch, a.micro_batch.valid());
+      if (a.version.valid() && !fields.version) refuse("version", enum_name(a.op) + " has no version");
+      Action action = a;
+      if (!a.group.valid() && !fields.micro_batch) refuse("group", enum_name(a.op) + " needs a group");
+      if (!a.group.valid() && a.micro_batch.index() < groups.size()) {
+        action.group = groups[a.micro_batch.index()];
       }
-      action.version = a.version.value_or(default_version(action));
+      if (!a.version.valid()) action.version = default_version(action);
       const FieldError error = find_field_error(program, static_cast<int>(groups.size()), action);
       if (!error.what.empty()) refuse(error.field, error.what);
       list.push_back(action);

@@ -16,12 +16,6 @@ namespace {
 
 constexpr std::string_view kFirstLine = "stagecraft program 1";
 
-std::string join(const std::vector<Rank>& ranks) {
-  std::string text;
-  for (const Rank rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ",", rank.value);
-  return text;
-}
-
 /// Group sizes, runs of equal ones as COUNTxSIZE.
 std::string group_text(const std::vector<int>& sizes) {
   std::string text;
@@ -37,7 +31,11 @@ std::string group_text(const std::vector<int>& sizes) {
 std::string header_text(const ProgramHeader& header) {
   std::string text =
       fmt::format("{}\nschedule {}\nkind {}\nstages", kFirstLine, header.schedule, enum_name(header.kind));
-  for (const auto& replicas : header.placement.ranks) text += fmt::format(" {}", join(replicas));
+  for (const auto& replicas : header.placement.ranks) {
+    text += ' ';
+    for (const Rank& rank : replicas)
+      text += fmt::format("{}{}", &rank == replicas.data() ? "" : ",", rank.value);
+  }
   return text + "\ngroups" + group_text(header.group_sizes) + "\n";
 }
 
@@ -67,15 +65,11 @@ class Line {
  public:
   Line(std::string_view text, const std::string& file, int number)
       : place_{file, fmt::format("line {}", number)} {
-    text = text.substr(0, text.find('#'));
-    for (std::size_t i = 0; i < text.size();) {
-      const std::size_t begin = text.find_first_not_of(" \t\r", i);
-      if (begin == std::string_view::npos) break;
-      const std::size_t end = std::min(text.find_first_of(" \t\r", begin), text.size());
+    text = take_until(text, "#");
+    while (!(text = trimmed(text)).empty()) {
       if (static_cast<std::int64_t>(words_.size()) > kMaxActions + 2)
         refuse_length();  // before it takes the memory
-      words_.push_back(text.substr(begin, end - begin));
-      i = end;
+      words_.push_back(take_until(text, " \t\r"));
     }
   }
 
@@ -86,19 +80,11 @@ class Line {
   [[noreturn]] void refuse_length() const {
     refuse(fmt::format("expected at most {} actions in a program", kMaxActions));
   }
-  /// A word as shown in a message.
-  static std::string quote(std::string_view word) { return json::brief(Json(std::string(word))); }
 
  private:
   InputPlace place_;
   std::vector<std::string_view> words_;
 };
-
-bool take(std::string_view& text, char c) {
-  if (text.empty() || text.front() != c) return false;
-  text.remove_prefix(1);
-  return true;
-}
 
 class ProgramTextReader {
  public:
@@ -108,9 +94,7 @@ class ProgramTextReader {
     int number = 0;
     bool first = true;
     while (!text.empty()) {
-      const std::size_t end = std::min(text.find('\n'), text.size());
-      const Line line(text.substr(0, end), file_, ++number);
-      text.remove_prefix(std::min(end + 1, text.size()));
+      const Line line(take_until(text, "\n"), file_, ++number);
       if (line.words().empty()) continue;
       if (first) {
         check_first(line);
@@ -132,11 +116,10 @@ class ProgramTextReader {
 
  private:
   static void check_first(const Line& line) {
-    std::string joined;
-    for (const auto word : line.words()) joined += fmt::format("{}{}", joined.empty() ? "" : " ", word);
+    const std::string joined = fmt::format("{}", fmt::join(line.words(), " "));
     if (joined != kFirstLine) {
       line.refuse(
-          fmt::format("expected \"{}\" as the first line, found {}", kFirstLine, Line::quote(joined)));
+          fmt::format("expected \"{}\" as the first line, found {}", kFirstLine, json::brief(joined)));
     }
   }
 
@@ -146,7 +129,7 @@ class ProgramTextReader {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       line.refuse(
           fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\" or \"rank\", found {}{}",
-                      Line::quote(key), did_you_mean(key, {"schedule", "kind", "stages", "groups", "rank"})));
+                      json::brief(key), did_you_mean(key, {"schedule", "kind", "stages", "groups", "rank"})));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));
@@ -160,7 +143,7 @@ class ProgramTextReader {
       line.refuse(fmt::format("expected one word after \"{}\", found {}", key, values.size()));
     } else if (key == "schedule") {
       if (!is_schedule_name(values[0])) {
-        line.refuse(fmt::format("expected a name of visible ASCII, found {}", Line::quote(values[0])));
+        line.refuse(fmt::format("expected a name of visible ASCII, found {}", json::brief(values[0])));
       }
       program_.schedule = std::string(values[0]);
     } else {
@@ -181,7 +164,7 @@ class ProgramTextReader {
       ranks.emplace_back(*rank);
     } while (take(rest, ','));
     if (!rest.empty() || word.back() == ',') {
-      line.refuse(fmt::format("expected the ranks of a stage as 0 or 0,1, found {}", Line::quote(word)));
+      line.refuse(fmt::format("expected the ranks of a stage as 0 or 0,1, found {}", json::brief(word)));
     }
     return ranks;
   }
@@ -196,7 +179,7 @@ class ProgramTextReader {
     }
     if (!size || !rest.empty() || count < 1 || *size < 1) {
       line.refuse(fmt::format("expected a group's micro-batches as 4, or 10x4 for ten such groups, found {}",
-                              Line::quote(word)));
+                              json::brief(word)));
     }
     total_ += count * *size;
     if (total_ > kMaxMicroBatches) {
@@ -242,7 +225,7 @@ class ProgramTextReader {
     const auto stage = take_number(rest);
     const auto op = rest.empty() ? std::nullopt : op_of(rest.front());
     const auto malformed = [&] {
-      line.refuse(fmt::format("expected an action such as F0, 1B3 or F4v2, found {}", Line::quote(word)));
+      line.refuse(fmt::format("expected an action such as F0, 1B3 or F4v2, found {}", json::brief(word)));
     };
     if (!op) malformed();
     rest.remove_prefix(1);

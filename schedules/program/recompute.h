@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -33,38 +32,21 @@ enum class Recompute : std::uint8_t {
 };
 
 template <>
-struct EnumNames<Recompute> {
-  static constexpr std::array values{std::pair{Recompute::none, "none"}, std::pair{Recompute::all, "all"},
-                                     std::pair{Recompute::all_but_last, "all_but_last"}};
-};
+inline constexpr std::array enum_names<Recompute>{"none", "all", "all_but_last"};
 
-/// One setting for all stages, or each stage's own, which the planner chooses.
+/// One setting for all stages (Recompute's, in their order), or each stage's own, which the planner chooses.
 enum class RecomputeAsked : std::uint8_t { none, all, all_but_last, automatic };
 
 template <>
-struct EnumNames<RecomputeAsked> {
-  static constexpr std::array values{
-      std::pair{RecomputeAsked::none, "none"}, std::pair{RecomputeAsked::all, "all"},
-      std::pair{RecomputeAsked::all_but_last, "all_but_last"}, std::pair{RecomputeAsked::automatic, "auto"}};
-};
+inline constexpr std::array enum_names<RecomputeAsked>{"none", "all", "all_but_last", "auto"};
 
 [[nodiscard]] constexpr RecomputeAsked asked_as(Recompute setting) {
-  switch (setting) {
-    case Recompute::none:
-      return RecomputeAsked::none;
-    case Recompute::all:
-      return RecomputeAsked::all;
-    case Recompute::all_but_last:
-      break;
-  }
-  return RecomputeAsked::all_but_last;
+  return static_cast<RecomputeAsked>(setting);
 }
 /// Absent: each stage has its own.
 [[nodiscard]] constexpr std::optional<Recompute> one_setting(RecomputeAsked asked) {
-  for (const Recompute setting : {Recompute::none, Recompute::all, Recompute::all_but_last}) {
-    if (asked_as(setting) == asked) return setting;
-  }
-  return std::nullopt;
+  if (asked == RecomputeAsked::automatic) return std::nullopt;
+  return static_cast<Recompute>(asked);
 }
 
 /// [stage]; empty: none anywhere.
@@ -75,7 +57,6 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 
 [[nodiscard]] Recompute setting_of(const RecomputeSettings& settings, StageId stage);
 
-/// Whether any stage repeats forwards.
 [[nodiscard]] bool any_recompute(const RecomputeSettings& settings);
 
 /// One past the last micro-batch of each group.
@@ -93,5 +74,10 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 
 /// For people, behind a schedule's name: " with recomputation", and on what; nothing where none is asked for.
 [[nodiscard]] std::string recompute_words(const RecomputeSettings& settings);
+
+/// Adds the recomputes that `settings` ask for; where one stands already it is left. `program` is a
+/// generator's: complete, in range. Throws InputError for a validation program, which keeps nothing, and for
+/// settings that do not match its stages.
+void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settings);
 
 }  // namespace stagecraft

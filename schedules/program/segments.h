@@ -21,7 +21,6 @@ inline constexpr std::int64_t kMostSegmentMicroBatches = 1024;
 inline constexpr std::int64_t kMostRunSamples = 1'000'000'000'000'000;
 inline constexpr std::int64_t kMostRunSteps = 1'000'000'000'000'000;
 
-/// The arithmetic of a run.
 struct RunShape {
   std::int64_t samples = 0;  ///< of the training split, one epoch
   std::int64_t validation_samples = 0;

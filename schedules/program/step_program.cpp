@@ -5,30 +5,21 @@
 #include <utility>
 
 namespace stagecraft {
-namespace {
-
-/// Before anything is sized by them: what is generated would be no use to the readers.
-void check_actions(const ProgramHeader& header) {
-  const bool trains = header.kind == SegmentKind::train;
-  const std::int64_t computes = std::int64_t{header.placement.stages()} * header.micro_batches();
-  const std::int64_t least = computes * (trains ? 2 : 1);
-  if (least <= kMaxActions) return;
-  throw InputError(
-      fmt::format("{} stages and {} micro-batches make at least {} actions, and a program has at most {}; {}",
-                  header.placement.stages(), header.micro_batches(), least, kMaxActions,
-                  trains ? "make the micro-batches fewer and larger"
-                         : "validate on fewer samples, or in larger "
-                           "micro-batches"));
-}
-
-}  // namespace
 
 ProgramHeader make_header(std::string schedule, SegmentKind kind, Placement placement,
                           std::vector<int> group_sizes) {
   ProgramHeader header{std::move(schedule), kind, std::move(placement), std::move(group_sizes)};
   validate_header(header);
-  check_actions(header);
-  return header;
+  // Before anything is sized by them: what is generated would be no use to the readers.
+  const bool trains = kind == SegmentKind::train;
+  const std::int64_t least =
+      std::int64_t{header.placement.stages()} * header.micro_batches() * (trains ? 2 : 1);
+  if (least <= kMaxActions) return header;
+  throw InputError(
+      fmt::format("{} stages and {} micro-batches make at least {} actions, and a program has at most {}; {}",
+                  header.placement.stages(), header.micro_batches(), least, kMaxActions,
+                  trains ? "make the micro-batches fewer and larger"
+                         : "validate on fewer samples, or in larger micro-batches"));
 }
 
 ComputeWriter::ComputeWriter(const ProgramHeader& header)

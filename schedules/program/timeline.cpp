@@ -46,12 +46,7 @@ std::string event_name(const Event& event, bool with_stage) {
   const Action& action = event.action;
   const std::string stage = with_stage && action.stage.valid() ? std::to_string(action.stage.value) : "";
   switch (action.op) {
-    case Op::load:
-    case Op::forward:
-    case Op::backward_input:
-    case Op::backward_weight:
-    case Op::backward:
-    case Op::recompute:
+    default:
       return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
     case Op::reduce:
       return fmt::format("reduce {}", action.group.value);
@@ -73,7 +68,6 @@ std::string event_name(const Event& event, bool with_stage) {
     case Op::release:
       return fmt::format("release slot {}", action.slot.value);
   }
-  return "?";
 }
 
 std::vector<bool> holds_several_stages(const Timeline& timeline) {

@@ -32,24 +32,15 @@ enum class EventKind : std::uint8_t {
   backward_weight,
   step,
   collective,  ///< reduce and agree_norm, waiting for the other members included
+  other,       ///< loading, reporting, buffer bookkeeping
   wait,        ///< for a transfer, on the compute lane
   transfer,    ///< on a link
-  other,       ///< loading, reporting, buffer bookkeeping
 };
 
 template <>
-struct EnumNames<EventKind> {
-  static constexpr std::array values{std::pair{EventKind::forward, "forward"},
-                                     std::pair{EventKind::recompute, "recompute"},
-                                     std::pair{EventKind::backward, "backward"},
-                                     std::pair{EventKind::backward_input, "backward_input"},
-                                     std::pair{EventKind::backward_weight, "backward_weight"},
-                                     std::pair{EventKind::step, "step"},
-                                     std::pair{EventKind::collective, "collective"},
-                                     std::pair{EventKind::wait, "wait"},
-                                     std::pair{EventKind::transfer, "transfer"},
-                                     std::pair{EventKind::other, "other"}};
-};
+inline constexpr std::array enum_names<EventKind>{
+    "forward", "recompute",  "backward", "backward_input", "backward_weight",
+    "step",    "collective", "other",    "wait",           "transfer"};
 
 [[nodiscard]] EventKind event_kind(const Event& event);
 /// Short, for boxes and rows: "F3", "1F3" on a rank that holds several stages (`with_stage`), "step 0",

@@ -55,19 +55,13 @@ class TagNumbers {
     const auto n = static_cast<std::int32_t>(number);
     const auto losses_from = static_cast<std::int32_t>(losses());
     if (n >= losses_from) {
-      return {.payload = Payload::loss,
-              .from = StageId{stages_ - 1},
-              .to = StageId{0},
-              .micro_batch = MicroBatch{(n - losses_from) / reporters_},
-              .index = (n - losses_from) % reporters_};
+      return Tag::loss(StageId{stages_ - 1}, Group{(n - losses_from) / reporters_},
+                       (n - losses_from) % reporters_);
     }
     const StageId before{n / micro_batches_ / 2};
-    const StageId behind{before.value + 1};
     const MicroBatch mb{n % micro_batches_};
-    if (n / micro_batches_ % 2 == 0) {
-      return {.payload = Payload::activation, .from = before, .to = behind, .micro_batch = mb};
-    }
-    return {.payload = Payload::gradient, .from = behind, .to = before, .micro_batch = mb};
+    return n / micro_batches_ % 2 == 0 ? Tag::activation(before, mb)
+                                       : Tag::gradient(StageId{before.value + 1}, mb);
   }
 
   /// First number and how many there are, of transfers of the same payload between the same stages; of losses

@@ -9,17 +9,12 @@
 #include <cstddef>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace stagecraft {
 namespace {
 
 using Work = std::pair<StageId, MicroBatch>;
-using ChannelName = std::tuple<Payload, StageId, StageId>;
-
-// --- the schedule
-// -------------------------------------------------------------------------------------------
 
 bool loads_data(const ProgramHeader& header, const Action& action) {
   return action.op == Op::forward && action.micro_batch.valid() &&
@@ -71,9 +66,6 @@ void merge_doubles(std::size_t rank, std::vector<Action>& list, std::vector<std:
   });
 }
 
-// --- transfers
-// ----------------------------------------------------------------------------------------------
-
 ScheduleProgram without_transfers(const LoweredProgram& program) {
   ScheduleProgram schedule{program, {}};
   for (const auto& list : program.ranks) {
@@ -87,15 +79,15 @@ ScheduleProgram without_transfers(const LoweredProgram& program) {
   return schedule;
 }
 
-std::map<ChannelName, int> slots_by_channel(const LoweredProgram& program, std::size_t rank) {
-  std::map<ChannelName, int> counts;
-  for (const SlotInfo& slot : program.slots[rank]) ++counts[{slot.payload, slot.from, slot.to}];
+std::map<ChannelKey, int> slots_by_channel(const LoweredProgram& program, std::size_t rank) {
+  std::map<ChannelKey, int> counts;
+  for (const SlotInfo& slot : program.slots[rank]) ++counts[boundary_key(slot)];
   return counts;
 }
 
-std::string name_of(const ChannelName& channel) {
-  const auto& [payload, from, to] = channel;
-  return fmt::format("{} from stage {} to stage {}", enum_name(payload), from.value, to.value);
+std::string name_of(const ChannelKey& channel) {
+  return fmt::format("{} from stage {} to stage {}", enum_name(channel.payload), channel.from.value,
+                     channel.to.value);
 }
 
 /// How often a rank does what with a tag, and how many actions of the schedule stand before the first time.
@@ -139,7 +131,7 @@ const char* plural_of(Op op) {
 
 void tell_transfers(std::size_t rank, const Transfers& before, const Transfers& after,
                     std::vector<std::string>& changes) {
-  std::map<std::pair<Op, ChannelName>, Difference> differences;
+  std::map<std::pair<Op, ChannelKey>, Difference> differences;
   const auto of = [&](const std::pair<Op, Tag>& key) -> Difference& {
     return differences[{key.first, {key.second.payload, key.second.from, key.second.to}}];
   };
@@ -211,8 +203,8 @@ LoweredProgram lay_anew(const LoweredProgram& before, const ScheduleProgram& sch
   LoweringOptions options{.rules = rules, .costs = costs};
   for (std::size_t r = 0; r < before.ranks.size(); ++r) {
     for (const auto& [channel, count] : slots_by_channel(before, r)) {
-      const auto& [payload, from, to] = channel;
-      options.channels.push_back({.rank = Rank{r}, .channel = {payload, from, to}, .slots = count});
+      options.channels.push_back(
+          {.rank = Rank{r}, .channel = {channel.payload, channel.from, channel.to}, .slots = count});
     }
   }
   try {

@@ -2,10 +2,12 @@
 
 #include "stagecraft/schedules/program/transfer_numbers.h"
 #include "stagecraft/schedules/rules/dependency_cycle.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -15,8 +17,13 @@ namespace {
 
 constexpr std::int32_t kNoAction = -1;
 
+/// The nodes of one transfer, by their ops.
 struct Ends {
-  std::int32_t post = kNoAction, wait_receive = kNoAction, send = kNoAction, wait_send = kNoAction;
+  std::array<std::int32_t, 4> nodes{kNoAction, kNoAction, kNoAction, kNoAction};
+
+  [[nodiscard]] std::int32_t& operator[](Op op) {
+    return nodes[static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::post_receive)];
+  }
 };
 
 bool is_collective(Op op) { return op == Op::agree_norm || op == Op::reduce; }
@@ -50,7 +57,7 @@ void Dependencies::index_ranks() {
   }
 }
 
-Dependencies::Place Dependencies::place(std::int32_t node) const {
+ActionPlace Dependencies::place(std::int32_t node) const {
   auto rank = static_cast<std::size_t>(rank_at_[static_cast<std::size_t>(node) >> kBlockBits]);
   while (first_[rank + 1] <= node) ++rank;
   return {Rank{rank}, node - first_[rank]};
@@ -59,84 +66,46 @@ Dependencies::Place Dependencies::place(std::int32_t node) const {
 void Dependencies::match_transfers(const LoweredProgram& program, std::vector<Op>& ops) {
   const TagNumbers numbers(program);
   std::vector<Ends> ends(numbers.size());
-  const auto where = [&](const Action& action, std::int32_t node) {
-    const Place at = place(node);
-    return fmt::format("rank {} [{}] {}", at.rank.value, at.index, describe_action(action));
-  };
-  const auto each_transfer = [&](const auto& visit) {
-    std::int32_t node = 0;
-    for (const auto& list : program.ranks) {
-      for (const Action& action : list) {
-        if (is_transfer(action.op)) visit(action, node);
-        ++node;
-      }
-    }
-  };
-  const auto end_of = [](Ends& e, Op op) -> std::int32_t& {
-    switch (op) {
-      case Op::post_receive:
-        return e.post;
-      case Op::wait_receive:
-        return e.wait_receive;
-      case Op::start_send:
-        return e.send;
-      default:
-        return e.wait_send;
-    }
+  const auto blame = [&](ActionPlace here, const std::string& what) {
+    problems_.push_back(program.name(here) + ": " + what);
   };
   ops.reserve(peer_.size());
-  std::int32_t node = 0;
-  for (const auto& list : program.ranks) {
-    for (const Action& action : list) {
-      ops.push_back(action.op);
-      const std::int32_t here = node++;
-      if (!is_transfer(action.op)) continue;
-      const std::size_t number = numbers.of(action.tag);
-      if (number == ends.size()) {
-        problems_.push_back(where(action, here) + ": the program has no such transfer");
-        continue;
-      }
-      std::int32_t& end = end_of(ends[number], action.op);
-      if (end != kNoAction) {
-        problems_.push_back(where(action, here) + ": this was done before");
-        continue;
-      }
-      end = here;
-    }
-  }
+  program.each_action([&](ActionPlace here, const Action& action) {
+    ops.push_back(action.op);
+    if (!is_transfer(action.op)) return;
+    const std::size_t number = numbers.of(action.tag);
+    if (number == ends.size()) return blame(here, "the program has no such transfer");
+    std::int32_t& end = ends[number][action.op];
+    if (end != kNoAction) return blame(here, "this was done before");
+    end = node(here.rank, here.at);
+  });
   bool all_meet = true;
-  const auto connect = [&](std::int32_t from, std::int32_t to) {
-    if (from != kNoAction) peer_[static_cast<std::size_t>(from)] = to;
-  };
-  for (const Ends& e : ends) {
-    connect(e.post, e.send);
-    connect(e.wait_receive, e.send);
-    connect(e.send, e.post);
-    connect(e.wait_send, e.send);
-    const bool none =
-        e.post == kNoAction && e.wait_receive == kNoAction && e.send == kNoAction && e.wait_send == kNoAction;
-    const bool all =
-        e.post != kNoAction && e.wait_receive != kNoAction && e.send != kNoAction && e.wait_send != kNoAction;
-    all_meet = all_meet && (none || all);
+  for (Ends& e : ends) {
+    const auto connect = [&](Op from, Op to) {
+      if (e[from] != kNoAction) peer_[static_cast<std::size_t>(e[from])] = e[to];
+    };
+    connect(Op::post_receive, Op::start_send);
+    connect(Op::wait_receive, Op::start_send);
+    connect(Op::start_send, Op::post_receive);
+    connect(Op::wait_send, Op::start_send);
+    const auto missing = std::count(e.nodes.begin(), e.nodes.end(), kNoAction);
+    all_meet = all_meet && (missing == 0 || missing == 4);
   }
   if (all_meet) return;
-  each_transfer([&](const Action& action, std::int32_t here) {
-    const std::size_t number = numbers.of(action.tag);
+  program.each_action([&](ActionPlace here, const Action& action) {
+    const std::size_t number = is_transfer(action.op) ? numbers.of(action.tag) : ends.size();
     if (number == ends.size()) return;
     Ends& e = ends[number];
-    if (end_of(e, action.op) != here) return;
-    if (peer(here) == kNoAction) {
-      problems_.push_back(where(action, here) + ": there is no " +
-                          (action.op == Op::start_send ? "receive" : "send") + " of it");
+    if (e[action.op] != node(here.rank, here.at)) return;
+    if (peer(e[action.op]) == kNoAction) {
+      blame(here, action.op == Op::start_send ? "there is no receive of it" : "there is no send of it");
     }
-    if (action.op == Op::post_receive && e.wait_receive == kNoAction) {
-      problems_.push_back(where(action, here) + ": it is never waited for");
+    if ((action.op == Op::post_receive && e[Op::wait_receive] == kNoAction) ||
+        (action.op == Op::start_send && e[Op::wait_send] == kNoAction)) {
+      blame(here, "it is never waited for");
     }
-    if (action.op == Op::start_send && e.wait_send == kNoAction) {
-      problems_.push_back(where(action, here) + ": it is never waited for");
-    }
-    if (action.op == Op::wait_receive && e.post == kNoAction) {
-      problems_.push_back(where(action, here) + ": its receive is not posted");
+    if (action.op == Op::wait_receive && e[Op::post_receive] == kNoAction) {
+      blame(here, "its receive is not posted");
     }
   });
 }
@@ -166,27 +135,19 @@ void Dependencies::match_collectives(const LoweredProgram& program, const std::v
   }
   for (const auto& [key, number] : numbers) {
     const auto& here = members(number);
-    std::vector<Rank> expected;
-    const StageId stage{std::get<1>(key)};
-    if (std::get<0>(key) == Op::agree_norm) {
-      for (std::size_t r = 0; r < program.ranks.size(); ++r) expected.emplace_back(r);
-    } else if (stage.valid() && stage.value < program.placement.stages()) {
-      expected = program.placement.ranks[stage.index()];
-      std::sort(expected.begin(), expected.end());
-    }
+    const auto expected = members_of(program.placement, std::get<0>(key), StageId{std::get<1>(key)});
     std::vector<Rank> came;
     for (const std::int32_t member : here) came.push_back(place(member).rank);
-    const Place at = place(here.front());
-    const std::string what = describe_action(action(program, here.front()));
+    const ActionPlace first = place(here.front());
     for (const Rank rank : expected) {
       if (!std::binary_search(came.begin(), came.end(), rank)) {
-        problems_.push_back(fmt::format("rank {} [{}] {}: rank {} has no part in it", at.rank.value, at.index,
-                                        what, rank.value));
+        problems_.push_back(fmt::format("{}: rank {} has no part in it", program.name(first), rank.value));
       }
     }
     for (const Rank rank : came) {
       if (!std::binary_search(expected.begin(), expected.end(), rank)) {
-        problems_.push_back(fmt::format("rank {}: {} is not for this rank", rank.value, what));
+        problems_.push_back(fmt::format("rank {}: {} is not for this rank", rank.value,
+                                        describe_action(program.action(first))));
       }
     }
   }
@@ -304,11 +265,6 @@ void Dependencies::sort(const LoweredProgram& program, const std::vector<Op>& op
   if (!acyclic()) find_cycle(program, cursor);
 }
 
-const Action& Dependencies::action(const LoweredProgram& program, std::int32_t node) const {
-  const Place at = place(node);
-  return program.ranks[at.rank.index()][static_cast<std::size_t>(at.index)];
-}
-
 void Dependencies::find_cycle(const LoweredProgram& program, const std::vector<std::int32_t>& stuck) {
   // What has run is in no cycle.
   WaitingLists lists{first_, {}, {}};
@@ -337,7 +293,7 @@ void Dependencies::find_cycle(const LoweredProgram& program, const std::vector<s
 
 std::vector<std::string> Dependencies::describe_cycle(const LoweredProgram& program) const {
   const auto text = [&](std::int32_t node) {
-    return fmt::format("[{}] {}", place(node).index, describe_action(action(program, node)));
+    return fmt::format("[{}] {}", place(node).at, describe_action(action(program, node)));
   };
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < cycle_.size(); ++i) {

@@ -35,12 +35,6 @@ namespace stagecraft {
 
 class Dependencies {
  public:
-  /// Where a node stands.
-  struct Place {
-    Rank rank;
-    std::int32_t index = 0;
-  };
-
   /// Linear in the number of actions. Holds no reference to `program`. Any program is taken; what does not
   /// match is listed in `problems` and has no edge. `costs` tells how large messages are, where the rules
   /// ask: without it none is eager below a limit.
@@ -53,9 +47,11 @@ class Dependencies {
   }
   [[nodiscard]] std::int32_t first_of(Rank rank) const { return first_[rank.index()]; }
   [[nodiscard]] std::int32_t end_of(Rank rank) const { return first_[rank.index() + 1]; }
-  [[nodiscard]] Place place(std::int32_t node) const;
+  [[nodiscard]] ActionPlace place(std::int32_t node) const;
   /// The action of a node; `program` is the one the graph was made of.
-  [[nodiscard]] const Action& action(const LoweredProgram& program, std::int32_t node) const;
+  [[nodiscard]] const Action& action(const LoweredProgram& program, std::int32_t node) const {
+    return program.action(place(node));
+  }
 
   /// The transfer's other end: of a start_send its post_receive, of a wait_receive and of a post_receive its
   /// start_send, of a wait_send its start_send. Of an agree_norm or reduce the number of its collective.

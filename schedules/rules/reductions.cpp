@@ -4,6 +4,17 @@
 
 namespace stagecraft {
 
+std::vector<Rank> members_of(const Placement& placement, Op op, StageId stage) {
+  std::vector<Rank> members;
+  if (op == Op::agree_norm) {
+    for (int r = 0; r < placement.world(); ++r) members.emplace_back(r);
+  } else if (stage.valid() && stage.value < placement.stages()) {
+    members = placement.ranks[stage.index()];
+    std::sort(members.begin(), members.end());
+  }
+  return members;
+}
+
 std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t end) {
   const Action& ends = list[static_cast<std::size_t>(end)];
   for (std::int32_t i = end - 1; i >= 0; --i) {
@@ -11,7 +22,7 @@ std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t en
     if (action.stage != ends.stage) continue;
     if (action.op == Op::step || action.op == Op::reduce) return -1;  // of a group before
     if (action.group != ends.group) continue;
-    if (action.op == Op::backward || action.op == Op::backward_weight) return i;
+    if (is_weight_part(action.op)) return i;
   }
   return -1;
 }

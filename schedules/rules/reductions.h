@@ -3,12 +3,15 @@
 // What all readers of a program agree on about the sums of gradients over a stage's replicas: when a rank
 // joins one, and how much memory that takes.
 
-#include "stagecraft/schedules/program/action.h"
+#include "stagecraft/schedules/program/placement.h"
 
 #include <cstdint>
 #include <vector>
 
 namespace stagecraft {
+
+/// Who takes part in a reduce of a stage, or in an agree_norm, in ascending order.
+[[nodiscard]] std::vector<Rank> members_of(const Placement& placement, Op op, StageId stage);
 
 /// Position of the last backward into the group of the reduce or step at position `end`, before it and of its
 /// stage: where a rank joins the sum that ends at that reduce. -1: the rank has no micro-batch in the group,

@@ -2,11 +2,11 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/base/text.h"
 #include "stagecraft/schedules/costs/traffic.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -79,21 +79,17 @@ TransportRules transport_rules(const std::string& name) {
   TransportRules rules;
   std::string_view rest = name;
   for (bool first = true; first || !rest.empty(); first = false) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view word = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::string_view word = take_until(rest, ",");
     if (first && word == "nccl") {
       rules = TransportRules::nccl();
     } else if (const auto eager = eager_rules(word); first && eager) {
       rules = *eager;
     } else if (first && word == "rendezvous") {
       rules = {};
-    } else if (!first && (word == "tagged" || word == "fifo")) {
-      rules.matching = word == "fifo" ? TransportRules::Matching::in_order : TransportRules::Matching::tagged;
-    } else if (!first && (word == "boundary" || word == "payload" || word == "pair")) {
-      rules.channels = word == "boundary"  ? TransportRules::Channels::boundary
-                       : word == "payload" ? TransportRules::Channels::payload
-                                           : TransportRules::Channels::pair;
+    } else if (const auto matching = enum_named<TransportRules::Matching>(word); !first && matching) {
+      rules.matching = *matching;
+    } else if (const auto channels = enum_named<TransportRules::Channels>(word); !first && channels) {
+      rules.channels = *channels;
     } else {
       throw unknown(word, name);
     }

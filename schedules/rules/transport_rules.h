@@ -69,6 +69,11 @@ struct TransportRules {
   bool operator==(const TransportRules&) const = default;
 };
 
+template <>
+inline constexpr std::array enum_names<TransportRules::Matching>{"tagged", "fifo"};
+template <>
+inline constexpr std::array enum_names<TransportRules::Channels>{"boundary", "payload", "pair"};
+
 /// Names the channel of a transfer among those between the same two ranks in the same direction.
 struct ChannelKey {
   Payload payload = Payload::activation;
@@ -76,6 +81,10 @@ struct ChannelKey {
   constexpr auto operator<=>(const ChannelKey&) const = default;
 };
 [[nodiscard]] ChannelKey channel_key(const TransportRules& rules, const Tag& tag);
+/// Where each boundary has a channel of its own, as for receive slots.
+[[nodiscard]] constexpr ChannelKey boundary_key(const SlotInfo& slot) {
+  return {slot.payload, slot.from, slot.to};
+}
 
 /// Bytes of one message; without costs none.
 [[nodiscard]] std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag);

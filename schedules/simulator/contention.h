@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <limits>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace stagecraft::simulator {
@@ -29,20 +28,18 @@ class Contention {
     const std::size_t transfers = code.transfer_route.size();
     send_.assign(transfers, kNone);
     next_on_lane_.assign(transfers, kNone);
+    after_other_.assign(transfers, false);
     std::vector<std::int32_t> last(code.lanes, kNone);
     for (std::size_t n = 0; n < code.order.size(); ++n) {
       const Instruction& i = code.order[n];
       if (i.kind != Instruction::Kind::send) continue;
       send_[at(i.operand)] = static_cast<std::int32_t>(n);
-      std::int32_t& before = last[lane_of(i.operand)];
+      std::int32_t& before = last[code.lane_of(i.operand)];
+      after_other_[at(i.operand)] = before != kNone;
       if (before != kNone) next_on_lane_[at(before)] = i.operand;
       before = i.operand;
     }
     started_.resize(transfers);
-    after_other_.assign(transfers, false);
-    for (const std::int32_t next : next_on_lane_) {
-      if (next != kNone) after_other_[at(next)] = true;
-    }
     lane_busy_.resize(transfers);
     cursor_.resize(ranks);
     gathered_.resize(ranks);
@@ -86,12 +83,6 @@ class Contention {
       return std::tie(a.time, a.rank, a.place) > std::tie(b.time, b.rank, b.place);
     }
   };
-
-  static std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
-  [[nodiscard]] const Route& route_of(std::int32_t transfer) const {
-    return code_.routes[at(code_.transfer_route[at(transfer)])];
-  }
-  [[nodiscard]] std::size_t lane_of(std::int32_t transfer) const { return at(route_of(transfer).lane); }
 
   [[nodiscard]] const std::vector<Rank>& members(const Instruction& i) const {
     return code_.collectives[at(i.operand)].members;
@@ -209,11 +200,12 @@ class Contention {
   }
 
   [[nodiscard]] double ready_time(std::int32_t transfer, const RunState& state) const {
-    return std::max({started_[at(transfer)], state.posted[at(transfer)], state.lane_free[lane_of(transfer)]});
+    return std::max(
+        {started_[at(transfer)], state.posted[at(transfer)], state.lane_free[code_.lane_of(transfer)]});
   }
 
   [[nodiscard]] bool shares(std::int32_t transfer, const Prices& prices) const {
-    return prices.cards[at(code_.transfer_route[at(transfer)])].out >= 0;
+    return prices.cards[code_.route_number(transfer)].out >= 0;
   }
 
   /// Carries out a ready transfer, and those behind it on its lane that only waited for it and share nothing.
@@ -221,13 +213,13 @@ class Contention {
   void serve(std::int32_t transfer, Machine<H>& machine, const Prices& prices, RunState& state) {
     for (;;) {
       const Instruction& send = code_.order[at(send_[at(transfer)])];
-      const Prices::Cards cards = prices.cards[at(code_.transfer_route[at(transfer)])];
+      const Prices::Cards cards = prices.cards[code_.route_number(transfer)];
       double begin = ready_time(transfer, state);
       if (cards.out >= 0) begin = std::max({begin, card_free_[at(cards.out)], card_free_[at(cards.in)]});
       const double end = machine.send(send, started_[at(transfer)], begin);
       if (cards.out >= 0) card_free_[at(cards.out)] = card_free_[at(cards.in)] = end;
-      wake(route_of(transfer).sender.value);
-      wake(route_of(transfer).receiver.value);
+      wake(code_.route_of(transfer).sender.value);
+      wake(code_.route_of(transfer).receiver.value);
       const std::int32_t next = next_on_lane_[at(transfer)];
       if (next == kNone) return;
       lane_busy_[at(next)] = false;

@@ -1,6 +1,7 @@
 #include "stagecraft/schedules/simulator/critical_path.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace stagecraft::simulator {
@@ -8,32 +9,13 @@ namespace {
 
 constexpr std::int32_t kNothing = -1;
 
-std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
+using Computing = CriticalPath::Computing;
 
-void count(CriticalPath::Computing& computing, std::size_t part) {
-  switch (part) {
-    case forward_part:
-      ++computing.forwards;
-      break;
-    case recompute_part:
-      ++computing.recomputes;
-      break;
-    case last_recompute_part:
-      ++computing.last_recomputes;
-      break;
-    case backward_part:
-      ++computing.backwards;
-      break;
-    case input_part:
-      ++computing.input_parts;
-      break;
-    case weight_part:
-      ++computing.weight_parts;
-      break;
-    default:
-      ++computing.steps;
-  }
-}
+/// Where each Part is counted.
+constexpr std::array<int Computing::*, part_count> kCounts{
+    &Computing::forwards,  &Computing::recomputes,  &Computing::last_recomputes,
+    &Computing::backwards, &Computing::input_parts, &Computing::weight_parts,
+    &Computing::steps};
 
 }  // namespace
 
@@ -65,15 +47,14 @@ void PathHooks::joined(const Instruction& i) { joined_[at(i.operand)] = rank_[at
 
 void PathHooks::sent(const Instruction& i, const Sending& sending) {
   const std::size_t transfer = at(i.operand);
-  const std::size_t route = at(code_.transfer_route[transfer]);
-  std::int32_t& lane = lane_[at(code_.routes[route].lane)];
+  std::int32_t& lane = lane_[code_.lane_of(i.operand)];
   std::int32_t before = lane;
   if (sending.begin == sending.started) {
     before = rank_[at(i.rank)];
   } else if (sending.begin == state_.posted[transfer]) {
     before = posted_[transfer];
   }
-  lane = arrived_[transfer] = add(Link::Kind::transfer, route, before);
+  lane = arrived_[transfer] = add(Link::Kind::transfer, code_.route_number(i.operand), before);
 }
 
 void PathHooks::waited(const Instruction& i, double, double) { rank_[at(i.rank)] = arrived_[at(i.operand)]; }
@@ -93,7 +74,7 @@ void PathHooks::met(const Collective& collective, const std::vector<double>& clo
 }
 
 CriticalPath PathHooks::longest() const {
-  std::vector<CriticalPath::Computing> computing(code_.seats.size());
+  std::vector<Computing> computing(code_.seats.size());
   std::vector<int> transfers(code_.routes.size());
   std::vector<int> meetings(code_.collectives.size());
   const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
@@ -102,7 +83,7 @@ CriticalPath PathHooks::longest() const {
     const std::size_t operand = at(links_[at(link)].operand);
     switch (links_[at(link)].kind) {
       case Link::Kind::compute:
-        count(computing[operand / part_count], operand % part_count);
+        ++(computing[operand / part_count].*kCounts[operand % part_count]);
         break;
       case Link::Kind::transfer:
         ++transfers[operand];
@@ -115,8 +96,8 @@ CriticalPath PathHooks::longest() const {
   CriticalPath path;
   path.length = Seconds{*last};
   for (std::size_t n = 0; n < computing.size(); ++n) {
-    CriticalPath::Computing& c = computing[n];
-    if (c == CriticalPath::Computing{}) continue;
+    Computing& c = computing[n];
+    if (c == Computing{}) continue;
     c.stage = code_.seats[n].stage;
     c.rank = code_.seats[n].rank;
     path.computing.push_back(c);

@@ -30,24 +30,6 @@ Account wait_account(const Action& action) {
   return wait_other;
 }
 
-/// Of a recompute: one that every setting repeats.
-Part part_of(Op op) {
-  switch (op) {
-    case Op::recompute:
-      return recompute_part;
-    case Op::backward:
-      return backward_part;
-    case Op::backward_input:
-      return input_part;
-    case Op::backward_weight:
-      return weight_part;
-    case Op::step:
-      return step_part;
-    default:
-      return forward_part;
-  }
-}
-
 Account account_of(Op op) {
   if (op == Op::step) return step;
   return op == Op::forward || op == Op::recompute ? forward : backward;
@@ -79,9 +61,8 @@ class Flattener {
   }
 
  private:
-  /// What a node becomes.
   struct Draft {
-    enum class Kind : std::uint8_t { nothing, compute, compute_and_join, post, send, wait, meet, finish };
+    enum class Kind : std::uint8_t { nothing, compute, post, send, wait, meet, finish };
     Kind kind = Kind::nothing;
     Account account = wait_other;
     /// compute: price; post: route; send: transfer, from when its receive is posted.
@@ -106,8 +87,7 @@ class Flattener {
       case Op::backward_input:
       case Op::backward_weight:
       case Op::step:
-        return {joins_.contains(node) ? compute_and_join : compute, account_of(action.op),
-                price(rank, action.stage, part_of(action))};
+        return {compute, account_of(action.op), price(rank, action.stage, part_of(action))};
       case Op::post_receive:
         return {post, wait_other, route(sender_of(node), rank, action.tag)};
       case Op::start_send:
@@ -130,14 +110,12 @@ class Flattener {
   void add(std::int32_t node) {
     const Draft draft = drafts_[static_cast<std::size_t>(node)];
     if (draft.kind == Draft::Kind::nothing) return;
-    const Dependencies::Place at = place(node);
+    const ActionPlace at = place(node);
     switch (draft.kind) {
       case Draft::Kind::compute:
         emit(Instruction::Kind::compute, draft.account, at, draft.operand);
-        break;
-      case Draft::Kind::compute_and_join:
-        emit(Instruction::Kind::compute, draft.account, at, draft.operand);
-        emit(Instruction::Kind::join, wait_other, at, collective(joins_.at(node)));
+        if (const auto join = joins_.find(node); join != joins_.end())
+          emit(Instruction::Kind::join, wait_other, at, collective(join->second));
         break;
       case Draft::Kind::post: {
         const auto transfer = static_cast<std::int32_t>(out_.transfer_route.size());
@@ -168,24 +146,35 @@ class Flattener {
   std::int32_t& transfer_of(std::int32_t start) { return drafts_[static_cast<std::size_t>(start)].operand; }
 
   /// The order stays on one rank for a while, so the rank is rarely looked for.
-  Dependencies::Place place(std::int32_t node) {
+  ActionPlace place(std::int32_t node) {
     if (node < graph_.first_of(here_) || node >= graph_.end_of(here_)) here_ = graph_.place(node).rank;
     return {here_, node - graph_.first_of(here_)};
   }
 
   Rank sender_of(std::int32_t post) { return graph_.place(graph_.peer(post)).rank; }
 
-  void emit(Instruction::Kind kind, Account account, Dependencies::Place at, std::int32_t operand) {
-    out_.order.push_back({kind, account, at.rank.value, operand, at.index});
+  void emit(Instruction::Kind kind, Account account, ActionPlace at, std::int32_t operand) {
+    out_.order.push_back({kind, account, at.rank.value, operand, at.at});
   }
 
   [[nodiscard]] Part part_of(const Action& action) const {
-    const bool again = action.op == Op::recompute;
-    if (again && !recomputes(Recompute::all_but_last, action.micro_batch,
-                             program_.placement.width(action.stage), group_ends_[action.group.index()])) {
-      return last_recompute_part;
+    switch (action.op) {
+      case Op::recompute:
+        return recomputes(Recompute::all_but_last, action.micro_batch, program_.placement.width(action.stage),
+                          group_ends_[action.group.index()])
+                   ? recompute_part
+                   : last_recompute_part;
+      case Op::backward:
+        return backward_part;
+      case Op::backward_input:
+        return input_part;
+      case Op::backward_weight:
+        return weight_part;
+      case Op::step:
+        return step_part;
+      default:
+        return forward_part;
     }
-    return simulator::part_of(action.op);
   }
 
   /// The place of a price, with what the rank drafted now has priced before.
@@ -195,7 +184,7 @@ class Flattener {
     });
     if (found == seats_.end()) {
       found = seats_.insert(found, static_cast<std::int32_t>(out_.seats.size()));
-      out_.seats.push_back(Seat{rank, stage});
+      out_.seats.push_back({.stage = stage, .rank = rank});
     }
     return *found * part_count + part;
   }
@@ -219,10 +208,10 @@ class Flattener {
   void find_joins() {
     for (std::int32_t number = 0; number < graph_.collectives(); ++number) {
       for (const std::int32_t node : graph_.members(number)) {
-        const Dependencies::Place at = graph_.place(node);
+        const ActionPlace at = graph_.place(node);
         const auto& list = program_.ranks[at.rank.index()];
-        if (list[static_cast<std::size_t>(at.index)].op != Op::reduce) break;
-        const std::int32_t join = last_backward_into(list, at.index);
+        if (program_.action(at).op != Op::reduce) break;
+        const std::int32_t join = last_backward_into(list, at.at);
         if (join < 0) continue;
         joins_.emplace(graph_.node(at.rank, join), number);
         fed_.insert(node);
@@ -237,19 +226,19 @@ class Flattener {
     index = static_cast<std::int32_t>(out_.collectives.size());
     Collective& made = out_.collectives.emplace_back();
     for (const std::int32_t member : graph_.members(number)) {
-      const Dependencies::Place at = graph_.place(member);
-      const Action& action = program_.ranks[at.rank.index()][static_cast<std::size_t>(at.index)];
+      const ActionPlace at = graph_.place(member);
+      const Action& action = program_.action(at);
       made.op = action.op;
       if (action.op == Op::reduce) made.stage = action.stage;
       made.members.push_back(at.rank);
-      made.places.push_back(at.index);
+      made.places.push_back(at.at);
     }
     return index;
   }
 
   /// One instruction for all members. By the graph's edges all that stands before the collective on any of
   /// them has been passed when the first one is.
-  void meet_all(std::int32_t number, Dependencies::Place at) {
+  void meet_all(std::int32_t number, ActionPlace at) {
     if (collective_of_[static_cast<std::size_t>(number)] >= 0) return;
     emit(Instruction::Kind::collective, wait_other, at, collective(number));
   }

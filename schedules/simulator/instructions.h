@@ -23,11 +23,7 @@ enum Account : std::uint8_t {
   account_count
 };
 
-/// A stage on one of its ranks, and what is priced there: compute prices lie at seat * part_count + part.
-struct Seat {
-  Rank rank;
-  StageId stage;
-};
+/// What is priced of a stage on one of its ranks: compute prices lie at seat * part_count + part.
 enum Part : std::uint8_t {
   forward_part,
   recompute_part,       ///< of a micro-batch that Recompute::all_but_last repeats as well
@@ -56,6 +52,8 @@ struct Collective {
   std::vector<std::int32_t> places;
 };
 
+[[nodiscard]] constexpr std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
+
 struct Instruction {
   enum class Kind : std::uint8_t {
     compute,     ///< operand: price
@@ -75,11 +73,17 @@ struct Instruction {
 
 struct Instructions {
   std::vector<Instruction> order;
-  std::vector<Seat> seats;
+  std::vector<StageReplica> seats;  ///< by their ranks and stages alone
   std::vector<Route> routes;
   std::vector<std::int32_t> transfer_route;  ///< per transfer
   std::vector<Collective> collectives;
   std::size_t lanes = 0;
+
+  [[nodiscard]] std::size_t route_number(std::int32_t transfer) const {
+    return at(transfer_route[at(transfer)]);
+  }
+  [[nodiscard]] const Route& route_of(std::int32_t transfer) const { return routes[route_number(transfer)]; }
+  [[nodiscard]] std::size_t lane_of(std::int32_t transfer) const { return at(route_of(transfer).lane); }
 };
 
 /// Throws RefusedError when the program cannot finish, with the transfer that lacks an end or with the

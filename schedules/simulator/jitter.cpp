@@ -40,20 +40,14 @@ Sigmas sigmas(const Instructions& code, const CostTable& costs, double stage_spr
       std::fill(parts, parts + part_count, log_normal_sigma(stage_spread));
       continue;
     }
-    const auto sigma = [](Seconds range, Seconds median) {
-      return median > Seconds{} ? log_normal_sigma(range / median) : 0;
-    };
     const StageSpread& spread = *stage.spread;
-    for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
-      parts[part] = sigma(spread.forward, stage.forward);
+    // The halves of a backward vary independently.
+    const Seconds backward{std::hypot(spread.backward_input.value, spread.backward_weight.value)};
+    const auto ranges = by_part(spread, backward);
+    const auto medians = by_part(stage, stage.backward_input + stage.backward_weight);
+    for (std::size_t p = 0; p < part_count; ++p) {
+      parts[p] = medians[p] > Seconds{} ? log_normal_sigma(ranges[p] / medians[p]) : 0;
     }
-    parts[input_part] = sigma(spread.backward_input, stage.backward_input);
-    parts[weight_part] = sigma(spread.backward_weight, stage.backward_weight);
-    // The halves vary independently.
-    parts[backward_part] =
-        sigma(Seconds{std::hypot(spread.backward_input.value, spread.backward_weight.value)},
-              stage.backward_input + stage.backward_weight);
-    parts[step_part] = sigma(spread.step, stage.step);
   }
   return all;
 }

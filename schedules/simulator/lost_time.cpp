@@ -30,32 +30,29 @@ void LostTimeHooks::follow(std::size_t rank, double begin, double end, const Row
 }
 
 void LostTimeHooks::computed(const Instruction& i, double /*begin*/, double end) {
-  append(ranks_[static_cast<std::size_t>(i.rank)], end, work);
+  append(ranks_[at(i.rank)], end, work);
 }
 
 void LostTimeHooks::sent(const Instruction& i, const Sending& sending) {
-  const auto transfer_number = static_cast<std::size_t>(i.operand);
-  const auto route = static_cast<std::size_t>(code_.transfer_route[transfer_number]);
-  Row& lane = lanes_[static_cast<std::size_t>(code_.routes[route].lane)];
+  const std::size_t route = code_.route_number(i.operand);
+  Row& lane = lanes_[code_.lane_of(i.operand)];
   double free = std::max(sending.started, lane.empty() ? 0 : lane.back().end);
   if (prices_.card_count > 0 && prices_.cards[route].out >= 0) {
-    double& out = card_free_[static_cast<std::size_t>(prices_.cards[route].out)];
-    double& in = card_free_[static_cast<std::size_t>(prices_.cards[route].in)];
+    double& out = card_free_[at(prices_.cards[route].out)];
+    double& in = card_free_[at(prices_.cards[route].in)];
     free = std::max({free, out, in});
     out = in = sending.end;
   }
   append(lane, free, transfer);  // behind others on a card, if at all
   append(lane, sending.begin, memory);
   append(lane, sending.end, transfer);
-  sent_[transfer_number] = {sending.started, sending.begin, sending.end, free};
+  sent_[at(i.operand)] = {sending.started, sending.begin, sending.end, free};
 }
 
 void LostTimeHooks::waited(const Instruction& i, double begin, double end) {
-  const auto rank = static_cast<std::size_t>(i.rank);
-  const Sent& sent = sent_[static_cast<std::size_t>(i.operand)];
-  const Route& route =
-      code_.routes[static_cast<std::size_t>(code_.transfer_route[static_cast<std::size_t>(i.operand)])];
-  const Row& lane = lanes_[static_cast<std::size_t>(route.lane)];
+  const std::size_t rank = at(i.rank);
+  const Sent& sent = sent_[at(i.operand)];
+  const Row& lane = lanes_[code_.lane_of(i.operand)];
   // Of the delay, what this wait does not see while it lasts.
   const double seen = std::max(0.0, sent.begin - std::max(begin, sent.free));
   const double late = std::clamp(end - ((sent.begin - sent.free) - seen), begin, end);
@@ -63,14 +60,14 @@ void LostTimeHooks::waited(const Instruction& i, double begin, double end) {
     follow(rank, begin, late, lane, blocked_send);
   } else {
     const double started = std::clamp(sent.started, begin, late);
-    follow(rank, begin, started, ranks_[route.sender.index()]);
+    follow(rank, begin, started, ranks_[code_.route_of(i.operand).sender.index()]);
     follow(rank, started, late, lane, transfer);
   }
   lose(rank, late, end, memory);
 }
 
 void LostTimeHooks::reduced(const Instruction& i, double begin, double joined, Rank latest, double end) {
-  const auto rank = static_cast<std::size_t>(i.rank);
+  const std::size_t rank = at(i.rank);
   const double under_way = std::clamp(joined, begin, end);
   follow(rank, begin, under_way, ranks_[latest.index()]);
   lose(rank, under_way, end, barrier);

@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace stagecraft::simulator {
@@ -96,11 +94,9 @@ class Machine {
 
   /// Carries out a transfer that is ready to begin. Returns its end.
   double send(const Instruction& i, double started, double begin) {
-    const std::size_t transfer = at(i.operand);
-    const std::size_t route = at(code_.transfer_route[transfer]);
-    const double end = begin + hooks_.transfer_seconds(i, prices_.route[route]);
-    state_.lane_free[at(code_.routes[route].lane)] = end;
-    state_.arrived[transfer] = end;
+    const double end = begin + hooks_.transfer_seconds(i, prices_.route[code_.route_number(i.operand)]);
+    state_.lane_free[code_.lane_of(i.operand)] = end;
+    state_.arrived[at(i.operand)] = end;
     hooks_.sent(i, {started, begin, end});
     return end;
   }
@@ -139,7 +135,6 @@ class Machine {
   }
 
  private:
-  static std::size_t at(std::int32_t n) { return static_cast<std::size_t>(n); }
   void book(const Instruction& i, double until) {
     double& clock = state_.clock[at(i.rank)];
     state_.accounts[at(i.rank) * account_count + i.account] += until - clock;
@@ -167,10 +162,8 @@ void run_in_order(const Instructions& code, const Prices& prices, RunState& stat
         machine.post(i);
         break;
       case Instruction::Kind::send: {
-        const auto transfer = static_cast<std::size_t>(i.operand);
-        const auto route = static_cast<std::size_t>(code.transfer_route[transfer]);
-        const double lane = state.lane_free[static_cast<std::size_t>(code.routes[route].lane)];
-        machine.send(i, machine.now(i), std::max({machine.now(i), state.posted[transfer], lane}));
+        const double lane = state.lane_free[code.lane_of(i.operand)];
+        machine.send(i, machine.now(i), std::max({machine.now(i), state.posted[at(i.operand)], lane}));
         break;
       }
       case Instruction::Kind::wait:

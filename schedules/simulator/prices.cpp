@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -17,17 +18,6 @@ double collective_seconds(const CostTable& costs, const Collective& collective,
   if (collective.op == Op::agree_norm) return agreement_time(costs.network, members).value;
   const Bytes parameters = costs.stages[collective.stage.index()].parameters;
   return all_reduce(costs.network, members, parameters).time().value;
-}
-
-std::vector<Rank> members_of(const Collective& collective, const Placement& whole) {
-  std::vector<Rank> members;
-  if (collective.op == Op::agree_norm) {
-    for (int r = 0; r < whole.world(); ++r) members.emplace_back(r);
-  } else {
-    members = whole.ranks[collective.stage.index()];
-    std::sort(members.begin(), members.end());
-  }
-  return members;
 }
 
 /// The ranks that a route is between, of the program or of what it is a part of.
@@ -51,17 +41,11 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   route.resize(code.routes.size());
   collective.resize(code.collectives.size());
   for (std::size_t i = 0; i < code.seats.size(); ++i) {
-    const Seat& seat = code.seats[i];
+    const StageReplica& seat = code.seats[i];
     const StageCosts& stage = costs.stages[seat.stage.index()];
     const double speed = costs.speed_of(part_of == nullptr ? seat.rank : part_of->ranks[seat.rank.index()]);
-    double* parts = &compute[i * part_count];
-    for (const Part part : {forward_part, recompute_part, last_recompute_part}) {
-      parts[part] = stage.forward.value / speed;
-    }
-    parts[backward_part] = (stage.backward_input + stage.backward_weight).value / speed;
-    parts[input_part] = stage.backward_input.value / speed;
-    parts[weight_part] = stage.backward_weight.value / speed;
-    parts[step_part] = stage.step.value / speed;
+    const auto seconds = by_part(stage, stage.backward_input + stage.backward_weight);
+    for (std::size_t p = 0; p < part_count; ++p) compute[i * part_count + p] = seconds[p].value / speed;
   }
   if (links == Links::free) {
     std::fill(route.begin(), route.end(), 0.0);
@@ -79,8 +63,9 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];
-    collective[i] = part_of == nullptr ? collective_seconds(costs, c, c.members)
-                                       : collective_seconds(costs, c, members_of(c, part_of->whole));
+    collective[i] = part_of == nullptr
+                        ? collective_seconds(costs, c, c.members)
+                        : collective_seconds(costs, c, members_of(part_of->whole, c.op, c.stage));
   }
   share_cards(code, costs.network,
               part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);

@@ -7,6 +7,7 @@
 #include "stagecraft/schedules/simulator/instructions.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,6 +15,13 @@
 namespace stagecraft::simulator {
 
 enum class Links : std::uint8_t { priced, free };
+
+/// Of a stage's forward, both parts of its backward and its step, what each Part takes: a recompute a forward,
+/// a whole backward `backward`.
+[[nodiscard]] constexpr std::array<Seconds, part_count> by_part(const auto& stage, Seconds backward) {
+  return {stage.forward,        stage.forward,         stage.forward, backward,
+          stage.backward_input, stage.backward_weight, stage.step};
+}
 
 struct Prices {
   /// Cards that several pairs of ranks share: the one a route leaves by and the one it comes in by.

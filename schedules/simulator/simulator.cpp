@@ -51,7 +51,6 @@ int step_of(const ProgramHeader& program, const Action& action) {
   return micro_batch.valid() ? program.group_of(micro_batch).value : 0;
 }
 
-/// Writes the run's events.
 class TimelineHooks : public Hooks {
  public:
   TimelineHooks(const LoweredProgram& program, Timeline& timeline) : program_(program), timeline_(timeline) {
@@ -259,10 +258,6 @@ std::size_t Simulator::actions() const { return impl_->actions(); }
 
 Simulation simulate(const LoweredProgram& program, const CostTable& costs, Timeline* timeline) {
   return Simulator(program).run(costs, timeline);
-}
-
-Simulation simulate_free_links(const LoweredProgram& program, const CostTable& costs) {
-  return Simulator(program).run_free_links(costs);
 }
 
 }  // namespace stagecraft

@@ -67,7 +67,5 @@ class Simulator {
 /// One run. `program` must be accepted by the checker (a deadlocked one throws RefusedError).
 [[nodiscard]] Simulation simulate(const LoweredProgram& program, const CostTable& costs,
                                   Timeline* timeline = nullptr);
-/// The best makespan the schedule's order allows: the same simulation with free communication.
-[[nodiscard]] Simulation simulate_free_links(const LoweredProgram& program, const CostTable& costs);
 
 }  // namespace stagecraft

@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/synthesis/heads_and_tails.h"
 
+#include "stagecraft/base/bisect.h"
+
 #include <algorithm>
 
 namespace stagecraft::synthesis {
@@ -26,9 +28,10 @@ HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
   for (const Seat& seat : problem.seats()) {
     flush_[seat.rank.index()] += seat.step;
     for (int k = 0; k < seat.count; ++k) {
-      at(Part::forward, seat, k).seconds = seat.forward;
-      at(Part::input, seat, k).seconds = seat.input_part;
-      at(Part::weight, seat, k).seconds = seat.weight_part;
+      const MicroBatch mb = seat.micro_batch(k);
+      at(Part::forward, seat.stage, mb).seconds = seat.forward;
+      at(Part::input, seat.stage, mb).seconds = seat.input_part;
+      at(Part::weight, seat.stage, mb).seconds = seat.weight_part;
     }
   }
   if (problem.clip())
@@ -42,10 +45,10 @@ std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
   std::vector<Job> jobs;
   for (const std::size_t i : problem_.seats_of(rank)) {
     const Seat& seat = problem_.seats()[i];
-    const auto width = static_cast<std::size_t>(problem_.placement().width(seat.stage));
-    for (auto mb = static_cast<std::size_t>(seat.replica); mb < micro_batches_; mb += width) {
+    for (int k = 0; k < seat.count; ++k) {
+      const MicroBatch mb = seat.micro_batch(k);
       for (const Part part : kParts) jobs.push_back(job(part, seat.stage, mb));
-      const double again = problem_.recompute_seconds(seat.stage, MicroBatch{mb});
+      const double again = problem_.recompute_seconds(seat.stage, mb);
       if (again == 0) continue;
       jobs.push_back({.head = job(Part::forward, seat.stage, mb).end(),
                       .seconds = again,
@@ -53,16 +56,6 @@ std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
     }
   }
   return jobs;
-}
-
-Job& HeadsAndTails::at(Part part, const Seat& seat, int number) {
-  const int mb = seat.replica + number * problem_.placement().width(seat.stage);
-  return jobs_[static_cast<std::size_t>(part)]
-              [seat.stage.index() * micro_batches_ + static_cast<std::size_t>(mb)];
-}
-
-Job& HeadsAndTails::at(Part part, const Place& place) {
-  return at(part, problem_.seats()[place.seat], place.number);
 }
 
 HeadsAndTails::Place HeadsAndTails::place_of(int stage, MicroBatch mb) const {
@@ -90,15 +83,13 @@ void HeadsAndTails::find_heads() {
   const int last = problem_.stages() - 1;
   for (std::size_t i = 0; i < micro_batches_; ++i) {
     const MicroBatch mb{i};
-    const auto place = [&](int stage) { return place_of(stage, mb); };
-    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, place(stage)); };
-    const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
+    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, StageId{stage}, mb); };
     for (int s = 0; s <= last; ++s) {
       if (s > 0) {
         job_at(Part::forward, s).head =
             job_at(Part::forward, s - 1).end() + problem_.activation_seconds(StageId{s}, mb);
       }
-      raise_head(Part::forward, place(s));
+      raise_head(Part::forward, place_of(s, mb));
     }
     for (int s = last; s >= 0; --s) {
       if (s < last) {
@@ -106,9 +97,10 @@ void HeadsAndTails::find_heads() {
             job_at(Part::input, s + 1).end() + problem_.gradient_seconds(StageId{s}, mb);
       }
       Job& input = job_at(Part::input, s);
-      input.head = std::max(input.head, job_at(Part::forward, s).end() + again(s));
-      raise_head(Part::input, place(s));
-      raise_head(Part::weight, place(s));
+      input.head =
+          std::max(input.head, job_at(Part::forward, s).end() + problem_.recompute_seconds(StageId{s}, mb));
+      raise_head(Part::input, place_of(s, mb));
+      raise_head(Part::weight, place_of(s, mb));
     }
   }
 }
@@ -117,17 +109,15 @@ void HeadsAndTails::find_tails() {
   const int last = problem_.stages() - 1;
   for (std::size_t i = micro_batches_; i-- > 0;) {
     const MicroBatch mb{i};
-    const auto place = [&](int stage) { return place_of(stage, mb); };
-    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, place(stage)); };
-    const auto again = [&](int stage) { return problem_.recompute_seconds(StageId{stage}, mb); };
+    const auto job_at = [&](Part part, int stage) -> Job& { return at(part, StageId{stage}, mb); };
     for (int s = 0; s <= last; ++s) {
       const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
       job_at(Part::weight, s).tail = flush;
-      raise_tail(Part::weight, place(s));
+      raise_tail(Part::weight, place_of(s, mb));
       job_at(Part::input, s).tail = s == 0 ? flush
                                            : std::max(flush, problem_.gradient_seconds(StageId{s - 1}, mb) +
                                                                  job_at(Part::input, s - 1).whole());
-      raise_tail(Part::input, place(s));
+      raise_tail(Part::input, place_of(s, mb));
     }
     for (int s = last; s >= 0; --s) {
       const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
@@ -136,8 +126,9 @@ void HeadsAndTails::find_tails() {
                                           : std::max(flush, problem_.activation_seconds(StageId{s + 1}, mb) +
                                                                 job_at(Part::forward, s + 1).whole());
       Job& forward = job_at(Part::forward, s);
-      forward.tail = std::max(forward.tail, again(s) + job_at(Part::input, s).whole());
-      raise_tail(Part::forward, place(s));
+      forward.tail =
+          std::max(forward.tail, problem_.recompute_seconds(StageId{s}, mb) + job_at(Part::input, s).whole());
+      raise_tail(Part::forward, place_of(s, mb));
     }
   }
 }
@@ -195,10 +186,10 @@ void HeadsAndTails::raise_head(Part part, const Place& place) {
     for (const Part of : kParts) {
       const int end = done(over[q], of);
       for (int k = std::max(0, end - kWindow); k < end; ++k)
-        jobs.push_back(at(of, problem_.seats()[seats[q]], k));
+        jobs.push_back(job(of, problem_.seats()[seats[q]], k));
     }
   }
-  double& head = at(part, seat, place.number).head;
+  double& head = at(part, seat.stage, seat.micro_batch(place.number)).head;
   head = std::max(head, earliest_end(std::move(jobs)));
 }
 
@@ -210,20 +201,11 @@ void HeadsAndTails::raise_tail(Part part, const Place& place) {
     const Seat& other = problem_.seats()[q];
     for (const Part of : kParts) {
       // The first that needs it; all behind that do as well.
-      int low = 0;
-      int high = other.count;
-      while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (needed(part, place, of, {q, middle})) {
-          high = middle;
-        } else {
-          low = middle + 1;
-        }
-      }
-      for (int k = low; k < std::min(other.count, low + kWindow); ++k) jobs.push_back(at(of, other, k));
+      const int first = least_that(0, other.count, [&](int k) { return needed(part, place, of, {q, k}); });
+      for (int k = first; k < std::min(other.count, first + kWindow); ++k) jobs.push_back(job(of, other, k));
     }
   }
-  double& tail = at(part, seat, place.number).tail;
+  double& tail = at(part, seat.stage, seat.micro_batch(place.number)).tail;
   tail = std::max(tail, least_tail(std::move(jobs)));
 }
 

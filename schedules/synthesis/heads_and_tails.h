@@ -32,14 +32,12 @@ class HeadsAndTails {
   HeadsAndTails(const Problem& problem, Memory memory);
 
   /// Of a stage on the rank that has the micro-batch.
-  [[nodiscard]] const Job& job(Part part, StageId stage, std::size_t micro_batch) const {
-    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch];
+  [[nodiscard]] const Job& job(Part part, StageId stage, MicroBatch micro_batch) const {
+    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch.index()];
   }
-  /// All of a rank's.
   [[nodiscard]] std::vector<Job> jobs_of(Rank rank) const;
 
  private:
-  /// A seat's number k is micro-batch replica + k width.
   struct Place {
     std::size_t seat;
     int number;
@@ -48,8 +46,12 @@ class HeadsAndTails {
   void find_needs(Memory memory);
   void find_heads();
   void find_tails();
-  [[nodiscard]] Job& at(Part part, const Seat& seat, int number);
-  [[nodiscard]] Job& at(Part part, const Place& place);
+  [[nodiscard]] Job& at(Part part, StageId stage, MicroBatch mb) {
+    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + mb.index()];
+  }
+  [[nodiscard]] const Job& job(Part part, const Seat& seat, int number) const {
+    return job(part, seat.stage, seat.micro_batch(number));
+  }
   [[nodiscard]] Place place_of(int stage, MicroBatch mb) const;
   [[nodiscard]] RankCounts before(Part part, const Place& place) const;
   [[nodiscard]] bool needed(Part part, const Place& place, Part by, const Place& user) const;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 namespace stagecraft::synthesis {
 namespace {
@@ -52,13 +51,12 @@ double area_bound(const Problem& problem, const HeadsAndTails& jobs, Rank rank) 
     const auto bytes = static_cast<double>(memory.kept(place).value);
     const auto for_weight = static_cast<double>(memory.kept_for_weight(place).value);
     double turn = kInfinite;
-    for (auto mb = static_cast<std::size_t>(seat.replica);
-         mb < static_cast<std::size_t>(problem.micro_batches());
-         mb += static_cast<std::size_t>(problem.placement().width(seat.stage))) {
+    for (int k = 0; k < seat.count; ++k) {
+      const MicroBatch mb = seat.micro_batch(k);
       head = std::min(head, jobs.job(Part::forward, seat.stage, mb).head + before);
       tail = std::min(tail, jobs.job(Part::input, seat.stage, mb).tail);
       tail_to_end = std::min(tail_to_end, jobs.job(Part::weight, seat.stage, mb).tail);
-      turn = std::min(turn, round_trip(problem, seat.stage, MicroBatch{mb}) - before);
+      turn = std::min(turn, round_trip(problem, seat.stage, mb) - before);
     }
     area += bytes * turn * seat.count;
     area_to_end += (bytes * turn + for_weight * seat.weight_part) * seat.count;

@@ -1,5 +1,6 @@
 #include "stagecraft/schedules/synthesis/pricing.h"
 
+#include "stagecraft/base/bisect.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
@@ -101,22 +102,13 @@ const Price& Pricing::run(const Orders& orders) {
   extra_slots_ = usual;
   if (!pass(usual)) {
     // As lowering does: as few more slots as make it work, if any number does.
-    int low = usual + 1;
-    int high = std::max(usual, problem_.micro_batches());
-    if (!pass(high)) {
+    const int most = std::max(usual, problem_.micro_batches());
+    if (!pass(most)) {
       price_ = {};
       return price_;
     }
-    while (low < high) {
-      const int middle = low + (high - low) / 2;
-      if (pass(middle)) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    pass(high);
-    extra_slots_ = high;
+    extra_slots_ = least_that(usual + 1, most, [&](int surplus) { return pass(surplus); });
+    pass(extra_slots_);
   }
   conclude();
   return price_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace stagecraft::synthesis {
+
 Problem::Problem(const Placement& placement, int micro_batches, bool clip, const CostTable& costs,
                  std::optional<Bytes> capacity, RecomputeSettings recompute)
     : placement_(placement),
@@ -15,25 +16,13 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
       world_(placement.world()),
       seats_of_rank_(static_cast<std::size_t>(world_)) {
   validate_settings(recompute_, stages());
-  for (int s = 0; s < stages(); ++s) {
-    const StageId stage{s};
-    const StageCosts& c = costs_.stages[stage.index()];
-    first_seat_.push_back(seats_.size());
-    const int width = placement_.width(stage);
-    for (int replica = 0; replica < width; ++replica) {
-      const Rank rank = placement_.ranks[stage.index()][static_cast<std::size_t>(replica)];
-      const double speed = costs_.speed_of(rank);
-      seats_of_rank_[rank.index()].push_back(seats_.size());
-      seats_.push_back({.stage = stage,
-                        .rank = rank,
-                        .replica = replica,
-                        .count = std::max(0, (micro_batches - replica + width - 1) / width),
-                        .forward = c.forward.value / speed,
-                        .backward = (c.backward_input + c.backward_weight).value / speed,
-                        .input_part = c.backward_input.value / speed,
-                        .weight_part = c.backward_weight.value / speed,
-                        .step = c.step.value / speed});
-    }
+  for (const StageReplica& at : stage_replicas(placement_, micro_batches)) {
+    if (at.replica == 0) first_seat_.push_back(seats_.size());
+    const StageCosts& c = costs_.stages[at.stage.index()];
+    const double speed = costs_.speed_of(at.rank);
+    seats_of_rank_[at.rank.index()].push_back(seats_.size());
+    seats_.push_back({at, c.forward.value / speed, (c.backward_input + c.backward_weight).value / speed,
+                      c.backward_input.value / speed, c.backward_weight.value / speed, c.step.value / speed});
   }
   find_memory();
 }
@@ -73,16 +62,10 @@ double Problem::seconds(const Compute& compute) const {
   }
 }
 
-double Problem::activation_seconds(StageId stage, MicroBatch micro_batch) const {
-  const Rank from = seat(StageId{stage.value - 1}, micro_batch).rank;
-  const Rank to = seat(stage, micro_batch).rank;
-  return from == to ? 0 : costs_.network.between(from, to).time(costs(stage).input).value;
-}
-
-double Problem::gradient_seconds(StageId stage, MicroBatch micro_batch) const {
-  const Rank from = seat(StageId{stage.value + 1}, micro_batch).rank;
-  const Rank to = seat(stage, micro_batch).rank;
-  return from == to ? 0 : costs_.network.between(from, to).time(costs(stage).output).value;
+double Problem::transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const {
+  const Rank sender = seat(StageId{from}, micro_batch).rank;
+  const Rank receiver = seat(to, micro_batch).rank;
+  return sender == receiver ? 0 : costs_.network.between(sender, receiver).time(bytes).value;
 }
 
 double Problem::loss_seconds(Rank from) const {

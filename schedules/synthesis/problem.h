@@ -19,12 +19,8 @@
 
 namespace stagecraft::synthesis {
 
-/// One stage on one of its ranks, with every width-th micro-batch. Times are seconds on that rank.
-struct Seat {
-  StageId stage{};
-  Rank rank{};
-  int replica = 0;
-  int count = 0;  ///< own micro-batches
+/// Times are seconds on the replica's rank.
+struct Seat : StageReplica {
   double forward = 0;
   double backward = 0;
   double input_part = 0;
@@ -65,7 +61,6 @@ class Problem {
   [[nodiscard]] int ranks() const { return world_; }
   [[nodiscard]] int micro_batches() const { return micro_batches_; }
   [[nodiscard]] StageId last_stage() const { return StageId{stages() - 1}; }
-  /// The rank that prints the loss.
   [[nodiscard]] Rank printing_rank() const { return placement_.ranks[0][0]; }
 
   [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }
@@ -91,13 +86,18 @@ class Problem {
     return recomputed(stage, micro_batch) ? seat(stage, micro_batch).forward : 0;
   }
   /// Of the activation into `stage`, or of the gradient into it. 0 for a hand-off.
-  [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const;
-  [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const;
+  [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const {
+    return transfer_seconds(stage.value - 1, stage, micro_batch, costs(stage).input);
+  }
+  [[nodiscard]] double gradient_seconds(StageId stage, MicroBatch micro_batch) const {
+    return transfer_seconds(stage.value + 1, stage, micro_batch, costs(stage).output);
+  }
   [[nodiscard]] double loss_seconds(Rank from) const;
   [[nodiscard]] std::size_t computations() const;  ///< of an order with every backward in two parts
 
  private:
   void find_memory();
+  [[nodiscard]] double transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const;
 
   Placement placement_;
   CostTable costs_;
@@ -112,9 +112,6 @@ class Problem {
   std::vector<std::array<MicroBatchMemory, 8>> memory_;  // per stage: in every situation it can be in
   std::vector<std::uint8_t> situation_;                  // which of those, per (stage, micro-batch)
 };
-
-[[nodiscard]] constexpr bool is_input_part(Op op) { return op == Op::backward_input || op == Op::backward; }
-[[nodiscard]] constexpr bool is_weight_part(Op op) { return op == Op::backward_weight || op == Op::backward; }
 
 /// Whether two computations of one rank must stay in the order they are in: one needs the other, or they are
 /// the same part of one stage's work, which goes in micro-batch order.

@@ -18,15 +18,14 @@ RankMemory::RankMemory(const Problem& problem, Rank rank) : standing_(standing_m
   for (const std::size_t i : seats) {
     const Seat& seat = problem.seats()[i];
     const Seat& first = problem.seats()[seats.front()];
-    aligned_ = aligned_ && seat.replica == first.replica && seat.count == first.count &&
-               problem.placement().width(seat.stage) == problem.placement().width(first.stage);
+    aligned_ =
+        aligned_ && seat.replica == first.replica && seat.count == first.count && seat.width == first.width;
   }
   for (const std::size_t i : seats) {
     const Seat& seat = problem.seats()[i];
-    const int width = problem.placement().width(seat.stage);
     int before = 0, behind = 0;  // own micro-batches that have the neighbouring stage on this rank
-    for (int mb = seat.replica; mb < problem.micro_batches(); mb += width) {
-      const Situation here = problem.memory(seat.stage, MicroBatch{mb}).here;
+    for (int k = 0; k < seat.count; ++k) {
+      const Situation here = problem.memory(seat.stage, seat.micro_batch(k)).here;
       before += here.from_here;
       behind += here.to_here;
     }
@@ -42,7 +41,7 @@ RankMemory::RankMemory(const Problem& problem, Rank rank) : standing_(standing_m
     if (!here.first && !here.from_here) memory.activation = slot(Payload::activation);
     if (!here.last && !here.to_here) memory.gradient = slot(Payload::gradient);
     if (here.last && seat.count > 0 && rank != problem.printing_rank()) memory.loss = problem.costs().loss;
-    memory.sum = sum_staging(memory.costs, width);
+    memory.sum = sum_staging(memory.costs, seat.width);
     memory.count = seat.count;
     memory.knows_previous = aligned_ && here.from_here && before == seat.count;
     memory.knows_next = aligned_ && here.to_here && behind == seat.count;

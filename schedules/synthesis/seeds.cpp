@@ -5,7 +5,6 @@
 #include "stagecraft/schedules/synthesis/peak_memory.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace stagecraft::synthesis {
 namespace {
@@ -50,30 +49,7 @@ Priorities priorities_of(const Workload& workload, const Orders& orders) {
   return priorities;
 }
 
-/// Which kind of computation goes before which, lower first; within a kind the oldest micro-batch, then the
-/// later stage.
-struct Rule {
-  int input;
-  int forward;
-  int weight;
-};
-
-constexpr Rule kRules[] = {{0, 1, 2}, {0, 0, 1}, {0, 2, 1}};
-
-Priorities by_rule(const Workload& workload, const Rule& rule) {
-  const Ticks stages = workload.placement.stages();
-  const Ticks all = stages * workload.micro_batches;
-  Priorities priorities;
-  for (Ticks s = 0; s < stages; ++s) {
-    for (Ticks mb = 0; mb < workload.micro_batches; ++mb) {
-      const Ticks age = mb * stages + stages - 1 - s;
-      priorities.input.push_back(rule.input * all + age);
-      priorities.forward.push_back(rule.forward * all + age);
-      priorities.weight.push_back(rule.weight * all + age);
-    }
-  }
-  return priorities;
-}
+constexpr PriorityRule kRules[] = {{0, 1, 1, 2}, {0, 0, 0, 1}, {0, 2, 2, 1}};
 
 /// Of each stage: how many stages its first replica's rank has before it.
 std::vector<int> chunks_of(const Placement& placement) {
@@ -133,7 +109,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
       std::vector<int> share;
       for (const int chunk : chunks)
         share.push_back(last == 0 ? first_share : first_share + (last_share - first_share) * chunk / last);
-      for (const Rule& rule : kRules) {
+      for (const PriorityRule& rule : kRules) {
         if (!go_on()) return;
         const Priorities priorities = by_rule(workload_, rule);
         add_within("list schedule by shares", [&](const MemoryLimit& limit) {
@@ -146,7 +122,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
 
 void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
   for (const Seed& seed : best(most)) {
-    double makespan = seed.found.price.makespan;
+    double makespan = seed.makespan();
     Orders orders = split(seed.found.orders);
     for (bool better = true; better && go_on();) {
       better = false;
@@ -157,8 +133,8 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
         add_within(seed.name, [&](const MemoryLimit& limit) {
           return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
         });
-        if (seeds_.size() == before || seeds_.back().found.price.makespan >= makespan) continue;
-        makespan = seeds_.back().found.price.makespan;
+        if (seeds_.size() == before || seeds_.back().makespan() >= makespan) continue;
+        makespan = seeds_.back().makespan();
         orders = seeds_.back().found.orders;
         better = true;
       }
@@ -184,13 +160,12 @@ bool Seeds::add(const std::string& name, const Orders& orders) {
 std::vector<Seed> Seeds::best(std::size_t most) const {
   std::vector<const Seed*> sorted;
   for (const Seed& seed : seeds_) sorted.push_back(&seed);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Seed* a, const Seed* b) {
-    return a->found.price.makespan < b->found.price.makespan;
-  });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Seed* a, const Seed* b) { return cheaper(*a, *b); });
   std::vector<Seed> best;
   for (const Seed* seed : sorted) {
     if (best.size() == most) break;
-    if (best.empty() || best.back().found.price.makespan < seed->found.price.makespan) best.push_back(*seed);
+    if (best.empty() || cheaper(best.back(), *seed)) best.push_back(*seed);
   }
   return best;
 }

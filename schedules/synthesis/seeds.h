@@ -1,7 +1,5 @@
 #pragma once
 
-// Where a search starts from.
-
 #include "stagecraft/schedules/list_scheduling/list_scheduler.h"
 #include "stagecraft/schedules/synthesis/local_search.h"
 
@@ -14,7 +12,10 @@ namespace stagecraft::synthesis {
 struct Seed {
   std::string name;
   Found found;
+
+  [[nodiscard]] double makespan() const { return found.price.makespan; }
 };
+[[nodiscard]] inline bool cheaper(const Seed& a, const Seed& b) { return a.makespan() < b.makespan(); }
 
 /// Collects orders that finish and fit, cheapest first.
 class Seeds {

@@ -1,7 +1,6 @@
 #include "stagecraft/schedules/synthesis/synthesis.h"
 
 #include "stagecraft/schedules/checker/checker.h"
-#include "stagecraft/schedules/lowering/insert_recomputes.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
 #include "stagecraft/schedules/simulator/simulator.h"
@@ -20,7 +19,7 @@ using synthesis::Found;
 using synthesis::Seed;
 
 /// A program as the proof and the simulator see it.
-struct Judged {
+struct ProvedProgram {
   ScheduleProgram program;
   std::string from;
   Seconds makespan;
@@ -28,7 +27,7 @@ struct Judged {
 };
 
 /// What fits goes before what does not, then the faster one.
-bool before(const Judged& a, const Judged& b) {
+bool before(const ProvedProgram& a, const ProvedProgram& b) {
   if (a.excess != b.excess && (a.excess > Bytes{} || b.excess > Bytes{})) return a.excess < b.excess;
   return a.makespan < b.makespan;
 }
@@ -37,6 +36,7 @@ class Synthesizer {
  public:
   explicit Synthesizer(const SynthesisRequest& request)
       : request_(request),
+        header_(make_header("auto", SegmentKind::train, request.placement, {request.micro_batches})),
         problem_(request.placement, request.micro_batches, request.clip, *request.costs, request.capacity,
                  request.recompute),
         pricing_(problem_),
@@ -101,19 +101,12 @@ class Synthesizer {
     for (Seed& start : starts) {
       if (!done(starts)) improve(start, each, draws++);
     }
-    const auto best = std::min_element(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
-      return a.found.price.makespan < b.found.price.makespan;
-    });
+    const auto best = std::min_element(starts.begin(), starts.end(), synthesis::cheaper);
     for (std::int64_t work = round; !done(starts); work *= 2) improve(*best, std::min(work, left()), draws++);
-    std::stable_sort(starts.begin(), starts.end(), [](const Seed& a, const Seed& b) {
-      return a.found.price.makespan < b.found.price.makespan;
-    });
+    std::stable_sort(starts.begin(), starts.end(), synthesis::cheaper);
     // The first that the proof accepts; the others only if pricing was wrong about it.
     for (const Seed& seed : starts) {
-      ProgramHeader header =
-          make_header("auto", SegmentKind::train, request_.placement, {request_.micro_batches});
-      auto judged =
-          judge(synchronous_program(std::move(header), seed.found.orders, request_.clip), seed.name);
+      auto judged = judge(synchronous_program(header_, seed.found.orders, request_.clip), seed.name);
       if (!judged) continue;
       const bool fits = judged->excess == Bytes{};
       offer(std::move(*judged));
@@ -132,7 +125,7 @@ class Synthesizer {
   }
 
   /// Lowered, proved but for its memory, and simulated; nothing when the proof refuses it.
-  [[nodiscard]] std::optional<Judged> judge(ScheduleProgram program, const std::string& from) {
+  [[nodiscard]] std::optional<ProvedProgram> judge(ScheduleProgram program, const std::string& from) {
     insert_recomputes(program, request_.recompute);
     const LoweredProgram lowered = lower(program);
     const Proof proof = check(lowered, request_.costs);
@@ -145,10 +138,10 @@ class Synthesizer {
       if (request_.capacity) excess = std::max(excess, rank.peak - *request_.capacity);
     }
     const Seconds makespan = simulate(lowered, *request_.costs).makespan;
-    return Judged{std::move(program), from, makespan, excess};
+    return ProvedProgram{std::move(program), from, makespan, excess};
   }
 
-  void offer(Judged judged) {
+  void offer(ProvedProgram judged) {
     if (!best_ || before(judged, *best_)) best_ = std::move(judged);
   }
 
@@ -160,7 +153,7 @@ class Synthesizer {
     const auto& beat = request_.budget.to_beat;
     if (beat && result_.bound.seconds >= beat->value) return true;
     return spent() || !go_on_ || std::any_of(seeds.begin(), seeds.end(), [&](const Seed& seed) {
-             return synthesis::meets(seed.found.price.makespan, result_.bound.seconds);
+             return synthesis::meets(seed.makespan(), result_.bound.seconds);
            });
   }
 
@@ -169,12 +162,13 @@ class Synthesizer {
       2000;  ///< orders that the first rounds price, if the budget has so many
 
   const SynthesisRequest& request_;
+  ProgramHeader header_;
   synthesis::Problem problem_;
   synthesis::Pricing pricing_;
   synthesis::Seeds seeds_;
   Synthesis result_;
   std::vector<std::pair<std::string, Orders>> library_;
-  std::optional<Judged> best_;
+  std::optional<ProvedProgram> best_;
   std::vector<Finding> why_not_;  ///< of the last program that was refused for anything but its memory
   bool go_on_ = true;
 };
@@ -183,7 +177,6 @@ class Synthesizer {
 
 Synthesis synthesize(const SynthesisRequest& request) {
   STAGECRAFT_CHECK(request.costs != nullptr, "synthesis without costs");
-  (void)make_header("auto", SegmentKind::train, request.placement, {request.micro_batches});
   return Synthesizer(request).run();
 }
 

@@ -28,7 +28,6 @@
 
 namespace stagecraft {
 
-/// How long to search.
 struct SynthesisBudget {
   /// Computations to price, over all orders: an order of n costs n. The library itself is priced in any case.
   /// With this alone the result follows from the request, on every machine that computes alike.

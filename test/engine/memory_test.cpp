@@ -122,7 +122,7 @@ using Programs = std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgr
 std::vector<Bytes> peaks_by(const MemoryTable& table, const Programs& programs, const CostTable& costs) {
   std::vector<Bytes> peaks;
   for (const auto& [shape, program] : programs) {
-    const std::vector<HeldBytes> held = checker::held_bytes(program, costs, table);
+    const std::vector<HeldBytes> held = held_bytes(program, costs, table);
     peaks.resize(held.size());
     for (std::size_t r = 0; r < held.size(); ++r) {
       for (const Bytes bytes : held[r].moments) peaks[r] = std::max(peaks[r], bytes);

@@ -322,7 +322,7 @@ int number(int low, int high) { return *rc::gen::inRange(low, high); }
 
 /// Any values, a little out of range at times, in the fields that the op has.
 Action random_action() {
-  Action action{.op = EnumNames<Op>::values[static_cast<std::size_t>(number(0, 15))].first};
+  Action action{.op = static_cast<Op>(number(0, 15))};
   if (is_transfer(action.op)) {
     action.tag = {static_cast<Payload>(number(0, 4)), StageId{number(-1, 4)}, StageId{number(-1, 4)},
                   MicroBatch{number(-1, 4)}, number(-1, 2)};

@@ -113,7 +113,7 @@ TEST_CASE("the card inwards is shared as well, and within a machine nothing is",
 }
 
 TEST_CASE("free links have no cards", "[contention]") {
-  CHECK(simulate_free_links(two_senders(), two_machines(SharedBy::child)).makespan.value == 1);
+  CHECK(Simulator(two_senders()).run_free_links(two_machines(SharedBy::child)).makespan.value == 1);
 }
 
 TEST_CASE("a ticking clock sees the same, whatever is shared", "[contention]") {
@@ -173,7 +173,7 @@ TEST_CASE("shared_by is read, written and checked", "[contention]") {
   CHECK(level("").shared_by == SharedBy::pair);
   CHECK(level(R"(, "shared_by": "pair")").shared_by == SharedBy::pair);
   CHECK(level(R"(, "shared_by": "child")").shared_by == SharedBy::child);
-  CHECK(json::write_value(level(R"(, "shared_by": "child")"))["shared_by"] == "child");
+  CHECK(json::write(level(R"(, "shared_by": "child")"))["shared_by"] == "child");
   CHECK_THROWS_AS(level(R"(, "shared_by": "machine")"), InputError);
   CHECK_THROWS_AS(level(R"(, "shared": "child")"), InputError);
 }

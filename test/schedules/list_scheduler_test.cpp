@@ -5,7 +5,6 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/assembly.h"
-#include "stagecraft/schedules/lowering/insert_recomputes.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/step_program.h"
 #include "stagecraft/schedules/simulator/simulator.h"

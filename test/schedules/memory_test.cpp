@@ -378,7 +378,7 @@ TEST_CASE("every row of the memory table counts: without it, or for another time
   }
   const auto agrees = [&](const MemoryTable& table) {
     return std::all_of(cases.begin(), cases.end(), [&](const Case& one) {
-      const std::vector<HeldBytes> curves = checker::held_bytes(one.program, one.costs, table);
+      const std::vector<HeldBytes> curves = held_bytes(one.program, one.costs, table);
       return std::equal(curves.begin(), curves.end(), one.moments.begin(), one.moments.end(),
                         [](const HeldBytes& curve, const std::vector<std::int64_t>& moments) {
                           return std::equal(curve.moments.begin(), curve.moments.end(), moments.begin(),

@@ -158,7 +158,7 @@ const std::map<std::string, Mutation>& mutations() {
       {"other op",
        [](LoweredProgram& program, Random& random) {
          const Where where = somewhere(program, random);
-         const Op op = EnumNames<Op>::values[pick(random, EnumNames<Op>::values.size())].first;
+         const Op op = static_cast<Op>(pick(random, enum_names<Op>.size()));
          if (op == where.action().op) return false;
          where.action().op = op;
          return true;

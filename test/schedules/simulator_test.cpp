@@ -87,7 +87,7 @@ TEST_CASE("a transfer delays the next stage by latency + bytes / bandwidth", "[s
   CHECK(simulation.ranks[0].wait_gradient.value == 13);
   CHECK(simulation.ranks[1].wait_activation.value == 6);
   CHECK(simulation.ranks[1].idle_end.value == 7 - simulation.ranks[1].wait_send.value);
-  CHECK(simulate_free_links(program, costs).makespan.value == 6);
+  CHECK(Simulator(program).run_free_links(costs).makespan.value == 6);
   parts_make_the_makespan(simulation);
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("reduce takes the faster of a ring and an all-reduce level by level", 
   // Two machines of two devices.
   costs.network.levels = {{2, Link{Seconds{0.25}, 4096}}, {2, Link{Seconds{1}, 256}}};
   CHECK(simulate(b.program_, costs).makespan.value == 2 * (0.25 + 512.0 / 4096) + 2 * (1 + 256.0 / 256));
-  CHECK(simulate_free_links(b.program_, costs).makespan.value == 0);
+  CHECK(Simulator(b.program_).run_free_links(costs).makespan.value == 0);
 }
 
 TEST_CASE("a reduction overlaps with what stands between its last backward and its reduce", "[simulator]") {

@@ -1,5 +1,6 @@
-#include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/pictures/panel.h"
+
+#include "stagecraft/schedules/checker/held_bytes.h"
 
 #include <algorithm>
 
@@ -45,6 +46,18 @@ auto highest(const MemoryCurve& curve) {
                           [](const auto& a, const auto& b) { return a.held < b.held; });
 }
 
+void cut(MemoryCurve& curve, Seconds from, Seconds until) {
+  std::vector<MemoryCurve::Point> kept{{from, curve.fixed}};
+  for (const MemoryCurve::Point& point : curve.points) {
+    if (point.at < from) {
+      kept.front().held = point.held;
+    } else if (point.at <= until) {
+      kept.push_back(point);
+    }
+  }
+  curve.points = std::move(kept);
+}
+
 }  // namespace
 
 Bytes MemoryCurve::peak() const { return points.empty() ? fixed : highest(*this)->held; }
@@ -59,6 +72,16 @@ std::vector<MemoryCurve> memory_curves(const LoweredProgram& program, const Cost
     curves.push_back(curve_of(program.ranks[r], held[r], events[r]));
   }
   return curves;
+}
+
+void cut(Panel& panel, Seconds from, Seconds until) {
+  auto& events = panel.timeline.events;
+  std::erase_if(events, [&](const Event& event) { return event.end <= from || event.begin >= until; });
+  for (Event& event : events) {
+    event.begin = std::max(event.begin, from);
+    event.end = std::min(event.end, until);
+  }
+  for (MemoryCurve& curve : panel.memory) cut(curve, from, until);
 }
 
 }  // namespace stagecraft
