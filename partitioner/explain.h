@@ -12,7 +12,6 @@
 #include "stagecraft/partitioner/profile.h"
 #include "stagecraft/partitioner/what_if.h"
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 

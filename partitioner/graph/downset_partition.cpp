@@ -4,8 +4,6 @@
 #include "stagecraft/partitioner/compare_costs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace stagecraft {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "stagecraft/partitioner/graph/downsets.h"
 
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>

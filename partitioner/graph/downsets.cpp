@@ -5,7 +5,6 @@
 #include "stagecraft/partitioner/graph/node_set.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 

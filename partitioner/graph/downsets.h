@@ -12,7 +12,6 @@
 #include "stagecraft/partitioner/graph/layer_graph.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>

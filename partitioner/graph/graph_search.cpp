@@ -9,7 +9,6 @@
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +16,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include "stagecraft/schedules/memory/stage_counts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>

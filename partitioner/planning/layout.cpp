@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {

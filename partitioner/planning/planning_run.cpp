@@ -3,7 +3,6 @@
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace stagecraft::planning {

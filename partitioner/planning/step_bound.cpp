@@ -1,6 +1,5 @@
 #include "stagecraft/partitioner/planning/step_bound.h"
 
-#include "stagecraft/schedules/costs/collectives.h"
 
 #include <algorithm>
 #include <limits>
