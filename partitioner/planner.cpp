@@ -40,12 +40,12 @@ class Planner {
   PlanResult run() {
     const std::vector<Layout> plain = plain_layouts();
     run_.progress.placements = plain.size();
-    if (by_classes()) proof_ = ClassSearch(run_).search();
+    if (by_classes()) proof_ = search_classes(run_);
     if (run_.candidates.empty()) take_plain(plain);
     if (proof_) {
       // By classes; what is plain is one of them.
     } else if (run_.schedule.synchronous && !run_.schedule.searched) {
-      proof_ = LayoutSearch(run_).search(plain, replicated());
+      proof_ = search_layouts(run_, plain, replicated());
     } else {
       take_widest();
     }

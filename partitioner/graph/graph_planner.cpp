@@ -211,7 +211,7 @@ class GraphPlanner {
       request.replicate = false;
       request.virtual_stages.reset();
     }
-    GraphSearchResult found = GraphSearch(downsets, cluster_, request).run(kInfinite, kSearchWork);
+    GraphSearchResult found = search_graph(downsets, cluster_, request, kInfinite, kSearchWork);
     if (schedule_.searched) found.bound = 0;
     return found;
   }

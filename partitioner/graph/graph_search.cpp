@@ -9,7 +9,6 @@
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -460,6 +459,95 @@ double share_bound(const Schedule& schedule, const PlanRequest& request, const C
   return compute / shares;
 }
 
+class GraphSearch {
+ public:
+  GraphSearch(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request)
+      : downsets_(downsets),
+        cluster_(cluster),
+        request_(request),
+        schedule_(find_schedule(request.schedule.name)),
+        network_(cluster.network()) {}
+
+  [[nodiscard]] GraphSearchResult run(double to_beat, std::int64_t work) const {
+    const Layouts family = layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks()));
+    const double compute = downsets_.sums(downsets_.all()).compute();
+    std::vector<Task> tasks;
+    for (const Layout& layout : family.list) {
+      tasks.push_back({&layout, share_bound(schedule_, request_, cluster_, layout, compute)});
+    }
+    GraphSearchResult result;
+    result.whole_family = family.all;
+    // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
+    // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const Task& a, const Task& b) { return a.layout->stages() < b.layout->stages(); });
+    for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
+      std::size_t waiting = tasks.size();
+      for (Task& task : tasks) {
+        const auto sharing = static_cast<std::int64_t>(std::min(waiting--, kSharing));
+        const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
+        if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
+        const Effort effort{parts, parts == 0 ? work : work / sharing};
+        std::optional<GraphCandidate> best = schedule_.synchronous
+                                                 ? by_step(task, to_beat, effort, work, result)
+                                                 : by_bottleneck(task, to_beat, work);
+        if (!best) continue;
+        best->layout = *task.layout;
+        to_beat = std::min(to_beat, best->seconds);
+        result.found.insert(result.found.begin(), std::move(*best));
+      }
+      if (!schedule_.synchronous) break;
+      std::stable_sort(tasks.begin(), tasks.end(),
+                       [](const Task& a, const Task& b) { return a.bound < b.bound; });
+    }
+    result.bound = to_beat;
+    for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
+    return result;
+  }
+
+ private:
+  struct Task {
+    const Layout* layout;
+    double bound;  ///< of all its cuts
+  };
+  struct Effort {
+    int parts;  ///< into which a layout's cuts may be told apart
+    std::int64_t work;
+  };
+  /// The task's bound is raised, its work taken off.
+  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort, std::int64_t& work,
+                                        GraphSearchResult& result) const {
+    try {
+      StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
+      StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
+      work -= found.work;
+      result.simulated += found.simulated;
+      task.bound = std::max(task.bound, found.bound);
+      return std::move(found.best);
+    } catch (const InputError&) {  // not such a layout, says the schedule
+      task.bound = kInfinite;
+      return std::nullopt;
+    }
+  }
+
+  std::optional<GraphCandidate> by_bottleneck(Task& task, double to_beat, std::int64_t& work) const {
+    const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
+                                                        request_.micro_batches, task.layout->placement());
+    const BottleneckResult found = least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
+    constexpr std::int64_t kPasses = 20;
+    work -= static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
+    task.bound = std::max(task.bound, found.bound);
+    if (!found.cuts) return std::nullopt;
+    return GraphCandidate{{}, *found.cuts, found.seconds};
+  }
+
+  const Downsets& downsets_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  const Schedule& schedule_;
+  Network network_;
+};
+
 }  // namespace
 
 double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const PlanRequest& request) {
@@ -489,76 +577,9 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
   return least;
 }
 
-GraphSearch::GraphSearch(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request)
-    : downsets_(downsets),
-      cluster_(cluster),
-      request_(request),
-      schedule_(find_schedule(request.schedule.name)),
-      network_(cluster.network()) {}
-
-GraphSearchResult GraphSearch::run(double to_beat, std::int64_t work) const {
-  const Layouts family = layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks()));
-  const double compute = downsets_.sums(downsets_.all()).compute();
-  std::vector<Task> tasks;
-  for (const Layout& layout : family.list) {
-    tasks.push_back({&layout, share_bound(schedule_, request_, cluster_, layout, compute)});
-  }
-  GraphSearchResult result;
-  result.whole_family = family.all;
-  // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
-  // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.layout->stages() < b.layout->stages(); });
-  for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
-    std::size_t waiting = tasks.size();
-    for (Task& task : tasks) {
-      const auto sharing = static_cast<std::int64_t>(std::min(waiting--, kSharing));
-      const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
-      if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
-      const Effort effort{parts, parts == 0 ? work : work / sharing};
-      std::optional<GraphCandidate> best = schedule_.synchronous
-                                               ? by_step(task, to_beat, effort, work, result)
-                                               : by_bottleneck(task, to_beat, work);
-      if (!best) continue;
-      best->layout = *task.layout;
-      to_beat = std::min(to_beat, best->seconds);
-      result.found.insert(result.found.begin(), std::move(*best));
-    }
-    if (!schedule_.synchronous) break;
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.bound < b.bound; });
-  }
-  result.bound = to_beat;
-  for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
-  return result;
-}
-
-/// The task's bound is raised, its work taken off.
-std::optional<GraphCandidate> GraphSearch::by_step(Task& task, double to_beat, const Effort& effort,
-                                                   std::int64_t& work, GraphSearchResult& result) const {
-  try {
-    StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
-    StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
-    work -= found.work;
-    result.simulated += found.simulated;
-    task.bound = std::max(task.bound, found.bound);
-    return std::move(found.best);
-  } catch (const InputError&) {  // not such a layout, says the schedule
-    task.bound = kInfinite;
-    return std::nullopt;
-  }
-}
-
-std::optional<GraphCandidate> GraphSearch::by_bottleneck(Task& task, double to_beat,
-                                                         std::int64_t& work) const {
-  const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
-                                                      request_.micro_batches, task.layout->placement());
-  const BottleneckResult found = least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
-  constexpr std::int64_t kPasses = 20;
-  work -= static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
-  task.bound = std::max(task.bound, found.bound);
-  if (!found.cuts) return std::nullopt;
-  return GraphCandidate{{}, *found.cuts, found.seconds};
+GraphSearchResult search_graph(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request,
+                               double to_beat, std::int64_t work) {
+  return GraphSearch(downsets, cluster, request).run(to_beat, work);
 }
 
 }  // namespace stagecraft
