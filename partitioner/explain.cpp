@@ -38,7 +38,7 @@ class Explainer {
     const auto most =
         static_cast<std::size_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(2 * a_move, 1)));
     // Those beside the busiest stages first.
-    const std::vector<double> busy = this->busy(plan_);
+    const std::vector<Seconds> busy = this->busy(plan_);
     std::vector<std::size_t> stages(plan_.stages.size() - 1);
     std::iota(stages.begin(), stages.end(), std::size_t{1});
     std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
@@ -104,7 +104,7 @@ class Explainer {
     cut.change = change(cut.step);
     cut.grown = most_grown(pricer_.chain(*plan.costs));
     if (cut.grown && cut.grown->kind == ChainPart::Kind::compute) {
-      const std::vector<double> busy = this->busy(plan);
+      const std::vector<Seconds> busy = this->busy(plan);
       cut.busiest = busy[cut.grown->stage->index()] >= *std::max_element(busy.begin(), busy.end());
     }
     cut.misses = miss(*plan.costs);
@@ -133,18 +133,12 @@ class Explainer {
   }
 
   /// A micro-batch, of the rank that holds the stage and is slowest.
-  [[nodiscard]] std::vector<double> busy(const Plan& plan) const {
-    std::vector<double> ranks(static_cast<std::size_t>(placement_.world()));
-    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-      const std::vector<Rank>& replicas = plan.stages[s].ranks;
-      const double compute = plan.compute_time(StageId{s}).value / static_cast<double>(replicas.size());
-      for (const Rank rank : replicas) ranks[rank.index()] += compute / plan.costs->speed_of(rank);
-    }
-    std::vector<double> stages;
+  [[nodiscard]] std::vector<Seconds> busy(const Plan& plan) const {
+    const std::vector<Seconds> ranks = plan.compute_of_ranks();
+    std::vector<Seconds> stages;
     for (const StagePlan& stage : plan.stages) {
-      double most = 0;
+      Seconds& most = stages.emplace_back();
       for (const Rank rank : stage.ranks) most = std::max(most, ranks[rank.index()]);
-      stages.push_back(most);
     }
     return stages;
   }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 namespace stagecraft {
@@ -108,6 +109,25 @@ Seconds Plan::compute_time(StageId stage) const {
   const StagePlan& of = stages[stage.index()];
   return c.forward + c.backward_input + c.backward_weight +
          c.forward * recomputed_share(of.recompute, static_cast<int>(of.ranks.size()), micro_batches);
+}
+
+std::vector<Seconds> Plan::compute_of_ranks() const {
+  std::vector<Seconds> compute(static_cast<std::size_t>(placement().world()));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const Seconds all = compute_time(StageId{s});
+    const auto replicas = static_cast<double>(stages[s].ranks.size());
+    for (const Rank rank : stages[s].ranks) {
+      compute[rank.index()] += all / costs->speed_of(rank) / replicas;
+    }
+  }
+  return compute;
+}
+
+std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches) {
+  if (schedule.synchronous) return {micro_batches};
+  const int to_fill = (stages + micro_batches - 1) / micro_batches;
+  return std::vector<int>(static_cast<std::size_t>(std::max(kAsynchronousHorizon, 2 * to_fill)),
+                          micro_batches);
 }
 
 void validate(const Plan& plan, const std::string& file) {

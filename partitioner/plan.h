@@ -106,6 +106,8 @@ struct Plan {
   [[nodiscard]] RecomputeSettings recompute() const;  ///< a stage
   /// What a micro-batch takes on a replica of the stage, recomputation included; the mean over a step.
   [[nodiscard]] Seconds compute_time(StageId stage) const;
+  /// Likewise on each rank, of all its stages.
+  [[nodiscard]] std::vector<Seconds> compute_of_ranks() const;
 };
 
 template <class V>

@@ -65,6 +65,14 @@ void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const P
   parts.add(ChainPart::Kind::agreement, {}, {}, agreement_time(costs.network, members) * m.times);
 }
 
+std::vector<Bytes> peaks(const Proof& proof) {
+  std::vector<Bytes> peaks;
+  for (const MemoryProof& rank : proof.memory) peaks.push_back(rank.peak);
+  return peaks;
+}
+
+Seconds makespan(const Simulation& run) { return run.makespan; }
+
 }  // namespace
 
 PlanPricer::PlanPricer(const Plan& plan)
@@ -90,19 +98,52 @@ void PlanPricer::take(const CostTable& costs) {
   make();
 }
 
+PlanPricer::Runs PlanPricer::run(const CostTable& costs) {
+  Runs runs;
+  for (PreparedProgram& priced : programs_) runs.push_back(&priced.simulator.run(costs));
+  return runs;
+}
+
+/// Without a flush, steps overlap: the time of one is what each further one adds once the pipeline is full.
+template <class Figure>
+Seconds PlanPricer::of_step(const Runs& runs, const Figure& figure) const {
+  const Seconds whole = figure(*runs.back());
+  if (runs.size() == 1) return whole;
+  return (whole - figure(*runs.front())) / static_cast<double>(programs_.front().program.groups());
+}
+
+Prediction PlanPricer::prediction() {
+  const CostTable& costs = *plan_.costs;
+  Prediction prediction;
+  Runs free_links;
+  for (PreparedProgram& priced : programs_) {
+    prediction.memory = peaks(prove(priced.program, &costs, plan_.capacity));
+    free_links.push_back(&priced.simulator.run_free_links(costs));
+  }
+  prediction.step_ideal = of_step(free_links, makespan);
+  const Runs runs = run(costs);
+  prediction.step = of_step(runs, makespan);
+  const std::size_t ranks = prediction.memory.size();
+  Seconds busy;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    busy += of_step(runs, [r](const Simulation& run) { return run.ranks[r].busy(); });
+  }
+  if (prediction.step > Seconds{}) {
+    prediction.bubble = std::max(0.0, 1 - busy / prediction.step / static_cast<double>(ranks));
+  }
+  const std::vector<Seconds> compute = plan_.compute_of_ranks();
+  prediction.bottleneck = *std::max_element(compute.begin(), compute.end());
+  return prediction;
+}
+
 Seconds PlanPricer::step(const CostTable& costs) {
   take(costs);
-  const Seconds whole = programs_.back().simulator.run(costs).makespan;
-  if (programs_.size() == 1) return whole;
-  const Seconds shorter = programs_.front().simulator.run(costs).makespan;
-  return (whole - shorter) / static_cast<double>(programs_.front().program.groups());
+  return of_step(run(costs), makespan);
 }
 
 std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
   take(costs);
-  std::vector<Bytes> peaks;
-  for (const MemoryProof& rank : prove(programs_.back().program, &costs).memory) peaks.push_back(rank.peak);
-  return peaks;
+  return peaks(prove(programs_.back().program, &costs));
 }
 
 std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
@@ -151,5 +192,7 @@ std::size_t PlanPricer::actions() const {
   for (const PreparedProgram& priced : programs_) actions += priced.simulator.actions();
   return actions;
 }
+
+Prediction predict(const Plan& plan) { return PlanPricer(plan).prediction(); }
 
 }  // namespace stagecraft

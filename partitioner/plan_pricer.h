@@ -52,6 +52,8 @@ class PlanPricer {
   /// Requires costs and that the checker accepts the plan, memory apart.
   explicit PlanPricer(const Plan& plan);
 
+  /// With the plan's own costs. RefusedError where it needs more than its capacity.
+  [[nodiscard]] Prediction prediction();
   /// Of one step; asynchronous: of the steady state, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
   /// The proven peak a rank.
@@ -76,6 +78,12 @@ class PlanPricer {
   };
   void make();
   void take(const CostTable& costs);
+  /// Runs of `programs_`, valid until the next ones.
+  using Runs = std::vector<const Simulation*>;
+  [[nodiscard]] Runs run(const CostTable& costs);
+  /// What a step has of a figure of the runs.
+  template <class Figure>
+  [[nodiscard]] Seconds of_step(const Runs& runs, const Figure& figure) const;
   [[nodiscard]] double groups() const { return static_cast<double>(programs_.back().program.groups()); }
 
   Plan plan_;

@@ -212,14 +212,11 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
     worst = seconds;
     what = name();
   };
-  for (int r = 0; r < placement.world(); ++r) {
-    double compute = 0;
-    std::vector<int> held;
-    for (const StageId stage : placement.stages_of(Rank{r})) {
-      compute += (plan.compute_time(stage) / costs.speed_of(Rank{r})).value / placement.width(stage);
-      held.push_back(stage.value);
-    }
-    candidate(compute, [&] {
+  const std::vector<Seconds> compute = plan.compute_of_ranks();
+  for (std::size_t r = 0; r < compute.size(); ++r) {
+    candidate(compute[r].value, [&] {
+      std::vector<int> held;
+      for (const StageId stage : placement.stages_of(Rank{r})) held.push_back(stage.value);
       return fmt::format("compute of stage{} {}", held.size() == 1 ? "" : "s", fmt::join(held, ", "));
     });
   }
