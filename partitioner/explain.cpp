@@ -22,11 +22,9 @@ constexpr std::size_t kMostTenths = 5;
 class Explainer {
  public:
   Explainer(const Profile& profile, const PlanRequest& request, const Cluster& cluster, const Plan& plan)
-      : profile_(profile),
-        measurement_(profile.at(plan.micro_batch_size)),
+      : maker_(profile, cluster, request),
         plan_(plan),
         placement_(plan.placement()),
-        cuttable_(planning::PlanMaker(profile, cluster, request).cuttable()),
         pricer_(plan),
         step_(pricer_.step(*plan.costs)),
         chain_(pricer_.chain(*plan.costs)) {}
@@ -91,11 +89,11 @@ class Explainer {
     Plan plan = plan_;
     StagePlan& before = plan.stages[stage - 1];
     StagePlan& behind = plan.stages[stage];
-    if (layer <= before.first_layer || layer >= behind.last_layer || layer == cuttable_) return std::nullopt;
+    if (layer <= before.first_layer || layer >= behind.last_layer || layer == maker_.cuttable())
+      return std::nullopt;
     before.last_layer = behind.first_layer = layer;
     for (const std::size_t s : {stage - 1, stage}) {
-      plan.costs->stages[s] = stage_costs(measurement_, plan.stages[s].first_layer, plan.stages[s].last_layer,
-                                          profile_.optimizer_bytes_per_parameter_byte);
+      plan.costs->stages[s] = maker_.costs_of(plan.stages[s].first_layer, plan.stages[s].last_layer);
     }
     MovedCut cut;
     cut.layer = layer;
@@ -145,11 +143,9 @@ class Explainer {
 
   [[nodiscard]] double change(Seconds step) const { return step_ > Seconds{} ? step / step_ - 1 : 0; }
 
-  const Profile& profile_;
-  const Measurement& measurement_;
+  planning::PlanMaker maker_;
   const Plan& plan_;
   Placement placement_;
-  int cuttable_;
   PlanPricer pricer_;
   Seconds step_;
   std::vector<ChainPart> chain_;

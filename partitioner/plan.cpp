@@ -151,19 +151,24 @@ Plan read_plan(const std::string& path) {
   return plan;
 }
 
+ScheduleRequest schedule_request(const ScheduleChoice& choice, Placement placement,
+                                 std::vector<int> group_sizes, RecomputeSettings recompute) {
+  return {.placement = std::move(placement),
+          .group_sizes = std::move(group_sizes),
+          .vertical_sync = choice.vertical_sync,
+          .clip = choice.agree_norm,
+          .warmup_extra = choice.warmup_extra,
+          .recompute = std::move(recompute)};
+}
+
 ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   if (plan.program && group_sizes == std::vector<int>{plan.program->micro_batches}) {
     return carried_program(plan, "plan");
   }
-  ScheduleRequest request;
-  request.placement = plan.placement();
-  request.group_sizes = std::move(group_sizes);
-  request.vertical_sync = plan.schedule.vertical_sync;
-  request.clip = plan.schedule.agree_norm;
-  request.warmup_extra = plan.schedule.warmup_extra;
+  ScheduleRequest request =
+      schedule_request(plan.schedule, plan.placement(), std::move(group_sizes), plan.recompute());
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
-  request.recompute = plan.recompute();
   return find_schedule(plan.schedule.name).generate(request);
 }
 

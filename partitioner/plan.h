@@ -138,6 +138,10 @@ void validate(const Plan& plan, const std::string& file);
 /// its size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
 
+/// What a schedule is asked for under a plan's choice; costs and capacity are left to the caller.
+[[nodiscard]] ScheduleRequest schedule_request(const ScheduleChoice& choice, Placement placement,
+                                               std::vector<int> group_sizes, RecomputeSettings recompute);
+
 /// The form in which a plan carries a synchronous program of one step.
 [[nodiscard]] PlannedOrders planned_orders(const ScheduleProgram& program);
 

@@ -67,13 +67,11 @@ class StepSearch {
         network_(network),
         speed_(speed),
         micro_batches_(request.micro_batches),
-        placement_(layout.placement()) {
-    program_request_.placement = placement_;
-    program_request_.group_sizes = {request.micro_batches};
-    program_request_.clip = request.schedule.agree_norm;
-    program_request_.warmup_extra = request.schedule.warmup_extra;
-    // Where it is left to the planner: no step is shorter for repeating something.
-    program_request_.recompute.assign(placement_.ranks.size(), request.recompute.value_or(Recompute::none));
+        placement_(layout.placement()),
+        // Where it is left to the planner: no step is shorter for repeating something.
+        program_request_(schedule_request(
+            request.schedule, placement_, {request.micro_batches},
+            RecomputeSettings(placement_.ranks.size(), request.recompute.value_or(Recompute::none)))) {
     const double parameters = downsets.sums(downsets.all()).parameters;
     for (const auto& ranks : placement_.ranks) reductions_.emplace_back(network, ranks, parameters);
     // What holds for any order does not depend on the layers.

@@ -79,14 +79,8 @@ std::vector<double> PlanMaker::speeds(int devices) const {
 
 ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups,
                                             RecomputeSettings settings) const {
-  ScheduleRequest request;
-  request.placement = layout.placement();
-  request.group_sizes = std::move(groups);
-  request.vertical_sync = request_.schedule.vertical_sync;
-  request.clip = request_.schedule.agree_norm;
-  request.warmup_extra = request_.schedule.warmup_extra;
-  request.recompute = std::move(settings);
-  return request;
+  return stagecraft::schedule_request(request_.schedule, layout.placement(), std::move(groups),
+                                      std::move(settings));
 }
 
 std::vector<StageCounts> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,

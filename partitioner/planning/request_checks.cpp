@@ -68,14 +68,11 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_r
     throw InputError(
         fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request.micro_batches));
   }
-  ScheduleRequest asked;
-  asked.placement = scope.schedule.searched ? straight_layout(kind, stages_a_rank, 1).placement()
-                                            : scope.schedule.place(1, stages_a_rank);
-  asked.group_sizes = {request.micro_batches};
-  asked.vertical_sync = request.schedule.vertical_sync;
-  asked.clip = request.schedule.agree_norm;
-  asked.warmup_extra = request.schedule.warmup_extra;
-  scope.schedule.check(asked);
+  scope.schedule.check(schedule_request(request.schedule,
+                                        scope.schedule.searched
+                                            ? straight_layout(kind, stages_a_rank, 1).placement()
+                                            : scope.schedule.place(1, stages_a_rank),
+                                        {request.micro_batches}, {}));
   if (request.stages) check_stage_count(scope, *request.stages, stages_a_rank);
   const auto agree = [&](int stages, const std::string& what) {
     if (request.stages && *request.stages != stages) {
