@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stagecraft {
 
 namespace {
@@ -15,6 +17,8 @@ int Cluster::devices() const {
   for (const NetworkLevel& level : levels) product = std::min(product * level.count, kMostDevices);
   return static_cast<int>(product);
 }
+
+double Cluster::fastest() const { return speed.empty() ? 1 : *std::max_element(speed.begin(), speed.end()); }
 
 std::optional<Bytes> Cluster::usable_memory() const {
   if (!memory) return std::nullopt;

@@ -18,6 +18,7 @@ struct Cluster {
   std::vector<double> speed;         ///< per device; empty: all 1
 
   [[nodiscard]] int devices() const;
+  [[nodiscard]] double fastest() const;                      ///< speed of the fastest device
   [[nodiscard]] std::optional<Bytes> usable_memory() const;  ///< memory minus reserve
   [[nodiscard]] Network network() const { return Network{levels}; }
 };

@@ -436,17 +436,12 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
   return layouts;
 }
 
-double fastest_of(const Cluster& cluster) {
-  return cluster.speed.empty() ? 1 : *std::max_element(cluster.speed.begin(), cluster.speed.end());
-}
-
 /// Seconds that a device of stage `width` replicas wide is busy with a second of the stage's work, at least:
 /// in a step, or in the steady state with a micro-batch.
 double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int width) {
-  const double fastest = fastest_of(cluster);
-  if (!schedule.synchronous) return 1 / (width * fastest);
+  if (!schedule.synchronous) return 1 / (width * cluster.fastest());
   const int busiest = (request.micro_batches + width - 1) / width;
-  return busiest / fastest;
+  return busiest / cluster.fastest();
 }
 
 /// Some stage's busiest device has at least its share of all compute.
@@ -560,8 +555,8 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
   }
   // A searched schedule's several stages a device have no more than the device's time.
   if (schedule.searched) {
-    return std::max(compute * request.micro_batches / (fastest_of(cluster) * cluster.devices()),
-                    one / fastest_of(cluster));
+    return std::max(compute * request.micro_batches / (cluster.fastest() * cluster.devices()),
+                    one / cluster.fastest());
   }
   double least = kInfinite;
   for (const Layout& layout :
@@ -569,7 +564,7 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
     const int widest = *std::max_element(layout.widths.begin(), layout.widths.end());
     double bound = std::max(share_bound(schedule, request, cluster, layout, compute),
                             largest * busy(schedule, request, cluster, widest));
-    if (schedule.synchronous) bound = std::max(bound, one / fastest_of(cluster));
+    if (schedule.synchronous) bound = std::max(bound, one / cluster.fastest());
     least = std::min(least, bound);
   }
   return least;

@@ -28,17 +28,13 @@ constexpr std::int64_t kBound = 500;
 /// Nanoseconds of one look at all (stage, first, last), and looks that a search of cuts takes at least.
 constexpr double kLook = 3, kLooks = 30;
 
-double fastest_speed(const Cluster& cluster) {
-  return cluster.speed.empty() ? 1 : *std::max_element(cluster.speed.begin(), cluster.speed.end());
-}
-
 class ClassSearch {
  public:
   explicit ClassSearch(PlanningRun& run)
       : run_(run),
         stages_({.chain = run.chain,
                  .network = run.network,
-                 .speed = fastest_speed(run.cluster),
+                 .speed = run.cluster.fastest(),
                  .devices = run.cluster.devices(),
                  .cuttable = run.maker.cuttable(),
                  .micro_batches = run.request.micro_batches,
@@ -104,7 +100,7 @@ class ClassSearch {
   void open_classes() {
     const int micro_batches = run_.request.micro_batches;
     const int devices = run_.cluster.devices();
-    const double compute = run_.chain.compute(0, run_.chain.layers()) / fastest_speed(run_.cluster);
+    const double compute = run_.chain.compute(0, run_.chain.layers()) / run_.cluster.fastest();
     for (int stages = 1; stages <= std::min(devices, run_.maker.cuttable()); ++stages) {
       if (run_.request.stages && *run_.request.stages != stages) continue;
       for (int width = 1; width * stages <= devices;) {
@@ -164,7 +160,7 @@ class ClassSearch {
                                    .width = open.width,
                                    .orders = open.order ? &open.order->stages : nullptr,
                                    .fits = fits ? &fits : nullptr};
-    const EqualStages::Least least = best() < kInfinite ? stages_.least(shape, best()) : stages_.least(shape);
+    const EqualStages::Least least = stages_.least(shape, best());
     run_.budget.take(kBound * run_.chain.layers());
     if (!least.cuts) return;
     open.bound = std::max(open.bound, least.bound);
@@ -209,8 +205,7 @@ class ClassSearch {
       const EqualStages::Least begin = stages_.least(shape);
       if (begin.cuts) open.cuts = *begin.cuts;
     } else {
-      const EqualStages::Least least =
-          best() < kInfinite ? stages_.least(shape, best()) : stages_.least(shape);
+      const EqualStages::Least least = stages_.least(shape, best());
       open.bound = std::max(open.bound, least.bound);
       if (!least.cuts) return;
       open.cuts = *least.cuts;

@@ -80,9 +80,7 @@ class LayoutSearch {
 
   /// Some stage's busiest device has at least its share of all compute.
   [[nodiscard]] Task task_of(const Layout& layout) const {
-    double fastest = 1;
-    if (!run_.cluster.speed.empty())
-      fastest = *std::max_element(run_.cluster.speed.begin(), run_.cluster.speed.end());
+    const double fastest = run_.cluster.fastest();
     double shares = 0;
     for (const int width : layout.widths) {
       const int busiest = (run_.request.micro_batches + width - 1) / width;
