@@ -44,7 +44,7 @@ class Planner {
     if (run_.candidates.empty()) take_plain(plain);
     if (proof_) {
       // By classes; what is plain is one of them.
-    } else if (run_.schedule.synchronous && !run_.schedule.searched) {
+    } else if (searches_steps()) {
       proof_ = search_layouts(run_, plain, replicated());
     } else {
       take_widest();
@@ -62,8 +62,7 @@ class Planner {
     std::set<std::tuple<std::size_t, bool, std::string>> shown;
     const auto kind = [](const PlanCandidate& candidate) {
       const Placement placement = candidate.plan.placement();
-      const bool replicas = std::any_of(placement.ranks.begin(), placement.ranks.end(),
-                                        [](const auto& ranks) { return ranks.size() > 1; });
+      const bool replicas = placement.replicated();
       return std::tuple(placement.ranks.size(), replicas, replicas ? std::string() : candidate.placement);
     };
     shown.insert(kind(result.best));
@@ -80,6 +79,9 @@ class Planner {
     PlacementKind kind;
     int stages_a_rank;
   };
+
+  /// Whether cuts are searched for by the simulated step.
+  [[nodiscard]] bool searches_steps() const { return run_.schedule.synchronous && !run_.schedule.searched; }
 
   /// The schedule's own shape, or all that a search goes over.
   [[nodiscard]] std::vector<Shape> shapes() const {
@@ -144,24 +146,18 @@ class Planner {
   [[nodiscard]] bool by_classes() const {
     const Shape shape = shapes().front();
     return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
-           run_.schedule.synchronous && !run_.schedule.searched && shape.kind == PlacementKind::straight &&
-           shape.stages_a_rank == 1 && !few_widths(shape.stages_a_rank, limits());
+           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_a_rank == 1 &&
+           !few_widths(shape.stages_a_rank, limits());
   }
 
   void take_plain(const std::vector<Layout>& layouts) {
     for (const Layout& layout : layouts) {
       // The rest is left to the search by step, where there is one.
-      const bool comes_later =
-          run_.schedule.synchronous && !run_.schedule.searched && run_.request.cuts.empty();
-      if (comes_later && run_.budget.half_spent() && !run_.candidates.empty()) break;
+      if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
+          !run_.candidates.empty())
+        break;
       try {
-        PlanMaker::Balanced balanced =
-            run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout);
-        if (balanced.candidate) {
-          run_.keep(std::move(*balanced.candidate));
-        } else {
-          run_.infeasible.push_back(std::move(balanced.reason));
-        }
+        run_.keep(run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout));
       } catch (const InputError& error) {  // not so many, says the schedule
         if (layouts.size() == 1) throw;
         run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
@@ -236,15 +232,12 @@ class Planner {
   bool take(const Layout& layout) {
     try {
       PlanMaker::Balanced balanced = run_.maker.balanced(layout);
-      if (balanced.candidate) {
-        run_.keep(std::move(*balanced.candidate));
-        return true;
-      }
-      run_.infeasible.push_back(fmt::format("{}, {}", layout.name(), balanced.reason));
+      balanced.reason = fmt::format("{}, {}", layout.name(), balanced.reason);
+      return run_.keep(std::move(balanced));
     } catch (const InputError& error) {
       run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
+      return false;
     }
-    return false;
   }
 
   /// For a searched schedule: cuts first, then the order.
@@ -291,9 +284,7 @@ class Planner {
       if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
       try {
         const std::size_t searches = (run_.progress.placements - run_.progress.tried) * schedules().size();
-        CutSearchResult found =
-            run_.search_cuts(layout, schedule, least,
-                             run_.budget.share(searches, [this] { run_.tell_progress(); }), {even}, true);
+        CutSearchResult found = run_.search_cuts(layout, schedule, least, run_.share(searches), {even}, true);
         run_.budget.take(found.work);
         if (!found.cuts) continue;
         least = found.seconds;
@@ -315,21 +306,16 @@ class Planner {
                              .capacity = run_.maker.capacity(),
                              .recompute = plan.recompute(),
                              .budget = {.work = budget.work, .to_beat = run_.progress.best}};
+    std::optional<Seconds> until;
     if (budget.time_limit) {
-      const double left = std::max(0.0, (*budget.time_limit - run_.budget.spent()).value);
       const auto placements = static_cast<double>(run_.progress.placements - run_.progress.tried);
-      const Seconds until = run_.budget.spent() + Seconds{left / std::max(1.0, placements)};
+      until = run_.budget.spent() + run_.budget.left() / std::max(1.0, placements);
       request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
-      request.budget.go_on = [this, until](Seconds) {
-        run_.tell_progress();
-        return run_.budget.spent() < until;
-      };
-    } else {
-      request.budget.go_on = [this](Seconds) {
-        run_.tell_progress();
-        return true;
-      };
     }
+    request.budget.go_on = [this, until](Seconds) {
+      run_.tell_progress();
+      return !until || run_.budget.spent() < *until;
+    };
     const Synthesis found = synthesize_over_schedules(std::move(request));
     plan.program = planned_orders(found.program);
     SearchResult result{

@@ -221,7 +221,7 @@ class StepSearch {
 
   [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(const PlacedCosts& placed) const {
     return std::make_unique<ProgramPricer>(
-        schedule_, program_request_, placed, speeds(), std::nullopt,
+        schedule_, program_request_, placed, std::nullopt,
         [&placed](int first, int last) { return placed.chain().stage(first, last); });
   }
   /// Simulates, unless that was done; the critical path becomes a bound. Whether the
@@ -245,10 +245,6 @@ class StepSearch {
       found_.best = GraphCandidate{{}, cuts, seconds};
     }
     return true;
-  }
-  [[nodiscard]] std::vector<double> speeds() const {
-    if (speed_.empty()) return {};
-    return {speed_.begin(), speed_.begin() + placement_.world()};
   }
   void add_row(StepBound row) {
     if (rows_.size() < kMostRows) {

@@ -229,8 +229,7 @@ class ClassSearch {
     }
     const std::size_t share = open.effort == kSearched ? 16 : 4;
     const CutSearchResult found =
-        run_.search_cuts(*open.layout, run_.schedule, best(),
-                         run_.budget.share(share, [this] { run_.tell_progress(); }), {open.cuts}, true, true);
+        run_.search_cuts(*open.layout, run_.schedule, best(), run_.share(share), {open.cuts}, true, true);
     run_.budget.take(found.work);
     proof_.simulated += found.simulated;
     open.bound = std::max(open.bound, found.bound);
@@ -270,8 +269,7 @@ class ClassSearch {
       run_.budget.take_program(run_.request.micro_batches, found.layout.stages());
       if (run_.maker.over_cap(candidate.plan).empty()) run_.keep(std::move(candidate));
     }
-    proof_.bound = std::min(proof_.bound, run_.progress.best);
-    proof_.optimal = proof_.bound.value >= run_.best() * (1 - 1e-9);
+    run_.finish(proof_);
   }
 
   PlanningRun& run_;

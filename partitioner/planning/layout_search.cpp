@@ -39,17 +39,11 @@ class LayoutSearch {
       }
       try {
         if (chosen) {
-          PlanMaker::Balanced balanced = run_.maker.balanced(task.layout);
-          if (balanced.candidate) {
-            run_.keep(std::move(*balanced.candidate));
-          } else {
-            run_.infeasible.push_back(std::move(balanced.reason));
-          }
+          run_.keep(run_.maker.balanced(task.layout));
           continue;
         }
-        const CutSearchResult found = run_.search_cuts(
-            task.layout, run_.schedule, run_.best(),
-            run_.budget.share(tasks.size() - i, [this] { run_.tell_progress(); }), task.seeds, true);
+        const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, run_.best(),
+                                                       run_.share(tasks.size() - i), task.seeds, true);
         run_.budget.take(found.work);
         run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
         proof.simulated += found.simulated;
@@ -64,8 +58,7 @@ class LayoutSearch {
       }
     }
     if (chosen || run_.candidates.empty()) return std::nullopt;
-    proof.bound = std::min(proof.bound, run_.progress.best);
-    proof.optimal = proof.bound.value >= run_.best() * (1 - 1e-9);
+    run_.finish(proof);
     if (run_.maker.capacity()) price_without_cap(tasks, proof);
     return proof;
   }

@@ -5,6 +5,7 @@
 #include "stagecraft/partitioner/planning/min_max.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/replica_part.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 
@@ -66,15 +67,7 @@ bool PlanMaker::splits_backwards() const {
   if (schedule_.orders_by_time || schedule_.searched) return true;
   const ScheduleProgram program = schedule_.generate(
       schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}, {}));
-  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const Action& action) { return action.op == Op::backward_input; });
-  });
-}
-
-std::vector<double> PlanMaker::speeds(int devices) const {
-  if (cluster_.speed.empty()) return {};
-  return {cluster_.speed.begin(), cluster_.speed.begin() + devices};
+  return planning::splits_backwards(program.ranks);
 }
 
 ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups,
@@ -142,7 +135,9 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
                            settings[static_cast<std::size_t>(stage)]});
     costs.stages.push_back(costs_of(first, last));
   }
-  costs.speed = speeds(placement.world());
+  if (!cluster_.speed.empty()) {
+    costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());
+  }
   return plan;
 }
 

@@ -34,8 +34,6 @@ class PlanMaker {
   [[nodiscard]] StageCosts costs_of(int first, int last) const {
     return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
   }
-  /// Speeds of the first so many devices; empty: all 1.
-  [[nodiscard]] std::vector<double> speeds(int devices) const;
 
   [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups,
                                                  RecomputeSettings settings) const;

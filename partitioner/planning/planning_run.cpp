@@ -21,8 +21,26 @@ void PlanningRun::keep(PlanCandidate candidate) {
   candidates.push_back(std::move(candidate));
 }
 
+bool PlanningRun::keep(PlanMaker::Balanced balanced) {
+  if (balanced.candidate) {
+    keep(std::move(*balanced.candidate));
+    return true;
+  }
+  infeasible.push_back(std::move(balanced.reason));
+  return false;
+}
+
 void PlanningRun::tell_progress() const {
   if (request.search.progress) request.search.progress(progress);
+}
+
+CutSearchBudget PlanningRun::share(std::size_t layouts) const {
+  return budget.share(layouts, [this] { tell_progress(); });
+}
+
+void PlanningRun::finish(StepProof& proof) const {
+  proof.bound = std::min(proof.bound, progress.best);
+  proof.optimal = proof.bound.value >= best() * (1 - 1e-9);
 }
 
 std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
@@ -32,8 +50,7 @@ std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, co
   auto tried = settings.least(cuts);
   if (!tried) return std::nullopt;
   ProgramPricer pricer(
-      schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed,
-      maker.speeds(layout.devices()), maker.capacity(),
+      schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed, maker.capacity(),
       [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true);
   while (tried) {
     const double seconds = pricer.seconds(cuts, *tried);
@@ -55,7 +72,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       for_schedule,
       maker.schedule_request(layout, {request.micro_batches},
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
-      placed, maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
+      placed, capped ? maker.capacity() : std::nullopt,
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
                    settings);

@@ -32,8 +32,14 @@ struct PlanningRun {
   SearchProgress progress{.best = Seconds{std::numeric_limits<double>::infinity()}};
 
   void keep(PlanCandidate candidate);
+  /// Or the reason why there is none; whether there is one.
+  bool keep(PlanMaker::Balanced balanced);
   [[nodiscard]] double best() const { return progress.best.value; }
   void tell_progress() const;
+  /// What one of so many layouts gets of the budget.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts) const;
+  /// No plan is below the best one known either.
+  void finish(StepProof& proof) const;
 
   struct CutPrice {
     double seconds;

@@ -24,8 +24,7 @@ class ProgramPricer : public StepPricer {
   /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide and the order
   /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                bool by_replica = false);
+                std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
   ProgramPricer(const ProgramPricer&) = delete;
   ProgramPricer& operator=(const ProgramPricer&) = delete;
   ~ProgramPricer() override;

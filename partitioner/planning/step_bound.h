@@ -64,6 +64,7 @@ class PlacedCosts {
   [[nodiscard]] const Network& network() const { return network_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] int stages() const { return placement_.stages(); }
+  [[nodiscard]] const std::vector<double>& speed() const { return speed_; }
   [[nodiscard]] double speed_of(Rank rank) const { return speed_.empty() ? 1 : speed_[rank.index()]; }
   /// All-reduce of the parameters of layers [first, last) over the replicas of `stage`.
   [[nodiscard]] double reduction(int stage, int first, int last) const {
@@ -93,6 +94,9 @@ class PlacedCosts {
 
 /// A critical path as a bound. `loss` is the payload of a loss report.
 [[nodiscard]] StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss);
+
+/// Whether a backward of a program's ranks is in two parts.
+[[nodiscard]] bool splits_backwards(const std::vector<std::vector<Action>>& ranks);
 
 /// The bounds that hold for any order. `split` says whether a backward may be in two parts.
 struct OrderFreeBounds {

@@ -20,20 +20,15 @@ Seconds WorkBudget::spent() const {
 CutSearchBudget WorkBudget::share(std::size_t layouts, const std::function<void()>& tell) const {
   const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
   CutSearchBudget budget;
-  if (!asked_.time_limit) {
+  std::optional<Seconds> until;
+  if (asked_.time_limit) {
+    until = spent() + left() / static_cast<double>(std::min(waiting, kLayoutShare));
+  } else {
     budget.work = std::max(left_ / waiting, left_ / kLayoutShare);
-    budget.go_on = [tell] {
-      tell();
-      return true;
-    };
-    return budget;
   }
-  const double left = std::max(0.0, (*asked_.time_limit - spent()).value);
-  const double share = left / static_cast<double>(std::min(waiting, kLayoutShare));
-  const Seconds until = spent() + Seconds{share};
   budget.go_on = [this, tell, until] {
     tell();
-    return spent() < until;
+    return !until || spent() < *until;
   };
   return budget;
 }

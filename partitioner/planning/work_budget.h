@@ -27,8 +27,8 @@ class WorkBudget {
   void take_program(int micro_batches, int stages);
   /// Whether so many nanoseconds of work, about, are left.
   [[nodiscard]] bool allows(double nanoseconds) const;
-  /// Of a time limit.
-  [[nodiscard]] Seconds left() const { return *asked_.time_limit - spent(); }
+  /// Of a time limit; nothing where it is over.
+  [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
   /// What generating, lowering, proving and simulating a program takes, about.
   [[nodiscard]] static Seconds program_time(int micro_batches, int stages);
   [[nodiscard]] bool half_spent() const;
