@@ -67,8 +67,8 @@ class Chooser {
       if (fits_not) throw RefusedError(text);
       throw InputError(text);
     }
-    std::stable_sort(choices_.all.begin(), choices_.all.end(), [](const Choice& a, const Choice& b) {
-      return a.step() != b.step() ? a.step() < b.step() : a.memory < b.memory;
+    std::ranges::stable_sort(choices_.all, {}, [](const PlanCandidate& choice) {
+      return std::pair(choice.step(), choice.memory());
     });
     return std::move(choices_);
   }
@@ -89,16 +89,14 @@ class Chooser {
   PlannedCap plan(const PlanRequest& request, const Cluster& cluster) {
     PlanResult result = make_plan(profile_, cluster, request);
     take(std::move(result.best));
-    const PlannedCap found{choices_.all.back().memory, result.proof ? result.proof->bound : Seconds{}};
+    const PlannedCap found{choices_.all.back().memory(), result.proof ? result.proof->bound : Seconds{}};
     for (PlanCandidate& other : result.others) take(std::move(other));
     return found;
   }
 
   void take(PlanCandidate candidate) {
-    const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
-    const Bytes most = *std::max_element(memory.begin(), memory.end());
     candidate.plan.capacity = cluster_.usable_memory();  // not a cap that was tried
-    choices_.all.push_back({std::move(candidate), most});
+    choices_.all.push_back(std::move(candidate));
   }
 
   void fall(PlanRequest request, PlannedCap last) {
@@ -123,8 +121,8 @@ class Chooser {
   [[nodiscard]] Bytes next_cap(const PlannedCap& last, double step) const {
     const auto fallen = static_cast<std::int64_t>(static_cast<double>(last.memory.value) * (1 - step));
     Bytes cap{std::min(last.memory.value - 1, fallen)};
-    for (const Choice& choice : choices_.all) {
-      if (choice.step() <= last.bound) cap = std::min(cap, choice.memory - Bytes{1});
+    for (const PlanCandidate& choice : choices_.all) {
+      if (choice.step() <= last.bound) cap = std::min(cap, choice.memory() - Bytes{1});
     }
     return cap;
   }
@@ -138,11 +136,11 @@ class Chooser {
 
 }  // namespace
 
-std::vector<const Choice*> Choices::front() const {
-  std::vector<const Choice*> front;
-  Seconds fastest;                    // of those that count as one with the last
-  for (const Choice& choice : all) {  // by step: what comes later has to need less memory
-    if (!front.empty() && choice.memory >= front.back()->memory) continue;
+std::vector<const PlanCandidate*> Choices::front() const {
+  std::vector<const PlanCandidate*> front;
+  Seconds fastest;                           // of those that count as one with the last
+  for (const PlanCandidate& choice : all) {  // by step: what comes later has to need less memory
+    if (!front.empty() && choice.memory() >= front.back()->memory()) continue;
     if (!front.empty() && choice.step() <= fastest * (1 + kSameStep)) {
       front.back() = &choice;
     } else {
@@ -171,7 +169,7 @@ Choices choose(const Profile& profile, const Cluster& cluster, const ChoiceReque
 std::vector<std::string> schedule_names(const std::string& list, const InputPlace& place) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   };
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {

@@ -41,21 +41,14 @@ struct ChoiceRequest {
   std::function<void(const std::string& schedule, int tried, int all)> progress{};  ///< may be empty
 };
 
-struct Choice {
-  PlanCandidate candidate;
-  Bytes memory;  ///< of the rank that needs most
-
-  [[nodiscard]] Seconds step() const { return candidate.plan.predicted->step; }
-};
-
 struct Choices {
-  std::vector<Choice> all;           ///< by step, then memory; never empty
+  std::vector<PlanCandidate> all;    ///< by step, then memory; never empty
   std::vector<std::string> refused;  ///< "zb_v, micro-batches of 4: why": where nothing could be planned
   double cap_step = 0;               ///< the largest share by which caps fell; 0: they did not
 
   /// Those of `all` that no other beats in both step and memory: the fastest first, the smallest last. Of
   /// steps within kSameStep of each other the one that needs least memory.
-  [[nodiscard]] std::vector<const Choice*> front() const;
+  [[nodiscard]] std::vector<const PlanCandidate*> front() const;
 };
 
 /// Throws RefusedError when nothing fits at all, InputError when no schedule can take the request.

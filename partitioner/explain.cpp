@@ -3,6 +3,7 @@
 #include "stagecraft/partitioner/planning/plan_maker.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace stagecraft {
@@ -39,12 +40,11 @@ class Explainer {
     const std::vector<Seconds> busy = this->busy(plan_);
     std::vector<std::size_t> stages(plan_.stages.size() - 1);
     std::iota(stages.begin(), stages.end(), std::size_t{1});
-    std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
-      return std::max(busy[a - 1], busy[a]) > std::max(busy[b - 1], busy[b]);
-    });
+    const auto beside = [&](std::size_t stage) { return std::max(busy[stage - 1], busy[stage]); };
+    std::ranges::stable_sort(stages, std::greater{}, beside);
     to.cuts_left_out = static_cast<int>(stages.size() - std::min(stages.size(), most));
     stages.resize(std::min(stages.size(), most));
-    std::sort(stages.begin(), stages.end());
+    std::ranges::sort(stages);
     for (const std::size_t stage : stages) {
       const int layer = plan_.stages[stage].first_layer;
       to.cuts.push_back({layer, StageId{stage}, plan_.costs->stages[stage].input, moved(stage, layer - 1),
@@ -103,7 +103,7 @@ class Explainer {
     cut.grown = most_grown(pricer_.chain(*plan.costs));
     if (cut.grown && cut.grown->kind == ChainPart::Kind::compute) {
       const std::vector<Seconds> busy = this->busy(plan);
-      cut.busiest = busy[cut.grown->stage->index()] >= *std::max_element(busy.begin(), busy.end());
+      cut.busiest = busy[cut.grown->stage->index()] >= std::ranges::max(busy);
     }
     cut.misses = miss(*plan.costs);
     return cut;
@@ -154,7 +154,7 @@ class Explainer {
 bool memory_binds(const PlanResult& result, const Explanation& explained) {
   if (!result.infeasible.empty() || any_recompute(result.best.plan.recompute())) return true;
   if (result.proof && result.proof->without_cap) return true;
-  return std::any_of(explained.cuts.begin(), explained.cuts.end(), [](const CutExplanation& cut) {
+  return std::ranges::any_of(explained.cuts, [](const CutExplanation& cut) {
     return (cut.earlier && cut.earlier->misses) || (cut.later && cut.later->misses);
   });
 }

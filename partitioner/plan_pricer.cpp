@@ -6,6 +6,7 @@
 #include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -24,8 +25,7 @@ class Parts {
       const auto& [kind, stage, level] = what;
       parts.push_back({kind, stage, level, seconds * share});
     }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const ChainPart& a, const ChainPart& b) { return a.seconds > b.seconds; });
+    std::ranges::stable_sort(parts, std::greater{}, &ChainPart::seconds);
     return parts;
   }
 
@@ -55,7 +55,7 @@ void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const P
   std::vector<Rank> members;
   if (m.stage.valid()) {
     members = placement.ranks[m.stage.index()];
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     const Bytes bytes = costs.stages[m.stage.index()].parameters;
     parts.add(ChainPart::Kind::reduction, m.stage, {},
               all_reduce(costs.network, members, bytes).time() * m.times);
@@ -131,8 +131,7 @@ Prediction PlanPricer::prediction() {
   if (prediction.step > Seconds{}) {
     prediction.bubble = std::max(0.0, 1 - busy / prediction.step / static_cast<double>(ranks));
   }
-  const std::vector<Seconds> compute = plan_.compute_of_ranks();
-  prediction.bottleneck = *std::max_element(compute.begin(), compute.end());
+  prediction.bottleneck = std::ranges::max(plan_.compute_of_ranks());
   return prediction;
 }
 

@@ -53,10 +53,7 @@ class Planner {
       throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
     }
     // Stable: of equal steps the one with fewer stages stays first.
-    std::stable_sort(run_.candidates.begin(), run_.candidates.end(),
-                     [](const PlanCandidate& a, const PlanCandidate& b) {
-                       return a.plan.predicted->step < b.plan.predicted->step;
-                     });
+    std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
     PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
     // One of each stage count, with and without replicas, and of each shape.
     std::set<std::tuple<std::size_t, bool, std::string>> shown;
@@ -121,9 +118,7 @@ class Planner {
       }
     }
     if (layouts.empty() && impossible) throw *impossible;
-    const bool wide =
-        std::any_of(run_.request.widths.begin(), run_.request.widths.end(), [](int w) { return w > 1; });
-    if (wide) layouts.clear();
+    if (std::ranges::any_of(run_.request.widths, [](int w) { return w > 1; })) layouts.clear();
     return layouts;
   }
 
@@ -335,6 +330,8 @@ void SearchBudget::share_among(std::int64_t searches) {
   cut_work /= searches;
   if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
 }
+
+Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted->memory); }
 
 PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
   return Planner(profile, cluster, request).run();

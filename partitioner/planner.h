@@ -71,6 +71,9 @@ struct PlanCandidate {
   std::string placement{};  ///< "straight", "loop of 2", "3-1", "2 x 4, in blocks of 2"
   std::optional<SearchResult> search{};
   std::optional<JitteredStep> jittered{};  ///< where it was asked for
+
+  [[nodiscard]] Seconds step() const { return plan.predicted->step; }
+  [[nodiscard]] Bytes memory() const;  ///< of the rank that needs most
 };
 
 /// What is proved of a synchronous plan's step.

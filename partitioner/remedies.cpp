@@ -38,10 +38,10 @@ class Remedies {
     if (!least) return {};
     const PlanRequest& request = least->request;
     recompute(request);
-    const bool sizes = std::any_of(requests.begin(), requests.end(), [&](const PlanRequest& other) {
-      return other.micro_batch_size != request.micro_batch_size;
+    const bool one_size = std::ranges::all_of(requests, [&](const PlanRequest& other) {
+      return other.micro_batch_size == request.micro_batch_size;
     });
-    if (!sizes) smaller_batches(request);  // otherwise others have been asked for
+    if (one_size) smaller_batches(request);  // otherwise others have been asked for
     more_devices(request);
     Cluster cluster = cluster_;
     cluster.memory = least->needs + cluster.memory_reserve;
@@ -53,9 +53,7 @@ class Remedies {
   /// What the plan needs; none where nothing fits.
   [[nodiscard]] std::optional<Bytes> fits(const Cluster& cluster, const PlanRequest& request) const {
     try {
-      const PlanResult result = make_plan(profile_, cluster, request);
-      const std::vector<Bytes>& memory = result.best.plan.predicted->memory;
-      return *std::max_element(memory.begin(), memory.end());
+      return make_plan(profile_, cluster, request).best.memory();
     } catch (const RefusedError&) {
       return std::nullopt;
     } catch (const InputError&) {  // not for this schedule, not with this option
@@ -103,7 +101,7 @@ class Remedies {
     for (const Measurement& measurement : profile_.measurements) {
       if (measurement.micro_batch < request.micro_batch_size) sizes.push_back(measurement.micro_batch);
     }
-    std::sort(sizes.begin(), sizes.end(), std::greater<>());
+    std::ranges::sort(sizes, std::greater{});
     const std::int64_t samples = request.micro_batch_size * request.micro_batches;
     for (const std::int64_t size : sizes) {
       const std::int64_t count = (samples + size - 1) / size;

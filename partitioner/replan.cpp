@@ -59,8 +59,7 @@ void check_inputs(const Plan& running, const std::vector<MeasuredStage>& measure
 
 /// The setting of all stages; absent where they differ.
 std::optional<Recompute> common_setting(const RecomputeSettings& settings) {
-  const bool differ =
-      std::adjacent_find(settings.begin(), settings.end(), std::not_equal_to<>()) != settings.end();
+  const bool differ = std::ranges::adjacent_find(settings, std::not_equal_to{}) != settings.end();
   return differ ? std::nullopt : std::optional(settings.front());
 }
 
@@ -145,9 +144,7 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
 
 }  // namespace
 
-Seconds Replanned::gain() const {
-  return std::max(Seconds{}, present.predicted->step - result.best.plan.predicted->step);
-}
+Seconds Replanned::gain() const { return std::max(Seconds{}, present.predicted->step - result.best.step()); }
 
 std::optional<double> Replanned::break_even(Seconds cost) const {
   const Seconds saved = gain();

@@ -134,8 +134,8 @@ class Questions {
 
   void micro_batches() {
     const auto measured = [&](std::int64_t size) {
-      return std::any_of(profile_.measurements.begin(), profile_.measurements.end(),
-                         [&](const Measurement& m) { return m.micro_batch == size; });
+      return std::ranges::find(profile_.measurements, size, &Measurement::micro_batch) !=
+             profile_.measurements.end();
     };
     const std::int64_t size = request_.micro_batch_size;
     PlanRequest other = request_;
@@ -205,7 +205,7 @@ std::vector<WhatIf> what_if(
     question.request.search.share_among(static_cast<std::int64_t>(questions.size()));
     try {
       const PlanResult result = make_plan(profile, question.cluster, question.request);
-      answer.step = result.best.plan.predicted->step;
+      answer.step = result.best.step();
       answer.plan = words(result.best, present);
     } catch (const InputError& error) {
       answer.refused = error.what();

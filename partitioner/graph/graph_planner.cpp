@@ -125,9 +125,7 @@ class GraphPlanner {
   /// The request with a part of its budget.
   [[nodiscard]] PlanRequest shared(int share) const {
     PlanRequest request = request_;
-    request.search.cut_work /= share;
-    request.search.work /= share;
-    if (request.search.time_limit) request.search.time_limit = *request.search.time_limit / share;
+    request.search.share_among(share);
     return request;
   }
 
@@ -140,8 +138,8 @@ class GraphPlanner {
       // Blocks are in an order along the edges, and lie in one stage each.
       row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks;
       if (!stage.empty()) {
-        std::stable_sort(row.layers.begin(), row.layers.end(), [&](const auto& a, const auto& b) {
-          return stage[static_cast<std::size_t>(a.front())] < stage[static_cast<std::size_t>(b.front())];
+        std::ranges::stable_sort(row.layers, {}, [&](const std::vector<int>& block) {
+          return stage[static_cast<std::size_t>(block.front())];
         });
       }
     }
@@ -178,7 +176,7 @@ class GraphPlanner {
       PlanResult result = make_plan(row.profile, cluster_, request);
       const Plan& plan = result.best.plan;
       const double value = value_of(plan);
-      if (!best_ || plan.predicted->step < best_->best.plan.predicted->step) {
+      if (!best_ || result.best.step() < best_->best.step()) {
         best_ = std::move(result);
         best_row_ = std::move(row);
         best_has_runners_up_ = request.stages == request_.stages && request.cuts == request_.cuts;
@@ -193,7 +191,7 @@ class GraphPlanner {
   /// What else the best row has to offer, and the plan again if that is better still.
   void add_runners_up() {
     PlanResult all = make_plan(best_row_.profile, cluster_, shared(kCandidateShare));
-    if (!(best_->best.plan.predicted->step < all.best.plan.predicted->step)) {
+    if (!(best_->best.step() < all.best.step())) {
       best_ = std::move(all);
       return;
     }

@@ -38,7 +38,7 @@ constexpr std::size_t kSharing = 8;
 constexpr std::int64_t kMostStates = 16'000'000;
 
 std::vector<Rank> ascending(std::vector<Rank> ranks) {
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   return ranks;
 }
 
@@ -171,7 +171,7 @@ class StepSearch {
       }
     }
     double fastest = 1;
-    if (!speed_.empty()) fastest = *std::max_element(speed_.begin(), speed_.end());
+    if (!speed_.empty()) fastest = std::ranges::max(speed_);
     const NodeSums& all = downsets_.sums(downsets_.all());
     const double one = (all.forward + all.backward_input + (split ? 0 : all.backward_weight)) / fastest;
     problem_.boundary = [this, one](int stage, double bytes) { return one + link_time(stage, bytes); };
@@ -227,7 +227,7 @@ class StepSearch {
   /// Simulates, unless that was done; the critical path becomes a bound. Whether the
   /// cuts are new within the windows looked at.
   bool look_at(const NestedCuts& cuts) {
-    const bool came_up = std::find(came_up_.begin(), came_up_.end(), cuts) != came_up_.end();
+    const bool came_up = std::ranges::find(came_up_, cuts) != came_up_.end();
     if (!came_up) came_up_.push_back(cuts);
     if (!seen_.insert(cuts).second) return !came_up;
     asked_.push_back(cuts);
@@ -338,8 +338,8 @@ class StepSearch {
     for (const NestedCuts& cuts : asked) {
       auto& of_rows = values.emplace_back();
       for (const StepBound& row : rows_) of_rows.push_back(value(row, cuts));
-      low = std::min(low, *std::min_element(of_rows.begin(), of_rows.end()));
-      high = std::max(high, *std::max_element(of_rows.begin(), of_rows.end()));
+      low = std::min(low, std::ranges::min(of_rows));
+      high = std::max(high, std::ranges::max(of_rows));
     }
     std::vector<double> weights(rows, 1.0 / static_cast<double>(rows));
     if (!(high > low)) return weights;
@@ -359,7 +359,7 @@ class StepSearch {
         mean[k] += weights[k] / kGameRounds;
         gained[k] += rate * ((*worst)[k] - low) / (high - low);
       }
-      const double most = *std::max_element(gained.begin(), gained.end());
+      const double most = std::ranges::max(gained);
       double sum = 0;
       for (std::size_t k = 0; k < rows; ++k) sum += weights[k] = std::exp(gained[k] - most);
       for (double& weight : weights) weight /= sum;
@@ -414,7 +414,7 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
   const int a_rank = request.virtual_stages.value_or(schedule.virtual_stages);
   const RequestScope scope{request, cluster, schedule, most_stages};
   Layouts layouts;
-  const bool wide = std::any_of(request.widths.begin(), request.widths.end(), [](int w) { return w > 1; });
+  const bool wide = std::ranges::any_of(request.widths, [](int w) { return w > 1; });
   if (!wide) {
     check_request(scope, schedule.placement, a_rank);
     for (const int stages : stage_counts(scope, a_rank)) {
@@ -468,8 +468,7 @@ class GraphSearch {
     result.whole_family = family.all;
     // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
     // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.layout->stages() < b.layout->stages(); });
+    std::ranges::stable_sort(tasks, {}, [](const Task& task) { return task.layout->stages(); });
     for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
       std::size_t waiting = tasks.size();
       for (Task& task : tasks) {
@@ -486,8 +485,7 @@ class GraphSearch {
         result.found.insert(result.found.begin(), std::move(*best));
       }
       if (!schedule_.synchronous) break;
-      std::stable_sort(tasks.begin(), tasks.end(),
-                       [](const Task& a, const Task& b) { return a.bound < b.bound; });
+      std::ranges::stable_sort(tasks, {}, &Task::bound);
     }
     result.bound = to_beat;
     for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
@@ -557,7 +555,7 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
   double least = kInfinite;
   for (const Layout& layout :
        layouts_of(schedule, cluster, request, static_cast<int>(graph.nodes.size())).list) {
-    const int widest = *std::max_element(layout.widths.begin(), layout.widths.end());
+    const int widest = std::ranges::max(layout.widths);
     double bound = std::max(share_bound(schedule, request, cluster, layout, compute),
                             largest * busy(schedule, request, cluster, widest));
     if (schedule.synchronous) bound = std::max(bound, one / cluster.fastest());

@@ -51,8 +51,7 @@ class Walk {
       }
     }
     // Smaller ones first: then a state stands behind all that it contains.
-    std::stable_sort(found.begin(), found.end(),
-                     [](const NodeSet& a, const NodeSet& b) { return a.count() < b.count(); });
+    std::ranges::stable_sort(found, {}, &NodeSet::count);
     std::vector<State> states;
     states.reserve(found.size());
     for (NodeSet& before : found) states.push_back(state(std::move(before)));

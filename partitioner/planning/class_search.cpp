@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -62,10 +63,9 @@ class ClassSearch {
 
   [[nodiscard]] StepProof search() {
     open_classes();
-    const auto later = [](const Open& a, const Open& b) { return a.key() > b.key(); };
     while (!open_.empty() && !stops()) {
       run_.tell_progress();
-      std::pop_heap(open_.begin(), open_.end(), later);
+      std::ranges::pop_heap(open_, std::greater{}, &Open::key);
       Open open = std::move(open_.back());
       open_.pop_back();
       if (clearly_less(open.bound, best())) raise(std::move(open));
@@ -118,8 +118,7 @@ class ClassSearch {
 
   void push(Open open) {
     open_.push_back(std::move(open));
-    std::push_heap(open_.begin(), open_.end(),
-                   [](const Open& a, const Open& b) { return a.key() > b.key(); });
+    std::ranges::push_heap(open_, std::greater{}, &Open::key);
   }
 
   [[nodiscard]] bool stops() const {

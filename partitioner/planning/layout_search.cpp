@@ -95,8 +95,7 @@ class LayoutSearch {
       }
     }
     for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.bound < b.bound; });
+    std::ranges::stable_sort(tasks, {}, &Task::bound);
     return tasks;
   }
 
@@ -110,12 +109,9 @@ class LayoutSearch {
 
   /// Of the best plan's layout, if a cap costs it time.
   void price_without_cap(const std::vector<Task>& tasks, StepProof& proof) const {
-    const auto best = std::min_element(
-        run_.candidates.begin(), run_.candidates.end(),
-        [](const auto& a, const auto& b) { return a.plan.predicted->step < b.plan.predicted->step; });
-    const auto held = std::find_if(tasks.begin(), tasks.end(), [&](const Task& task) {
-      return task.layout.placement() == best->plan.placement();
-    });
+    const auto best = std::ranges::min_element(run_.candidates, {}, &PlanCandidate::step);
+    const auto held = std::ranges::find(tasks, best->plan.placement(),
+                                        [](const Task& task) { return task.layout.placement(); });
     const CutSearchResult free = run_.search_cuts(held->layout, run_.schedule, run_.best(),
                                                   run_.budget.share(kCapShare, [] {}), {}, false);
     if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};

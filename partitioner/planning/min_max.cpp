@@ -25,7 +25,7 @@ class TimeCosts {
     }
     for (std::size_t stage = 0; stage < placement.ranks.size(); ++stage) {
       members_.push_back(placement.ranks[stage]);
-      std::sort(members_.back().begin(), members_.back().end());
+      std::ranges::sort(members_.back());
       speed_.push_back(stage_speed(placement.ranks[stage], speed));
       if (stage > 0) boundaries_.emplace_back(network, placement.ranks[stage - 1], placement.ranks[stage]);
     }

@@ -211,7 +211,7 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
   }
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     std::vector<Rank> members = placement.ranks[s];
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     candidate(
         all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
         [&] { return fmt::format("all-reduce of stage {}", s); });
@@ -242,8 +242,7 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {
   const std::vector<Bytes>& memory = plan.predicted->memory;
-  const auto worst =
-      static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
+  const auto worst = static_cast<std::size_t>(std::ranges::max_element(memory) - memory.begin());
   std::vector<int> cuts;
   for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
   const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };

@@ -17,7 +17,7 @@ PlanningRun::PlanningRun(const Profile& profile, const Cluster& on, const PlanRe
       budget(asked.search) {}
 
 void PlanningRun::keep(PlanCandidate candidate) {
-  progress.best = std::min(progress.best, candidate.plan.predicted->step);
+  progress.best = std::min(progress.best, candidate.step());
   candidates.push_back(std::move(candidate));
 }
 

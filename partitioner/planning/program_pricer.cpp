@@ -77,8 +77,8 @@ void ProgramPricer::select(const RecomputeSettings& settings) {
     made_.push_back(make(settings));
     return;
   }
-  const auto known =
-      std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made->settings == settings; });
+  const auto known = std::ranges::find(
+      made_, settings, [](const auto& made) -> const auto& { return made->settings; });
   if (known != made_.end()) {
     std::rotate(known, known + 1, made_.end());
     return;

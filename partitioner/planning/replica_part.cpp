@@ -48,7 +48,7 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   std::vector<Rank> known;
   for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
     const Rank rank = whole.ranks[s].front();
-    auto found = std::find(known.begin(), known.end(), rank);
+    auto found = std::ranges::find(known, rank);
     if (found == known.end()) found = known.insert(found, rank);
     one.placement.ranks[s] = {Rank{static_cast<int>(found - known.begin())}};
   }
@@ -74,8 +74,8 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
 
 bool has_equal_pipelines(const Placement& placement) {
   const std::size_t width = placement.ranks.front().size();
-  return width > 1 && std::all_of(placement.ranks.begin(), placement.ranks.end(),
-                                  [&](const auto& replicas) { return replicas.size() == width; });
+  return width > 1 &&
+         std::ranges::all_of(placement.ranks, [&](const auto& replicas) { return replicas.size() == width; });
 }
 
 void as_whole(CriticalPath& path, const PartOf& part) {

@@ -54,8 +54,7 @@ void check_widths(const RequestScope& scope, int stages_a_rank) {
     throw InputError(
         fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
   }
-  if (stages_a_rank > 1 &&
-      std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end()) {
+  if (stages_a_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
     throw InputError(fmt::format("{}: with several stages a rank all are equally wide", said));
   }
 }

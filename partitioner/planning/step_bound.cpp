@@ -93,7 +93,7 @@ PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placem
     : chain_(chain), network_(network), placement_(std::move(placement)), speed_(speed) {
   reductions_.reserve(placement_.ranks.size());
   for (std::vector<Rank> members : placement_.ranks) {
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     reductions_.emplace_back(network, members);
   }
 }
@@ -144,9 +144,8 @@ StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes los
 }
 
 bool splits_backwards(const std::vector<std::vector<Action>>& ranks) {
-  return std::any_of(ranks.begin(), ranks.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const Action& action) { return action.op == Op::backward_input; });
+  return std::ranges::any_of(ranks, [](const auto& list) {
+    return std::ranges::find(list, Op::backward_input, &Action::op) != list.end();
   });
 }
 
@@ -188,7 +187,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     int total = 0;
     for (const StageId stage : held) {
       const auto& replicas = placement.ranks[stage.index()];
-      const auto replica = std::find(replicas.begin(), replicas.end(), rank) - replicas.begin();
+      const auto replica = std::ranges::find(replicas, rank) - replicas.begin();
       const int count = count_of(static_cast<int>(replica), placement.width(stage), micro_batches);
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
