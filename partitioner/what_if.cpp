@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace stagecraft {
@@ -37,13 +38,11 @@ class Questions {
   }
 
  private:
-  Question& ask(WhatIf::Kind kind, std::optional<std::size_t> level, Cluster cluster, PlanRequest request,
-                bool same_plan_runs) {
-    WhatIf answer;
-    answer.kind = kind;
-    if (level) answer.level = static_cast<int>(*level);
-    return questions_.emplace_back(
-        Question{std::move(answer), std::move(cluster), std::move(request), same_plan_runs});
+  void ask(WhatIf::Kind kind, std::optional<std::size_t> level, Cluster cluster, PlanRequest request,
+           bool same_plan_runs) {
+    questions_.push_back({{}, std::move(cluster), std::move(request), same_plan_runs});
+    questions_.back().answer.kind = kind;
+    if (level) questions_.back().answer.level = static_cast<int>(*level);
   }
 
   /// Children of the level, and devices in each.
@@ -75,13 +74,9 @@ class Questions {
     const auto [count, inside] = size_of(level);
     ++cluster.levels[level].count;
     if (cluster_.speed.empty()) return cluster;
-    // Behind the children of every node of the level comes a new one.
-    cluster.speed.clear();
-    const int node = count * inside;
-    for (int d = 0; d < cluster_.devices(); ++d) {
-      cluster.speed.push_back(cluster_.speed[static_cast<std::size_t>(d)]);
-      if ((d + 1) % node == 0)
-        cluster.speed.insert(cluster.speed.end(), static_cast<std::size_t>(inside), 1.0);
+    // Behind the children of every node of the level comes a new one; the last first, so that places stay.
+    for (int end = cluster_.devices(); end > 0; end -= count * inside) {
+      cluster.speed.insert(cluster.speed.begin() + end, static_cast<std::size_t>(inside), 1.0);
     }
     return cluster;
   }
@@ -93,11 +88,8 @@ class Questions {
     --cluster.levels[level].count;
     if (cluster_.speed.empty()) return cluster;
     const auto speed_of = [&, inside = inside](int child) {
-      double sum = 0;
-      for (int d = child * inside; d < (child + 1) * inside; ++d) {
-        sum += cluster_.speed[static_cast<std::size_t>(d)];
-      }
-      return sum;
+      const auto first = cluster_.speed.begin() + static_cast<std::ptrdiff_t>(child) * inside;
+      return std::accumulate(first, first + inside, 0.0);
     };
     int slowest = 0;
     for (int child = 1; child < count; ++child) {
@@ -137,18 +129,19 @@ class Questions {
       return std::ranges::find(profile_.measurements, size, &Measurement::micro_batch) !=
              profile_.measurements.end();
     };
+    const auto split = [&](WhatIf::Kind kind, std::int64_t size, int count) {
+      if (!measured(size)) return;
+      PlanRequest other = request_;
+      other.micro_batch_size = size;
+      other.micro_batches = count;
+      ask(kind, {}, cluster_, other, false);
+    };
     const std::int64_t size = request_.micro_batch_size;
-    PlanRequest other = request_;
-    if (size % 2 == 0 && measured(size / 2) && request_.micro_batches <= kMostMicroBatches / 2) {
-      other.micro_batch_size = size / 2;
-      other.micro_batches = request_.micro_batches * 2;
-      ask(WhatIf::Kind::more_micro_batches, {}, cluster_, other, false);
+    const int count = request_.micro_batches;
+    if (size % 2 == 0 && count <= kMostMicroBatches / 2) {
+      split(WhatIf::Kind::more_micro_batches, size / 2, count * 2);
     }
-    if (request_.micro_batches % 2 == 0 && measured(size * 2)) {
-      other.micro_batch_size = size * 2;
-      other.micro_batches = request_.micro_batches / 2;
-      ask(WhatIf::Kind::fewer_micro_batches, {}, cluster_, other, false);
-    }
+    if (count % 2 == 0) split(WhatIf::Kind::fewer_micro_batches, size * 2, count / 2);
   }
 
   const Profile& profile_;

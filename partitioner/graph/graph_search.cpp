@@ -149,12 +149,7 @@ class StepSearch {
     for (std::size_t s = 0; s < placement_.ranks.size(); ++s) {
       std::vector<StageLine>& lines = problem_.lines.emplace_back();
       for (const auto part : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
-        const StepBound* busiest = nullptr;
-        for (const OrderFreeBounds::Work& work : bounds.work) {
-          if (work.to_end.stages[s].step == 0) continue;  // steps of its own stages alone
-          const StepBound& bound = work.*part;
-          if (busiest == nullptr || bound.stages[s].forward > busiest->stages[s].forward) busiest = &bound;
-        }
+        const StepBound* busiest = bounds.busiest(s, part);
         StageLine& line = lines.emplace_back();
         if (busiest == nullptr) continue;
         line = own_part(busiest->stages[s], s);

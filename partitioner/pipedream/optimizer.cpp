@@ -152,10 +152,9 @@ class Optimizer {
   [[nodiscard]] Stretches one_device_stretches() const {
     Stretches stretches(states_.states.size());
     for (int state = 0; state <= last_state_; ++state) {
-      const double compute = states_.states[static_cast<std::size_t>(state)].compute;
-      stretches.at(0, state) = compute;
+      stretches.at(0, state) = states_.at(state).compute;
       for (const int within : states_.contained[static_cast<std::size_t>(state)]) {
-        stretches.at(within + 1, state) = compute - states_.states[static_cast<std::size_t>(within)].compute;
+        stretches.at(within + 1, state) = states_.between(within + 1, state, &State::compute);
       }
     }
     return stretches;
@@ -168,7 +167,7 @@ class Optimizer {
     for (std::size_t l = 0; l <= level; ++l) devices *= options_.levels[l].machines;
     std::vector<Begin> begins{0};
     for (int cut = 0; cut < last_state_; ++cut) {
-      if (!known_.allows(states_.states[static_cast<std::size_t>(cut)].compute, devices)) continue;
+      if (!known_.allows(states_.at(cut).compute, devices)) continue;
       double copies = 1;
       for (std::size_t outer = options_.levels.size() - 1; outer > level; --outer) {
         const int most = options_.straight ? 1 : options_.levels[outer].machines - 1;
@@ -231,11 +230,10 @@ class Optimizer {
     stage.from = begin - 1;
     stage.to = state;
     stage.compute = stretches_.front().at(begin, state);
-    stage.parameters = states_.states[static_cast<std::size_t>(state)].parameters -
-                       (begin == 0 ? 0 : states_.states[static_cast<std::size_t>(begin - 1)].parameters);
+    stage.parameters = states_.between(begin, state, &State::parameters);
     stage.time = stage.compute;
-    NodeSet nodes = states_.states[static_cast<std::size_t>(state)].before;
-    if (begin > 0) nodes -= states_.states[static_cast<std::size_t>(begin - 1)].before;
+    NodeSet nodes = states_.at(state).before;
+    if (begin > 0) nodes -= states_.at(begin - 1).before;
     stage.nodes = nodes.nodes();
     return stage;
   }

@@ -67,16 +67,8 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   std::vector<Own> own;
   for (int s = 0; s < stages_; ++s) {
     const auto at_stage = static_cast<std::size_t>(s);
-    for (std::size_t end = 0; end < 2; ++end) {
-      const StepBound* busiest = nullptr;
-      for (const OrderFreeBounds::Work& work : bounds.work) {
-        // To its end only a rank's own stages step.
-        if (work.to_end.stages[at_stage].step == 0) continue;
-        const StepBound& bound = end == 0 ? work.to_tail : work.to_end;
-        if (busiest == nullptr || bound.stages[at_stage].forward > busiest->stages[at_stage].forward) {
-          busiest = &bound;
-        }
-      }
+    for (const auto bound : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
+      const StepBound* busiest = bounds.busiest(at_stage, bound);
       Own& made = own.emplace_back();
       if (busiest == nullptr) {
         made.before_forward = made.before_input = made.before_weight = 0;

@@ -149,6 +149,16 @@ bool splits_backwards(const std::vector<std::vector<Action>>& ranks) {
   });
 }
 
+const StepBound* OrderFreeBounds::busiest(std::size_t stage, StepBound Work::*bound) const {
+  const StepBound* busiest = nullptr;
+  for (const Work& held : work) {
+    if (held.to_end.stages[stage].step == 0) continue;  // to its end only a rank's own stages step
+    const StepBound& own = held.*bound;
+    if (busiest == nullptr || own.stages[stage].forward > busiest->stages[stage].forward) busiest = &own;
+  }
+  return busiest;
+}
+
 OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split) {
   const Placement& placement = costs.placement();
   const auto stages = static_cast<std::size_t>(costs.stages());

@@ -107,6 +107,9 @@ struct OrderFreeBounds {
   };
   std::vector<Work> work;
   StepBound chain;  ///< one micro-batch
+
+  /// Of the ranks that hold a stage, the bound of the one with most forwards there; null: none has any to do.
+  [[nodiscard]] const StepBound* busiest(std::size_t stage, StepBound Work::*bound) const;
 };
 [[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split);
 
