@@ -18,11 +18,6 @@
 
 namespace stagecraft {
 
-struct ChainPartition {
-  double bottleneck = 0;
-  std::vector<int> cuts;  ///< first layer of parts 1, 2, ...
-};
-
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
 /// `Costs` answers
@@ -44,18 +39,19 @@ class ChainPartitioner {
         value_(states(), kForbidden),
         choice_(states(), -1) {}
 
-  [[nodiscard]] std::optional<ChainPartition> run() {
+  /// The first layers of parts 1, 2, ...
+  [[nodiscard]] std::optional<std::vector<int>> run() {
     fill<true>(kForbidden);
     const double bottleneck = value_[at(0, 0)];
     if (bottleneck == kForbidden) return std::nullopt;
     value_.assign(states(), kForbidden);
     fill<false>(bottleneck * (1 + 1e-12));
-    ChainPartition best{bottleneck, {}};
+    std::vector<int> cuts;
     for (int stage = 0, first = 0; stage + 1 < stages_; ++stage) {
       first = choice_[at(stage, first)];
-      best.cuts.push_back(first);
+      cuts.push_back(first);
     }
-    return best;
+    return cuts;
   }
 
  private:

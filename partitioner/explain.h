@@ -6,10 +6,8 @@
 // Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
 // planned again (what_if.h).
 
-#include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/plan_pricer.h"
 #include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/profile.h"
 #include "stagecraft/partitioner/what_if.h"
 
 #include <optional>

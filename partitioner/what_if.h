@@ -2,9 +2,7 @@
 
 // What would another cluster or another split of the batch bring? Each question is planned again.
 
-#include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>
 #include <functional>

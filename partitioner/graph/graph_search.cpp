@@ -93,7 +93,6 @@ class StepSearch {
   struct Found {
     std::optional<GraphCandidate> best;
     double bound = 0;
-    std::int64_t simulated = 0;
     std::int64_t work = 0;
   };
   /// Throws InputError where the schedule does not take the layout.
@@ -232,7 +231,6 @@ class StepSearch {
     std::vector<int> stages(cuts.size());
     std::iota(stages.begin(), stages.end(), 1);
     const double seconds = pricer->seconds(stages, program_request_.recompute);
-    ++found_.simulated;
     found_.work += pricer->work();
     if (auto path = pricer->critical_path()) add_row(std::move(*path));
     if (seconds < to_beat_ * (1 - kRounding)) {
@@ -471,9 +469,8 @@ class GraphSearch {
         const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
         if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
         const Effort effort{parts, parts == 0 ? work : work / sharing};
-        std::optional<GraphCandidate> best = schedule_.synchronous
-                                                 ? by_step(task, to_beat, effort, work, result)
-                                                 : by_bottleneck(task, to_beat, work);
+        std::optional<GraphCandidate> best =
+            schedule_.synchronous ? by_step(task, to_beat, effort, work) : by_bottleneck(task, to_beat, work);
         if (!best) continue;
         best->layout = *task.layout;
         to_beat = std::min(to_beat, best->seconds);
@@ -497,13 +494,12 @@ class GraphSearch {
     std::int64_t work;
   };
   /// The task's bound is raised, its work taken off.
-  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort, std::int64_t& work,
-                                        GraphSearchResult& result) const {
+  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort,
+                                        std::int64_t& work) const {
     try {
       StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
       StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
       work -= found.work;
-      result.simulated += found.simulated;
       task.bound = std::max(task.bound, found.bound);
       return std::move(found.best);
     } catch (const InputError&) {  // not such a layout, says the schedule

@@ -40,8 +40,7 @@ struct GraphSearchResult {
   std::vector<GraphCandidate> found;  ///< the best of a layout each, best first; may be empty
   /// No pipeline of the layouts takes less than this, or than `to_beat` where that is less.
   double bound = 0;
-  bool whole_family = true;    ///< otherwise of equally wide stages only
-  std::int64_t simulated = 0;  ///< pipelines
+  bool whole_family = true;  ///< otherwise of equally wide stages only
 };
 
 /// Looks for less than `to_beat` seconds, until all layouts are done or `work` is: steps gone over, times

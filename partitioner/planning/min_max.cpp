@@ -73,9 +73,7 @@ std::optional<std::vector<int>> min_max_cuts(const Measurement& measurement, con
   STAGECRAFT_CHECK(speed.empty() || static_cast<int>(speed.size()) >= placement.world(),
                    "a speed for every stage's device");
   const TimeCosts costs(measurement, network, placement, speed, micro_batches, settings);
-  auto best = ChainPartitioner(layers, stages, costs).run();
-  if (!best) return std::nullopt;
-  return std::move(best->cuts);
+  return ChainPartitioner(layers, stages, costs).run();
 }
 
 }  // namespace stagecraft::planning

@@ -236,7 +236,7 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
   const RecomputeSettings settings(static_cast<std::size_t>(layout.stages()), least_kept);
-  return misses(priced(layout, plan_of(layout, least->cuts, settings)).plan,
+  return misses(priced(layout, plan_of(layout, *least, settings)).plan,
                 "even with the cuts that need least memory");
 }
 

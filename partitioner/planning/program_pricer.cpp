@@ -23,7 +23,6 @@ constexpr std::size_t kMostMade = 16;
 
 struct ProgramPricer::Made {
   Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
   Made(LoweredProgram lowered, RecomputeSettings of, std::optional<PartOf> of_whole)
       : settings(std::move(of)),
         program(std::move(lowered)),

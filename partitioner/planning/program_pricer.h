@@ -25,8 +25,6 @@ class ProgramPricer : public StepPricer {
   /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
-  ProgramPricer(const ProgramPricer&) = delete;
-  ProgramPricer& operator=(const ProgramPricer&) = delete;
   ~ProgramPricer() override;
 
   [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) override;
