@@ -4,12 +4,7 @@
 // it. A plan carries the cost table it was priced with, so `check` and `simulate` need nothing else. One
 // written by hand needs only `stages`, `schedule`, `micro_batches` and `micro_batch_size`.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
 
 #include <optional>
 #include <string>

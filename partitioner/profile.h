@@ -5,7 +5,6 @@
 // of those repeats. The last row computes the loss; measured profiles name it "loss" (its output has 0
 // bytes).
 
-#include "stagecraft/base/describe.h"
 #include "stagecraft/schedules/costs/costs.h"
 
 #include <optional>

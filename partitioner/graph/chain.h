@@ -11,7 +11,6 @@
 // so that a branch is followed to its end.
 
 #include "stagecraft/partitioner/graph/dropped.h"
-#include "stagecraft/partitioner/graph/layer_graph.h"
 #include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 #include "stagecraft/partitioner/graph/graph_search.h"
 
-#include "stagecraft/base/error.h"
 #include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/planning/occupancy.h"

@@ -2,9 +2,6 @@
 
 #include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/equal_stages.h"
-#include "stagecraft/partitioner/planning/layout.h"
-#include "stagecraft/partitioner/stage_memory.h"
-#include "stagecraft/schedules/memory/stage_counts.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -14,12 +14,8 @@
 // does the rest.
 
 #include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/partitioner/planning/reduction_floor.h"
 #include "stagecraft/partitioner/planning/step_bound.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
 
 #include <functional>
 #include <optional>

@@ -3,7 +3,6 @@
 // The search over layouts by simulated step: best first by what no layout can be below. Whatever cannot beat
 // the best plan so far is left alone.
 
-#include "stagecraft/partitioner/planning/layout.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
 
 #include <vector>

@@ -2,9 +2,6 @@
 
 // What the searches of one planning run share: the problem, how much may still be searched, what was found.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/chain_costs.h"
-#include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/partitioner/planning/plan_maker.h"
 #include "stagecraft/partitioner/planning/work_budget.h"
 

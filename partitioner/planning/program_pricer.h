@@ -7,7 +7,6 @@
 
 #include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <memory>
 #include <optional>

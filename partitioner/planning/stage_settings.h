@@ -8,7 +8,6 @@
 // each of them on its own there is no least. What fits is known from a bound of memory before a program
 // exists, and from its proof afterwards: what that refuses goes on to the next setting.
 
-#include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 
 #include <cstddef>

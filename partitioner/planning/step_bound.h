@@ -20,7 +20,6 @@
 
 #include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
