@@ -241,7 +241,7 @@ class Planner {
     StageSettings settings = run_.maker.settings(layout, run_.schedule, true);
     Stages stages{run_.request.cuts, settings.least(run_.request.cuts)};
     if (!chosen) {
-      const auto even = run_.maker.even_cuts(layout);
+      const auto even = run_.maker.even_cuts(layout, settings);
       if (!even) return {{}, run_.maker.least_memory(layout)};
       stages = stages_of_the_others(layout, *even);
       if (!stages.settings) stages.settings = settings.least(stages.cuts);

@@ -1,6 +1,6 @@
 #include "stagecraft/partitioner/graph/chain.h"
 
-#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
 #include <fmt/format.h>
 
@@ -152,12 +152,7 @@ Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>
 
 Profile chain_profile(const LayerGraph& graph, std::int64_t samples) {
   const Planned planned = without_dropped(graph);
-  if (planned.graph.nodes.empty()) {
-    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-  }
-  std::vector<std::vector<int>> layers;
-  for (const int node : narrow_order(planned.graph)) layers.push_back({node});
-  return chain_profile(planned, layers, samples);
+  return chain_profile(planned, single_nodes(narrow_order(planned.graph)), samples);
 }
 
 LayerGraph layer_graph(const Measurement& measurement) {

@@ -13,12 +13,6 @@ namespace {
 /// So much fewer runs each time.
 constexpr double kFewer = 0.8;
 
-Blocks single_row(const std::vector<int>& order) {
-  Blocks row;
-  for (const int node : order) row.push_back({node});
-  return row;
-}
-
 /// Chains behind forks as blocks, in a row.
 Blocks branch_row(const LayerGraph& graph) {
   CompressedGraph compressed = compress_branches(graph);
@@ -67,7 +61,7 @@ Coarsened coarsen(const LayerGraph& graph, const DownsetLimits& limits) {
     coarsened.downsets = std::move(*found);
     return true;
   };
-  if (take(single_row(narrow_order(graph)))) return coarsened;
+  if (take(single_nodes(narrow_order(graph)))) return coarsened;
   const Blocks row = branch_row(graph);
   if (row.size() < graph.nodes.size() && take(row)) return coarsened;
   for (std::size_t count = std::min(row.size(), kMostBlocks);;

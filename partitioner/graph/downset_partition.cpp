@@ -220,13 +220,12 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
     for (std::size_t s = 0; s < stages; ++s) {
       double least = values[here + s];
       int begun = from[here + s];
-      const bool first = s == 0 && downset == 0;
-      const bool opens = s > 0 && may_cut(downsets, windows, s, downset);
-      double before = kInfinite;
-      if (opens) before = values[here + s - 1];
-      const double opened =
-          first ? lines[0].constant
-                : before + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
+      double opened = kInfinite;
+      if (s == 0 && downset == 0) opened = lines[0].constant;
+      if (s > 0 && may_cut(downsets, windows, s, downset)) {
+        opened =
+            values[here + s - 1] + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
+      }
       if (opened < least) {
         least = opened;
         begun = downset;

@@ -177,9 +177,9 @@ std::vector<int> Downsets::nodes(int downset) const {
   return nodes;
 }
 
-Blocks single_nodes(const LayerGraph& graph) {
-  Blocks blocks(graph.nodes.size());
-  for (std::size_t n = 0; n < blocks.size(); ++n) blocks[n] = {static_cast<int>(n)};
+Blocks single_nodes(const std::vector<int>& nodes) {
+  Blocks blocks;
+  for (const int node : nodes) blocks.push_back({node});
   return blocks;
 }
 

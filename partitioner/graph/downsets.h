@@ -81,7 +81,7 @@ class Downsets {
   std::vector<int> before_, added_;  // per downset: a smaller one, and the block that makes the difference
 };
 
-/// Every node a block of its own.
-[[nodiscard]] Blocks single_nodes(const LayerGraph& graph);
+/// Each node a block of its own.
+[[nodiscard]] Blocks single_nodes(const std::vector<int>& nodes);
 
 }  // namespace stagecraft

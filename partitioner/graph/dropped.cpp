@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/graph/dropped.h"
 
+#include "stagecraft/base/error.h"
+
 #include <string_view>
 
 namespace stagecraft {
@@ -31,6 +33,9 @@ Planned without_dropped(const LayerGraph& graph) {
   const std::vector<int> used = without_ends(without_inputs, without_inputs.successors(), "__getitem__");
   Planned planned;
   planned.graph = subgraph(without_inputs, used);
+  if (used.empty()) {
+    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
+  }
   for (const int node : used) planned.original.push_back(loaded[static_cast<std::size_t>(node)]);
   planned.loaded = activations(graph) - activations(without_inputs);
   return planned;

@@ -64,11 +64,7 @@ class GraphPlanner {
         model_(model),
         cluster_(cluster),
         request_(request),
-        schedule_(find_schedule(request.schedule.name)) {
-    if (planned_.graph.nodes.empty()) {
-      throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-    }
-  }
+        schedule_(find_schedule(request.schedule.name)) {}
 
   GraphPlan run() {
     if (!request_.cuts.empty()) return finished(row_of({}), std::nullopt);
@@ -133,7 +129,7 @@ class GraphPlanner {
   [[nodiscard]] Row row_of(const std::vector<int>& stage) const {
     Row row;
     if (planned_.graph.nodes.size() <= kMostBlocks) {
-      for (const int node : narrow_order(planned_.graph, stage)) row.layers.push_back({node});
+      row.layers = single_nodes(narrow_order(planned_.graph, stage));
     } else {
       // Blocks are in an order along the edges, and lie in one stage each.
       row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks;

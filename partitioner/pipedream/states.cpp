@@ -107,9 +107,6 @@ StateGraph make_states(const LayerGraph& graph) {
   StateGraph result;
   result.graph = std::move(planned.graph);
   result.original = std::move(planned.original);
-  if (result.graph.nodes.empty()) {
-    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-  }
   result.states = Walk(result.graph).states();
   result.contained.resize(result.states.size());
   for (std::size_t j = 0; j < result.states.size(); ++j) {

@@ -158,9 +158,10 @@ std::vector<Rank> PlanMaker::over_cap(const Plan& plan) const {
   return over;
 }
 
-std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
-  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
-                      settings(layout, schedule_, true), request_.micro_batches);
+std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout,
+                                                     const StageSettings& settings) const {
+  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, settings,
+                      request_.micro_batches);
 }
 
 PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
@@ -171,9 +172,7 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   const bool chosen = !request_.cuts.empty();
   std::optional<std::vector<int>> refused;
   for (;;) {
-    const auto cuts = chosen ? std::optional(request_.cuts)
-                             : min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
-                                            settings, request_.micro_batches);
+    const auto cuts = chosen ? std::optional(request_.cuts) : even_cuts(layout, settings);
     if (!cuts) return {{}, least_memory(layout)};
     auto setting = settings.least(*cuts);
     if (!setting) setting = RecomputeSettings(cuts->size() + 1, allowed_.back());  // to say what it misses

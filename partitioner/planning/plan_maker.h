@@ -52,7 +52,8 @@ class PlanMaker {
   [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan) const;
 
   /// The cuts of smallest bottleneck among the stages that may be.
-  [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout) const;
+  [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout,
+                                                          const StageSettings& settings) const;
   /// Ranks that need more than there is.
   [[nodiscard]] std::vector<Rank> over_cap(const Plan& plan) const;
   /// Why there are none: what the cuts that need least memory miss.

@@ -71,11 +71,7 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
 }
 
 void ProgramPricer::select(const RecomputeSettings& settings) {
-  if (schedule_.orders_by_time) {  // another program for all cuts
-    made_.clear();
-    made_.push_back(make(settings));
-    return;
-  }
+  if (schedule_.orders_by_time) made_.clear();  // another program for all cuts
   const auto known = std::ranges::find(
       made_, settings, [](const auto& made) -> const auto& { return made->settings; });
   if (known != made_.end()) {

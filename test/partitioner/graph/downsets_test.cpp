@@ -113,12 +113,12 @@ void check_coarse(const LayerGraph& graph) {
 TEST_CASE("downsets are all sets of nodes with what they read", "[downsets]") {
   REQUIRE(rc::check("random graphs", [] {
     const LayerGraph graph = test::random_graph(9);
-    const auto downsets = Downsets::of(graph, single_nodes(graph));
+    const auto downsets = Downsets::of(graph, single_nodes(narrow_order(graph)));
     RC_ASSERT(downsets.has_value());
     std::set<Nodes> found;
     for (int d = 0; d < downsets->size(); ++d) found.insert(nodes_of(*downsets, d));
     RC_ASSERT(found == all_downsets(graph));
-    check_figures(graph, single_nodes(graph), *downsets);
+    check_figures(graph, single_nodes(narrow_order(graph)), *downsets);
   }));
 }
 
@@ -129,16 +129,16 @@ TEST_CASE("PipeDream's profiles have as many downsets as their branches make", "
     INFO(name);
     const Planned planned =
         without_dropped(read_graph(std::string(STAGECRAFT_TEST_DATA "/pipedream/") + name + ".graph.txt"));
-    CHECK(Downsets::of(planned.graph, single_nodes(planned.graph))->size() == count);
+    CHECK(Downsets::of(planned.graph, single_nodes(narrow_order(planned.graph)))->size() == count);
   }
 }
 
 TEST_CASE("more downsets than the limits allow are none", "[downsets]") {
   const LayerGraph graph = plain_graph(6);  // nobody reads: every set is one
-  CHECK(Downsets::of(graph, single_nodes(graph), {.downsets = 64})->size() == 64);
-  CHECK(!Downsets::of(graph, single_nodes(graph), {.downsets = 63}));
-  CHECK(!Downsets::of(graph, single_nodes(graph), {.downsets = 64, .steps = 191}));
-  CHECK(Downsets::of(graph, single_nodes(graph), {.downsets = 64, .steps = 192}));
+  CHECK(Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64})->size() == 64);
+  CHECK(!Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 63}));
+  CHECK(!Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64, .steps = 191}));
+  CHECK(Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64, .steps = 192}));
 }
 
 TEST_CASE("a coarsened graph's downsets are some of the graph's", "[downsets]") {
