@@ -147,9 +147,9 @@ inline constexpr int kAsynchronousHorizon = 16;
 /// enough that the pipeline is in its steady state, however many stages and however small the groups.
 [[nodiscard]] std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches);
 
-/// Proves the plan's program within its capacity (RefusedError otherwise), simulates it with its cost table
-/// and returns the prediction, memory included. Requires costs. For an asynchronous schedule all figures are
-/// of one step of the steady state: the difference between segments of segment_groups() and of twice as many.
+/// Proves the plan's program within its capacity (RefusedError otherwise) and simulates it with its cost
+/// table, which it must have. Asynchronous: all figures are of one step of the steady state, the difference
+/// between segments of segment_groups() and of twice as many.
 [[nodiscard]] Prediction predict(const Plan& plan);
 
 }  // namespace stagecraft

@@ -168,12 +168,10 @@ LostTime PlanPricer::lost(const CostTable& costs) {
   LostTime mean;
   const double share = 1 / groups() / static_cast<double>(ranks.size());
   for (const LostTime& rank : ranks) {
-    mean.imbalance += rank.imbalance * share;
-    mean.dependency += rank.dependency * share;
-    mean.exposed_transfer += rank.exposed_transfer * share;
-    mean.blocked_send += rank.blocked_send * share;
-    mean.memory += rank.memory * share;
-    mean.barrier += rank.barrier * share;
+    for (const auto part : {&LostTime::imbalance, &LostTime::dependency, &LostTime::exposed_transfer,
+                            &LostTime::blocked_send, &LostTime::memory, &LostTime::barrier}) {
+      mean.*part += rank.*part * share;
+    }
   }
   return mean;
 }

@@ -52,8 +52,7 @@ class PlanPricer {
   /// Requires costs and that the checker accepts the plan, memory apart.
   explicit PlanPricer(const Plan& plan);
 
-  /// With the plan's own costs. RefusedError where it needs more than its capacity.
-  [[nodiscard]] Prediction prediction();
+  [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
   /// Of one step; asynchronous: of the steady state, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
   /// The proven peak a rank.

@@ -37,13 +37,10 @@ struct LayerProfile {
   Bytes buffers;
   Bytes output;          ///< boundary after this layer
   Bytes kept_for_input;  ///< kept from forward to backward_input, apart from the layer's input and output
-  /// Kept from backward_input to backward_weight, apart from the layer's input, its output and that one's
-  /// gradient.
   Bytes kept_for_weight;
   bool keeps_input = false;   ///< backward needs the input tensor
   bool keeps_output = false;  ///< backward needs the output tensor
-  /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with
-  /// parameters.
+  /// Of those two, what the weight half still needs.
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
   bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
@@ -51,7 +48,6 @@ struct LayerProfile {
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
-  /// The input half's own, and the weight half's above what is live before it. Absent: backward_transient.
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
 };
 
@@ -158,8 +154,7 @@ void describe(V& v, Profile& p) {
 }
 
 /// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers
-/// together within the bounds of a stage (costs.h). Throws InputError with `file`
-/// and the pointer.
+/// together within the bounds of a stage (costs.h). Throws InputError with `file` and the pointer.
 void validate(const Profile& profile, const std::string& file);
 [[nodiscard]] Profile read_profile(const std::string& path);  ///< parse, read, validate
 
