@@ -162,23 +162,22 @@ bool memory_binds(const PlanResult& result, const Explanation& explained) {
 }  // namespace
 
 Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
-                    const ExplainRequest& request) {
-  const SearchBudget& search = request.plan.search;
+                    const PlanRequest& request, const WhatIfProgress& progress) {
+  const SearchBudget& search = request.search;
   const std::int64_t work = search.time_limit
                                 ? static_cast<std::int64_t>(std::min(search.time_limit->value, 1e6) * 1e9)
                                 : search.cut_work;
   const Plan& plan = result.best.plan;
   Explanation explained;
   {
-    Explainer explainer(profile, request.plan, cluster, plan);
+    Explainer explainer(profile, request, cluster, plan);
     explained.step = explainer.step();
     explainer.cuts(work / kShare, explained);
     explained.chain = explainer.chain();
     explained.rank = explainer.rank();
     explained.tenths = explainer.tenths();
   }
-  explained.what_if =
-      what_if(profile, cluster, request.plan, plan, memory_binds(result, explained), request.progress);
+  explained.what_if = what_if(profile, cluster, request, plan, memory_binds(result, explained), progress);
   return explained;
 }
 

@@ -123,14 +123,8 @@ void describe(V& v, Explanation& e) {
   v.required("what_if", e.what_if, "planned again");
 }
 
-struct ExplainRequest {
-  const PlanRequest& plan;  ///< that `result` is the answer to
-  /// Which what-if is being planned; may be empty.
-  std::function<void(const std::string& what, int tried, int all)> progress{};
-};
-
-/// Takes about as long as planning did: the budget of the request, once more, is shared by all questions.
+/// Of the `result` of a request. `progress` hears which what-if is being planned. Takes about as long as planning did: the budget of the request, once more, is shared by all questions.
 [[nodiscard]] Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
-                                  const ExplainRequest& request);
+                                  const PlanRequest& request, const WhatIfProgress& progress = {});
 
 }  // namespace stagecraft

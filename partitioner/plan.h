@@ -17,6 +17,7 @@ struct StagePlan {
   int last_layer = 0;  ///< one past the last
   std::vector<Rank> ranks;
   Recompute recompute = Recompute::none;
+  bool operator==(const StagePlan&) const = default;
 };
 
 template <class V>

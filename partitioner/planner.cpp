@@ -35,7 +35,7 @@ constexpr std::size_t kMostTried = 300;
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : run_(profile, cluster, request) {}
+      : run_(profile, cluster, request), scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
 
   PlanResult run() {
     const std::vector<Layout> plain = plain_layouts();
@@ -45,7 +45,7 @@ class Planner {
     if (proof_) {
       // By classes; what is plain is one of them.
     } else if (searches_steps()) {
-      proof_ = search_layouts(run_, plain, replicated());
+      proof_ = search_layouts(run_, plain, wide_layouts(scope_));
     } else {
       take_widest();
     }
@@ -99,7 +99,6 @@ class Planner {
 
   /// What there is to try with one device a stage. Throws InputError where there is nothing at all.
   [[nodiscard]] std::vector<Layout> plain_layouts() const {
-    const RequestScope scope{run_.request, run_.cluster, run_.schedule, run_.maker.cuttable()};
     std::vector<Layout> layouts;
     std::optional<InputError> impossible;
     if (run_.request.virtual_stages.value_or(1) < 1) {
@@ -107,8 +106,8 @@ class Planner {
     }
     for (const Shape& shape : shapes()) {
       try {
-        check_request(scope, shape.kind, shape.stages_a_rank);
-        for (const int stages : stage_counts(scope, shape.stages_a_rank)) {
+        check_request(scope_, shape.kind, shape.stages_a_rank);
+        for (const int stages : stage_counts(scope_, shape.stages_a_rank)) {
           // Loops and Vs over one rank are nothing but more stages there.
           if (run_.schedule.searched && stages == shape.stages_a_rank && stages > 1) continue;
           layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
@@ -122,27 +121,12 @@ class Planner {
     return layouts;
   }
 
-  /// Searched schedules get one device a stage.
-  [[nodiscard]] Layouts replicated() const {
-    if ((!run_.request.replicate && run_.request.widths.empty()) || run_.schedule.searched) return {};
-    const Shape shape = shapes().front();
-    return replicated_layouts(shape.kind, shape.stages_a_rank, limits());
-  }
-
-  [[nodiscard]] LayoutLimits limits() const {
-    LayoutLimits limits{.devices = run_.cluster.devices(), .most_stages = run_.maker.cuttable()};
-    limits.stages = run_.request.stages;
-    if (!run_.request.cuts.empty()) limits.stages = static_cast<int>(run_.request.cuts.size()) + 1;
-    limits.widths = run_.request.widths;
-    return limits;
-  }
-
   /// Whether layouts are searched by classes, for there are too many to look at each.
   [[nodiscard]] bool by_classes() const {
     const Shape shape = shapes().front();
     return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
            searches_steps() && shape.kind == PlacementKind::straight && shape.stages_a_rank == 1 &&
-           !few_widths(shape.stages_a_rank, limits());
+           !few_widths(shape.stages_a_rank, layout_limits(scope_));
   }
 
   void take_plain(const std::vector<Layout>& layouts) {
@@ -167,10 +151,10 @@ class Planner {
   /// are tried as well: the simulation knows of memory, groups and links what the bottleneck does not.
   void take_widest() {
     if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
-      for (const Layout& layout : replicated().list) take(layout);
+      for (const Layout& layout : wide_layouts(scope_).list) take(layout);
     } else if (run_.request.replicate && !run_.schedule.searched) {
       take_widths_that_fit();
-      const Layouts all = replicated();
+      const Layouts all = wide_layouts(scope_);
       if (!all.all || all.list.size() > kMostTried) return;
       for (const Layout& layout : all.list) take(layout);
     }
@@ -320,6 +304,7 @@ class Planner {
   }
 
   PlanningRun run_;
+  RequestScope scope_;
   std::optional<StepProof> proof_;
 };
 

@@ -91,6 +91,10 @@ struct Measurement {
   Bytes read{};   ///< the same as it is read, where it is then made into another type
   Bytes targets;  ///< what the last stage loads for the loss
   std::vector<LayerProfile> layers;
+
+  [[nodiscard]] Bytes input_of(int layer) const {
+    return layer == 0 ? input : layers[static_cast<std::size_t>(layer - 1)].output;
+  }
 };
 
 template <class V>

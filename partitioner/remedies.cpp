@@ -17,12 +17,6 @@ constexpr int kMostSuggestedDevices = 4096;
 /// Memory is found to one part in so many.
 constexpr std::int64_t kPrecision = 1024;
 
-/// A request that has a plan.
-struct Fitting {
-  PlanRequest request;
-  Bytes needs;  ///< of the rank that needs most
-};
-
 class Remedies {
  public:
   Remedies(const Profile& profile, const Cluster& cluster) : profile_(profile), cluster_(cluster) {}
@@ -34,7 +28,7 @@ class Remedies {
       request.search.time_limit.reset();
       request.search.progress = nullptr;
     }
-    const std::optional<Fitting> least = least_memory(requests);
+    const std::optional<Remedy> least = least_memory(requests);
     if (!least) return {};
     const PlanRequest& request = least->request;
     recompute(request);
@@ -43,9 +37,7 @@ class Remedies {
     });
     if (one_size) smaller_batches(request);  // otherwise others have been asked for
     more_devices(request);
-    Cluster cluster = cluster_;
-    cluster.memory = least->needs + cluster.memory_reserve;
-    found_.push_back({Remedy::Kind::more_memory, request, cluster, least->needs});
+    found_.push_back(*least);
     return std::move(found_);
   }
 
@@ -66,15 +58,16 @@ class Remedies {
     return needs.has_value();
   }
 
-  /// The request that fits where all others do not.
-  [[nodiscard]] std::optional<Fitting> least_memory(const std::vector<PlanRequest>& requests) const {
+  /// The least memory with which one of the requests fits.
+  [[nodiscard]] std::optional<Remedy> least_memory(const std::vector<PlanRequest>& requests) const {
     Cluster cluster = cluster_;
-    std::optional<Fitting> least;
+    std::optional<Remedy> least;
     Bytes refused = *cluster_.usable_memory();
     const auto one_fits = [&] {
       for (const PlanRequest& request : requests) {
         if (const auto needs = fits(cluster, request)) {
-          least = Fitting{request, *needs};
+          least = {Remedy::Kind::more_memory, request, cluster_, *needs};
+          least->cluster.memory = *needs + cluster_.memory_reserve;
           return true;
         }
       }

@@ -19,11 +19,6 @@ void scale(Timing& timing, double factor) {
   timing.spread = timing.spread * factor;
 }
 
-Measurement& measurement_of(Profile& profile, std::int64_t micro_batch) {
-  const Measurement& wanted = profile.at(micro_batch);
-  return profile.measurements[static_cast<std::size_t>(&wanted - profile.measurements.data())];
-}
-
 /// What the profile says of the running plan's stages, on a device of speed 1.
 std::vector<StageCosts> expected_costs(const Plan& running, const Profile& profile) {
   std::vector<StageCosts> costs;
@@ -122,7 +117,8 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
 Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& measured, Profile profile,
                        const Cluster& cluster, const SearchBudget& search) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
-  Measurement& measurement = measurement_of(profile, running.micro_batch_size);
+  Measurement& measurement =
+      *std::ranges::find(profile.measurements, running.micro_batch_size, &Measurement::micro_batch);
   std::vector<double> factors;
   for (std::size_t s = 0; s < running.stages.size(); ++s) {
     const StagePlan& stage = running.stages[s];

@@ -163,12 +163,7 @@ std::string words(const PlanCandidate& candidate, const Plan& present) {
   const Plan& plan = candidate.plan;
   std::vector<int> cuts;
   for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
-  const bool same = plan.placement() == present.placement() && plan.recompute() == present.recompute() &&
-                    std::equal(plan.stages.begin(), plan.stages.end(), present.stages.begin(),
-                               [](const StagePlan& a, const StagePlan& b) {
-                                 return a.first_layer == b.first_layer && a.last_layer == b.last_layer;
-                               });
-  if (same) return "";
+  if (plan.stages == present.stages) return "";
   return fmt::format(
       "{} stage{}, {}{}{}", plan.stages.size(), plan.stages.size() == 1 ? "" : "s", candidate.placement,
       cuts.empty() || cuts.size() > kMostShown ? "" : fmt::format(", cuts {}", fmt::join(cuts, ",")),
@@ -177,9 +172,8 @@ std::string words(const PlanCandidate& candidate, const Plan& present) {
 
 }  // namespace
 
-std::vector<WhatIf> what_if(
-    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
-    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress) {
+std::vector<WhatIf> what_if(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+                            const Plan& present, bool memory_binds, const WhatIfProgress& progress) {
   std::vector<Question> questions =
       Questions(profile, cluster, request).all(present, memory_binds && cluster.memory);
   PlanPricer pricer(present);

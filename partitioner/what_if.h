@@ -70,10 +70,13 @@ void describe(V& v, WhatIf& w) {
   v.optional("refused", w.refused, "why there is no plan");
 }
 
+/// Called before each question; may be empty.
+using WhatIfProgress = std::function<void(const std::string& what, int tried, int all)>;
+
 /// All that apply. Steps are never above those of the present plan as it is. Each gets an equal part of the
 /// request's budget. `memory_binds` says whether more memory is asked for.
-[[nodiscard]] std::vector<WhatIf> what_if(
-    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
-    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress = {});
+[[nodiscard]] std::vector<WhatIf> what_if(const Profile& profile, const Cluster& cluster,
+                                          const PlanRequest& request, const Plan& present, bool memory_binds,
+                                          const WhatIfProgress& progress = {});
 
 }  // namespace stagecraft

@@ -23,9 +23,6 @@ namespace stagecraft {
 /// and edges.
 [[nodiscard]] std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group = {});
 
-/// The part of a node's backward that is its weight half.
-[[nodiscard]] Seconds backward_weight(const LayerNode& node);
-
 /// The graph as a profile of one layer a node, for micro-batches of `samples`: as many as one mini-batch of
 /// the graph's has, which a graph.txt does not say. Sources called "Input..." are what stage 0 loads; sinks
 /// called

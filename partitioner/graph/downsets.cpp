@@ -1,7 +1,6 @@
 #include "stagecraft/partitioner/graph/downsets.h"
 
 #include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/graph/node_set.h"
 
 #include <algorithm>
@@ -41,7 +40,7 @@ class DownsetWalk {
       NodeSums& sums = found_.block_sums_.emplace_back();
       for (const int n : blocks[b]) {
         const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
-        const double weight = stagecraft::backward_weight(node).value;
+        const double weight = node.backward_weight().value;
         sums += {node.forward.value, node.backward.value - weight, weight,
                  static_cast<double>(node.parameters.value)};
         block_of_[static_cast<std::size_t>(n)] = static_cast<int>(b);

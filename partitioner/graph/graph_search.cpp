@@ -1,7 +1,6 @@
 #include "stagecraft/partitioner/graph/graph_search.h"
 
 #include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 #include "stagecraft/partitioner/planning/request_checks.h"
@@ -413,14 +412,9 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
       layouts.list.push_back(straight_layout(schedule.placement, a_rank, stages / a_rank));
     }
   }
-  if ((request.replicate || wide) && !schedule.searched) {
-    LayoutLimits limits{.devices = cluster.devices(), .most_stages = most_stages};
-    limits.stages = request.stages;
-    limits.widths = request.widths;
-    Layouts more = replicated_layouts(schedule.placement, a_rank, limits);
-    layouts.all = more.all;
-    layouts.list.insert(layouts.list.end(), more.list.begin(), more.list.end());
-  }
+  const Layouts more = wide_layouts(scope);
+  layouts.all = more.all;
+  layouts.list.insert(layouts.list.end(), more.list.begin(), more.list.end());
   return layouts;
 }
 
@@ -534,7 +528,7 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
   double largest = 0;
   for (const LayerNode& node : graph.nodes) {
     compute += node.compute().value;
-    one += (node.compute() - backward_weight(node)).value;
+    one += (node.compute() - node.backward_weight()).value;
     largest = std::max(largest, node.compute().value);
   }
   // A searched schedule's several stages a device have no more than the device's time.

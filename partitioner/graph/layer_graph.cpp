@@ -5,8 +5,6 @@
 
 namespace stagecraft {
 
-std::string LayerNode::kind() const { return description.substr(0, description.find('(')); }
-
 std::vector<std::vector<int>> LayerGraph::successors() const {
   std::vector<std::vector<int>> all(nodes.size());
   for (const LayerEdge& edge : edges) all[static_cast<std::size_t>(edge.from)].push_back(edge.to);

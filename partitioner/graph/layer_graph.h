@@ -20,8 +20,10 @@ struct LayerNode {
   Bytes parameters;
 
   [[nodiscard]] Seconds compute() const { return forward + backward; }
+  /// Its weight half: half of the backward where there are parameters.
+  [[nodiscard]] Seconds backward_weight() const { return parameters > Bytes{} ? backward / 2 : Seconds{}; }
   /// The description up to its arguments: "Conv2d".
-  [[nodiscard]] std::string kind() const;
+  [[nodiscard]] std::string kind() const { return description.substr(0, description.find('(')); }
 };
 
 /// What node `from` puts out is read by node `to`. Positions in LayerGraph::nodes.

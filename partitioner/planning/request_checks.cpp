@@ -110,4 +110,20 @@ std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank) {
   return counts;
 }
 
+LayoutLimits layout_limits(const RequestScope& scope) {
+  const PlanRequest& request = scope.request;
+  LayoutLimits limits{.devices = scope.cluster.devices(), .most_stages = scope.cuttable};
+  limits.stages = request.stages;
+  if (!request.cuts.empty()) limits.stages = static_cast<int>(request.cuts.size()) + 1;
+  limits.widths = request.widths;
+  return limits;
+}
+
+Layouts wide_layouts(const RequestScope& scope) {
+  const Schedule& schedule = scope.schedule;
+  if ((!scope.request.replicate && scope.request.widths.empty()) || schedule.searched) return {};
+  const int stages_a_rank = scope.request.virtual_stages.value_or(schedule.virtual_stages);
+  return replicated_layouts(schedule.placement, stages_a_rank, layout_limits(scope));
+}
+
 }  // namespace stagecraft::planning

@@ -13,10 +13,6 @@ constexpr double kProgram = 5e-6;
 
 }  // namespace
 
-Seconds WorkBudget::spent() const {
-  return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
-}
-
 CutSearchBudget WorkBudget::share(std::size_t layouts, const std::function<void()>& tell) const {
   const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
   CutSearchBudget budget;
@@ -45,11 +41,5 @@ bool WorkBudget::allows(double nanoseconds) const {
 Seconds WorkBudget::program_time(int micro_batches, int stages) {
   return Seconds{kProgram * micro_batches * stages};
 }
-
-bool WorkBudget::half_spent() const {
-  return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
-}
-
-bool WorkBudget::over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
 
 }  // namespace stagecraft::planning
