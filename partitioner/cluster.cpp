@@ -20,11 +20,6 @@ int Cluster::devices() const {
 
 double Cluster::fastest() const { return speed.empty() ? 1 : *std::max_element(speed.begin(), speed.end()); }
 
-std::optional<Bytes> Cluster::usable_memory() const {
-  if (!memory) return std::nullopt;
-  return *memory - memory_reserve;
-}
-
 void validate(const Cluster& cluster, const std::string& file) {
   std::int64_t product = 1;
   for (std::size_t i = 0; i < cluster.levels.size(); ++i) {

@@ -18,8 +18,11 @@ struct Cluster {
   std::vector<double> speed;         ///< per device; empty: all 1
 
   [[nodiscard]] int devices() const;
-  [[nodiscard]] double fastest() const;                      ///< speed of the fastest device
-  [[nodiscard]] std::optional<Bytes> usable_memory() const;  ///< memory minus reserve
+  [[nodiscard]] double fastest() const;  ///< speed of the fastest device
+  [[nodiscard]] std::optional<Bytes> usable_memory() const {
+    if (!memory) return std::nullopt;
+    return *memory - memory_reserve;
+  }
   [[nodiscard]] Network network() const { return Network{levels}; }
 };
 

@@ -91,18 +91,6 @@ void validate_costs(const Plan& plan, const std::string& file) {
 
 }  // namespace
 
-Placement Plan::placement() const {
-  Placement placement;
-  for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
-  return placement;
-}
-
-RecomputeSettings Plan::recompute() const {
-  RecomputeSettings settings;
-  for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
-  return settings;
-}
-
 Seconds Plan::compute_time(StageId stage) const {
   STAGECRAFT_CHECK(costs, "a plan without costs has no times");
   const StageCosts& c = costs->stages[stage.index()];

@@ -98,8 +98,17 @@ struct Plan {
   std::optional<Prediction> predicted;
 
   [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
-  [[nodiscard]] Placement placement() const;
-  [[nodiscard]] RecomputeSettings recompute() const;  ///< a stage
+  [[nodiscard]] Placement placement() const {
+    Placement placement;
+    for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
+    return placement;
+  }
+  /// Per stage.
+  [[nodiscard]] RecomputeSettings recompute() const {
+    RecomputeSettings settings;
+    for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
+    return settings;
+  }
   /// What a micro-batch takes on a replica of the stage, recomputation included; the mean over a step.
   [[nodiscard]] Seconds compute_time(StageId stage) const;
   /// Likewise on each rank, of all its stages.

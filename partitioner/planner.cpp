@@ -310,12 +310,6 @@ class Planner {
 
 }  // namespace
 
-void SearchBudget::share_among(std::int64_t searches) {
-  work /= searches;
-  cut_work /= searches;
-  if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
-}
-
 Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted->memory); }
 
 PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {

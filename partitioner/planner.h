@@ -38,7 +38,11 @@ struct SearchBudget {
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
 
   /// Leaves each of so many searches its part. Requires searches >= 1.
-  void share_among(std::int64_t searches);
+  void share_among(std::int64_t searches) {
+    work /= searches;
+    cut_work /= searches;
+    if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
+  }
 };
 
 struct PlanRequest {

@@ -249,12 +249,6 @@ class Optimizer {
 
 }  // namespace
 
-int Stage::devices() const {
-  int product = 1;
-  for (const StageLevel& level : levels) product *= level.replicas;
-  return product;
-}
-
 Result optimize(const StateGraph& states, const Options& options) {
   validate(options);
   Optimizer whole(states, options);

@@ -57,7 +57,11 @@ struct Stage {
   double parameters = 0;           ///< bytes
   double time = 0;  ///< seconds a mini-batch with everything; the plan's largest is its bottleneck
 
-  [[nodiscard]] int devices() const;
+  [[nodiscard]] int devices() const {
+    int product = 1;
+    for (const StageLevel& level : levels) product *= level.replicas;
+    return product;
+  }
 };
 
 struct Result {

@@ -30,14 +30,6 @@ bool PlanningRun::keep(PlanMaker::Balanced balanced) {
   return false;
 }
 
-void PlanningRun::tell_progress() const {
-  if (request.search.progress) request.search.progress(progress);
-}
-
-CutSearchBudget PlanningRun::share(std::size_t layouts) const {
-  return budget.share(layouts, [this] { tell_progress(); });
-}
-
 void PlanningRun::finish(StepProof& proof) const {
   proof.bound = std::min(proof.bound, progress.best);
   proof.optimal = proof.bound.value >= best() * (1 - 1e-9);

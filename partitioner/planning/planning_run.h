@@ -32,9 +32,13 @@ struct PlanningRun {
   /// Or the reason why there is none; whether there is one.
   bool keep(PlanMaker::Balanced balanced);
   [[nodiscard]] double best() const { return progress.best.value; }
-  void tell_progress() const;
+  void tell_progress() const {
+    if (request.search.progress) request.search.progress(progress);
+  }
   /// What one of so many layouts gets of the budget.
-  [[nodiscard]] CutSearchBudget share(std::size_t layouts) const;
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts) const {
+    return budget.share(layouts, [this] { tell_progress(); });
+  }
   /// No plan is below the best one known either.
   void finish(StepProof& proof) const;
 

@@ -33,11 +33,6 @@ void WorkBudget::take_program(int micro_batches, int stages) {
   take(static_cast<std::int64_t>(micro_batches) * stages * kActions * kNanoseconds);
 }
 
-bool WorkBudget::allows(double nanoseconds) const {
-  if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
-  return static_cast<double>(left_) > nanoseconds;
-}
-
 Seconds WorkBudget::program_time(int micro_batches, int stages) {
   return Seconds{kProgram * micro_batches * stages};
 }

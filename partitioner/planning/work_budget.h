@@ -28,7 +28,10 @@ class WorkBudget {
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages);
   /// Whether so many nanoseconds of work, about, are left.
-  [[nodiscard]] bool allows(double nanoseconds) const;
+  [[nodiscard]] bool allows(double nanoseconds) const {
+    if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
+    return static_cast<double>(left_) > nanoseconds;
+  }
   /// Of a time limit; nothing where it is over.
   [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
   /// What generating, lowering, proving and simulating a program takes, about.
