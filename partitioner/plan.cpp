@@ -112,6 +112,7 @@ std::vector<Seconds> Plan::compute_of_ranks() const {
 }
 
 std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches) {
+  constexpr int kAsynchronousHorizon = 16;  // groups at least, so that fill and drain weigh little
   if (schedule.synchronous) return {micro_batches};
   const int to_fill = (stages + micro_batches - 1) / micro_batches;
   return std::vector<int>(static_cast<std::size_t>(std::max(kAsynchronousHorizon, 2 * to_fill)),

@@ -150,9 +150,6 @@ void validate(const Plan& plan, const std::string& file);
 /// The form in which a plan carries a synchronous program of one step.
 [[nodiscard]] PlannedOrders planned_orders(const ScheduleProgram& program);
 
-/// How many groups an asynchronous segment is priced with at least, so that fill and drain weigh little.
-inline constexpr int kAsynchronousHorizon = 16;
-
 /// The groups a plan is priced and proved with: one for a synchronous schedule; for an asynchronous one
 /// enough that the pipeline is in its steady state, however many stages and however small the groups.
 [[nodiscard]] std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches);

@@ -67,10 +67,7 @@ class Optimizer {
 
   /// `known`: the bottleneck of some plan.
   Result run(double known) {
-    take_known(std::min(known, options_.straight ? kImpossible : result_.data_parallel));
-    solve();
-    const Bottlenecks whole = solvers_.back().solve({0}, known_);
-    result_.bottleneck = whole.at(0, last_state_, options_.levels.back().machines);
+    result_.bottleneck = bottleneck(known);
     if (result_.bottleneck == kImpossible) refuse_impossible();
     result_.stages = split(options_.levels.size() - 1, 0, last_state_);
     result_.devices_left = result_.devices;
@@ -79,8 +76,8 @@ class Optimizer {
   }
 
   /// The bottleneck alone, kImpossible where there is no plan.
-  double bottleneck() {
-    if (!options_.straight) take_known(result_.data_parallel);
+  double bottleneck(double known = kImpossible) {
+    take_known(std::min(known, options_.straight ? kImpossible : result_.data_parallel));
     solve();
     return solvers_.back().solve({0}, known_).at(0, last_state_, options_.levels.back().machines);
   }

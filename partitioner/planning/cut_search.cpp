@@ -70,10 +70,8 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
     for (const auto bound : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
       const StepBound* busiest = bounds.busiest(at_stage, bound);
       Own& made = own.emplace_back();
-      if (busiest == nullptr) {
-        made.before_forward = made.before_input = made.before_weight = 0;
-        continue;
-      }
+      if (busiest == nullptr || s == 0) made.before_forward = made.before_input = made.before_weight = 0;
+      if (busiest == nullptr) continue;
       made.stage = busiest->stages[at_stage];
       made.latency = made.stage.latency;
       for (std::size_t before = 0; before < at_stage; ++before) {
@@ -85,7 +83,6 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
         made.latency += stage.latency;
         if (before == 0) made.first_step = stage.step;
       }
-      if (s == 0) made.before_forward = made.before_input = made.before_weight = 0;
       made.stage.latency = 0;
     }
   }

@@ -26,15 +26,6 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
   }
 }
 
-/// The k-th replicas' ranks, in the order of the part's.
-std::vector<Rank> pipeline(const Placement& whole, const Placement& part, std::size_t k) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(part.world()));
-  for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
-    ranks[part.ranks[s].front().index()] = whole.ranks[s][k];
-  }
-  return ranks;
-}
-
 }  // namespace
 
 ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request, const Network& network,
@@ -67,7 +58,10 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
     }
     if (std::tuple(slow, links) <= slowest) continue;
     slowest = {slow, links};
-    made.part.ranks = pipeline(whole, one.placement, k);
+    made.part.ranks.resize(known.size());
+    for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
+      made.part.ranks[one.placement.ranks[s].front().index()] = whole.ranks[s][k];
+    }
   }
   return made;
 }
