@@ -26,8 +26,7 @@ struct Cluster {
   [[nodiscard]] Network network() const { return Network{levels}; }
 };
 
-template <class V>
-void describe(V& v, Cluster& c) {
+void describe(auto& v, Cluster& c) {
   v.optional("name", c.name, "for people");
   v.required("levels", c.levels, "innermost first: devices of a machine, machines of a rack, ...",
              json::non_empty());

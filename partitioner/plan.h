@@ -20,8 +20,7 @@ struct StagePlan {
   bool operator==(const StagePlan&) const = default;
 };
 
-template <class V>
-void describe(V& v, StagePlan& s) {
+void describe(auto& v, StagePlan& s) {
   v.required("first_layer", s.first_layer, "index of the first layer", json::at_least(0));
   v.required("last_layer", s.last_layer, "one past the index of the last layer", json::at_least(1));
   v.required("ranks", s.ranks, "the replicas of the stage, in order", json::non_empty());
@@ -39,8 +38,7 @@ struct ScheduleChoice {
   int warmup_extra = 0;
 };
 
-template <class V>
-void describe(V& v, ScheduleChoice& s) {
+void describe(auto& v, ScheduleChoice& s) {
   v.required("name", s.name, "the schedule's name");
   v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
   v.optional("agree_norm", s.agree_norm,
@@ -60,8 +58,7 @@ struct PlannedOrders {
   std::vector<std::string> ranks;
 };
 
-template <class V>
-void describe(V& v, PlannedOrders& p) {
+void describe(auto& v, PlannedOrders& p) {
   v.required("micro_batches", p.micro_batches, "of the step it is for", json::between(1, kMostMicroBatches));
   v.required("ranks", p.ranks, "what each rank computes: \"F0 F1 I0 W0 ...\"", json::non_empty());
 }
@@ -74,8 +71,7 @@ struct Prediction {
   std::vector<Bytes> memory;  ///< proven peak a rank
 };
 
-template <class V>
-void describe(V& v, Prediction& p) {
+void describe(auto& v, Prediction& p) {
   v.required("step_ms", p.step, "one optimizer step", json::at_least(0));
   v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
   v.optional("bubble", p.bubble, "idle share of the mean rank");
@@ -115,8 +111,7 @@ struct Plan {
   [[nodiscard]] std::vector<Seconds> compute_of_ranks() const;
 };
 
-template <class V>
-void describe(V& v, Plan& p) {
+void describe(auto& v, Plan& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "a run of another model refuses the plan; empty: structural checks only");

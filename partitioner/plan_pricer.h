@@ -36,8 +36,7 @@ struct EnumNames<ChainPart::Kind> {
       std::pair{ChainPart::Kind::agreement, "agreement"}, std::pair{ChainPart::Kind::cards, "cards"}};
 };
 
-template <class V>
-void describe(V& v, ChainPart& p) {
+void describe(auto& v, ChainPart& p) {
   v.required("kind", p.kind,
              "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
              "all-reduce of a "

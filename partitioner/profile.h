@@ -19,8 +19,7 @@ struct Timing {
   Seconds spread;
 };
 
-template <class V>
-void describe(V& v, Timing& t) {
+void describe(auto& v, Timing& t) {
   v.required("median_ms", t.median, "median over repeats", json::between(0, kMostMilliseconds));
   v.optional("spread_ms", t.spread, "interquartile range over repeats", json::between(0, kMostMilliseconds));
 }
@@ -51,8 +50,7 @@ struct LayerProfile {
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
 };
 
-template <class V>
-void describe(V& v, LayerProfile& p) {
+void describe(auto& v, LayerProfile& p) {
   v.required("name", p.name, "unique in the model", json::non_empty());
   v.required("forward", p.forward, "forward of one micro-batch");
   v.required("backward_input", p.backward_input, "gradient of the input");
@@ -97,8 +95,7 @@ struct Measurement {
   }
 };
 
-template <class V>
-void describe(V& v, Measurement& m) {
+void describe(auto& v, Measurement& m) {
   v.optional("read_bytes", m.read, "of the data as it is read, where it is then made into another type");
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
   v.optional("input_bytes", m.input, "one micro-batch of the model's input");
@@ -111,8 +108,7 @@ struct LinkMeasurement {
   Link link;
 };
 
-template <class V>
-void describe(V& v, LinkMeasurement& l) {
+void describe(auto& v, LinkMeasurement& l) {
   v.required("transport", l.transport, "what the link was measured over");
   describe(v, l.link);
 }
@@ -136,8 +132,7 @@ struct Profile {
   [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
 };
 
-template <class V>
-void describe(V& v, Profile& p) {
+void describe(auto& v, Profile& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "of the model's layers and shapes; empty: not checked");

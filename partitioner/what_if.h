@@ -55,8 +55,7 @@ struct EnumNames<WhatIf::Kind> {
                                      std::pair{WhatIf::Kind::fewer_micro_batches, "fewer_micro_batches"}};
 };
 
-template <class V>
-void describe(V& v, WhatIf& w) {
+void describe(auto& v, WhatIf& w) {
   v.required("change", w.kind, "what is other than now");
   v.optional("level", w.level, "of the cluster's levels, innermost 0");
   v.required("counts", w.counts, "of the levels then, innermost first");
