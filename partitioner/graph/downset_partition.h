@@ -19,8 +19,6 @@ namespace stagecraft {
 /// Seconds for a second (for a byte of parameters: seconds) of each kind.
 using NodeFactors = NodeSums;
 
-[[nodiscard]] double weighed(const NodeFactors& factors, const NodeSums& sums);
-
 /// constant + before * (nodes before the stage) + seconds_a_byte * (bytes over its first cut) + own * (nodes)
 struct StageLine {
   NodeFactors before;

@@ -59,7 +59,7 @@ class Downsets {
     return {steps_.data() + first_step_[at], steps_.data() + first_step_[at + 1]};
   }
   [[nodiscard]] std::size_t steps() const { return steps_.size(); }
-  [[nodiscard]] std::size_t blocks() const { return blocks_.size(); }
+  [[nodiscard]] const Blocks& blocks() const { return blocks_; }
   [[nodiscard]] const NodeSums& sums(int downset) const { return sums_[static_cast<std::size_t>(downset)]; }
   [[nodiscard]] const NodeSums& of_block(int block) const {
     return block_sums_[static_cast<std::size_t>(block)];

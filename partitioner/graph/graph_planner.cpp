@@ -68,15 +68,15 @@ class GraphPlanner {
 
   GraphPlan run() {
     if (!request_.cuts.empty()) return finished(row_of({}), std::nullopt);
-    const Coarsened coarsened = coarsen(planned_.graph);
-    blocks_ = &coarsened.blocks;
+    const Downsets downsets = coarsen(planned_.graph);
+    blocks_ = &downsets.blocks();
     proof_.nodes = planned_.graph.nodes.size();
-    proof_.blocks = coarsened.blocks.size();
-    proof_.downsets = coarsened.downsets.size();
+    proof_.blocks = downsets.blocks().size();
+    proof_.downsets = downsets.size();
     proof_.step = schedule_.synchronous;
-    const GraphSearchResult found = search(coarsened.downsets);
+    const GraphSearchResult found = search(downsets);
     double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
-    if (!coarsened.coarser) bound = std::max(bound, found.bound);
+    if (!proof_.coarser()) bound = std::max(bound, found.bound);
     std::set<NestedCuts> seen;
     for (std::size_t n = 0; n < std::min(kMostPlannedRows, found.found.size()); ++n) {
       const GraphCandidate& candidate = found.found[n];
@@ -88,7 +88,7 @@ class GraphPlanner {
       } else {
         only.replicate = false;
       }
-      const std::vector<int> stage = stages_of(coarsened.downsets, candidate.cuts);
+      const std::vector<int> stage = stages_of(downsets, candidate.cuts);
       Row row = row_of(stage);
       // The stages that were found, then whatever the row has that is better.
       PlanRequest exactly = only;
@@ -132,7 +132,7 @@ class GraphPlanner {
       row.layers = single_nodes(narrow_order(planned_.graph, stage));
     } else {
       // Blocks are in an order along the edges, and lie in one stage each.
-      row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks;
+      row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks();
       if (!stage.empty()) {
         std::ranges::stable_sort(row.layers, {}, [&](const std::vector<int>& block) {
           return stage[static_cast<std::size_t>(block.front())];

@@ -35,19 +35,14 @@ constexpr std::size_t kSharing = 8;
 /// Downsets times stages of which a pass may keep values: some 20 bytes each.
 constexpr std::int64_t kMostStates = 16'000'000;
 
-std::vector<Rank> ascending(std::vector<Rank> ranks) {
-  std::ranges::sort(ranks);
-  return ranks;
-}
-
 /// An all-reduce of up to all parameters as a line that is nowhere above it: it is the lesser of two lines.
 struct ReductionLine {
   double constant = 0;
   double seconds_a_byte = 0;
 
-  ReductionLine(const Network& network, const std::vector<Rank>& replicas, double most_bytes) {
-    if (replicas.size() < 2) return;
-    const std::vector<Rank> members = ascending(replicas);
+  ReductionLine(const Network& network, std::vector<Rank> members, double most_bytes) {
+    if (members.size() < 2) return;
+    std::ranges::sort(members);
     constant = all_reduce(network, members, Bytes{0}).time().value;
     if (!(most_bytes >= 1)) return;
     const double most = all_reduce(network, members, Bytes{std::llround(most_bytes)}).time().value;
@@ -444,7 +439,8 @@ class GraphSearch {
         network_(cluster.network()) {}
 
   [[nodiscard]] GraphSearchResult run(double to_beat, std::int64_t work) const {
-    const Layouts family = layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks()));
+    const Layouts family =
+        layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks().size()));
     const double compute = downsets_.sums(downsets_.all()).compute();
     std::vector<Task> tasks;
     for (const Layout& layout : family.list) {

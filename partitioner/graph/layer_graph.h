@@ -46,7 +46,4 @@ struct LayerGraph {
 /// cycle, and those behind one, are left out.
 [[nodiscard]] std::vector<int> topological_order(const LayerGraph& graph);
 
-/// The graph of those nodes and of the edges between them; `kept` is ascending.
-[[nodiscard]] LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept);
-
 }  // namespace stagecraft

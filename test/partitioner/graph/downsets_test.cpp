@@ -98,13 +98,13 @@ LayerGraph plain_graph(int nodes) {
 /// Work is bounded by the limits: a graph whose downsets are not to be counted is soon coarse enough.
 void check_coarse(const LayerGraph& graph) {
   const DownsetLimits limits;
-  const Coarsened coarsened = coarsen(graph, limits);
-  CHECK(coarsened.coarser);
-  CHECK(coarsened.blocks.size() > 1);
-  CHECK(static_cast<std::size_t>(coarsened.downsets.size()) <= limits.downsets);
-  CHECK(coarsened.downsets.steps() <= limits.steps);
+  const Downsets coarsened = coarsen(graph, limits);
+  CHECK(coarsened.blocks().size() < graph.nodes.size());
+  CHECK(coarsened.blocks().size() > 1);
+  CHECK(static_cast<std::size_t>(coarsened.size()) <= limits.downsets);
+  CHECK(coarsened.steps() <= limits.steps);
   std::size_t nodes = 0;
-  for (const auto& block : coarsened.blocks) nodes += block.size();
+  for (const auto& block : coarsened.blocks()) nodes += block.size();
   CHECK(nodes == graph.nodes.size());
 }
 
@@ -146,16 +146,14 @@ TEST_CASE("a coarsened graph's downsets are some of the graph's", "[downsets]") 
     const LayerGraph graph = test::random_graph(9);
     const std::set<Nodes> all = all_downsets(graph);
     const DownsetLimits limits{.downsets = static_cast<std::size_t>(2 + test::random_below(40))};
-    const Coarsened coarsened = coarsen(graph, limits);
-    RC_ASSERT(static_cast<std::size_t>(coarsened.downsets.size()) <= limits.downsets);
-    RC_ASSERT(coarsened.coarser == (coarsened.blocks.size() < graph.nodes.size()));
-    RC_ASSERT(coarsened.coarser || coarsened.downsets.size() == static_cast<int>(all.size()));
-    for (int d = 0; d < coarsened.downsets.size(); ++d) {
-      RC_ASSERT(all.contains(nodes_of(coarsened.downsets, d)));
-    }
-    check_figures(graph, coarsened.blocks, coarsened.downsets);
+    const Downsets coarsened = coarsen(graph, limits);
+    RC_ASSERT(static_cast<std::size_t>(coarsened.size()) <= limits.downsets);
+    const bool coarser = coarsened.blocks().size() < graph.nodes.size();
+    RC_ASSERT(coarser || coarsened.size() == static_cast<int>(all.size()));
+    for (int d = 0; d < coarsened.size(); ++d) RC_ASSERT(all.contains(nodes_of(coarsened, d)));
+    check_figures(graph, coarsened.blocks(), coarsened);
     Nodes before;  // blocks are in an order along the edges
-    for (const auto& block : coarsened.blocks) {
+    for (const auto& block : coarsened.blocks()) {
       before.insert(block.begin(), block.end());
       RC_ASSERT(is_downset(graph, before));
     }
