@@ -3,13 +3,10 @@
 // Choosing among schedules, micro-batch sizes and recomputation: each combination is planned by itself, and
 // what is left is the question of time against memory.
 //
-// For that question each combination is planned again under falling caps: below what the last plan needs, by
-// a hundredth at least, until nothing fits. Let a plan need m bytes, and c be the last cap that allowed it.
-// The plan that was found for c is no slower, and needs at most a hundredth more than m, for otherwise the
-// next cap would have allowed it too. So every plan there is, is matched by one that was found within that
-// step. After every `kCapsAStep` caps the step is doubled, so that there is an end. Caps are passed over at
-// which all plans of the combination are, by the proof of its last one, no faster than one that is known and
-// needs no more.
+// For that question each combination is planned again under falling caps (docs/choosing.md). Let a plan need
+// m bytes, and c be the last cap that allowed it. The plan that was found for c is no slower, and needs at
+// most a step of the caps more than m, for otherwise the next cap would have allowed it too. So every plan
+// there is, is matched by one that was found within that step.
 
 #include "stagecraft/partitioner/planner.h"
 

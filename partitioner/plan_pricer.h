@@ -37,10 +37,10 @@ struct EnumNames<ChainPart::Kind> {
 };
 
 void describe(auto& v, ChainPart& p) {
-  v.required("kind", p.kind,
-             "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
-             "all-reduce of a "
-             "stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
+  v.required(
+      "kind", p.kind,
+      "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
+      "all-reduce of a stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
   v.optional("stage", p.stage, "whose it is");
   v.optional("level", p.level, "of a link: which of the cluster's levels, innermost 0");
   v.required("ms", p.seconds, "on the chain, a step");

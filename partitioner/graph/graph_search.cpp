@@ -102,7 +102,8 @@ class StepSearch {
     while (!open.empty() && open.begin()->first < to_beat_ * (1 - kRounding) && found_.work < most_work_ &&
            parts-- > 0) {
       const auto node = open.extract(open.begin());
-      const double bound = bound_within(node.key(), node.mapped());
+      const double own = own_bound(node.key(), node.mapped());
+      const double bound = own < to_beat_ ? weigh(own, node.mapped()) : to_beat_;
       if (!(bound < to_beat_ * (1 - kRounding))) continue;
       const auto [low, high] = halves(node.mapped());
       if (low.empty()) {  // nothing to tell the cuts apart by
@@ -253,10 +254,6 @@ class StepSearch {
     }
     look_at(*own.cuts);
     return std::max(at_least, own.bound);
-  }
-  [[nodiscard]] double bound_within(double at_least, const CutWindows& windows) {
-    const double own = own_bound(at_least, windows);
-    return own < to_beat_ ? weigh(own, windows) : to_beat_;
   }
   /// The work of going over all steps once.
   [[nodiscard]] std::int64_t pass() const {

@@ -14,8 +14,7 @@ namespace {
 
 constexpr double kMostWork = 5e10;  // comparisons: well under a minute
 constexpr int kMostMachines = 1'000'000;
-constexpr std::size_t kSideBySide =
-    16;  // beginnings solved together: their values stay in the processor's cache
+constexpr std::size_t kSideBySide = 16;  // beginnings solved together: their values stay in the cache
 
 void validate(const Options& options) {
   const auto positive = [](double x) { return std::isfinite(x) && x > 0; };
