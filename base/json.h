@@ -328,8 +328,7 @@ Json schema_of(const Range& range) {
   if constexpr (std::is_same_v<T, bool>) {
     schema["type"] = "boolean";
   } else if constexpr (detail::is_a<T, Id> || std::is_same_v<T, Bytes>) {
-    schema =
-        schema_of<std::int64_t>(Range{std::max(0.0, range.min), range.max, range.open_min, range.open_max});
+    schema = schema_of<std::int64_t>(detail::from_zero(range));
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, Seconds>) {
     schema["type"] = std::is_integral_v<T> ? "integer" : "number";
     if (has_min) schema[range.open_min ? "exclusiveMinimum" : "minimum"] = range.min;

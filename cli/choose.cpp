@@ -17,14 +17,14 @@
 namespace stagecraft::cli {
 namespace {
 
-using Shown = std::vector<const Choice*>;
+using Shown = std::vector<const PlanCandidate*>;
 
 /// The fastest of every schedule and micro-batch size.
 Shown best_of_each(const Choices& choices) {
   Shown shown;
   std::set<std::pair<std::string, std::int64_t>> seen;
-  for (const Choice& choice : choices.all) {
-    const Plan& plan = choice.candidate.plan;
+  for (const PlanCandidate& choice : choices.all) {
+    const Plan& plan = choice.plan;
     if (seen.emplace(plan.schedule.name, plan.micro_batch_size).second) shown.push_back(&choice);
   }
   return shown;
@@ -46,17 +46,16 @@ std::string recompute_of(const Plan& plan) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-std::string table_of(const Shown& shown, const Choice& best) {
+std::string table_of(const Shown& shown, const PlanCandidate& best) {
   Table table({"<", "<schedule", "stages", "ranks", "micro-batches", "<recompute", "step ms", "samples/s",
                "bubble", "most memory", "<bound by"});
-  for (const Choice* choice : shown) {
-    const Plan& plan = choice->candidate.plan;
+  for (const PlanCandidate* choice : shown) {
+    const Plan& plan = choice->plan;
     table.row({choice == &best ? "*" : "", plan.schedule.name, fmt::format("{}", plan.stages.size()),
                fmt::format("{}", plan.placement().world()),
                fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size), recompute_of(plan),
                format_ms(choice->step()), format_count(samples_per_second(plan)),
-               format_percent(plan.predicted->bubble), format_bytes(choice->memory),
-               choice->candidate.bound_by});
+               format_percent(plan.predicted->bubble), format_bytes(choice->memory()), choice->bound_by});
   }
   return table.text();
 }
@@ -70,20 +69,20 @@ std::string label_of(const Plan& plan) {
 std::string picture(const Choices& choices, const std::string& title) {
   const Shown front = choices.front();
   std::vector<FrontPoint> points;
-  for (const Choice& choice : choices.all) {
+  for (const PlanCandidate& choice : choices.all) {
     points.push_back({.time = choice.step(),
-                      .memory = choice.memory,
-                      .label = label_of(choice.candidate.plan),
+                      .memory = choice.memory(),
+                      .label = label_of(choice.plan),
                       .on_front = std::find(front.begin(), front.end(), &choice) != front.end()});
   }
-  return front_svg(title, points, choices.all.front().candidate.plan.capacity);
+  return front_svg(title, points, choices.all.front().plan.capacity);
 }
 
-Json json_of(const Choices& choices, const Choice& best, const Shown& shown) {
-  Json json{{"plan", json::write(best.candidate.plan)}, {"refused", choices.refused}};
+Json json_of(const Choices& choices, const PlanCandidate& best, const Shown& shown) {
+  Json json{{"plan", json::write(best.plan)}, {"refused", choices.refused}};
   if (choices.cap_step > 0) json["cap_step"] = choices.cap_step;
-  for (const Choice* choice : shown) {
-    const Plan& plan = choice->candidate.plan;
+  for (const PlanCandidate* choice : shown) {
+    const Plan& plan = choice->plan;
     json["choices"].push_back({{"schedule", plan.schedule.name},
                                {"stages", plan.stages.size()},
                                {"ranks", plan.placement().world()},
@@ -93,8 +92,8 @@ Json json_of(const Choices& choices, const Choice& best, const Shown& shown) {
                                {"step_ms", choice->step().value * 1e3},
                                {"samples_per_second", samples_per_second(plan)},
                                {"bubble", plan.predicted->bubble},
-                               {"memory_bytes", choice->memory.value},
-                               {"bound_by", choice->candidate.bound_by},
+                               {"memory_bytes", choice->memory().value},
+                               {"bound_by", choice->bound_by},
                                {"plan", json::write(plan)}});
   }
   return json;
@@ -112,9 +111,9 @@ Choices choices_or_advice(const Profile& profile, const Cluster& cluster, const 
 /// The first of them says why; the others, of falling caps or of many schedules, are counted.
 void leave_out_beyond(Choices& choices, const std::vector<MemoryLimit>& machine) {
   std::string first;
-  const std::size_t left_out = std::erase_if(choices.all, [&](const Choice& choice) {
-    const std::optional<std::string> reason = beyond_machine(choice.candidate.plan, machine);
-    if (reason && first.empty()) first = label_of(choice.candidate.plan) + ": " + *reason;
+  const std::size_t left_out = std::erase_if(choices.all, [&](const PlanCandidate& choice) {
+    const std::optional<std::string> reason = beyond_machine(choice.plan, machine);
+    if (reason && first.empty()) first = label_of(choice.plan) + ": " + *reason;
     return reason.has_value();
   });
   if (left_out > 1) first += fmt::format(" (and {} more plans likewise)", left_out - 1);
@@ -129,12 +128,12 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
   Choices choices = choices_or_advice(profile, cluster, request);
   leave_out_beyond(choices, machine);
   const Shown shown = options.pareto ? choices.front() : best_of_each(choices);
-  const Choice& best = *shown.front();
+  const PlanCandidate& best = *shown.front();
   const std::string title = fmt::format(
       "{} on {}: {} plans", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? fmt::format("{} devices", cluster.devices()) : cluster.name, choices.all.size());
   if (!options.output.path.empty()) {
-    write_json_file(options.output.path, json::write(best.candidate.plan));
+    write_json_file(options.output.path, json::write(best.plan));
   }
   if (!options.svg.empty())
     write_file_atomically(options.svg, picture(choices, title + ", step time against memory"));

@@ -74,7 +74,7 @@ Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest
   }
   finish_plan(result, output);
   std::optional<Explanation> explained;
-  if (output.explain) explained = explain(profile, cluster, result, {request, output.progress});
+  if (output.explain) explained = explain(profile, cluster, result, request, output.progress);
   if (output.as_json) {
     Json json = plan_json(result);
     if (explained) json["explanation"] = json::write(*explained);

@@ -137,7 +137,7 @@ void plan_graph_from(const std::string& path, const Cluster& cluster, const Plan
   finish_plan(planned.result, output);
   std::optional<Explanation> explained;
   if (output.explain) {
-    explained = explain(planned.profile, cluster, planned.result, {request, output.progress});
+    explained = explain(planned.profile, cluster, planned.result, request, output.progress);
   }
   if (output.as_json) {
     Json json = plan_json(planned.result);

@@ -10,17 +10,13 @@
 // with the smallest to twelve digits; sums of squares are compared as they come out, so that of two that
 // differ by rounding alone the smaller is taken.
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <optional>
 #include <vector>
 
 namespace stagecraft {
-
-struct ChainPartition {
-  double bottleneck = 0;
-  std::vector<int> cuts;  ///< first layer of parts 1, 2, ...
-};
 
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
@@ -43,20 +39,19 @@ class ChainPartitioner {
         value_(states(), kForbidden),
         choice_(states(), -1) {}
 
-  [[nodiscard]] std::optional<ChainPartition> run() {
-    fill(
-        kForbidden, [](double part, double rest) { return part > rest ? part : rest; }, true);
+  /// The first layers of parts 1, 2, ...
+  [[nodiscard]] std::optional<std::vector<int>> run() {
+    fill<true>(kForbidden);
     const double bottleneck = value_[at(0, 0)];
     if (bottleneck == kForbidden) return std::nullopt;
     value_.assign(states(), kForbidden);
-    fill(
-        bottleneck * (1 + 1e-12), [](double part, double rest) { return part * part + rest; }, false);
-    ChainPartition best{bottleneck, {}};
+    fill<false>(bottleneck * (1 + 1e-12));
+    std::vector<int> cuts;
     for (int stage = 0, first = 0; stage + 1 < stages_; ++stage) {
       first = choice_[at(stage, first)];
-      best.cuts.push_back(first);
+      cuts.push_back(first);
     }
-    return best;
+    return cuts;
   }
 
  private:
@@ -69,9 +64,12 @@ class ChainPartitioner {
   }
 
   /// value(stage, first): the best way to give layers [first, end) to the stages from `stage` on. Nothing
-  /// above `bound` is used. When minimizing the maximum, the best so far bounds the search too.
-  template <class Combine>
-  void fill(double bound, const Combine& combine, bool minimize_max) {
+  /// above `bound` is used. Minimizes the maximum, whose best so far bounds the search too, or the squares' sum.
+  template <bool minimize_max>
+  void fill(double bound) {
+    const auto combine = [](double part, double rest) {
+      return minimize_max ? std::max(part, rest) : part * part + rest;
+    };
     for (int stage = stages_ - 1; stage >= 0; --stage) {
       const int stages_behind = stages_ - 1 - stage;
       const int latest_first = stage == 0 ? 0 : layers_ - 1 - stages_behind;
@@ -91,7 +89,7 @@ class ChainPartitioner {
           if (cut > bound || (minimize_max && cut >= best)) continue;
           const double part = costs_.part(stage, first, last);
           if (part > bound || part == kForbidden) continue;
-          const double value = combine(part, minimize_max && cut > rest ? cut : rest);
+          const double value = combine(part, minimize_max ? std::max(cut, rest) : rest);
           if (value < best) {
             best = value;
             choice_[at(stage, first)] = last;

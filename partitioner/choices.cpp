@@ -36,7 +36,42 @@ class Chooser {
   Chooser(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request)
       : profile_(profile), cluster_(cluster), request_(request), combinations_(requests_of(request)) {}
 
-  Choices run();
+  Choices run() {
+    std::vector<std::pair<const PlanRequest*, PlannedCap>> fitting;
+    bool fits_not = false;
+    std::size_t done = 0;
+    for (const PlanRequest& combination : combinations_) {
+      tell(combination, done++);
+      const auto refused = [&](const std::string& why) {
+        choices_.refused.push_back(fmt::format("{}, {} micro-batches of {}: {}", combination.schedule.name,
+                                               combination.micro_batches, combination.micro_batch_size, why));
+      };
+      try {
+        fitting.emplace_back(&combination, plan(combination, cluster_));
+      } catch (const InputError& error) {
+        refused(error.what());
+      } catch (const RefusedError& error) {
+        fits_not = true;
+        refused("nothing fits; " + last_line(error.what()));
+      }
+    }
+    for (const auto& [combination, found] : fitting) {
+      if (!request_.falling_caps) break;
+      tell(*combination, done++);
+      if (find_schedule(combination->schedule.name).searched) continue;
+      fall(*combination, found);
+    }
+    if (choices_.all.empty()) {
+      const std::string text =
+          fmt::format("nothing to choose from:\n  {}", fmt::join(choices_.refused, "\n  "));
+      if (fits_not) throw RefusedError(text);
+      throw InputError(text);
+    }
+    std::ranges::stable_sort(choices_.all, {}, [](const PlanCandidate& choice) {
+      return std::pair(choice.step(), choice.memory());
+    });
+    return std::move(choices_);
+  }
 
  private:
   /// The best plan of a request: what it needs, and what no plan of it is faster than.
@@ -51,10 +86,46 @@ class Chooser {
     request_.progress(combination.schedule.name, static_cast<int>(done),
                       static_cast<int>(rounds * combinations_.size()));
   }
-  PlannedCap plan(const PlanRequest& request, const Cluster& cluster);
-  void take(PlanCandidate candidate);
-  void fall(PlanRequest request, PlannedCap last);
-  [[nodiscard]] Bytes next_cap(const PlannedCap& last, double step) const;
+  PlannedCap plan(const PlanRequest& request, const Cluster& cluster) {
+    PlanResult result = make_plan(profile_, cluster, request);
+    take(std::move(result.best));
+    const PlannedCap found{choices_.all.back().memory(), result.proof ? result.proof->bound : Seconds{}};
+    for (PlanCandidate& other : result.others) take(std::move(other));
+    return found;
+  }
+
+  void take(PlanCandidate candidate) {
+    candidate.plan.capacity = cluster_.usable_memory();  // not a cap that was tried
+    choices_.all.push_back(std::move(candidate));
+  }
+
+  void fall(PlanRequest request, PlannedCap last) {
+    request.search.share_among(static_cast<std::int64_t>(combinations_.size()) * kUsualCaps);
+    Cluster cluster = cluster_;
+    double step = kCapStep;
+    for (int caps = 1;; ++caps) {
+      const Bytes cap = next_cap(last, step);
+      if (cap <= Bytes{}) return;
+      choices_.cap_step = std::max(choices_.cap_step, step);
+      cluster.memory = cap + cluster.memory_reserve;
+      try {
+        last = plan(request, cluster);
+      } catch (const RefusedError&) {
+        return;
+      }
+      if (caps % kCapsAStep == 0) step = std::min(2 * step, 0.5);
+    }
+  }
+
+  /// Below what the last plan needs, and below what any plan needs that this combination cannot beat.
+  [[nodiscard]] Bytes next_cap(const PlannedCap& last, double step) const {
+    const auto fallen = static_cast<std::int64_t>(static_cast<double>(last.memory.value) * (1 - step));
+    Bytes cap{std::min(last.memory.value - 1, fallen)};
+    for (const PlanCandidate& choice : choices_.all) {
+      if (choice.step() <= last.bound) cap = std::min(cap, choice.memory() - Bytes{1});
+    }
+    return cap;
+  }
 
   const Profile& profile_;
   const Cluster& cluster_;
@@ -63,93 +134,13 @@ class Chooser {
   Choices choices_;
 };
 
-void Chooser::take(PlanCandidate candidate) {
-  const std::vector<Bytes>& memory = candidate.plan.predicted->memory;
-  const Bytes most = *std::max_element(memory.begin(), memory.end());
-  candidate.plan.capacity = cluster_.usable_memory();  // not a cap that was tried
-  choices_.all.push_back({std::move(candidate), most});
-}
-
-Chooser::PlannedCap Chooser::plan(const PlanRequest& request, const Cluster& cluster) {
-  PlanResult result = make_plan(profile_, cluster, request);
-  take(std::move(result.best));
-  const PlannedCap found{choices_.all.back().memory, result.proof ? result.proof->bound : Seconds{}};
-  for (PlanCandidate& other : result.others) take(std::move(other));
-  return found;
-}
-
-/// Below what the last plan needs, and below what any plan needs that this combination cannot beat.
-Bytes Chooser::next_cap(const PlannedCap& last, double step) const {
-  const auto fallen = static_cast<std::int64_t>(static_cast<double>(last.memory.value) * (1 - step));
-  Bytes cap{std::min(last.memory.value - 1, fallen)};
-  for (const Choice& choice : choices_.all) {
-    if (choice.step() <= last.bound) cap = std::min(cap, choice.memory - Bytes{1});
-  }
-  return cap;
-}
-
-void Chooser::fall(PlanRequest request, PlannedCap last) {
-  request.search.share_among(static_cast<std::int64_t>(combinations_.size()) * kUsualCaps);
-  Cluster cluster = cluster_;
-  double step = kCapStep;
-  for (int caps = 1;; ++caps) {
-    const Bytes cap = next_cap(last, step);
-    if (cap <= Bytes{}) return;
-    choices_.cap_step = std::max(choices_.cap_step, step);
-    cluster.memory = cap + cluster.memory_reserve;
-    try {
-      last = plan(request, cluster);
-    } catch (const RefusedError&) {
-      return;
-    }
-    if (caps % kCapsAStep == 0) step = std::min(2 * step, 0.5);
-  }
-}
-
-Choices Chooser::run() {
-  std::vector<std::pair<const PlanRequest*, PlannedCap>> fitting;
-  bool fits_not = false;
-  std::size_t done = 0;
-  for (const PlanRequest& combination : combinations_) {
-    tell(combination, done++);
-    const auto refused = [&](const std::string& why) {
-      choices_.refused.push_back(fmt::format("{}, {} micro-batches of {}: {}", combination.schedule.name,
-                                             combination.micro_batches, combination.micro_batch_size, why));
-    };
-    try {
-      fitting.emplace_back(&combination, plan(combination, cluster_));
-    } catch (const InputError& error) {
-      refused(error.what());
-    } catch (const RefusedError& error) {
-      fits_not = true;
-      refused("nothing fits; " + last_line(error.what()));
-    }
-  }
-  for (const auto& [combination, found] : fitting) {
-    if (!request_.falling_caps) break;
-    tell(*combination, done++);
-    if (find_schedule(combination->schedule.name).searched) continue;
-    fall(*combination, found);
-  }
-  if (choices_.all.empty()) {
-    const std::string text =
-        fmt::format("nothing to choose from:\n  {}", fmt::join(choices_.refused, "\n  "));
-    if (fits_not) throw RefusedError(text);
-    throw InputError(text);
-  }
-  std::stable_sort(choices_.all.begin(), choices_.all.end(), [](const Choice& a, const Choice& b) {
-    return a.step() != b.step() ? a.step() < b.step() : a.memory < b.memory;
-  });
-  return std::move(choices_);
-}
-
 }  // namespace
 
-std::vector<const Choice*> Choices::front() const {
-  std::vector<const Choice*> front;
-  Seconds fastest;                    // of those that count as one with the last
-  for (const Choice& choice : all) {  // by step: what comes later has to need less memory
-    if (!front.empty() && choice.memory >= front.back()->memory) continue;
+std::vector<const PlanCandidate*> Choices::front() const {
+  std::vector<const PlanCandidate*> front;
+  Seconds fastest;                           // of those that count as one with the last
+  for (const PlanCandidate& choice : all) {  // by step: what comes later has to need less memory
+    if (!front.empty() && choice.memory() >= front.back()->memory()) continue;
     if (!front.empty() && choice.step() <= fastest * (1 + kSameStep)) {
       front.back() = &choice;
     } else {
@@ -178,7 +169,7 @@ Choices choose(const Profile& profile, const Cluster& cluster, const ChoiceReque
 std::vector<std::string> schedule_names(const std::string& list, const InputPlace& place) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   };
   std::istringstream parts(list);
   for (std::string part; std::getline(parts, part, ',');) {

@@ -3,13 +3,10 @@
 // Choosing among schedules, micro-batch sizes and recomputation: each combination is planned by itself, and
 // what is left is the question of time against memory.
 //
-// For that question each combination is planned again under falling caps: below what the last plan needs, by
-// a hundredth at least, until nothing fits. Let a plan need m bytes, and c be the last cap that allowed it.
-// The plan that was found for c is no slower, and needs at most a hundredth more than m, for otherwise the
-// next cap would have allowed it too. So every plan there is, is matched by one that was found within that
-// step. After every `kCapsAStep` caps the step is doubled, so that there is an end. Caps are passed over at
-// which all plans of the combination are, by the proof of its last one, no faster than one that is known and
-// needs no more.
+// For that question each combination is planned again under falling caps (docs/choosing.md). Let a plan need
+// m bytes, and c be the last cap that allowed it. The plan that was found for c is no slower, and needs at
+// most a step of the caps more than m, for otherwise the next cap would have allowed it too. So every plan
+// there is, is matched by one that was found within that step.
 
 #include "stagecraft/partitioner/planner.h"
 
@@ -41,21 +38,14 @@ struct ChoiceRequest {
   std::function<void(const std::string& schedule, int tried, int all)> progress{};  ///< may be empty
 };
 
-struct Choice {
-  PlanCandidate candidate;
-  Bytes memory;  ///< of the rank that needs most
-
-  [[nodiscard]] Seconds step() const { return candidate.plan.predicted->step; }
-};
-
 struct Choices {
-  std::vector<Choice> all;           ///< by step, then memory; never empty
+  std::vector<PlanCandidate> all;    ///< by step, then memory; never empty
   std::vector<std::string> refused;  ///< "zb_v, micro-batches of 4: why": where nothing could be planned
   double cap_step = 0;               ///< the largest share by which caps fell; 0: they did not
 
   /// Those of `all` that no other beats in both step and memory: the fastest first, the smallest last. Of
   /// steps within kSameStep of each other the one that needs least memory.
-  [[nodiscard]] std::vector<const Choice*> front() const;
+  [[nodiscard]] std::vector<const PlanCandidate*> front() const;
 };
 
 /// Throws RefusedError when nothing fits at all, InputError when no schedule can take the request.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stagecraft {
 
 namespace {
@@ -16,10 +18,7 @@ int Cluster::devices() const {
   return static_cast<int>(product);
 }
 
-std::optional<Bytes> Cluster::usable_memory() const {
-  if (!memory) return std::nullopt;
-  return *memory - memory_reserve;
-}
+double Cluster::fastest() const { return speed.empty() ? 1 : *std::max_element(speed.begin(), speed.end()); }
 
 void validate(const Cluster& cluster, const std::string& file) {
   std::int64_t product = 1;

@@ -18,12 +18,15 @@ struct Cluster {
   std::vector<double> speed;         ///< per device; empty: all 1
 
   [[nodiscard]] int devices() const;
-  [[nodiscard]] std::optional<Bytes> usable_memory() const;  ///< memory minus reserve
+  [[nodiscard]] double fastest() const;  ///< speed of the fastest device
+  [[nodiscard]] std::optional<Bytes> usable_memory() const {
+    if (!memory) return std::nullopt;
+    return *memory - memory_reserve;
+  }
   [[nodiscard]] Network network() const { return Network{levels}; }
 };
 
-template <class V>
-void describe(V& v, Cluster& c) {
+void describe(auto& v, Cluster& c) {
   v.optional("name", c.name, "for people");
   v.required("levels", c.levels, "innermost first: devices of a machine, machines of a rack, ...",
              json::non_empty());

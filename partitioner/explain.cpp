@@ -3,8 +3,8 @@
 #include "stagecraft/partitioner/planning/plan_maker.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
-#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -23,156 +23,138 @@ constexpr std::size_t kMostTenths = 5;
 class Explainer {
  public:
   Explainer(const Profile& profile, const PlanRequest& request, const Cluster& cluster, const Plan& plan)
-      : profile_(profile),
-        measurement_(profile.at(plan.micro_batch_size)),
+      : maker_(profile, cluster, request),
         plan_(plan),
         placement_(plan.placement()),
-        cuttable_(planning::PlanMaker(profile, cluster, request).cuttable()),
         pricer_(plan),
         step_(pricer_.step(*plan.costs)),
         chain_(pricer_.chain(*plan.costs)) {}
 
-  void cuts(std::int64_t work, Explanation& to);
-  [[nodiscard]] std::vector<Sensitivity> tenths();
-  [[nodiscard]] std::optional<RankTime> rank();
+  void cuts(std::int64_t work, Explanation& to) {
+    const std::int64_t a_move =
+        static_cast<std::int64_t>(pricer_.actions()) *
+        (kChained + (plan_.capacity ? kProved : 0) + (pricer_.made_anew() ? 3 * kMade : 0));
+    const auto most =
+        static_cast<std::size_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(2 * a_move, 1)));
+    // Those beside the busiest stages first.
+    const std::vector<Seconds> busy = this->busy(plan_);
+    std::vector<std::size_t> stages(plan_.stages.size() - 1);
+    std::iota(stages.begin(), stages.end(), std::size_t{1});
+    const auto beside = [&](std::size_t stage) { return std::max(busy[stage - 1], busy[stage]); };
+    std::ranges::stable_sort(stages, std::greater{}, beside);
+    to.cuts_left_out = static_cast<int>(stages.size() - std::min(stages.size(), most));
+    stages.resize(std::min(stages.size(), most));
+    std::ranges::sort(stages);
+    for (const std::size_t stage : stages) {
+      const int layer = plan_.stages[stage].first_layer;
+      to.cuts.push_back({layer, StageId{stage}, plan_.costs->stages[stage].input, moved(stage, layer - 1),
+                         moved(stage, layer + 1)});
+    }
+  }
+
+  [[nodiscard]] std::vector<Sensitivity> tenths() {
+    constexpr double kFaster = 1 / 1.1;
+    std::vector<Sensitivity> all;
+    for (const ChainPart& part : chain_) {
+      if (part.kind != ChainPart::Kind::compute || all.size() == kMostTenths) continue;
+      CostTable costs = *plan_.costs;
+      StageCosts& stage = costs.stages[part.stage->index()];
+      for (Seconds* time : {&stage.forward, &stage.backward_input, &stage.backward_weight}) {
+        *time = *time * kFaster;
+      }
+      all.push_back({part.stage, {}, change(pricer_.step(costs))});
+    }
+    for (std::size_t level = 0; level < plan_.costs->network.levels.size(); ++level) {
+      if (plan_.costs->network.levels[level].count < 2) continue;
+      CostTable costs = *plan_.costs;
+      Link& link = costs.network.levels[level].link;
+      link.latency = link.latency * kFaster;
+      link.bytes_per_second /= kFaster;
+      all.push_back({{}, static_cast<int>(level), change(pricer_.step(costs))});
+    }
+    return all;
+  }
+
+  [[nodiscard]] std::optional<RankTime> rank() {
+    if (pricer_.actions() > kMostFollowed) return std::nullopt;
+    return RankTime{pricer_.busy(*plan_.costs), pricer_.lost(*plan_.costs)};
+  }
+
   [[nodiscard]] Seconds step() const { return step_; }
   [[nodiscard]] const std::vector<ChainPart>& chain() const { return chain_; }
 
  private:
-  [[nodiscard]] std::optional<MovedCut> moved(std::size_t stage, int layer);
-  [[nodiscard]] std::optional<MemoryMiss> miss(const CostTable& costs);
-  [[nodiscard]] std::optional<ChainPart> most_grown(const std::vector<ChainPart>& chain) const;
+  /// None where a stage would be without a layer, or have nothing but the loss.
+  [[nodiscard]] std::optional<MovedCut> moved(std::size_t stage, int layer) {
+    Plan plan = plan_;
+    StagePlan& before = plan.stages[stage - 1];
+    StagePlan& behind = plan.stages[stage];
+    if (layer <= before.first_layer || layer >= behind.last_layer || layer == maker_.cuttable())
+      return std::nullopt;
+    before.last_layer = behind.first_layer = layer;
+    for (const std::size_t s : {stage - 1, stage}) {
+      plan.costs->stages[s] = maker_.costs_of(plan.stages[s].first_layer, plan.stages[s].last_layer);
+    }
+    MovedCut cut;
+    cut.layer = layer;
+    cut.crossing = plan.costs->stages[stage].input;
+    cut.step = pricer_.step(*plan.costs);
+    cut.change = change(cut.step);
+    cut.grown = most_grown(pricer_.chain(*plan.costs));
+    if (cut.grown && cut.grown->kind == ChainPart::Kind::compute) {
+      const std::vector<Seconds> busy = this->busy(plan);
+      cut.busiest = busy[cut.grown->stage->index()] >= std::ranges::max(busy);
+    }
+    cut.misses = miss(*plan.costs);
+    return cut;
+  }
+
+  [[nodiscard]] std::optional<MemoryMiss> miss(const CostTable& costs) {
+    if (!plan_.capacity) return std::nullopt;
+    const std::vector<Bytes> memory = pricer_.memory(costs);
+    const auto most = std::max_element(memory.begin(), memory.end());
+    if (*most <= *plan_.capacity) return std::nullopt;
+    const Rank rank{static_cast<std::size_t>(most - memory.begin())};
+    return MemoryMiss{rank, placement_.stages_of(rank), *most, *plan_.capacity};
+  }
+
+  [[nodiscard]] std::optional<ChainPart> most_grown(const std::vector<ChainPart>& chain) const {
+    std::optional<ChainPart> most;
+    for (const ChainPart& part : chain) {
+      ChainPart grown = part;
+      for (const ChainPart& before : chain_) {
+        if (before.same_thing(part)) grown.seconds -= before.seconds;
+      }
+      if (grown.seconds > step_ * 1e-9 && (!most || grown.seconds > most->seconds)) most = grown;
+    }
+    return most;
+  }
+
   /// A micro-batch, of the rank that holds the stage and is slowest.
-  [[nodiscard]] std::vector<double> busy(const Plan& plan) const;
+  [[nodiscard]] std::vector<Seconds> busy(const Plan& plan) const {
+    const std::vector<Seconds> ranks = plan.compute_of_ranks();
+    std::vector<Seconds> stages;
+    for (const StagePlan& stage : plan.stages) {
+      Seconds& most = stages.emplace_back();
+      for (const Rank rank : stage.ranks) most = std::max(most, ranks[rank.index()]);
+    }
+    return stages;
+  }
+
   [[nodiscard]] double change(Seconds step) const { return step_ > Seconds{} ? step / step_ - 1 : 0; }
 
-  const Profile& profile_;
-  const Measurement& measurement_;
+  planning::PlanMaker maker_;
   const Plan& plan_;
   Placement placement_;
-  int cuttable_;
   PlanPricer pricer_;
   Seconds step_;
   std::vector<ChainPart> chain_;
 };
 
-std::vector<double> Explainer::busy(const Plan& plan) const {
-  std::vector<double> ranks(static_cast<std::size_t>(placement_.world()));
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const std::vector<Rank>& replicas = plan.stages[s].ranks;
-    const double compute = plan.compute_time(StageId{s}).value / static_cast<double>(replicas.size());
-    for (const Rank rank : replicas) ranks[rank.index()] += compute / plan.costs->speed_of(rank);
-  }
-  std::vector<double> stages;
-  for (const StagePlan& stage : plan.stages) {
-    double most = 0;
-    for (const Rank rank : stage.ranks) most = std::max(most, ranks[rank.index()]);
-    stages.push_back(most);
-  }
-  return stages;
-}
-
-std::optional<MemoryMiss> Explainer::miss(const CostTable& costs) {
-  if (!plan_.capacity) return std::nullopt;
-  const std::vector<Bytes> memory = pricer_.memory(costs);
-  const auto most = std::max_element(memory.begin(), memory.end());
-  if (*most <= *plan_.capacity) return std::nullopt;
-  const Rank rank{static_cast<std::size_t>(most - memory.begin())};
-  return MemoryMiss{rank, placement_.stages_of(rank), *most, *plan_.capacity};
-}
-
-std::optional<ChainPart> Explainer::most_grown(const std::vector<ChainPart>& chain) const {
-  std::optional<ChainPart> most;
-  for (const ChainPart& part : chain) {
-    ChainPart grown = part;
-    for (const ChainPart& before : chain_) {
-      if (before.same_thing(part)) grown.seconds -= before.seconds;
-    }
-    if (grown.seconds > step_ * 1e-9 && (!most || grown.seconds > most->seconds)) most = grown;
-  }
-  return most;
-}
-
-/// None where a stage would be without a layer, or have nothing but the loss.
-std::optional<MovedCut> Explainer::moved(std::size_t stage, int layer) {
-  Plan plan = plan_;
-  StagePlan& before = plan.stages[stage - 1];
-  StagePlan& behind = plan.stages[stage];
-  if (layer <= before.first_layer || layer >= behind.last_layer || layer == cuttable_) return std::nullopt;
-  before.last_layer = behind.first_layer = layer;
-  for (const std::size_t s : {stage - 1, stage}) {
-    plan.costs->stages[s] = stage_costs(measurement_, plan.stages[s].first_layer, plan.stages[s].last_layer,
-                                        profile_.optimizer_bytes_per_parameter_byte);
-  }
-  MovedCut cut;
-  cut.layer = layer;
-  cut.crossing = plan.costs->stages[stage].input;
-  cut.step = pricer_.step(*plan.costs);
-  cut.change = change(cut.step);
-  cut.grown = most_grown(pricer_.chain(*plan.costs));
-  if (cut.grown && cut.grown->kind == ChainPart::Kind::compute) {
-    const std::vector<double> busy = this->busy(plan);
-    cut.busiest = busy[cut.grown->stage->index()] >= *std::max_element(busy.begin(), busy.end());
-  }
-  cut.misses = miss(*plan.costs);
-  return cut;
-}
-
-void Explainer::cuts(std::int64_t work, Explanation& to) {
-  const std::int64_t a_move =
-      static_cast<std::int64_t>(pricer_.actions()) *
-      (kChained + (plan_.capacity ? kProved : 0) + (pricer_.made_anew() ? 3 * kMade : 0));
-  const auto most =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(2 * a_move, 1)));
-  // Those beside the busiest stages first.
-  const std::vector<double> busy = this->busy(plan_);
-  std::vector<std::size_t> stages(plan_.stages.size() - 1);
-  std::iota(stages.begin(), stages.end(), std::size_t{1});
-  std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
-    return std::max(busy[a - 1], busy[a]) > std::max(busy[b - 1], busy[b]);
-  });
-  to.cuts_left_out = static_cast<int>(stages.size() - std::min(stages.size(), most));
-  stages.resize(std::min(stages.size(), most));
-  std::sort(stages.begin(), stages.end());
-  for (const std::size_t stage : stages) {
-    const int layer = plan_.stages[stage].first_layer;
-    to.cuts.push_back({layer, StageId{stage}, plan_.costs->stages[stage].input, moved(stage, layer - 1),
-                       moved(stage, layer + 1)});
-  }
-}
-
-std::vector<Sensitivity> Explainer::tenths() {
-  constexpr double kFaster = 1 / 1.1;
-  std::vector<Sensitivity> all;
-  for (const ChainPart& part : chain_) {
-    if (part.kind != ChainPart::Kind::compute || all.size() == kMostTenths) continue;
-    CostTable costs = *plan_.costs;
-    StageCosts& stage = costs.stages[part.stage->index()];
-    for (Seconds* time : {&stage.forward, &stage.backward_input, &stage.backward_weight}) {
-      *time = *time * kFaster;
-    }
-    all.push_back({part.stage, {}, change(pricer_.step(costs))});
-  }
-  for (std::size_t level = 0; level < plan_.costs->network.levels.size(); ++level) {
-    if (plan_.costs->network.levels[level].count < 2) continue;
-    CostTable costs = *plan_.costs;
-    Link& link = costs.network.levels[level].link;
-    link.latency = link.latency * kFaster;
-    link.bytes_per_second /= kFaster;
-    all.push_back({{}, static_cast<int>(level), change(pricer_.step(costs))});
-  }
-  return all;
-}
-
-std::optional<RankTime> Explainer::rank() {
-  if (pricer_.actions() > kMostFollowed) return std::nullopt;
-  return RankTime{pricer_.busy(*plan_.costs), pricer_.lost(*plan_.costs)};
-}
-
 bool memory_binds(const PlanResult& result, const Explanation& explained) {
   if (!result.infeasible.empty() || any_recompute(result.best.plan.recompute())) return true;
   if (result.proof && result.proof->without_cap) return true;
-  return std::any_of(explained.cuts.begin(), explained.cuts.end(), [](const CutExplanation& cut) {
+  return std::ranges::any_of(explained.cuts, [](const CutExplanation& cut) {
     return (cut.earlier && cut.earlier->misses) || (cut.later && cut.later->misses);
   });
 }
@@ -180,23 +162,22 @@ bool memory_binds(const PlanResult& result, const Explanation& explained) {
 }  // namespace
 
 Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
-                    const ExplainRequest& request) {
-  const SearchBudget& search = request.plan.search;
+                    const PlanRequest& request, const WhatIfProgress& progress) {
+  const SearchBudget& search = request.search;
   const std::int64_t work = search.time_limit
                                 ? static_cast<std::int64_t>(std::min(search.time_limit->value, 1e6) * 1e9)
                                 : search.cut_work;
   const Plan& plan = result.best.plan;
   Explanation explained;
   {
-    Explainer explainer(profile, request.plan, cluster, plan);
+    Explainer explainer(profile, request, cluster, plan);
     explained.step = explainer.step();
     explainer.cuts(work / kShare, explained);
     explained.chain = explainer.chain();
     explained.rank = explainer.rank();
     explained.tenths = explainer.tenths();
   }
-  explained.what_if =
-      what_if(profile, cluster, request.plan, plan, memory_binds(result, explained), request.progress);
+  explained.what_if = what_if(profile, cluster, request, plan, memory_binds(result, explained), progress);
   return explained;
 }
 

@@ -6,13 +6,10 @@
 // Moved cuts and tenths are priced by simulating the plan's own program with other costs; what-ifs are
 // planned again (what_if.h).
 
-#include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/plan_pricer.h"
 #include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/profile.h"
 #include "stagecraft/partitioner/what_if.h"
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -25,8 +22,7 @@ struct MemoryMiss {
   Bytes needs, has;
 };
 
-template <class V>
-void describe(V& v, MemoryMiss& m) {
+void describe(auto& v, MemoryMiss& m) {
   v.required("rank", m.rank, "that lacks most");
   v.required("stages", m.stages, "on it");
   v.required("needs_bytes", m.needs, "proven peak");
@@ -44,8 +40,7 @@ struct MovedCut {
   std::optional<MemoryMiss> misses;
 };
 
-template <class V>
-void describe(V& v, MovedCut& m) {
+void describe(auto& v, MovedCut& m) {
   v.required("layer", m.layer, "the cut lies before it");
   v.required("crossing_bytes", m.crossing, "of a micro-batch, each way");
   v.required("step_ms", m.step, "simulated, all else as it is");
@@ -62,8 +57,7 @@ struct CutExplanation {
   std::optional<MovedCut> earlier, later;  ///< by a layer; none: a stage would have no layer
 };
 
-template <class V>
-void describe(V& v, CutExplanation& c) {
+void describe(auto& v, CutExplanation& c) {
   v.required("layer", c.layer, "the cut lies before it");
   v.required("stage", c.stage, "that begins there");
   v.required("crossing_bytes", c.crossing, "of a micro-batch, each way");
@@ -78,8 +72,7 @@ struct Sensitivity {
   double change = 0;             ///< of the step, as a share of it: negative where it becomes shorter
 };
 
-template <class V>
-void describe(V& v, Sensitivity& t) {
+void describe(auto& v, Sensitivity& t) {
   v.optional("stage", t.stage, "whose compute is a tenth faster");
   v.optional("level", t.level, "or whose links, of the cluster's levels, innermost 0");
   v.required("change", t.change, "of the step, as a share of it");
@@ -91,8 +84,7 @@ struct RankTime {
   LostTime lost;
 };
 
-template <class V>
-void describe(V& v, RankTime& t) {
+void describe(auto& v, RankTime& t) {
   v.required("busy_ms", t.busy, "computes");
   v.required("imbalance_ms", t.lost.imbalance, "idle for others' work beyond the order's price");
   v.required("dependency_ms", t.lost.dependency,
@@ -113,8 +105,7 @@ struct Explanation {
   std::vector<WhatIf> what_if;
 };
 
-template <class V>
-void describe(V& v, Explanation& e) {
+void describe(auto& v, Explanation& e) {
   v.required("step_ms", e.step, "of the plan");
   v.required("cuts", e.cuts, "each with what moving it by a layer does");
   v.optional("cuts_left_out", e.cuts_left_out, "for want of budget");
@@ -126,14 +117,8 @@ void describe(V& v, Explanation& e) {
   v.required("what_if", e.what_if, "planned again");
 }
 
-struct ExplainRequest {
-  const PlanRequest& plan;  ///< that `result` is the answer to
-  /// Which what-if is being planned; may be empty.
-  std::function<void(const std::string& what, int tried, int all)> progress{};
-};
-
-/// Takes about as long as planning did: the budget of the request, once more, is shared by all questions.
+/// Of the `result` of a request. `progress` hears which what-if is being planned. Takes about as long as planning did: the budget of the request, once more, is shared by all questions.
 [[nodiscard]] Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
-                                  const ExplainRequest& request);
+                                  const PlanRequest& request, const WhatIfProgress& progress = {});
 
 }  // namespace stagecraft

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 namespace stagecraft {
@@ -90,24 +91,32 @@ void validate_costs(const Plan& plan, const std::string& file) {
 
 }  // namespace
 
-Placement Plan::placement() const {
-  Placement placement;
-  for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
-  return placement;
-}
-
-RecomputeSettings Plan::recompute() const {
-  RecomputeSettings settings;
-  for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
-  return settings;
-}
-
 Seconds Plan::compute_time(StageId stage) const {
   STAGECRAFT_CHECK(costs, "a plan without costs has no times");
   const StageCosts& c = costs->stages[stage.index()];
   const StagePlan& of = stages[stage.index()];
   return c.forward + c.backward_input + c.backward_weight +
          c.forward * recomputed_share(of.recompute, static_cast<int>(of.ranks.size()), micro_batches);
+}
+
+std::vector<Seconds> Plan::compute_of_ranks() const {
+  std::vector<Seconds> compute(static_cast<std::size_t>(placement().world()));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const Seconds all = compute_time(StageId{s});
+    const auto replicas = static_cast<double>(stages[s].ranks.size());
+    for (const Rank rank : stages[s].ranks) {
+      compute[rank.index()] += all / costs->speed_of(rank) / replicas;
+    }
+  }
+  return compute;
+}
+
+std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches) {
+  constexpr int kAsynchronousHorizon = 16;  // groups at least, so that fill and drain weigh little
+  if (schedule.synchronous) return {micro_batches};
+  const int to_fill = (stages + micro_batches - 1) / micro_batches;
+  return std::vector<int>(static_cast<std::size_t>(std::max(kAsynchronousHorizon, 2 * to_fill)),
+                          micro_batches);
 }
 
 void validate(const Plan& plan, const std::string& file) {
@@ -131,19 +140,24 @@ Plan read_plan(const std::string& path) {
   return plan;
 }
 
+ScheduleRequest schedule_request(const ScheduleChoice& choice, Placement placement,
+                                 std::vector<int> group_sizes, RecomputeSettings recompute) {
+  return {.placement = std::move(placement),
+          .group_sizes = std::move(group_sizes),
+          .vertical_sync = choice.vertical_sync,
+          .clip = choice.agree_norm,
+          .warmup_extra = choice.warmup_extra,
+          .recompute = std::move(recompute)};
+}
+
 ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   if (plan.program && group_sizes == std::vector<int>{plan.program->micro_batches}) {
     return carried_program(plan, "plan");
   }
-  ScheduleRequest request;
-  request.placement = plan.placement();
-  request.group_sizes = std::move(group_sizes);
-  request.vertical_sync = plan.schedule.vertical_sync;
-  request.clip = plan.schedule.agree_norm;
-  request.warmup_extra = plan.schedule.warmup_extra;
+  ScheduleRequest request =
+      schedule_request(plan.schedule, plan.placement(), std::move(group_sizes), plan.recompute());
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
-  request.recompute = plan.recompute();
   return find_schedule(plan.schedule.name).generate(request);
 }
 

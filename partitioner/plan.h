@@ -4,12 +4,7 @@
 // it. A plan carries the cost table it was priced with, so `check` and `simulate` need nothing else. One
 // written by hand needs only `stages`, `schedule`, `micro_batches` and `micro_batch_size`.
 
-#include "stagecraft/base/describe.h"
-#include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
 
 #include <optional>
 #include <string>
@@ -22,10 +17,10 @@ struct StagePlan {
   int last_layer = 0;  ///< one past the last
   std::vector<Rank> ranks;
   Recompute recompute = Recompute::none;
+  bool operator==(const StagePlan&) const = default;
 };
 
-template <class V>
-void describe(V& v, StagePlan& s) {
+void describe(auto& v, StagePlan& s) {
   v.required("first_layer", s.first_layer, "index of the first layer", json::at_least(0));
   v.required("last_layer", s.last_layer, "one past the index of the last layer", json::at_least(1));
   v.required("ranks", s.ranks, "the replicas of the stage, in order", json::non_empty());
@@ -43,8 +38,7 @@ struct ScheduleChoice {
   int warmup_extra = 0;
 };
 
-template <class V>
-void describe(V& v, ScheduleChoice& s) {
+void describe(auto& v, ScheduleChoice& s) {
   v.required("name", s.name, "the schedule's name");
   v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
   v.optional("agree_norm", s.agree_norm,
@@ -64,8 +58,7 @@ struct PlannedOrders {
   std::vector<std::string> ranks;
 };
 
-template <class V>
-void describe(V& v, PlannedOrders& p) {
+void describe(auto& v, PlannedOrders& p) {
   v.required("micro_batches", p.micro_batches, "of the step it is for", json::between(1, kMostMicroBatches));
   v.required("ranks", p.ranks, "what each rank computes: \"F0 F1 I0 W0 ...\"", json::non_empty());
 }
@@ -78,8 +71,7 @@ struct Prediction {
   std::vector<Bytes> memory;  ///< proven peak a rank
 };
 
-template <class V>
-void describe(V& v, Prediction& p) {
+void describe(auto& v, Prediction& p) {
   v.required("step_ms", p.step, "one optimizer step", json::at_least(0));
   v.optional("step_ideal_ms", p.step_ideal, "the same with free communication", json::at_least(0));
   v.optional("bubble", p.bubble, "idle share of the mean rank");
@@ -102,14 +94,24 @@ struct Plan {
   std::optional<Prediction> predicted;
 
   [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
-  [[nodiscard]] Placement placement() const;
-  [[nodiscard]] RecomputeSettings recompute() const;  ///< a stage
+  [[nodiscard]] Placement placement() const {
+    Placement placement;
+    for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
+    return placement;
+  }
+  /// Per stage.
+  [[nodiscard]] RecomputeSettings recompute() const {
+    RecomputeSettings settings;
+    for (const StagePlan& stage : stages) settings.push_back(stage.recompute);
+    return settings;
+  }
   /// What a micro-batch takes on a replica of the stage, recomputation included; the mean over a step.
   [[nodiscard]] Seconds compute_time(StageId stage) const;
+  /// Likewise on each rank, of all its stages.
+  [[nodiscard]] std::vector<Seconds> compute_of_ranks() const;
 };
 
-template <class V>
-void describe(V& v, Plan& p) {
+void describe(auto& v, Plan& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "a run of another model refuses the plan; empty: structural checks only");
@@ -136,19 +138,20 @@ void validate(const Plan& plan, const std::string& file);
 /// its size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
 
+/// What a schedule is asked for under a plan's choice; costs and capacity are left to the caller.
+[[nodiscard]] ScheduleRequest schedule_request(const ScheduleChoice& choice, Placement placement,
+                                               std::vector<int> group_sizes, RecomputeSettings recompute);
+
 /// The form in which a plan carries a synchronous program of one step.
 [[nodiscard]] PlannedOrders planned_orders(const ScheduleProgram& program);
-
-/// How many groups an asynchronous segment is priced with at least, so that fill and drain weigh little.
-inline constexpr int kAsynchronousHorizon = 16;
 
 /// The groups a plan is priced and proved with: one for a synchronous schedule; for an asynchronous one
 /// enough that the pipeline is in its steady state, however many stages and however small the groups.
 [[nodiscard]] std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_batches);
 
-/// Proves the plan's program within its capacity (RefusedError otherwise), simulates it with its cost table
-/// and returns the prediction, memory included. Requires costs. For an asynchronous schedule all figures are
-/// of one step of the steady state: the difference between segments of segment_groups() and of twice as many.
+/// Proves the plan's program within its capacity (RefusedError otherwise) and simulates it with its cost
+/// table, which it must have. Asynchronous: all figures are of one step of the steady state, the difference
+/// between segments of segment_groups() and of twice as many.
 [[nodiscard]] Prediction predict(const Plan& plan);
 
 }  // namespace stagecraft

@@ -6,6 +6,7 @@
 #include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -24,8 +25,7 @@ class Parts {
       const auto& [kind, stage, level] = what;
       parts.push_back({kind, stage, level, seconds * share});
     }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const ChainPart& a, const ChainPart& b) { return a.seconds > b.seconds; });
+    std::ranges::stable_sort(parts, std::greater{}, &ChainPart::seconds);
     return parts;
   }
 
@@ -55,7 +55,7 @@ void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const P
   std::vector<Rank> members;
   if (m.stage.valid()) {
     members = placement.ranks[m.stage.index()];
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     const Bytes bytes = costs.stages[m.stage.index()].parameters;
     parts.add(ChainPart::Kind::reduction, m.stage, {},
               all_reduce(costs.network, members, bytes).time() * m.times);
@@ -64,6 +64,14 @@ void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const P
   for (int r = 0; r < placement.world(); ++r) members.emplace_back(r);
   parts.add(ChainPart::Kind::agreement, {}, {}, agreement_time(costs.network, members) * m.times);
 }
+
+std::vector<Bytes> peaks(const Proof& proof) {
+  std::vector<Bytes> peaks;
+  for (const MemoryProof& rank : proof.memory) peaks.push_back(rank.peak);
+  return peaks;
+}
+
+Seconds makespan(const Simulation& run) { return run.makespan; }
 
 }  // namespace
 
@@ -90,19 +98,51 @@ void PlanPricer::take(const CostTable& costs) {
   make();
 }
 
+PlanPricer::Runs PlanPricer::run(const CostTable& costs) {
+  Runs runs;
+  for (PreparedProgram& priced : programs_) runs.push_back(&priced.simulator.run(costs));
+  return runs;
+}
+
+/// Without a flush, steps overlap: the time of one is what each further one adds once the pipeline is full.
+template <class Figure>
+Seconds PlanPricer::of_step(const Runs& runs, const Figure& figure) const {
+  const Seconds whole = figure(*runs.back());
+  if (runs.size() == 1) return whole;
+  return (whole - figure(*runs.front())) / static_cast<double>(programs_.front().program.groups());
+}
+
+Prediction PlanPricer::prediction() {
+  const CostTable& costs = *plan_.costs;
+  Prediction prediction;
+  Runs free_links;
+  for (PreparedProgram& priced : programs_) {
+    prediction.memory = peaks(prove(priced.program, &costs, plan_.capacity));
+    free_links.push_back(&priced.simulator.run_free_links(costs));
+  }
+  prediction.step_ideal = of_step(free_links, makespan);
+  const Runs runs = run(costs);
+  prediction.step = of_step(runs, makespan);
+  const std::size_t ranks = prediction.memory.size();
+  Seconds busy;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    busy += of_step(runs, [r](const Simulation& run) { return run.ranks[r].busy(); });
+  }
+  if (prediction.step > Seconds{}) {
+    prediction.bubble = std::max(0.0, 1 - busy / prediction.step / static_cast<double>(ranks));
+  }
+  prediction.bottleneck = std::ranges::max(plan_.compute_of_ranks());
+  return prediction;
+}
+
 Seconds PlanPricer::step(const CostTable& costs) {
   take(costs);
-  const Seconds whole = programs_.back().simulator.run(costs).makespan;
-  if (programs_.size() == 1) return whole;
-  const Seconds shorter = programs_.front().simulator.run(costs).makespan;
-  return (whole - shorter) / static_cast<double>(programs_.front().program.groups());
+  return of_step(run(costs), makespan);
 }
 
 std::vector<Bytes> PlanPricer::memory(const CostTable& costs) {
   take(costs);
-  std::vector<Bytes> peaks;
-  for (const MemoryProof& rank : prove(programs_.back().program, &costs).memory) peaks.push_back(rank.peak);
-  return peaks;
+  return peaks(prove(programs_.back().program, &costs));
 }
 
 std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
@@ -128,12 +168,10 @@ LostTime PlanPricer::lost(const CostTable& costs) {
   LostTime mean;
   const double share = 1 / groups() / static_cast<double>(ranks.size());
   for (const LostTime& rank : ranks) {
-    mean.imbalance += rank.imbalance * share;
-    mean.dependency += rank.dependency * share;
-    mean.exposed_transfer += rank.exposed_transfer * share;
-    mean.blocked_send += rank.blocked_send * share;
-    mean.memory += rank.memory * share;
-    mean.barrier += rank.barrier * share;
+    for (const auto part : {&LostTime::imbalance, &LostTime::dependency, &LostTime::exposed_transfer,
+                            &LostTime::blocked_send, &LostTime::memory, &LostTime::barrier}) {
+      mean.*part += rank.*part * share;
+    }
   }
   return mean;
 }
@@ -151,5 +189,7 @@ std::size_t PlanPricer::actions() const {
   for (const PreparedProgram& priced : programs_) actions += priced.simulator.actions();
   return actions;
 }
+
+Prediction predict(const Plan& plan) { return PlanPricer(plan).prediction(); }
 
 }  // namespace stagecraft

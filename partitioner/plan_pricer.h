@@ -32,12 +32,11 @@ template <>
 inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",
                                                         "reduction", "agreement", "cards"};
 
-template <class V>
-void describe(V& v, ChainPart& p) {
-  v.required("kind", p.kind,
-             "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
-             "all-reduce of a "
-             "stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
+void describe(auto& v, ChainPart& p) {
+  v.required(
+      "kind", p.kind,
+      "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
+      "all-reduce of a stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
   v.optional("stage", p.stage, "whose it is");
   v.optional("level", p.level, "of a link: which of the cluster's levels, innermost 0");
   v.required("ms", p.seconds, "on the chain, a step");
@@ -48,6 +47,7 @@ class PlanPricer {
   /// Requires costs and that the checker accepts the plan, memory apart.
   explicit PlanPricer(const Plan& plan);
 
+  [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
   /// Of one step; asynchronous: of the steady state, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
   /// The proven peak a rank.
@@ -72,6 +72,12 @@ class PlanPricer {
   };
   void make();
   void take(const CostTable& costs);
+  /// Runs of `programs_`, valid until the next ones.
+  using Runs = std::vector<const Simulation*>;
+  [[nodiscard]] Runs run(const CostTable& costs);
+  /// What a step has of a figure of the runs.
+  template <class Figure>
+  [[nodiscard]] Seconds of_step(const Runs& runs, const Figure& figure) const;
   [[nodiscard]] double groups() const { return static_cast<double>(programs_.back().program.groups()); }
 
   Plan plan_;

@@ -2,6 +2,8 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/insert_recomputes.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_text.h"
 #include "stagecraft/schedules/program/step_program.h"
 

@@ -35,9 +35,40 @@ constexpr std::size_t kMostTried = 300;
 class Planner {
  public:
   Planner(const Profile& profile, const Cluster& cluster, const PlanRequest& request)
-      : run_(profile, cluster, request) {}
+      : run_(profile, cluster, request), scope_{request, cluster, run_.schedule, run_.maker.cuttable()} {}
 
-  PlanResult run();
+  PlanResult run() {
+    const std::vector<Layout> plain = plain_layouts();
+    run_.progress.placements = plain.size();
+    if (by_classes()) proof_ = search_classes(run_);
+    if (run_.candidates.empty()) take_plain(plain);
+    if (proof_) {
+      // By classes; what is plain is one of them.
+    } else if (searches_steps()) {
+      proof_ = search_layouts(run_, plain, wide_layouts(scope_));
+    } else {
+      take_widest();
+    }
+    if (run_.candidates.empty()) {
+      throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
+    }
+    // Stable: of equal steps the one with fewer stages stays first.
+    std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
+    PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
+    // One of each stage count, with and without replicas, and of each shape.
+    std::set<std::tuple<std::size_t, bool, std::string>> shown;
+    const auto kind = [](const PlanCandidate& candidate) {
+      const Placement placement = candidate.plan.placement();
+      const bool replicas = placement.replicated();
+      return std::tuple(placement.ranks.size(), replicas, replicas ? std::string() : candidate.placement);
+    };
+    shown.insert(kind(result.best));
+    for (std::size_t i = 1; i < run_.candidates.size(); ++i) {
+      if (shown.insert(kind(run_.candidates[i])).second)
+        result.others.push_back(std::move(run_.candidates[i]));
+    }
+    return result;
+  }
 
  private:
   /// Stages of a placement kind, so many a rank.
@@ -46,324 +77,240 @@ class Planner {
     int stages_a_rank;
   };
 
+  /// Whether cuts are searched for by the simulated step.
+  [[nodiscard]] bool searches_steps() const { return run_.schedule.synchronous && !run_.schedule.searched; }
+
   /// The schedule's own shape, or all that a search goes over.
-  [[nodiscard]] std::vector<Shape> shapes() const;
+  [[nodiscard]] std::vector<Shape> shapes() const {
+    const int own = run_.request.virtual_stages.value_or(run_.schedule.virtual_stages);
+    if (!run_.schedule.searched) return {{run_.schedule.placement, own}};
+    std::vector<Shape> all;
+    const auto wanted = [&](int v) {
+      return !run_.request.virtual_stages || *run_.request.virtual_stages == v;
+    };
+    const int most = std::max(kMostSearchedStages, run_.request.virtual_stages.value_or(1));
+    if (wanted(1)) all.push_back({PlacementKind::straight, 1});
+    if (wanted(2)) all.push_back({PlacementKind::v, 2});
+    for (int v = 2; v <= most; ++v) {
+      if (wanted(v)) all.push_back({PlacementKind::loop, v});
+    }
+    return all;
+  }
+
   /// What there is to try with one device a stage. Throws InputError where there is nothing at all.
-  [[nodiscard]] std::vector<Layout> plain_layouts() const;
-  [[nodiscard]] Layouts replicated() const;
-  [[nodiscard]] LayoutLimits limits() const;
+  [[nodiscard]] std::vector<Layout> plain_layouts() const {
+    std::vector<Layout> layouts;
+    std::optional<InputError> impossible;
+    if (run_.request.virtual_stages.value_or(1) < 1) {
+      throw InputError(fmt::format("a rank has at least one stage, not {}", *run_.request.virtual_stages));
+    }
+    for (const Shape& shape : shapes()) {
+      try {
+        check_request(scope_, shape.kind, shape.stages_a_rank);
+        for (const int stages : stage_counts(scope_, shape.stages_a_rank)) {
+          // Loops and Vs over one rank are nothing but more stages there.
+          if (run_.schedule.searched && stages == shape.stages_a_rank && stages > 1) continue;
+          layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
+        }
+      } catch (const InputError& error) {
+        if (!impossible) impossible = error;
+      }
+    }
+    if (layouts.empty() && impossible) throw *impossible;
+    if (std::ranges::any_of(run_.request.widths, [](int w) { return w > 1; })) layouts.clear();
+    return layouts;
+  }
+
   /// Whether layouts are searched by classes, for there are too many to look at each.
-  [[nodiscard]] bool by_classes() const;
-  void take_plain(const std::vector<Layout>& layouts);
-  void take_widest();
-  void take_widths_that_fit();
+  [[nodiscard]] bool by_classes() const {
+    const Shape shape = shapes().front();
+    return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
+           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_a_rank == 1 &&
+           !few_widths(shape.stages_a_rank, layout_limits(scope_));
+  }
+
+  void take_plain(const std::vector<Layout>& layouts) {
+    for (const Layout& layout : layouts) {
+      // The rest is left to the search by step, where there is one.
+      if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
+          !run_.candidates.empty())
+        break;
+      try {
+        run_.keep(run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout));
+      } catch (const InputError& error) {  // not so many, says the schedule
+        if (layouts.size() == 1) throw;
+        run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
+      }
+      // An action of the program takes about as long to generate, lower and prove.
+      run_.budget.take_program(run_.request.micro_batches, layout.stages());
+      ++run_.progress.tried;
+    }
+  }
+
+  /// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all
+  /// are tried as well: the simulation knows of memory, groups and links what the bottleneck does not.
+  void take_widest() {
+    if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
+      for (const Layout& layout : wide_layouts(scope_).list) take(layout);
+    } else if (run_.request.replicate && !run_.schedule.searched) {
+      take_widths_that_fit();
+      const Layouts all = wide_layouts(scope_);
+      if (!all.all || all.list.size() > kMostTried) return;
+      for (const Layout& layout : all.list) take(layout);
+    }
+  }
+
+  /// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
+  /// know. So stages that the proof refuses are left out, and the next best widths are asked for.
+  void take_widths_that_fit() {
+    std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
+    const ChainCosts repeated(run_.maker.repeated());
+    const WidthProblem problem{
+        .chain = repeated,
+        .network = run_.network,
+        .speed = run_.cluster.speed,
+        .devices = run_.cluster.devices(),
+        .cuttable = run_.maker.cuttable(),
+        .micro_batches = run_.request.micro_batches,
+        .stages = run_.request.stages,
+        .possible = [&](int first, int last, int, int width) {
+          return run_.maker.may_fit(first, last) && !refused.contains({first, last, width});
+        }};
+    for (int round = 0; round < kMostWidths; ++round) {
+      const auto widest = width_partition(problem);
+      if (!widest) return;
+      const Layout layout{run_.schedule.placement, 1, widest->widths, 1};
+      if (!layout.replicated() || take(layout)) return;
+      const std::size_t known = refused.size();
+      const std::set<std::tuple<int, int, int>> more = refused_stages(layout, widest->cuts);
+      refused.insert(more.begin(), more.end());
+      if (refused.size() == known) return;
+    }
+  }
+
+  /// First and last layer, and width, of the stages that need more than there is; none if the schedule cannot
+  /// run the layout at all.
   [[nodiscard]] std::set<std::tuple<int, int, int>> refused_stages(const Layout& layout,
-                                                                   const std::vector<int>& cuts) const;
-  bool take(const Layout& layout);
-  [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout);
+                                                                   const std::vector<int>& cuts) const {
+    std::set<std::tuple<int, int, int>> refused;
+    try {
+      const RecomputeSettings settings(layout.widths.size(), run_.maker.least_memory_setting());
+      const Plan plan = run_.maker.priced(layout, run_.maker.plan_of(layout, cuts, settings)).plan;
+      const Placement placement = plan.placement();
+      for (const Rank rank : run_.maker.over_cap(plan)) {
+        const StageId stage = placement.stages_of(rank).front();
+        const StagePlan& cut = plan.stages[stage.index()];
+        refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
+      }
+    } catch (const InputError&) {  // not with so many micro-batches a group: take() has said so
+    }
+    return refused;
+  }
+
+  /// With cuts that fit, if there are any.
+  bool take(const Layout& layout) {
+    try {
+      PlanMaker::Balanced balanced = run_.maker.balanced(layout);
+      balanced.reason = fmt::format("{}, {}", layout.name(), balanced.reason);
+      return run_.keep(std::move(balanced));
+    } catch (const InputError& error) {
+      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
+      return false;
+    }
+  }
+
+  /// For a searched schedule: cuts first, then the order.
+  [[nodiscard]] PlanMaker::Balanced searched(const Layout& layout) {
+    const bool chosen = !run_.request.cuts.empty();
+    StageSettings settings = run_.maker.settings(layout, run_.schedule, true);
+    Stages stages{run_.request.cuts, settings.least(run_.request.cuts)};
+    if (!chosen) {
+      const auto even = run_.maker.even_cuts(layout, settings);
+      if (!even) return {{}, run_.maker.least_memory(layout)};
+      stages = stages_of_the_others(layout, *even);
+      if (!stages.settings) stages.settings = settings.least(stages.cuts);
+    }
+    if (!stages.settings) return {{}, run_.maker.least_memory(layout)};
+    PlanCandidate candidate;
+    for (auto setting = stages.settings; setting;) {
+      Plan plan = run_.maker.plan_of(layout, stages.cuts, *setting);
+      const SearchResult found = search(plan);
+      candidate = run_.maker.priced(layout, std::move(plan));
+      candidate.search = found;
+      const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
+      if (over.empty()) return {std::move(candidate), {}};
+      setting = settings.after_refusal(stages.cuts, *setting, over);
+    }
+    const char* which = chosen ? "with the cuts asked for" : "cut evenly";
+    std::string reason = run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which));
+    if (const auto needs = candidate.search->impossible_below) {
+      reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));
+    }
+    return {{}, std::move(reason)};
+  }
+
   /// Cuts, and what their stages repeat.
   struct Stages {
     std::vector<int> cuts;
     std::optional<RecomputeSettings> settings;
   };
-  [[nodiscard]] Stages stages_of_the_others(const Layout& layout, const std::vector<int>& even);
-  SearchResult search(Plan& plan);
+  /// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
+  /// for begins no worse than there; the even ones, without settings, if none fits.
+  [[nodiscard]] Stages stages_of_the_others(const Layout& layout, const std::vector<int>& even) {
+    double least = kInfinite;
+    Stages stages{even, {}};
+    for (const Schedule& schedule : schedules()) {
+      if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
+      try {
+        const std::size_t searches = (run_.progress.placements - run_.progress.tried) * schedules().size();
+        CutSearchResult found = run_.search_cuts(layout, schedule, least, run_.share(searches), {even}, true);
+        run_.budget.take(found.work);
+        if (!found.cuts) continue;
+        least = found.seconds;
+        stages = {std::move(*found.cuts), std::move(found.settings)};
+      } catch (const InputError&) {  // not for this placement
+      }
+    }
+    return stages;
+  }
+
+  /// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.
+  SearchResult search(Plan& plan) {
+    run_.tell_progress();
+    const SearchBudget& budget = run_.request.search;
+    SynthesisRequest request{.placement = plan.placement(),
+                             .micro_batches = plan.micro_batches,
+                             .clip = plan.schedule.agree_norm,
+                             .costs = &*plan.costs,
+                             .capacity = run_.maker.capacity(),
+                             .recompute = plan.recompute(),
+                             .budget = {.work = budget.work, .to_beat = run_.progress.best}};
+    std::optional<Seconds> until;
+    if (budget.time_limit) {
+      const auto placements = static_cast<double>(run_.progress.placements - run_.progress.tried);
+      until = run_.budget.spent() + run_.budget.left() / std::max(1.0, placements);
+      request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
+    }
+    request.budget.go_on = [this, until](Seconds) {
+      run_.tell_progress();
+      return !until || run_.budget.spent() < *until;
+    };
+    const Synthesis found = synthesize_over_schedules(std::move(request));
+    plan.program = planned_orders(found.program);
+    SearchResult result{
+        .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
+    if (found.impossible) result.impossible_below = found.impossible->needs;
+    return result;
+  }
 
   PlanningRun run_;
+  RequestScope scope_;
   std::optional<StepProof> proof_;
 };
 
-std::vector<Planner::Shape> Planner::shapes() const {
-  const int own = run_.request.virtual_stages.value_or(run_.schedule.virtual_stages);
-  if (!run_.schedule.searched) return {{run_.schedule.placement, own}};
-  std::vector<Shape> all;
-  const auto wanted = [&](int v) {
-    return !run_.request.virtual_stages || *run_.request.virtual_stages == v;
-  };
-  const int most = std::max(kMostSearchedStages, run_.request.virtual_stages.value_or(1));
-  if (wanted(1)) all.push_back({PlacementKind::straight, 1});
-  if (wanted(2)) all.push_back({PlacementKind::v, 2});
-  for (int v = 2; v <= most; ++v) {
-    if (wanted(v)) all.push_back({PlacementKind::loop, v});
-  }
-  return all;
-}
-
-std::vector<Layout> Planner::plain_layouts() const {
-  const RequestScope scope{run_.request, run_.cluster, run_.schedule, run_.maker.cuttable()};
-  std::vector<Layout> layouts;
-  std::optional<InputError> impossible;
-  if (run_.request.virtual_stages.value_or(1) < 1) {
-    throw InputError(fmt::format("a rank has at least one stage, not {}", *run_.request.virtual_stages));
-  }
-  for (const Shape& shape : shapes()) {
-    try {
-      check_request(scope, shape.kind, shape.stages_a_rank);
-      for (const int stages : stage_counts(scope, shape.stages_a_rank)) {
-        // Loops and Vs over one rank are nothing but more stages there.
-        if (run_.schedule.searched && stages == shape.stages_a_rank && stages > 1) continue;
-        layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
-      }
-    } catch (const InputError& error) {
-      if (!impossible) impossible = error;
-    }
-  }
-  if (layouts.empty() && impossible) throw *impossible;
-  const bool wide =
-      std::any_of(run_.request.widths.begin(), run_.request.widths.end(), [](int w) { return w > 1; });
-  if (wide) layouts.clear();
-  return layouts;
-}
-
-LayoutLimits Planner::limits() const {
-  LayoutLimits limits{.devices = run_.cluster.devices(), .most_stages = run_.maker.cuttable()};
-  limits.stages = run_.request.stages;
-  if (!run_.request.cuts.empty()) limits.stages = static_cast<int>(run_.request.cuts.size()) + 1;
-  limits.widths = run_.request.widths;
-  return limits;
-}
-
-bool Planner::by_classes() const {
-  const Shape shape = shapes().front();
-  return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
-         run_.schedule.synchronous && !run_.schedule.searched && shape.kind == PlacementKind::straight &&
-         shape.stages_a_rank == 1 && !few_widths(shape.stages_a_rank, limits());
-}
-
-/// Searched schedules get one device a stage.
-Layouts Planner::replicated() const {
-  if ((!run_.request.replicate && run_.request.widths.empty()) || run_.schedule.searched) return {};
-  const Shape shape = shapes().front();
-  return replicated_layouts(shape.kind, shape.stages_a_rank, limits());
-}
-
-PlanResult Planner::run() {
-  const std::vector<Layout> plain = plain_layouts();
-  run_.progress.placements = plain.size();
-  if (by_classes()) proof_ = ClassSearch(run_).search();
-  if (run_.candidates.empty()) take_plain(plain);
-  if (proof_) {
-    // By classes; what is plain is one of them.
-  } else if (run_.schedule.synchronous && !run_.schedule.searched) {
-    proof_ = LayoutSearch(run_).search(plain, replicated());
-  } else {
-    take_widest();
-  }
-  if (run_.candidates.empty()) {
-    throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
-  }
-  // Stable: of equal steps the one with fewer stages stays first.
-  std::stable_sort(run_.candidates.begin(), run_.candidates.end(),
-                   [](const PlanCandidate& a, const PlanCandidate& b) {
-                     return a.plan.predicted->step < b.plan.predicted->step;
-                   });
-  PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
-  // One of each stage count, with and without replicas, and of each shape.
-  std::set<std::tuple<std::size_t, bool, std::string>> shown;
-  const auto kind = [](const PlanCandidate& candidate) {
-    const Placement placement = candidate.plan.placement();
-    const bool replicas = std::any_of(placement.ranks.begin(), placement.ranks.end(),
-                                      [](const auto& ranks) { return ranks.size() > 1; });
-    return std::tuple(placement.ranks.size(), replicas, replicas ? std::string() : candidate.placement);
-  };
-  shown.insert(kind(result.best));
-  for (std::size_t i = 1; i < run_.candidates.size(); ++i) {
-    if (shown.insert(kind(run_.candidates[i])).second) result.others.push_back(std::move(run_.candidates[i]));
-  }
-  return result;
-}
-
-void Planner::take_plain(const std::vector<Layout>& layouts) {
-  for (const Layout& layout : layouts) {
-    // The rest is left to the search by step, where there is one.
-    const bool comes_later =
-        run_.schedule.synchronous && !run_.schedule.searched && run_.request.cuts.empty();
-    if (comes_later && run_.budget.half_spent() && !run_.candidates.empty()) break;
-    try {
-      PlanMaker::Balanced balanced = run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout);
-      if (balanced.candidate) {
-        run_.keep(std::move(*balanced.candidate));
-      } else {
-        run_.infeasible.push_back(std::move(balanced.reason));
-      }
-    } catch (const InputError& error) {  // not so many, says the schedule
-      if (layouts.size() == 1) throw;
-      run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
-    }
-    // An action of the program takes about as long to generate, lower and prove.
-    run_.budget.take_program(run_.request.micro_batches, layout.stages());
-    ++run_.progress.tried;
-  }
-}
-
-/// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all
-/// are tried as well: the simulation knows of memory, groups and links what the bottleneck does not.
-void Planner::take_widest() {
-  if (!run_.request.widths.empty() || !run_.request.cuts.empty()) {
-    for (const Layout& layout : replicated().list) take(layout);
-  } else if (run_.request.replicate && !run_.schedule.searched) {
-    take_widths_that_fit();
-    const Layouts all = replicated();
-    if (!all.all || all.list.size() > kMostTried) return;
-    for (const Layout& layout : all.list) take(layout);
-  }
-}
-
-/// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
-/// know. So stages that the proof refuses are left out, and the next best widths are asked for.
-void Planner::take_widths_that_fit() {
-  std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
-  const ChainCosts repeated(run_.maker.repeated());
-  const WidthProblem problem{
-      .chain = repeated,
-      .network = run_.network,
-      .speed = run_.cluster.speed,
-      .devices = run_.cluster.devices(),
-      .cuttable = run_.maker.cuttable(),
-      .micro_batches = run_.request.micro_batches,
-      .stages = run_.request.stages,
-      .possible = [&](int first, int last, int, int width) {
-        return run_.maker.may_fit(first, last) && !refused.contains({first, last, width});
-      }};
-  for (int round = 0; round < kMostWidths; ++round) {
-    const auto widest = width_partition(problem);
-    if (!widest) return;
-    const Layout layout{run_.schedule.placement, 1, widest->widths, 1};
-    if (!layout.replicated() || take(layout)) return;
-    const std::size_t known = refused.size();
-    const std::set<std::tuple<int, int, int>> more = refused_stages(layout, widest->cuts);
-    refused.insert(more.begin(), more.end());
-    if (refused.size() == known) return;
-  }
-}
-
-/// First and last layer, and width, of the stages that need more than there is; none if the schedule cannot
-/// run the layout at all.
-std::set<std::tuple<int, int, int>> Planner::refused_stages(const Layout& layout,
-                                                            const std::vector<int>& cuts) const {
-  std::set<std::tuple<int, int, int>> refused;
-  try {
-    const RecomputeSettings settings(layout.widths.size(), run_.maker.least_memory_setting());
-    const Plan plan = run_.maker.priced(layout, run_.maker.plan_of(layout, cuts, settings)).plan;
-    const Placement placement = plan.placement();
-    for (const Rank rank : run_.maker.over_cap(plan)) {
-      const StageId stage = placement.stages_of(rank).front();
-      const StagePlan& cut = plan.stages[stage.index()];
-      refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
-    }
-  } catch (const InputError&) {  // not with so many micro-batches a group: take() has said so
-  }
-  return refused;
-}
-
-/// With cuts that fit, if there are any.
-bool Planner::take(const Layout& layout) {
-  try {
-    PlanMaker::Balanced balanced = run_.maker.balanced(layout);
-    if (balanced.candidate) {
-      run_.keep(std::move(*balanced.candidate));
-      return true;
-    }
-    run_.infeasible.push_back(fmt::format("{}, {}", layout.name(), balanced.reason));
-  } catch (const InputError& error) {
-    run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), error.what()));
-  }
-  return false;
-}
-
-/// For a searched schedule: cuts first, then the order.
-PlanMaker::Balanced Planner::searched(const Layout& layout) {
-  const bool chosen = !run_.request.cuts.empty();
-  StageSettings settings = run_.maker.settings(layout, run_.schedule, true);
-  Stages stages{run_.request.cuts, settings.least(run_.request.cuts)};
-  if (!chosen) {
-    const auto even = run_.maker.even_cuts(layout);
-    if (!even) return {{}, run_.maker.least_memory(layout)};
-    stages = stages_of_the_others(layout, *even);
-    if (!stages.settings) stages.settings = settings.least(stages.cuts);
-  }
-  if (!stages.settings) return {{}, run_.maker.least_memory(layout)};
-  PlanCandidate candidate;
-  for (auto setting = stages.settings; setting;) {
-    Plan plan = run_.maker.plan_of(layout, stages.cuts, *setting);
-    const SearchResult found = search(plan);
-    candidate = run_.maker.priced(layout, std::move(plan));
-    candidate.search = found;
-    const std::vector<Rank> over = run_.maker.over_cap(candidate.plan);
-    if (over.empty()) return {std::move(candidate), {}};
-    setting = settings.after_refusal(stages.cuts, *setting, over);
-  }
-  const char* which = chosen ? "with the cuts asked for" : "cut evenly";
-  std::string reason = run_.maker.misses(candidate.plan, fmt::format("{}, {}", layout.name(), which));
-  if (const auto needs = candidate.search->impossible_below) {
-    reason += fmt::format("; no order of these stages needs less than {}", format_bytes(*needs));
-  }
-  return {{}, std::move(reason)};
-}
-
-/// The cuts with which some other schedule of the layout's placement is fastest, so that whatever is searched
-/// for begins no worse than there; the even ones, without settings, if none fits.
-Planner::Stages Planner::stages_of_the_others(const Layout& layout, const std::vector<int>& even) {
-  double least = kInfinite;
-  Stages stages{even, {}};
-  for (const Schedule& schedule : schedules()) {
-    if (!schedule.synchronous || schedule.searched || schedule.placement != layout.kind) continue;
-    try {
-      const std::size_t searches = (run_.progress.placements - run_.progress.tried) * schedules().size();
-      CutSearchResult found =
-          run_.search_cuts(layout, schedule, least,
-                           run_.budget.share(searches, [this] { run_.tell_progress(); }), {even}, true);
-      run_.budget.take(found.work);
-      if (!found.cuts) continue;
-      least = found.seconds;
-      stages = {std::move(*found.cuts), std::move(found.settings)};
-    } catch (const InputError&) {  // not for this placement
-    }
-  }
-  return stages;
-}
-
-/// The plan gets the order that is found. The time there is left goes in equal parts to the placements left.
-SearchResult Planner::search(Plan& plan) {
-  run_.tell_progress();
-  const SearchBudget& budget = run_.request.search;
-  SynthesisRequest request{.placement = plan.placement(),
-                           .micro_batches = plan.micro_batches,
-                           .clip = plan.schedule.agree_norm,
-                           .costs = &*plan.costs,
-                           .capacity = run_.maker.capacity(),
-                           .recompute = plan.recompute(),
-                           .budget = {.work = budget.work, .to_beat = run_.progress.best}};
-  if (budget.time_limit) {
-    const double left = std::max(0.0, (*budget.time_limit - run_.budget.spent()).value);
-    const auto placements = static_cast<double>(run_.progress.placements - run_.progress.tried);
-    const Seconds until = run_.budget.spent() + Seconds{left / std::max(1.0, placements)};
-    request.budget.work = std::numeric_limits<std::int64_t>::max() / 4;
-    request.budget.go_on = [this, until](Seconds) {
-      run_.tell_progress();
-      return run_.budget.spent() < until;
-    };
-  } else {
-    request.budget.go_on = [this](Seconds) {
-      run_.tell_progress();
-      return true;
-    };
-  }
-  const Synthesis found = synthesize_over_schedules(std::move(request));
-  plan.program = planned_orders(found.program);
-  SearchResult result{
-      .from = found.from, .orders = found.orders, .gap = found.gap(), .optimal = found.optimal()};
-  if (found.impossible) result.impossible_below = found.impossible->needs;
-  return result;
-}
-
 }  // namespace
 
-void SearchBudget::share_among(std::int64_t searches) {
-  work /= searches;
-  cut_work /= searches;
-  if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
-}
+Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted->memory); }
 
 PlanResult make_plan(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
   return Planner(profile, cluster, request).run();

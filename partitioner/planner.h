@@ -38,7 +38,11 @@ struct SearchBudget {
   std::function<void(const SearchProgress&)> progress{};  ///< called often; may be empty
 
   /// Leaves each of so many searches its part. Requires searches >= 1.
-  void share_among(std::int64_t searches);
+  void share_among(std::int64_t searches) {
+    work /= searches;
+    cut_work /= searches;
+    if (time_limit) time_limit = *time_limit / static_cast<double>(searches);
+  }
 };
 
 struct PlanRequest {
@@ -71,6 +75,9 @@ struct PlanCandidate {
   std::string placement{};  ///< "straight", "loop of 2", "3-1", "2 x 4, in blocks of 2"
   std::optional<SearchResult> search{};
   std::optional<JitteredStep> jittered{};  ///< where it was asked for
+
+  [[nodiscard]] Seconds step() const { return plan.predicted->step; }
+  [[nodiscard]] Bytes memory() const;  ///< of the rank that needs most
 };
 
 /// What is proved of a synchronous plan's step.

@@ -5,7 +5,6 @@
 // of those repeats. The last row computes the loss; measured profiles name it "loss" (its output has 0
 // bytes).
 
-#include "stagecraft/base/describe.h"
 #include "stagecraft/schedules/costs/costs.h"
 
 #include <optional>
@@ -20,8 +19,7 @@ struct Timing {
   Seconds spread;
 };
 
-template <class V>
-void describe(V& v, Timing& t) {
+void describe(auto& v, Timing& t) {
   v.required("median_ms", t.median, "median over repeats", json::between(0, kMostMilliseconds));
   v.optional("spread_ms", t.spread, "interquartile range over repeats", json::between(0, kMostMilliseconds));
 }
@@ -38,13 +36,10 @@ struct LayerProfile {
   Bytes buffers;
   Bytes output;          ///< boundary after this layer
   Bytes kept_for_input;  ///< kept from forward to backward_input, apart from the layer's input and output
-  /// Kept from backward_input to backward_weight, apart from the layer's input, its output and that one's
-  /// gradient.
   Bytes kept_for_weight;
   bool keeps_input = false;   ///< backward needs the input tensor
   bool keeps_output = false;  ///< backward needs the output tensor
-  /// Of those two, what the weight half still needs. Absent: what backward needs, for a layer with
-  /// parameters.
+  /// Of those two, what the weight half still needs.
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
   bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
@@ -52,12 +47,10 @@ struct LayerProfile {
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
-  /// The input half's own, and the weight half's above what is live before it. Absent: backward_transient.
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
 };
 
-template <class V>
-void describe(V& v, LayerProfile& p) {
+void describe(auto& v, LayerProfile& p) {
   v.required("name", p.name, "unique in the model", json::non_empty());
   v.required("forward", p.forward, "forward of one micro-batch");
   v.required("backward_input", p.backward_input, "gradient of the input");
@@ -99,10 +92,13 @@ struct Measurement {
   Bytes read{};   ///< the same as it is read, where it is then made into another type
   Bytes targets;  ///< what the last stage loads for the loss
   std::vector<LayerProfile> layers;
+
+  [[nodiscard]] Bytes input_of(int layer) const {
+    return layer == 0 ? input : layers[static_cast<std::size_t>(layer - 1)].output;
+  }
 };
 
-template <class V>
-void describe(V& v, Measurement& m) {
+void describe(auto& v, Measurement& m) {
   v.optional("read_bytes", m.read, "of the data as it is read, where it is then made into another type");
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
   v.optional("input_bytes", m.input, "one micro-batch of the model's input");
@@ -115,8 +111,7 @@ struct LinkMeasurement {
   Link link;
 };
 
-template <class V>
-void describe(V& v, LinkMeasurement& l) {
+void describe(auto& v, LinkMeasurement& l) {
   v.required("transport", l.transport, "what the link was measured over");
   describe(v, l.link);
 }
@@ -140,8 +135,7 @@ struct Profile {
   [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
 };
 
-template <class V>
-void describe(V& v, Profile& p) {
+void describe(auto& v, Profile& p) {
   v.optional("model", p.model, "name for people");
   v.optional("model_fingerprint", p.model_fingerprint,
              "of the model's layers and shapes; empty: not checked");
@@ -162,8 +156,7 @@ void describe(V& v, Profile& p) {
 }
 
 /// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers
-/// together within the bounds of a stage (costs.h). Throws InputError with `file`
-/// and the pointer.
+/// together within the bounds of a stage (costs.h). Throws InputError with `file` and the pointer.
 void validate(const Profile& profile, const std::string& file);
 [[nodiscard]] Profile read_profile(const std::string& path);  ///< parse, read, validate
 

@@ -17,12 +17,6 @@ constexpr int kMostSuggestedDevices = 4096;
 /// Memory is found to one part in so many.
 constexpr std::int64_t kPrecision = 1024;
 
-/// A request that has a plan.
-struct Fitting {
-  PlanRequest request;
-  Bytes needs;  ///< of the rank that needs most
-};
-
 class Remedies {
  public:
   Remedies(const Profile& profile, const Cluster& cluster) : profile_(profile), cluster_(cluster) {}
@@ -34,18 +28,16 @@ class Remedies {
       request.search.time_limit.reset();
       request.search.progress = nullptr;
     }
-    const std::optional<Fitting> least = least_memory(requests);
+    const std::optional<Remedy> least = least_memory(requests);
     if (!least) return {};
     const PlanRequest& request = least->request;
     recompute(request);
-    const bool sizes = std::any_of(requests.begin(), requests.end(), [&](const PlanRequest& other) {
-      return other.micro_batch_size != request.micro_batch_size;
+    const bool one_size = std::ranges::all_of(requests, [&](const PlanRequest& other) {
+      return other.micro_batch_size == request.micro_batch_size;
     });
-    if (!sizes) smaller_batches(request);  // otherwise others have been asked for
+    if (one_size) smaller_batches(request);  // otherwise others have been asked for
     more_devices(request);
-    Cluster cluster = cluster_;
-    cluster.memory = least->needs + cluster.memory_reserve;
-    found_.push_back({Remedy::Kind::more_memory, request, cluster, least->needs});
+    found_.push_back(*least);
     return std::move(found_);
   }
 
@@ -53,9 +45,7 @@ class Remedies {
   /// What the plan needs; none where nothing fits.
   [[nodiscard]] std::optional<Bytes> fits(const Cluster& cluster, const PlanRequest& request) const {
     try {
-      const PlanResult result = make_plan(profile_, cluster, request);
-      const std::vector<Bytes>& memory = result.best.plan.predicted->memory;
-      return *std::max_element(memory.begin(), memory.end());
+      return make_plan(profile_, cluster, request).best.memory();
     } catch (const RefusedError&) {
       return std::nullopt;
     } catch (const InputError&) {  // not for this schedule, not with this option
@@ -68,15 +58,16 @@ class Remedies {
     return needs.has_value();
   }
 
-  /// The request that fits where all others do not.
-  [[nodiscard]] std::optional<Fitting> least_memory(const std::vector<PlanRequest>& requests) const {
+  /// The least memory with which one of the requests fits.
+  [[nodiscard]] std::optional<Remedy> least_memory(const std::vector<PlanRequest>& requests) const {
     Cluster cluster = cluster_;
-    std::optional<Fitting> least;
+    std::optional<Remedy> least;
     Bytes refused = *cluster_.usable_memory();
     const auto one_fits = [&] {
       for (const PlanRequest& request : requests) {
         if (const auto needs = fits(cluster, request)) {
-          least = Fitting{request, *needs};
+          least = {Remedy::Kind::more_memory, request, cluster_, *needs};
+          least->cluster.memory = *needs + cluster_.memory_reserve;
           return true;
         }
       }
@@ -103,7 +94,7 @@ class Remedies {
     for (const Measurement& measurement : profile_.measurements) {
       if (measurement.micro_batch < request.micro_batch_size) sizes.push_back(measurement.micro_batch);
     }
-    std::sort(sizes.begin(), sizes.end(), std::greater<>());
+    std::ranges::sort(sizes, std::greater{});
     const std::int64_t samples = request.micro_batch_size * request.micro_batches;
     for (const std::int64_t size : sizes) {
       const std::int64_t count = (samples + size - 1) / size;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -17,11 +17,6 @@ double ratio(Seconds measured, Seconds expected) {
 void scale(Timing& timing, double factor) {
   timing.median = timing.median * factor;
   timing.spread = timing.spread * factor;
-}
-
-Measurement& measurement_of(Profile& profile, std::int64_t micro_batch) {
-  const Measurement& wanted = profile.at(micro_batch);
-  return profile.measurements[static_cast<std::size_t>(&wanted - profile.measurements.data())];
 }
 
 /// What the profile says of the running plan's stages, on a device of speed 1.
@@ -60,8 +55,7 @@ void check_inputs(const Plan& running, const std::vector<MeasuredStage>& measure
 
 /// The setting of all stages; absent where they differ.
 std::optional<Recompute> common_setting(const RecomputeSettings& settings) {
-  const bool differ =
-      std::adjacent_find(settings.begin(), settings.end(), std::not_equal_to<>()) != settings.end();
+  const bool differ = std::ranges::adjacent_find(settings, std::not_equal_to{}) != settings.end();
   return differ ? std::nullopt : std::optional(settings.front());
 }
 
@@ -91,13 +85,20 @@ Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
   return plan;
 }
 
-/// Slow devices: the cluster with the speeds that explain what was measured.
+/// The answer for a profile and a cluster that explain what was measured.
+Replanned answer_of(Attribution blame, std::vector<double> factors, const Plan& running,
+                    const Profile& profile, const Cluster& cluster, const SearchBudget& search) {
+  return {blame, std::move(factors), priced_again(running, profile, cluster),
+          make_plan(profile, cluster, request_of(running, search))};
+}
+
+/// Slow devices: the cluster's speeds change.
 Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& measured,
                         const Profile& profile, Cluster cluster, const SearchBudget& search) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   const Placement placement = running.placement();
   cluster.speed.resize(static_cast<std::size_t>(cluster.devices()), 1.0);
-  Replanned answer{.blame = Attribution::devices, .factors = {}, .present = {}, .result = {}};
+  std::vector<double> factors;
   for (int r = 0; r < placement.world(); ++r) {
     Seconds took, should;
     for (const StageId stage : placement.stages_of(Rank{r})) {
@@ -106,21 +107,19 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
       should += costs.forward + costs.backward_input + costs.backward_weight;
     }
     double& speed = cluster.speed[static_cast<std::size_t>(r)];
-    const double factor = ratio(took, should / speed);
-    answer.factors.push_back(factor);
-    speed = std::max(kLeastSpeed, speed / factor);
+    factors.push_back(ratio(took, should / speed));
+    speed = std::max(kLeastSpeed, speed / factors.back());
   }
-  answer.present = priced_again(running, profile, cluster);
-  answer.result = make_plan(profile, cluster, request_of(running, search));
-  return answer;
+  return answer_of(Attribution::devices, std::move(factors), running, profile, cluster, search);
 }
 
-/// Slow layers: the profile with the layer times that explain what was measured.
+/// Slow layers: the profile's layer times change.
 Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& measured, Profile profile,
                        const Cluster& cluster, const SearchBudget& search) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
-  Measurement& measurement = measurement_of(profile, running.micro_batch_size);
-  Replanned answer{.blame = Attribution::layers, .factors = {}, .present = {}, .result = {}};
+  Measurement& measurement =
+      *std::ranges::find(profile.measurements, running.micro_batch_size, &Measurement::micro_batch);
+  std::vector<double> factors;
   for (std::size_t s = 0; s < running.stages.size(); ++s) {
     const StagePlan& stage = running.stages[s];
     const StageCosts& costs = expected[s];
@@ -129,8 +128,7 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
     const double forward_factor = ratio(measured[s].forward, costs.forward / speed);
     const double backward_factor = ratio(measured[s].backward, backward / speed);
     const double step_factor = ratio(measured[s].step, costs.step / speed);
-    answer.factors.push_back(
-        ratio(measured[s].forward + measured[s].backward, (costs.forward + backward) / speed));
+    factors.push_back(ratio(measured[s].forward + measured[s].backward, (costs.forward + backward) / speed));
     for (int layer = stage.first_layer; layer < stage.last_layer; ++layer) {
       LayerProfile& row = measurement.layers[static_cast<std::size_t>(layer)];
       scale(row.forward, forward_factor);
@@ -139,16 +137,12 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
       scale(row.step, step_factor);
     }
   }
-  answer.present = priced_again(running, profile, cluster);
-  answer.result = make_plan(profile, cluster, request_of(running, search));
-  return answer;
+  return answer_of(Attribution::layers, std::move(factors), running, profile, cluster, search);
 }
 
 }  // namespace
 
-Seconds Replanned::gain() const {
-  return std::max(Seconds{}, present.predicted->step - result.best.plan.predicted->step);
-}
+Seconds Replanned::gain() const { return std::max(Seconds{}, present.predicted->step - result.best.step()); }
 
 std::optional<double> Replanned::break_even(Seconds cost) const {
   const Seconds saved = gain();

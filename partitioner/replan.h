@@ -7,7 +7,6 @@
 #include "stagecraft/partitioner/planner.h"
 
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace stagecraft {

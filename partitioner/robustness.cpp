@@ -3,6 +3,7 @@
 #include "stagecraft/base/statistics.h"
 #include "stagecraft/partitioner/planner.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 
 #include <algorithm>
 

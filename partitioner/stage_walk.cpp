@@ -18,8 +18,7 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
       next_(first),
       optimizer_factor_(optimizer_bytes_per_parameter_byte) {
   STAGECRAFT_CHECK(first >= 0 && first < static_cast<int>(measurement.layers.size()), "no such layer");
-  sums_.input =
-      first == 0 ? measurement.input : measurement.layers[static_cast<std::size_t>(first - 1)].output;
+  sums_.input = measurement.input_of(first);
   boundary_.gradient = sums_.input;
   if (first == 0) sums_.read = measurement.read;
 }
@@ -27,8 +26,7 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
 void StageWalk::extend() {
   STAGECRAFT_CHECK(next_ < static_cast<int>(measurement_.layers.size()), "the model has no more layers");
   const LayerProfile& layer = measurement_.layers[static_cast<std::size_t>(next_)];
-  const Bytes input =
-      next_ == 0 ? measurement_.input : measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
+  const Bytes input = measurement_.input_of(next_);
 
   sums_.forward += layer.forward.median;
   sums_.backward_input += layer.backward_input.median;

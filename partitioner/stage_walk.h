@@ -27,7 +27,6 @@
 
 #include "stagecraft/partitioner/profile.h"
 
-#include <algorithm>
 #include <optional>
 
 namespace stagecraft {

@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace stagecraft {
@@ -38,13 +38,11 @@ class Questions {
   }
 
  private:
-  Question& ask(WhatIf::Kind kind, std::optional<std::size_t> level, Cluster cluster, PlanRequest request,
-                bool same_plan_runs) {
-    WhatIf answer;
-    answer.kind = kind;
-    if (level) answer.level = static_cast<int>(*level);
-    return questions_.emplace_back(
-        Question{std::move(answer), std::move(cluster), std::move(request), same_plan_runs});
+  void ask(WhatIf::Kind kind, std::optional<std::size_t> level, Cluster cluster, PlanRequest request,
+           bool same_plan_runs) {
+    questions_.push_back({{}, std::move(cluster), std::move(request), same_plan_runs});
+    questions_.back().answer.kind = kind;
+    if (level) questions_.back().answer.level = static_cast<int>(*level);
   }
 
   /// Children of the level, and devices in each.
@@ -76,13 +74,9 @@ class Questions {
     const auto [count, inside] = size_of(level);
     ++cluster.levels[level].count;
     if (cluster_.speed.empty()) return cluster;
-    // Behind the children of every node of the level comes a new one.
-    cluster.speed.clear();
-    const int node = count * inside;
-    for (int d = 0; d < cluster_.devices(); ++d) {
-      cluster.speed.push_back(cluster_.speed[static_cast<std::size_t>(d)]);
-      if ((d + 1) % node == 0)
-        cluster.speed.insert(cluster.speed.end(), static_cast<std::size_t>(inside), 1.0);
+    // Behind the children of every node of the level comes a new one; the last first, so that places stay.
+    for (int end = cluster_.devices(); end > 0; end -= count * inside) {
+      cluster.speed.insert(cluster.speed.begin() + end, static_cast<std::size_t>(inside), 1.0);
     }
     return cluster;
   }
@@ -94,11 +88,8 @@ class Questions {
     --cluster.levels[level].count;
     if (cluster_.speed.empty()) return cluster;
     const auto speed_of = [&, inside = inside](int child) {
-      double sum = 0;
-      for (int d = child * inside; d < (child + 1) * inside; ++d) {
-        sum += cluster_.speed[static_cast<std::size_t>(d)];
-      }
-      return sum;
+      const auto first = cluster_.speed.begin() + static_cast<std::ptrdiff_t>(child) * inside;
+      return std::accumulate(first, first + inside, 0.0);
     };
     int slowest = 0;
     for (int child = 1; child < count; ++child) {
@@ -135,21 +126,22 @@ class Questions {
 
   void micro_batches() {
     const auto measured = [&](std::int64_t size) {
-      return std::any_of(profile_.measurements.begin(), profile_.measurements.end(),
-                         [&](const Measurement& m) { return m.micro_batch == size; });
+      return std::ranges::find(profile_.measurements, size, &Measurement::micro_batch) !=
+             profile_.measurements.end();
+    };
+    const auto split = [&](WhatIf::Kind kind, std::int64_t size, int count) {
+      if (!measured(size)) return;
+      PlanRequest other = request_;
+      other.micro_batch_size = size;
+      other.micro_batches = count;
+      ask(kind, {}, cluster_, other, false);
     };
     const std::int64_t size = request_.micro_batch_size;
-    PlanRequest other = request_;
-    if (size % 2 == 0 && measured(size / 2) && request_.micro_batches <= kMostMicroBatches / 2) {
-      other.micro_batch_size = size / 2;
-      other.micro_batches = request_.micro_batches * 2;
-      ask(WhatIf::Kind::more_micro_batches, {}, cluster_, other, false);
+    const int count = request_.micro_batches;
+    if (size % 2 == 0 && count <= kMostMicroBatches / 2) {
+      split(WhatIf::Kind::more_micro_batches, size / 2, count * 2);
     }
-    if (request_.micro_batches % 2 == 0 && measured(size * 2)) {
-      other.micro_batch_size = size * 2;
-      other.micro_batches = request_.micro_batches / 2;
-      ask(WhatIf::Kind::fewer_micro_batches, {}, cluster_, other, false);
-    }
+    if (count % 2 == 0) split(WhatIf::Kind::fewer_micro_batches, size * 2, count / 2);
   }
 
   const Profile& profile_;
@@ -171,12 +163,7 @@ std::string words(const PlanCandidate& candidate, const Plan& present) {
   const Plan& plan = candidate.plan;
   std::vector<int> cuts;
   for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
-  const bool same = plan.placement() == present.placement() && plan.recompute() == present.recompute() &&
-                    std::equal(plan.stages.begin(), plan.stages.end(), present.stages.begin(),
-                               [](const StagePlan& a, const StagePlan& b) {
-                                 return a.first_layer == b.first_layer && a.last_layer == b.last_layer;
-                               });
-  if (same) return "";
+  if (plan.stages == present.stages) return "";
   return fmt::format(
       "{} stage{}, {}{}{}", plan.stages.size(), plan.stages.size() == 1 ? "" : "s", candidate.placement,
       cuts.empty() || cuts.size() > kMostShown ? "" : fmt::format(", cuts {}", fmt::join(cuts, ",")),
@@ -185,9 +172,8 @@ std::string words(const PlanCandidate& candidate, const Plan& present) {
 
 }  // namespace
 
-std::vector<WhatIf> what_if(
-    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
-    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress) {
+std::vector<WhatIf> what_if(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+                            const Plan& present, bool memory_binds, const WhatIfProgress& progress) {
   std::vector<Question> questions =
       Questions(profile, cluster, request).all(present, memory_binds && cluster.memory);
   PlanPricer pricer(present);
@@ -206,7 +192,7 @@ std::vector<WhatIf> what_if(
     question.request.search.share_among(static_cast<std::int64_t>(questions.size()));
     try {
       const PlanResult result = make_plan(profile, question.cluster, question.request);
-      answer.step = result.best.plan.predicted->step;
+      answer.step = result.best.step();
       answer.plan = words(result.best, present);
     } catch (const InputError& error) {
       answer.refused = error.what();

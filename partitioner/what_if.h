@@ -2,9 +2,7 @@
 
 // What would another cluster or another split of the batch bring? Each question is planned again.
 
-#include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>
 #include <functional>
@@ -50,8 +48,7 @@ inline constexpr std::array enum_names<WhatIf::Kind>{
     "more_devices",     "fewer_devices", "more_memory",        "no_recompute",
     "chosen_recompute", "faster_links",  "more_micro_batches", "fewer_micro_batches"};
 
-template <class V>
-void describe(V& v, WhatIf& w) {
+void describe(auto& v, WhatIf& w) {
   v.required("change", w.kind, "what is other than now");
   v.optional("level", w.level, "of the cluster's levels, innermost 0");
   v.required("counts", w.counts, "of the levels then, innermost first");
@@ -65,10 +62,13 @@ void describe(V& v, WhatIf& w) {
   v.optional("refused", w.refused, "why there is no plan");
 }
 
+/// Called before each question; may be empty.
+using WhatIfProgress = std::function<void(const std::string& what, int tried, int all)>;
+
 /// All that apply. Steps are never above those of the present plan as it is. Each gets an equal part of the
 /// request's budget. `memory_binds` says whether more memory is asked for.
-[[nodiscard]] std::vector<WhatIf> what_if(
-    const Profile& profile, const Cluster& cluster, const PlanRequest& request, const Plan& present,
-    bool memory_binds, const std::function<void(const std::string& what, int tried, int all)>& progress = {});
+[[nodiscard]] std::vector<WhatIf> what_if(const Profile& profile, const Cluster& cluster,
+                                          const PlanRequest& request, const Plan& present, bool memory_binds,
+                                          const WhatIfProgress& progress = {});
 
 }  // namespace stagecraft

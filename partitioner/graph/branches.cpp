@@ -16,36 +16,35 @@ CompressedGraph compress_branches(const LayerGraph& graph) {
   const auto begins_branch = [&](int node) {
     return before(node).size() == 1 && next(before(node).front()).size() > 1;
   };
-  constexpr int kOwn = -1;
-  std::vector<int> head(graph.nodes.size(), kOwn);  // of the chain that a node is in
+  std::vector<std::vector<int>> behind(
+      graph.nodes.size());  // of a branch's first node: the others of its chain
+  std::vector<bool> merged(graph.nodes.size());
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     if (!begins_branch(node)) continue;
-    int at = node;
-    while (next(at).size() == 1 && before(next(at).front()).size() == 1) {
+    for (int at = node; next(at).size() == 1 && before(next(at).front()).size() == 1;) {
       at = next(at).front();
-      head[static_cast<std::size_t>(at)] = node;
+      behind[static_cast<std::size_t>(node)].push_back(at);
+      merged[static_cast<std::size_t>(at)] = true;
     }
   }
   CompressedGraph result;
   std::vector<int> place(graph.nodes.size());
-  for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
-    if (head[static_cast<std::size_t>(node)] != kOwn) continue;
-    place[static_cast<std::size_t>(node)] = static_cast<int>(result.graph.nodes.size());
-    LayerNode merged = graph.nodes[static_cast<std::size_t>(node)];
-    std::vector<int> members{node};
-    for (int at = node; next(at).size() == 1 && head[static_cast<std::size_t>(next(at).front())] == node;) {
-      at = next(at).front();
+  for (std::size_t node = 0; node < graph.nodes.size(); ++node) {
+    if (merged[node]) continue;
+    LayerNode whole = graph.nodes[node];
+    place[node] = static_cast<int>(result.graph.nodes.size());
+    for (const int at : behind[node]) {
       const LayerNode& more = graph.nodes[static_cast<std::size_t>(at)];
-      merged.forward += more.forward;
-      merged.backward += more.backward;
-      merged.parameters += more.parameters;
-      merged.activation = more.activation;
-      members.push_back(at);
-      place[static_cast<std::size_t>(at)] = place[static_cast<std::size_t>(node)];
+      whole.forward += more.forward;
+      whole.backward += more.backward;
+      whole.parameters += more.parameters;
+      whole.activation = more.activation;
+      place[static_cast<std::size_t>(at)] = place[node];
     }
-    if (members.size() > 1) merged.id = fmt::format("{}+{}", merged.id, members.size() - 1);
-    result.graph.nodes.push_back(std::move(merged));
-    result.members.push_back(std::move(members));
+    if (!behind[node].empty()) whole.id = fmt::format("{}+{}", whole.id, behind[node].size());
+    result.graph.nodes.push_back(std::move(whole));
+    std::vector<int>& members = result.members.emplace_back(std::move(behind[node]));
+    members.insert(members.begin(), static_cast<int>(node));
   }
   for (const LayerEdge& edge : graph.edges) {
     const int from = place[static_cast<std::size_t>(edge.from)];

@@ -1,6 +1,6 @@
 #include "stagecraft/partitioner/graph/chain.h"
 
-#include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/graph/downsets.h"
 
 #include <fmt/format.h>
 
@@ -115,10 +115,6 @@ std::string name_of(const LayerGraph& graph, const std::vector<int>& nodes) {
 
 }  // namespace
 
-Seconds backward_weight(const LayerNode& node) {
-  return node.parameters > Bytes{} ? node.backward / 2 : Seconds{};
-}
-
 std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group) {
   std::vector<int> order;
   for (ChainBuilder row(graph, group); !row.done();) order.push_back(row.take_narrowest());
@@ -138,8 +134,8 @@ Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>
     for (const int n : nodes) {
       const LayerNode& node = planned.graph.nodes[static_cast<std::size_t>(n)];
       layer.forward.median += node.forward;
-      layer.backward_weight.median += backward_weight(node);
-      layer.backward_input.median += node.backward - backward_weight(node);
+      layer.backward_weight.median += node.backward_weight();
+      layer.backward_input.median += node.backward - node.backward_weight();
       layer.parameters += node.parameters;
       layer.kept_for_input += node.activation;
       if (node.parameters > Bytes{}) layer.kept_for_weight += node.activation;
@@ -152,12 +148,7 @@ Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>
 
 Profile chain_profile(const LayerGraph& graph, std::int64_t samples) {
   const Planned planned = without_dropped(graph);
-  if (planned.graph.nodes.empty()) {
-    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-  }
-  std::vector<std::vector<int>> layers;
-  for (const int node : narrow_order(planned.graph)) layers.push_back({node});
-  return chain_profile(planned, layers, samples);
+  return chain_profile(planned, single_nodes(narrow_order(planned.graph)), samples);
 }
 
 LayerGraph layer_graph(const Measurement& measurement) {

@@ -11,7 +11,6 @@
 // so that a branch is followed to its end.
 
 #include "stagecraft/partitioner/graph/dropped.h"
-#include "stagecraft/partitioner/graph/layer_graph.h"
 #include "stagecraft/partitioner/profile.h"
 
 #include <cstdint>
@@ -24,13 +23,9 @@ namespace stagecraft {
 /// and edges.
 [[nodiscard]] std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group = {});
 
-/// The part of a node's backward that is its weight half.
-[[nodiscard]] Seconds backward_weight(const LayerNode& node);
-
 /// The graph as a profile of one layer a node, for micro-batches of `samples`: as many as one mini-batch of
 /// the graph's has, which a graph.txt does not say. Sources called "Input..." are what stage 0 loads; sinks
-/// called
-/// "__getitem__..." are unused and left out. Where a graph.txt says less than a profile:
+/// called "__getitem__..." are unused and left out. Where a graph.txt says less than a profile:
 ///   backward      half of it is the weight half where a node has parameters, none elsewhere
 ///   memory        every node keeps its activation from forward to backward, one with parameters also to the
 ///                 weight half; no transients, no optimizer state

@@ -13,12 +13,6 @@ namespace {
 /// So much fewer runs each time.
 constexpr double kFewer = 0.8;
 
-Blocks single_row(const std::vector<int>& order) {
-  Blocks row;
-  for (const int node : order) row.push_back({node});
-  return row;
-}
-
 /// Chains behind forks as blocks, in a row.
 Blocks branch_row(const LayerGraph& graph) {
   CompressedGraph compressed = compress_branches(graph);
@@ -29,8 +23,8 @@ Blocks branch_row(const LayerGraph& graph) {
   return row;
 }
 
-}  // namespace
-
+/// `row`, an order along the edges, as at most about `count` runs of neighbours that have, as far as nodes
+/// allow it, equally much of the work and of the nodes.
 Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count) {
   double work = 0;
   for (const LayerNode& node : graph.nodes) work += node.compute().value;
@@ -56,24 +50,22 @@ Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count) {
   return runs;
 }
 
-Coarsened coarsen(const LayerGraph& graph, const DownsetLimits& limits) {
-  Coarsened coarsened;
-  const auto take = [&](Blocks blocks) {
-    if (blocks.size() > kMostBlocks) return false;
-    std::optional<Downsets> found = Downsets::of(graph, blocks, limits);
-    if (!found) return false;
-    coarsened.coarser = blocks.size() < graph.nodes.size();
-    coarsened.blocks = std::move(blocks);
-    coarsened.downsets = std::move(*found);
-    return true;
+}  // namespace
+
+Downsets coarsen(const LayerGraph& graph, const DownsetLimits& limits) {
+  const auto downsets_of = [&](const Blocks& blocks) {
+    return blocks.size() > kMostBlocks ? std::nullopt : Downsets::of(graph, blocks, limits);
   };
-  if (take(single_row(narrow_order(graph)))) return coarsened;
+  if (auto found = downsets_of(single_nodes(narrow_order(graph)))) return std::move(*found);
   const Blocks row = branch_row(graph);
-  if (row.size() < graph.nodes.size() && take(row)) return coarsened;
+  if (row.size() < graph.nodes.size()) {
+    if (auto found = downsets_of(row)) return std::move(*found);
+  }
   for (std::size_t count = std::min(row.size(), kMostBlocks);;
        count = static_cast<std::size_t>(kFewer * static_cast<double>(count))) {
     // One run is two downsets, and one step between them.
-    if (take(runs_of(graph, row, std::max<std::size_t>(count, 1)))) return coarsened;
+    if (auto found = downsets_of(runs_of(graph, row, std::max<std::size_t>(count, 1))))
+      return std::move(*found);
     STAGECRAFT_CHECK(count > 1, "limits allow two downsets");
   }
 }

@@ -14,17 +14,8 @@ namespace stagecraft {
 /// More are neither counted as downsets nor planned as a row, which takes the square of their number.
 inline constexpr std::size_t kMostBlocks = 600;
 
-struct Coarsened {
-  Blocks blocks;  ///< along the edges
-  Downsets downsets;
-  bool coarser = false;  ///< some block has several nodes
-};
-
-/// About as fine as the limits allow. Requires a node at least. Bounded work, whatever the graph.
-[[nodiscard]] Coarsened coarsen(const LayerGraph& graph, const DownsetLimits& limits = {});
-
-/// `row`, an order along the edges, as at most about `count` runs of neighbours that have, as far as nodes
-/// allow it, equally much of the work and of the nodes.
-[[nodiscard]] Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count);
+/// The downsets of blocks that stand along the edges, about as fine as the limits allow. Requires a node at
+/// least. Bounded work, whatever the graph.
+[[nodiscard]] Downsets coarsen(const LayerGraph& graph, const DownsetLimits& limits = {});
 
 }  // namespace stagecraft

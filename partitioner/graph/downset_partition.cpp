@@ -4,11 +4,14 @@
 #include "stagecraft/partitioner/compare_costs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace stagecraft {
 namespace {
+
+double weighed(const NodeFactors& factors, const NodeSums& sums) {
+  return factors.forward * sums.forward + factors.backward_input * sums.backward_input +
+         factors.backward_weight * sums.backward_weight + factors.parameters * sums.parameters;
+}
 
 NestedCuts cuts_to(int all, int stages, const std::function<int(int downset, int stage)>& from) {
   NestedCuts cuts(static_cast<std::size_t>(stages - 1));
@@ -33,7 +36,7 @@ class BottleneckTest {
         lines_(problem.lines.front().size()),
         values_(static_cast<std::size_t>(downsets.size()) * stages_ * lines_),
         from_(static_cast<std::size_t>(downsets.size()) * stages_) {
-    const std::size_t blocks = downsets.blocks();
+    const std::size_t blocks = downsets.blocks().size();
     for (std::size_t s = 0; s < stages_; ++s) {
       for (std::size_t b = 0; b < blocks; ++b) {
         for (const StageLine& line : problem.lines[s]) {
@@ -113,7 +116,7 @@ class BottleneckTest {
   void extend(int downset, std::size_t stage, const std::vector<double>& values, int from) {
     for (const Downsets::Step& step : downsets_.steps(downset)) {
       const double* added =
-          &added_[(stage * downsets_.blocks() + static_cast<std::size_t>(step.block)) * lines_];
+          &added_[(stage * downsets_.blocks().size() + static_cast<std::size_t>(step.block)) * lines_];
       double highest = 0;
       for (std::size_t n = 0; n < lines_; ++n) highest = std::max(highest, values[n] + added[n]);
       if (!allows(highest)) continue;
@@ -166,11 +169,6 @@ double bottleneck(const Downsets& downsets, const BottleneckProblem& problem, co
 
 }  // namespace
 
-double weighed(const NodeFactors& factors, const NodeSums& sums) {
-  return factors.forward * sums.forward + factors.backward_input * sums.backward_input +
-         factors.backward_weight * sums.backward_weight + factors.parameters * sums.parameters;
-}
-
 double value_of(const Downsets& downsets, const StageLine& line, int first, int last) {
   NodeSums held = downsets.sums(last);
   held -= downsets.sums(first);
@@ -180,7 +178,7 @@ double value_of(const Downsets& downsets, const StageLine& line, int first, int 
 
 BottleneckResult least_bottleneck(const Downsets& downsets, const BottleneckProblem& problem, double at_least,
                                   double below, double tolerance) {
-  STAGECRAFT_CHECK(static_cast<std::size_t>(problem.stages()) <= downsets.blocks(),
+  STAGECRAFT_CHECK(static_cast<std::size_t>(problem.stages()) <= downsets.blocks().size(),
                    "a block for every stage");
   BottleneckTest test(downsets, problem);
   BottleneckResult result;
@@ -207,8 +205,8 @@ BottleneckResult least_bottleneck(const Downsets& downsets, const BottleneckProb
 CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines,
                         const CutWindows& windows) {
   const std::size_t stages = lines.size();
-  STAGECRAFT_CHECK(stages <= downsets.blocks(), "a block for every stage");
-  const std::size_t blocks = downsets.blocks();
+  STAGECRAFT_CHECK(stages <= downsets.blocks().size(), "a block for every stage");
+  const std::size_t blocks = downsets.blocks().size();
   std::vector<double> added;
   for (const StageLine& line : lines) {
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -222,13 +220,12 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
     for (std::size_t s = 0; s < stages; ++s) {
       double least = values[here + s];
       int begun = from[here + s];
-      const bool first = s == 0 && downset == 0;
-      const bool opens = s > 0 && may_cut(downsets, windows, s, downset);
-      double before = kInfinite;
-      if (opens) before = values[here + s - 1];
-      const double opened =
-          first ? lines[0].constant
-                : before + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
+      double opened = kInfinite;
+      if (s == 0 && downset == 0) opened = lines[0].constant;
+      if (s > 0 && may_cut(downsets, windows, s, downset)) {
+        opened =
+            values[here + s - 1] + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
+      }
       if (opened < least) {
         least = opened;
         begun = downset;

@@ -9,7 +9,6 @@
 
 #include "stagecraft/partitioner/graph/downsets.h"
 
-#include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -19,8 +18,6 @@ namespace stagecraft {
 
 /// Seconds for a second (for a byte of parameters: seconds) of each kind.
 using NodeFactors = NodeSums;
-
-[[nodiscard]] double weighed(const NodeFactors& factors, const NodeSums& sums);
 
 /// constant + before * (nodes before the stage) + seconds_a_byte * (bytes over its first cut) + own * (nodes)
 struct StageLine {

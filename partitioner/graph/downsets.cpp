@@ -1,11 +1,9 @@
 #include "stagecraft/partitioner/graph/downsets.h"
 
 #include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/graph/node_set.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -42,7 +40,7 @@ class DownsetWalk {
       NodeSums& sums = found_.block_sums_.emplace_back();
       for (const int n : blocks[b]) {
         const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
-        const double weight = stagecraft::backward_weight(node).value;
+        const double weight = node.backward_weight().value;
         sums += {node.forward.value, node.backward.value - weight, weight,
                  static_cast<double>(node.parameters.value)};
         block_of_[static_cast<std::size_t>(n)] = static_cast<int>(b);
@@ -59,7 +57,7 @@ class DownsetWalk {
     }
     for (auto* lists : {&readers, &successors_, &predecessors_}) {
       for (std::vector<int>& list : *lists) {
-        std::sort(list.begin(), list.end());
+        std::ranges::sort(list);
         list.erase(std::unique(list.begin(), list.end()), list.end());
       }
     }
@@ -120,6 +118,9 @@ class DownsetWalk {
     std::vector<int> readers;
   };
 
+  [[nodiscard]] static bool contains_all(const NodeSet& set, const std::vector<int>& blocks) {
+    return std::ranges::all_of(blocks, [&](int block) { return set.contains(block); });
+  }
   [[nodiscard]] int block_of(int node) const { return block_of_[static_cast<std::size_t>(node)]; }
 
   /// With any of those that are ready it is another downset: there are two to their power at least.
@@ -137,23 +138,16 @@ class DownsetWalk {
     double bytes = outputs_[static_cast<std::size_t>(block)];
     for (const int output : reads_[static_cast<std::size_t>(block)]) {
       const Output& read = read_[static_cast<std::size_t>(output)];
-      const bool done = std::all_of(read.readers.begin(), read.readers.end(),
-                                    [&](int reader) { return set.contains(reader); });
-      if (done) bytes -= read.bytes;
+      if (contains_all(set, read.readers)) bytes -= read.bytes;
     }
     return bytes;
   }
   [[nodiscard]] std::vector<int> ready_behind(const std::vector<int>& ready, int block,
                                               const NodeSet& set) const {
-    std::vector<int> behind;
-    for (const int other : ready) {
-      if (other != block) behind.push_back(other);
-    }
+    std::vector<int> behind = ready;
+    std::erase(behind, block);
     for (const int reader : successors_[static_cast<std::size_t>(block)]) {
-      const std::vector<int>& needs = predecessors_[static_cast<std::size_t>(reader)];
-      if (std::all_of(needs.begin(), needs.end(), [&](int need) { return set.contains(need); })) {
-        behind.push_back(reader);
-      }
+      if (contains_all(set, predecessors_[static_cast<std::size_t>(reader)])) behind.push_back(reader);
     }
     return behind;
   }
@@ -182,9 +176,9 @@ std::vector<int> Downsets::nodes(int downset) const {
   return nodes;
 }
 
-Blocks single_nodes(const LayerGraph& graph) {
-  Blocks blocks(graph.nodes.size());
-  for (std::size_t n = 0; n < blocks.size(); ++n) blocks[n] = {static_cast<int>(n)};
+Blocks single_nodes(const std::vector<int>& nodes) {
+  Blocks blocks;
+  for (const int node : nodes) blocks.push_back({node});
   return blocks;
 }
 

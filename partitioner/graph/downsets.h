@@ -12,7 +12,6 @@
 #include "stagecraft/partitioner/graph/layer_graph.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -60,7 +59,7 @@ class Downsets {
     return {steps_.data() + first_step_[at], steps_.data() + first_step_[at + 1]};
   }
   [[nodiscard]] std::size_t steps() const { return steps_.size(); }
-  [[nodiscard]] std::size_t blocks() const { return blocks_.size(); }
+  [[nodiscard]] const Blocks& blocks() const { return blocks_; }
   [[nodiscard]] const NodeSums& sums(int downset) const { return sums_[static_cast<std::size_t>(downset)]; }
   [[nodiscard]] const NodeSums& of_block(int block) const {
     return block_sums_[static_cast<std::size_t>(block)];
@@ -82,7 +81,7 @@ class Downsets {
   std::vector<int> before_, added_;  // per downset: a smaller one, and the block that makes the difference
 };
 
-/// Every node a block of its own.
-[[nodiscard]] Blocks single_nodes(const LayerGraph& graph);
+/// Each node a block of its own.
+[[nodiscard]] Blocks single_nodes(const std::vector<int>& nodes);
 
 }  // namespace stagecraft

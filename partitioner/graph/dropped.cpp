@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/graph/dropped.h"
 
+#include "stagecraft/base/error.h"
+
 #include <string_view>
 
 namespace stagecraft {
@@ -17,6 +19,22 @@ std::vector<int> without_ends(const LayerGraph& graph, const std::vector<std::ve
   return kept;
 }
 
+/// The graph of those nodes and of the edges between them; `kept` is ascending.
+LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept) {
+  LayerGraph result;
+  std::vector<int> place(graph.nodes.size(), -1);
+  for (const int node : kept) {
+    place[static_cast<std::size_t>(node)] = static_cast<int>(result.nodes.size());
+    result.nodes.push_back(graph.nodes[static_cast<std::size_t>(node)]);
+  }
+  for (const LayerEdge& edge : graph.edges) {
+    const int from = place[static_cast<std::size_t>(edge.from)];
+    const int to = place[static_cast<std::size_t>(edge.to)];
+    if (from >= 0 && to >= 0) result.edges.push_back({from, to});
+  }
+  return result;
+}
+
 Bytes activations(const LayerGraph& graph) {
   Bytes sum;
   for (const LayerNode& node : graph.nodes) sum += node.activation;
@@ -31,6 +49,9 @@ Planned without_dropped(const LayerGraph& graph) {
   const std::vector<int> used = without_ends(without_inputs, without_inputs.successors(), "__getitem__");
   Planned planned;
   planned.graph = subgraph(without_inputs, used);
+  if (used.empty()) {
+    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
+  }
   for (const int node : used) planned.original.push_back(loaded[static_cast<std::size_t>(node)]);
   planned.loaded = activations(graph) - activations(without_inputs);
   return planned;

@@ -16,6 +16,7 @@ struct Planned {
   Bytes loaded;               ///< what the inputs put out
 };
 
+/// Throws InputError when nothing is left to plan.
 [[nodiscard]] Planned without_dropped(const LayerGraph& graph);
 
 }  // namespace stagecraft

@@ -64,23 +64,19 @@ class GraphPlanner {
         model_(model),
         cluster_(cluster),
         request_(request),
-        schedule_(find_schedule(request.schedule.name)) {
-    if (planned_.graph.nodes.empty()) {
-      throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-    }
-  }
+        schedule_(find_schedule(request.schedule.name)) {}
 
   GraphPlan run() {
     if (!request_.cuts.empty()) return finished(row_of({}), std::nullopt);
-    const Coarsened coarsened = coarsen(planned_.graph);
-    blocks_ = &coarsened.blocks;
+    const Downsets downsets = coarsen(planned_.graph);
+    blocks_ = &downsets.blocks();
     proof_.nodes = planned_.graph.nodes.size();
-    proof_.blocks = coarsened.blocks.size();
-    proof_.downsets = coarsened.downsets.size();
+    proof_.blocks = downsets.blocks().size();
+    proof_.downsets = downsets.size();
     proof_.step = schedule_.synchronous;
-    const GraphSearchResult found = search(coarsened.downsets);
+    const GraphSearchResult found = search(downsets);
     double bound = least_of_any_cuts(planned_.graph, cluster_, request_);
-    if (!coarsened.coarser) bound = std::max(bound, found.bound);
+    if (!proof_.coarser()) bound = std::max(bound, found.bound);
     std::set<NestedCuts> seen;
     for (std::size_t n = 0; n < std::min(kMostPlannedRows, found.found.size()); ++n) {
       const GraphCandidate& candidate = found.found[n];
@@ -92,7 +88,7 @@ class GraphPlanner {
       } else {
         only.replicate = false;
       }
-      const std::vector<int> stage = stages_of(coarsened.downsets, candidate.cuts);
+      const std::vector<int> stage = stages_of(downsets, candidate.cuts);
       Row row = row_of(stage);
       // The stages that were found, then whatever the row has that is better.
       PlanRequest exactly = only;
@@ -125,9 +121,7 @@ class GraphPlanner {
   /// The request with a part of its budget.
   [[nodiscard]] PlanRequest shared(int share) const {
     PlanRequest request = request_;
-    request.search.cut_work /= share;
-    request.search.work /= share;
-    if (request.search.time_limit) request.search.time_limit = *request.search.time_limit / share;
+    request.search.share_among(share);
     return request;
   }
 
@@ -135,13 +129,13 @@ class GraphPlanner {
   [[nodiscard]] Row row_of(const std::vector<int>& stage) const {
     Row row;
     if (planned_.graph.nodes.size() <= kMostBlocks) {
-      for (const int node : narrow_order(planned_.graph, stage)) row.layers.push_back({node});
+      row.layers = single_nodes(narrow_order(planned_.graph, stage));
     } else {
       // Blocks are in an order along the edges, and lie in one stage each.
-      row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks;
+      row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks();
       if (!stage.empty()) {
-        std::stable_sort(row.layers.begin(), row.layers.end(), [&](const auto& a, const auto& b) {
-          return stage[static_cast<std::size_t>(a.front())] < stage[static_cast<std::size_t>(b.front())];
+        std::ranges::stable_sort(row.layers, {}, [&](const std::vector<int>& block) {
+          return stage[static_cast<std::size_t>(block.front())];
         });
       }
     }
@@ -178,7 +172,7 @@ class GraphPlanner {
       PlanResult result = make_plan(row.profile, cluster_, request);
       const Plan& plan = result.best.plan;
       const double value = value_of(plan);
-      if (!best_ || plan.predicted->step < best_->best.plan.predicted->step) {
+      if (!best_ || result.best.step() < best_->best.step()) {
         best_ = std::move(result);
         best_row_ = std::move(row);
         best_has_runners_up_ = request.stages == request_.stages && request.cuts == request_.cuts;
@@ -193,7 +187,7 @@ class GraphPlanner {
   /// What else the best row has to offer, and the plan again if that is better still.
   void add_runners_up() {
     PlanResult all = make_plan(best_row_.profile, cluster_, shared(kCandidateShare));
-    if (!(best_->best.plan.predicted->step < all.best.plan.predicted->step)) {
+    if (!(best_->best.step() < all.best.step())) {
       best_ = std::move(all);
       return;
     }
@@ -211,7 +205,7 @@ class GraphPlanner {
       request.replicate = false;
       request.virtual_stages.reset();
     }
-    GraphSearchResult found = GraphSearch(downsets, cluster_, request).run(kInfinite, kSearchWork);
+    GraphSearchResult found = search_graph(downsets, cluster_, request, kInfinite, kSearchWork);
     if (schedule_.searched) found.bound = 0;
     return found;
   }

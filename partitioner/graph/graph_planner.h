@@ -13,7 +13,6 @@
 #include "stagecraft/partitioner/graph/layer_graph.h"
 #include "stagecraft/partitioner/planner.h"
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

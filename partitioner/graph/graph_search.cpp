@@ -1,15 +1,11 @@
 #include "stagecraft/partitioner/graph/graph_search.h"
 
-#include "stagecraft/base/error.h"
 #include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
 #include "stagecraft/partitioner/planning/request_checks.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -40,19 +35,14 @@ constexpr std::size_t kSharing = 8;
 /// Downsets times stages of which a pass may keep values: some 20 bytes each.
 constexpr std::int64_t kMostStates = 16'000'000;
 
-std::vector<Rank> ascending(std::vector<Rank> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
 /// An all-reduce of up to all parameters as a line that is nowhere above it: it is the lesser of two lines.
 struct ReductionLine {
   double constant = 0;
   double seconds_a_byte = 0;
 
-  ReductionLine(const Network& network, const std::vector<Rank>& replicas, double most_bytes) {
-    if (replicas.size() < 2) return;
-    const std::vector<Rank> members = ascending(replicas);
+  ReductionLine(const Network& network, std::vector<Rank> members, double most_bytes) {
+    if (members.size() < 2) return;
+    std::ranges::sort(members);
     constant = all_reduce(network, members, Bytes{0}).time().value;
     if (!(most_bytes >= 1)) return;
     const double most = all_reduce(network, members, Bytes{std::llround(most_bytes)}).time().value;
@@ -70,13 +60,11 @@ class StepSearch {
         network_(network),
         speed_(speed),
         micro_batches_(request.micro_batches),
-        placement_(layout.placement()) {
-    program_request_.placement = placement_;
-    program_request_.group_sizes = {request.micro_batches};
-    program_request_.clip = request.schedule.agree_norm;
-    program_request_.warmup_extra = request.schedule.warmup_extra;
-    // Where it is left to the planner: no step is shorter for repeating something.
-    program_request_.recompute.assign(placement_.ranks.size(), request.recompute.value_or(Recompute::none));
+        placement_(layout.placement()),
+        // Where it is left to the planner: no step is shorter for repeating something.
+        program_request_(schedule_request(
+            request.schedule, placement_, {request.micro_batches},
+            RecomputeSettings(placement_.ranks.size(), request.recompute.value_or(Recompute::none)))) {
     const double parameters = downsets.sums(downsets.all()).parameters;
     for (const auto& ranks : placement_.ranks) reductions_.emplace_back(network, ranks, parameters);
     // What holds for any order does not depend on the layers.
@@ -98,7 +86,6 @@ class StepSearch {
   struct Found {
     std::optional<GraphCandidate> best;
     double bound = 0;
-    std::int64_t simulated = 0;
     std::int64_t work = 0;
   };
   /// Throws InputError where the schedule does not take the layout.
@@ -115,7 +102,8 @@ class StepSearch {
     while (!open.empty() && open.begin()->first < to_beat_ * (1 - kRounding) && found_.work < most_work_ &&
            parts-- > 0) {
       const auto node = open.extract(open.begin());
-      const double bound = bound_within(node.key(), node.mapped());
+      const double own = own_bound(node.key(), node.mapped());
+      const double bound = own < to_beat_ ? weigh(own, node.mapped()) : to_beat_;
       if (!(bound < to_beat_ * (1 - kRounding))) continue;
       const auto [low, high] = halves(node.mapped());
       if (low.empty()) {  // nothing to tell the cuts apart by
@@ -154,12 +142,7 @@ class StepSearch {
     for (std::size_t s = 0; s < placement_.ranks.size(); ++s) {
       std::vector<StageLine>& lines = problem_.lines.emplace_back();
       for (const auto part : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
-        const StepBound* busiest = nullptr;
-        for (const OrderFreeBounds::Work& work : bounds.work) {
-          if (work.to_end.stages[s].step == 0) continue;  // steps of its own stages alone
-          const StepBound& bound = work.*part;
-          if (busiest == nullptr || bound.stages[s].forward > busiest->stages[s].forward) busiest = &bound;
-        }
+        const StepBound* busiest = bounds.busiest(s, part);
         StageLine& line = lines.emplace_back();
         if (busiest == nullptr) continue;
         line = own_part(busiest->stages[s], s);
@@ -176,7 +159,7 @@ class StepSearch {
       }
     }
     double fastest = 1;
-    if (!speed_.empty()) fastest = *std::max_element(speed_.begin(), speed_.end());
+    if (!speed_.empty()) fastest = std::ranges::max(speed_);
     const NodeSums& all = downsets_.sums(downsets_.all());
     const double one = (all.forward + all.backward_input + (split ? 0 : all.backward_weight)) / fastest;
     problem_.boundary = [this, one](int stage, double bytes) { return one + link_time(stage, bytes); };
@@ -226,13 +209,13 @@ class StepSearch {
 
   [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(const PlacedCosts& placed) const {
     return std::make_unique<ProgramPricer>(
-        schedule_, program_request_, placed, speeds(), std::nullopt,
+        schedule_, program_request_, placed, std::nullopt,
         [&placed](int first, int last) { return placed.chain().stage(first, last); });
   }
   /// Simulates, unless that was done; the critical path becomes a bound. Whether the
   /// cuts are new within the windows looked at.
   bool look_at(const NestedCuts& cuts) {
-    const bool came_up = std::find(came_up_.begin(), came_up_.end(), cuts) != came_up_.end();
+    const bool came_up = std::ranges::find(came_up_, cuts) != came_up_.end();
     if (!came_up) came_up_.push_back(cuts);
     if (!seen_.insert(cuts).second) return !came_up;
     asked_.push_back(cuts);
@@ -242,7 +225,6 @@ class StepSearch {
     std::vector<int> stages(cuts.size());
     std::iota(stages.begin(), stages.end(), 1);
     const double seconds = pricer->seconds(stages, program_request_.recompute);
-    ++found_.simulated;
     found_.work += pricer->work();
     if (auto path = pricer->critical_path()) add_row(std::move(*path));
     if (seconds < to_beat_ * (1 - kRounding)) {
@@ -250,10 +232,6 @@ class StepSearch {
       found_.best = GraphCandidate{{}, cuts, seconds};
     }
     return true;
-  }
-  [[nodiscard]] std::vector<double> speeds() const {
-    if (speed_.empty()) return {};
-    return {speed_.begin(), speed_.begin() + placement_.world()};
   }
   void add_row(StepBound row) {
     if (rows_.size() < kMostRows) {
@@ -276,10 +254,6 @@ class StepSearch {
     }
     look_at(*own.cuts);
     return std::max(at_least, own.bound);
-  }
-  [[nodiscard]] double bound_within(double at_least, const CutWindows& windows) {
-    const double own = own_bound(at_least, windows);
-    return own < to_beat_ ? weigh(own, windows) : to_beat_;
   }
   /// The work of going over all steps once.
   [[nodiscard]] std::int64_t pass() const {
@@ -347,8 +321,8 @@ class StepSearch {
     for (const NestedCuts& cuts : asked) {
       auto& of_rows = values.emplace_back();
       for (const StepBound& row : rows_) of_rows.push_back(value(row, cuts));
-      low = std::min(low, *std::min_element(of_rows.begin(), of_rows.end()));
-      high = std::max(high, *std::max_element(of_rows.begin(), of_rows.end()));
+      low = std::min(low, std::ranges::min(of_rows));
+      high = std::max(high, std::ranges::max(of_rows));
     }
     std::vector<double> weights(rows, 1.0 / static_cast<double>(rows));
     if (!(high > low)) return weights;
@@ -368,7 +342,7 @@ class StepSearch {
         mean[k] += weights[k] / kGameRounds;
         gained[k] += rate * ((*worst)[k] - low) / (high - low);
       }
-      const double most = *std::max_element(gained.begin(), gained.end());
+      const double most = std::ranges::max(gained);
       double sum = 0;
       for (std::size_t k = 0; k < rows; ++k) sum += weights[k] = std::exp(gained[k] - most);
       for (double& weight : weights) weight /= sum;
@@ -423,35 +397,25 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
   const int a_rank = request.virtual_stages.value_or(schedule.virtual_stages);
   const RequestScope scope{request, cluster, schedule, most_stages};
   Layouts layouts;
-  const bool wide = std::any_of(request.widths.begin(), request.widths.end(), [](int w) { return w > 1; });
+  const bool wide = std::ranges::any_of(request.widths, [](int w) { return w > 1; });
   if (!wide) {
     check_request(scope, schedule.placement, a_rank);
     for (const int stages : stage_counts(scope, a_rank)) {
       layouts.list.push_back(straight_layout(schedule.placement, a_rank, stages / a_rank));
     }
   }
-  if ((request.replicate || wide) && !schedule.searched) {
-    LayoutLimits limits{.devices = cluster.devices(), .most_stages = most_stages};
-    limits.stages = request.stages;
-    limits.widths = request.widths;
-    Layouts more = replicated_layouts(schedule.placement, a_rank, limits);
-    layouts.all = more.all;
-    layouts.list.insert(layouts.list.end(), more.list.begin(), more.list.end());
-  }
+  const Layouts more = wide_layouts(scope);
+  layouts.all = more.all;
+  layouts.list.insert(layouts.list.end(), more.list.begin(), more.list.end());
   return layouts;
-}
-
-double fastest_of(const Cluster& cluster) {
-  return cluster.speed.empty() ? 1 : *std::max_element(cluster.speed.begin(), cluster.speed.end());
 }
 
 /// Seconds that a device of stage `width` replicas wide is busy with a second of the stage's work, at least:
 /// in a step, or in the steady state with a micro-batch.
 double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int width) {
-  const double fastest = fastest_of(cluster);
-  if (!schedule.synchronous) return 1 / (width * fastest);
+  if (!schedule.synchronous) return 1 / (width * cluster.fastest());
   const int busiest = (request.micro_batches + width - 1) / width;
-  return busiest / fastest;
+  return busiest / cluster.fastest();
 }
 
 /// Some stage's busiest device has at least its share of all compute.
@@ -462,6 +426,92 @@ double share_bound(const Schedule& schedule, const PlanRequest& request, const C
   return compute / shares;
 }
 
+class GraphSearch {
+ public:
+  GraphSearch(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request)
+      : downsets_(downsets),
+        cluster_(cluster),
+        request_(request),
+        schedule_(find_schedule(request.schedule.name)),
+        network_(cluster.network()) {}
+
+  [[nodiscard]] GraphSearchResult run(double to_beat, std::int64_t work) const {
+    const Layouts family =
+        layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks().size()));
+    const double compute = downsets_.sums(downsets_.all()).compute();
+    std::vector<Task> tasks;
+    for (const Layout& layout : family.list) {
+      tasks.push_back({&layout, share_bound(schedule_, request_, cluster_, layout, compute)});
+    }
+    GraphSearchResult result;
+    result.whole_family = family.all;
+    // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
+    // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
+    std::ranges::stable_sort(tasks, {}, [](const Task& task) { return task.layout->stages(); });
+    for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
+      std::size_t waiting = tasks.size();
+      for (Task& task : tasks) {
+        const auto sharing = static_cast<std::int64_t>(std::min(waiting--, kSharing));
+        const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
+        if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
+        const Effort effort{parts, parts == 0 ? work : work / sharing};
+        std::optional<GraphCandidate> best =
+            schedule_.synchronous ? by_step(task, to_beat, effort, work) : by_bottleneck(task, to_beat, work);
+        if (!best) continue;
+        best->layout = *task.layout;
+        to_beat = std::min(to_beat, best->seconds);
+        result.found.insert(result.found.begin(), std::move(*best));
+      }
+      if (!schedule_.synchronous) break;
+      std::ranges::stable_sort(tasks, {}, &Task::bound);
+    }
+    result.bound = to_beat;
+    for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
+    return result;
+  }
+
+ private:
+  struct Task {
+    const Layout* layout;
+    double bound;  ///< of all its cuts
+  };
+  struct Effort {
+    int parts;  ///< into which a layout's cuts may be told apart
+    std::int64_t work;
+  };
+  /// The task's bound is raised, its work taken off.
+  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort,
+                                        std::int64_t& work) const {
+    try {
+      StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
+      StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
+      work -= found.work;
+      task.bound = std::max(task.bound, found.bound);
+      return std::move(found.best);
+    } catch (const InputError&) {  // not such a layout, says the schedule
+      task.bound = kInfinite;
+      return std::nullopt;
+    }
+  }
+
+  std::optional<GraphCandidate> by_bottleneck(Task& task, double to_beat, std::int64_t& work) const {
+    const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
+                                                        request_.micro_batches, task.layout->placement());
+    const BottleneckResult found = least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
+    constexpr std::int64_t kPasses = 20;
+    work -= static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
+    task.bound = std::max(task.bound, found.bound);
+    if (!found.cuts) return std::nullopt;
+    return GraphCandidate{{}, *found.cuts, found.seconds};
+  }
+
+  const Downsets& downsets_;
+  const Cluster& cluster_;
+  const PlanRequest& request_;
+  const Schedule& schedule_;
+  Network network_;
+};
+
 }  // namespace
 
 double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const PlanRequest& request) {
@@ -471,96 +521,29 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
   double largest = 0;
   for (const LayerNode& node : graph.nodes) {
     compute += node.compute().value;
-    one += (node.compute() - backward_weight(node)).value;
+    one += (node.compute() - node.backward_weight()).value;
     largest = std::max(largest, node.compute().value);
   }
   // A searched schedule's several stages a device have no more than the device's time.
   if (schedule.searched) {
-    return std::max(compute * request.micro_batches / (fastest_of(cluster) * cluster.devices()),
-                    one / fastest_of(cluster));
+    return std::max(compute * request.micro_batches / (cluster.fastest() * cluster.devices()),
+                    one / cluster.fastest());
   }
   double least = kInfinite;
   for (const Layout& layout :
        layouts_of(schedule, cluster, request, static_cast<int>(graph.nodes.size())).list) {
-    const int widest = *std::max_element(layout.widths.begin(), layout.widths.end());
+    const int widest = std::ranges::max(layout.widths);
     double bound = std::max(share_bound(schedule, request, cluster, layout, compute),
                             largest * busy(schedule, request, cluster, widest));
-    if (schedule.synchronous) bound = std::max(bound, one / fastest_of(cluster));
+    if (schedule.synchronous) bound = std::max(bound, one / cluster.fastest());
     least = std::min(least, bound);
   }
   return least;
 }
 
-GraphSearch::GraphSearch(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request)
-    : downsets_(downsets),
-      cluster_(cluster),
-      request_(request),
-      schedule_(find_schedule(request.schedule.name)),
-      network_(cluster.network()) {}
-
-GraphSearchResult GraphSearch::run(double to_beat, std::int64_t work) const {
-  const Layouts family = layouts_of(schedule_, cluster_, request_, static_cast<int>(downsets_.blocks()));
-  const double compute = downsets_.sums(downsets_.all()).compute();
-  std::vector<Task> tasks;
-  for (const Layout& layout : family.list) {
-    tasks.push_back({&layout, share_bound(schedule_, request_, cluster_, layout, compute)});
-  }
-  GraphSearchResult result;
-  result.whole_family = family.all;
-  // Few stages first: those passes are short, and what they find leaves less of the others. Then bounds are
-  // weighed for the layouts that may be better, the most promising first, then their cuts are told apart.
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.layout->stages() < b.layout->stages(); });
-  for (const int parts : {0, 1, std::numeric_limits<int>::max()}) {
-    std::size_t waiting = tasks.size();
-    for (Task& task : tasks) {
-      const auto sharing = static_cast<std::int64_t>(std::min(waiting--, kSharing));
-      const std::int64_t states = std::int64_t{downsets_.size()} * task.layout->stages();
-      if (!(task.bound < to_beat * (1 - kRounding)) || work <= 0 || states > kMostStates) continue;
-      const Effort effort{parts, parts == 0 ? work : work / sharing};
-      std::optional<GraphCandidate> best = schedule_.synchronous
-                                               ? by_step(task, to_beat, effort, work, result)
-                                               : by_bottleneck(task, to_beat, work);
-      if (!best) continue;
-      best->layout = *task.layout;
-      to_beat = std::min(to_beat, best->seconds);
-      result.found.insert(result.found.begin(), std::move(*best));
-    }
-    if (!schedule_.synchronous) break;
-    std::stable_sort(tasks.begin(), tasks.end(),
-                     [](const Task& a, const Task& b) { return a.bound < b.bound; });
-  }
-  result.bound = to_beat;
-  for (const Task& task : tasks) result.bound = std::min(result.bound, task.bound);
-  return result;
-}
-
-/// The task's bound is raised, its work taken off.
-std::optional<GraphCandidate> GraphSearch::by_step(Task& task, double to_beat, const Effort& effort,
-                                                   std::int64_t& work, GraphSearchResult& result) const {
-  try {
-    StepSearch search(downsets_, schedule_, network_, cluster_.speed, request_, *task.layout);
-    StepSearch::Found found = search.run(task.bound, to_beat, effort.work, effort.parts);
-    work -= found.work;
-    result.simulated += found.simulated;
-    task.bound = std::max(task.bound, found.bound);
-    return std::move(found.best);
-  } catch (const InputError&) {  // not such a layout, says the schedule
-    task.bound = kInfinite;
-    return std::nullopt;
-  }
-}
-
-std::optional<GraphCandidate> GraphSearch::by_bottleneck(Task& task, double to_beat,
-                                                         std::int64_t& work) const {
-  const BottleneckProblem problem = occupancy_problem(downsets_, network_, cluster_.speed,
-                                                      request_.micro_batches, task.layout->placement());
-  const BottleneckResult found = least_bottleneck(downsets_, problem, task.bound, to_beat, kFineTolerance);
-  constexpr std::int64_t kPasses = 20;
-  work -= static_cast<std::int64_t>(downsets_.steps()) * task.layout->stages() * (found.cuts ? kPasses : 1);
-  task.bound = std::max(task.bound, found.bound);
-  if (!found.cuts) return std::nullopt;
-  return GraphCandidate{{}, *found.cuts, found.seconds};
+GraphSearchResult search_graph(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request,
+                               double to_beat, std::int64_t work) {
+  return GraphSearch(downsets, cluster, request).run(to_beat, work);
 }
 
 }  // namespace stagecraft

@@ -40,38 +40,12 @@ struct GraphSearchResult {
   std::vector<GraphCandidate> found;  ///< the best of a layout each, best first; may be empty
   /// No pipeline of the layouts takes less than this, or than `to_beat` where that is less.
   double bound = 0;
-  bool whole_family = true;    ///< otherwise of equally wide stages only
-  std::int64_t simulated = 0;  ///< pipelines
+  bool whole_family = true;  ///< otherwise of equally wide stages only
 };
 
-class GraphSearch {
- public:
-  /// Keeps references. `request` is one that the planner takes for this cluster, of a schedule that is not
-  /// searched for.
-  GraphSearch(const Downsets& downsets, const Cluster& cluster, const PlanRequest& request);
-
-  /// Looks for less than `to_beat` seconds, until all layouts are done or `work` is: steps gone over, times
-  /// stages.
-  [[nodiscard]] GraphSearchResult run(double to_beat, std::int64_t work) const;
-
- private:
-  struct Task {
-    const planning::Layout* layout;
-    double bound;  ///< of all its cuts
-  };
-  struct Effort {
-    int parts;  ///< into which a layout's cuts may be told apart
-    std::int64_t work;
-  };
-  std::optional<GraphCandidate> by_step(Task& task, double to_beat, const Effort& effort, std::int64_t& work,
-                                        GraphSearchResult& result) const;
-  std::optional<GraphCandidate> by_bottleneck(Task& task, double to_beat, std::int64_t& work) const;
-
-  const Downsets& downsets_;
-  const Cluster& cluster_;
-  const PlanRequest& request_;
-  const Schedule& schedule_;
-  Network network_;
-};
+/// Looks for less than `to_beat` seconds, until all layouts are done or `work` is: steps gone over, times
+/// stages. `request` is one that the planner takes for this cluster, of a schedule that is not searched for.
+[[nodiscard]] GraphSearchResult search_graph(const Downsets& downsets, const Cluster& cluster,
+                                             const PlanRequest& request, double to_beat, std::int64_t work);
 
 }  // namespace stagecraft

@@ -110,8 +110,8 @@ class GraphReader {
     LayerNode node;
     node.id = parts[0];
     node.description = parts[1];
-    node.forward = time(fields, 0);
-    node.backward = time(fields, 1);
+    node.forward = Seconds{number(value(fields, 0), kKeys[0], kMostMilliseconds) / 1e3};
+    node.backward = Seconds{number(value(fields, 1), kKeys[1], kMostMilliseconds) / 1e3};
     node.activation = bytes(fields, 2);
     node.parameters = bytes(fields, 3);
     const auto [entry, fresh] = places_.emplace(parts[0], std::pair{graph_.nodes.size(), line_});
@@ -138,10 +138,6 @@ class GraphReader {
       wrong(fmt::format("{}: expected a number between 0 and {:g}, found {}", key, most, shortened(text)));
     }
     return result;
-  }
-
-  [[nodiscard]] Seconds time(const std::vector<std::string_view>& fields, std::size_t which) const {
-    return Seconds{number(value(fields, which), kKeys[which], kMostMilliseconds) / 1e3};
   }
 
   [[nodiscard]] Bytes bytes(const std::vector<std::string_view>& fields, std::size_t which) const {
@@ -183,9 +179,9 @@ class GraphReader {
   }
 
   void refuse_cycles() {
-    std::vector<bool> sorted(graph_.nodes.size());
     const std::vector<int> order = topological_order(graph_);
     if (order.size() == graph_.nodes.size()) return;
+    std::vector<bool> sorted(graph_.nodes.size());
     for (const int node : order) sorted[static_cast<std::size_t>(node)] = true;
     // Whatever could not be sorted has a predecessor of that kind: going back along those ends in a cycle.
     std::vector<std::optional<std::size_t>> back(graph_.nodes.size());

@@ -5,8 +5,6 @@
 
 namespace stagecraft {
 
-std::string LayerNode::kind() const { return description.substr(0, description.find('(')); }
-
 std::vector<std::vector<int>> LayerGraph::successors() const {
   std::vector<std::vector<int>> all(nodes.size());
   for (const LayerEdge& edge : edges) all[static_cast<std::size_t>(edge.from)].push_back(edge.to);
@@ -38,21 +36,6 @@ std::vector<int> topological_order(const LayerGraph& graph) {
     }
   }
   return order;
-}
-
-LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept) {
-  LayerGraph result;
-  std::vector<int> place(graph.nodes.size(), -1);
-  for (const int node : kept) {
-    place[static_cast<std::size_t>(node)] = static_cast<int>(result.nodes.size());
-    result.nodes.push_back(graph.nodes[static_cast<std::size_t>(node)]);
-  }
-  for (const LayerEdge& edge : graph.edges) {
-    const int from = place[static_cast<std::size_t>(edge.from)];
-    const int to = place[static_cast<std::size_t>(edge.to)];
-    if (from >= 0 && to >= 0) result.edges.push_back({from, to});
-  }
-  return result;
 }
 
 }  // namespace stagecraft

@@ -20,8 +20,10 @@ struct LayerNode {
   Bytes parameters;
 
   [[nodiscard]] Seconds compute() const { return forward + backward; }
+  /// Its weight half: half of the backward where there are parameters.
+  [[nodiscard]] Seconds backward_weight() const { return parameters > Bytes{} ? backward / 2 : Seconds{}; }
   /// The description up to its arguments: "Conv2d".
-  [[nodiscard]] std::string kind() const;
+  [[nodiscard]] std::string kind() const { return description.substr(0, description.find('(')); }
 };
 
 /// What node `from` puts out is read by node `to`. Positions in LayerGraph::nodes.
@@ -43,8 +45,5 @@ struct LayerGraph {
 /// Nodes so that every edge points onwards; among those ready, the first in the graph comes first. Nodes on a
 /// cycle, and those behind one, are left out.
 [[nodiscard]] std::vector<int> topological_order(const LayerGraph& graph);
-
-/// The graph of those nodes and of the edges between them; `kept` is ascending.
-[[nodiscard]] LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept);
 
 }  // namespace stagecraft

@@ -1,7 +1,5 @@
 #include "stagecraft/partitioner/graph/node_set.h"
 
-#include <bit>
-
 namespace stagecraft {
 
 NodeSet& NodeSet::operator|=(const NodeSet& other) {
@@ -12,12 +10,6 @@ NodeSet& NodeSet::operator|=(const NodeSet& other) {
 NodeSet& NodeSet::operator-=(const NodeSet& other) {
   for (std::size_t w = 0; w < words_.size(); ++w) words_[w] &= ~other.words_[w];
   return *this;
-}
-
-int NodeSet::count() const {
-  int sum = 0;
-  for (const std::uint64_t word : words_) sum += std::popcount(word);
-  return sum;
 }
 
 std::vector<int> NodeSet::nodes() const {

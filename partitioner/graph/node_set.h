@@ -2,6 +2,7 @@
 
 // Sets of a graph's nodes, as bits.
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,7 +27,11 @@ class NodeSet {
     }
     return true;
   }
-  [[nodiscard]] int count() const;
+  [[nodiscard]] int count() const {
+    int sum = 0;
+    for (const std::uint64_t word : words_) sum += std::popcount(word);
+    return sum;
+  }
   [[nodiscard]] std::vector<int> nodes() const;  ///< ascending
   [[nodiscard]] std::size_t hash() const;
   bool operator==(const NodeSet&) const = default;

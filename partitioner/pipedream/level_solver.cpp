@@ -12,10 +12,6 @@ namespace {
 /// (m-1)/m.
 double all_reduce_bytes(int machines) { return 4.0 * (machines - 1) / machines; }
 
-const State& state_of(const StateGraph& graph, int state) {
-  return graph.states[static_cast<std::size_t>(state)];
-}
-
 }  // namespace
 
 bool KnownPlan::allows(double compute, double devices) const {
@@ -47,11 +43,7 @@ LevelSolver::LevelSolver(const StateGraph& states, const Options& options, std::
 
 double LevelSolver::transfer(int state, int replicas) const {
   if (!options_.compression || state + 1 == static_cast<int>(states_.states.size())) return 0;
-  return 2.0 * state_of(states_, state).output / (level_.bytes_per_second * replicas) / *options_.compression;
-}
-
-double LevelSolver::parameters(Begin begin, int state) const {
-  return state_of(states_, state).parameters - (begin == 0 ? 0 : state_of(states_, begin - 1).parameters);
+  return 2.0 * states_.at(state).output / (level_.bytes_per_second * replicas) / *options_.compression;
 }
 
 double LevelSolver::all_reduce(Begin begin, int state, int replicas, bool first) const {
@@ -61,9 +53,7 @@ double LevelSolver::all_reduce(Begin begin, int state, int replicas, bool first)
 
 bool LevelSolver::fits(Begin begin, int state, int replicas, int used) const {
   if (!options_.memory) return true;
-  const double activations =
-      state_of(states_, state).activations - (begin == 0 ? 0 : state_of(states_, begin - 1).activations);
-  const double kept = activations + parameters(begin, state);
+  const double kept = states_.between(begin, state, &State::activations) + parameters(begin, state);
   return kept * std::ceil(static_cast<double>(level_.machines - used) / replicas) <= *options_.memory;
 }
 
@@ -114,7 +104,7 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
   double earliest = kImpossible;  // compute before the beginnings
   double latest = 0;
   for (const Begin begin : solved.begins()) {
-    const double before = begin == 0 ? 0 : state_of(states_, begin - 1).compute;
+    const double before = begin == 0 ? 0 : states_.at(begin - 1).compute;
     earliest = std::min(earliest, before);
     latest = std::max(latest, before);
   }
@@ -126,13 +116,13 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
       for (int m = 1; m <= machines; ++m) solved.row(state, m)[b] = first_stage(begin, state, m);
     }
     if (possible[static_cast<std::size_t>(state)] == 0) continue;
-    const double until = state_of(states_, state).compute;
+    const double until = states_.at(state).compute;
     rest_machines[static_cast<std::size_t>(state)] = {
         useful_machines(std::max(0.0, until - latest), machines, known).first,
         useful_machines(until - earliest, machines, known).second};
     for (const int cut : states_.contained[static_cast<std::size_t>(state)]) {
       if (possible[static_cast<std::size_t>(cut)] == 0) continue;
-      const double compute = until - state_of(states_, cut).compute;
+      const double compute = until - states_.at(cut).compute;
       const auto [fewest, most] = useful_machines(compute, std::min(most_replicas_, machines - 1), known);
       if (fewest > most) continue;
       const auto [least_rest, most_rest] = rest_machines[static_cast<std::size_t>(cut)];

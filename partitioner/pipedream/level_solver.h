@@ -17,9 +17,6 @@ namespace stagecraft::pipedream {
 
 inline constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-/// Where a stretch begins: with the first node (0), or behind state `begin - 1`.
-using Begin = int;
-
 /// Seconds of stretches on what the level within has. Those with nothing in them, and those that cannot be,
 /// are kImpossible.
 class Stretches {
@@ -104,7 +101,9 @@ class LevelSolver {
   [[nodiscard]] double transfer(int state, int replicas) const;
 
  private:
-  [[nodiscard]] double parameters(Begin begin, int state) const;
+  [[nodiscard]] double parameters(Begin begin, int state) const {
+    return states_.between(begin, state, &State::parameters);
+  }
   [[nodiscard]] bool fits(Begin begin, int state, int replicas, int used) const;
   /// Of a stage behind `cut` that ends in `state`.
   [[nodiscard]] double later_stage(int cut, int state, int replicas) const;

@@ -14,8 +14,7 @@ namespace {
 
 constexpr double kMostWork = 5e10;  // comparisons: well under a minute
 constexpr int kMostMachines = 1'000'000;
-constexpr std::size_t kSideBySide =
-    16;  // beginnings solved together: their values stay in the processor's cache
+constexpr std::size_t kSideBySide = 16;  // beginnings solved together: their values stay in the cache
 
 void validate(const Options& options) {
   const auto positive = [](double x) { return std::isfinite(x) && x > 0; };
@@ -67,10 +66,7 @@ class Optimizer {
 
   /// `known`: the bottleneck of some plan.
   Result run(double known) {
-    take_known(std::min(known, options_.straight ? kImpossible : result_.data_parallel));
-    solve();
-    const Bottlenecks whole = solvers_.back().solve({0}, known_);
-    result_.bottleneck = whole.at(0, last_state_, options_.levels.back().machines);
+    result_.bottleneck = bottleneck(known);
     if (result_.bottleneck == kImpossible) refuse_impossible();
     result_.stages = split(options_.levels.size() - 1, 0, last_state_);
     result_.devices_left = result_.devices;
@@ -79,8 +75,8 @@ class Optimizer {
   }
 
   /// The bottleneck alone, kImpossible where there is no plan.
-  double bottleneck() {
-    if (!options_.straight) take_known(result_.data_parallel);
+  double bottleneck(double known = kImpossible) {
+    take_known(std::min(known, options_.straight ? kImpossible : result_.data_parallel));
     solve();
     return solvers_.back().solve({0}, known_).at(0, last_state_, options_.levels.back().machines);
   }
@@ -152,10 +148,9 @@ class Optimizer {
   [[nodiscard]] Stretches one_device_stretches() const {
     Stretches stretches(states_.states.size());
     for (int state = 0; state <= last_state_; ++state) {
-      const double compute = states_.states[static_cast<std::size_t>(state)].compute;
-      stretches.at(0, state) = compute;
+      stretches.at(0, state) = states_.at(state).compute;
       for (const int within : states_.contained[static_cast<std::size_t>(state)]) {
-        stretches.at(within + 1, state) = compute - states_.states[static_cast<std::size_t>(within)].compute;
+        stretches.at(within + 1, state) = states_.between(within + 1, state, &State::compute);
       }
     }
     return stretches;
@@ -168,7 +163,7 @@ class Optimizer {
     for (std::size_t l = 0; l <= level; ++l) devices *= options_.levels[l].machines;
     std::vector<Begin> begins{0};
     for (int cut = 0; cut < last_state_; ++cut) {
-      if (!known_.allows(states_.states[static_cast<std::size_t>(cut)].compute, devices)) continue;
+      if (!known_.allows(states_.at(cut).compute, devices)) continue;
       double copies = 1;
       for (std::size_t outer = options_.levels.size() - 1; outer > level; --outer) {
         const int most = options_.straight ? 1 : options_.levels[outer].machines - 1;
@@ -231,11 +226,10 @@ class Optimizer {
     stage.from = begin - 1;
     stage.to = state;
     stage.compute = stretches_.front().at(begin, state);
-    stage.parameters = states_.states[static_cast<std::size_t>(state)].parameters -
-                       (begin == 0 ? 0 : states_.states[static_cast<std::size_t>(begin - 1)].parameters);
+    stage.parameters = states_.between(begin, state, &State::parameters);
     stage.time = stage.compute;
-    NodeSet nodes = states_.states[static_cast<std::size_t>(state)].before;
-    if (begin > 0) nodes -= states_.states[static_cast<std::size_t>(begin - 1)].before;
+    NodeSet nodes = states_.at(state).before;
+    if (begin > 0) nodes -= states_.at(begin - 1).before;
     stage.nodes = nodes.nodes();
     return stage;
   }
@@ -250,12 +244,6 @@ class Optimizer {
 };
 
 }  // namespace
-
-int Stage::devices() const {
-  int product = 1;
-  for (const StageLevel& level : levels) product *= level.replicas;
-  return product;
-}
 
 Result optimize(const StateGraph& states, const Options& options) {
   validate(options);

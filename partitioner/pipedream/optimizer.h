@@ -14,11 +14,9 @@
 // and a level's value is the largest over its stages, whose machines add up to M. The next level treats each
 // stretch between two states as one unit of compute: the value that all machines of this level reach on it.
 //
-// Taken over from its code, for better or worse (docs/pipedream.md): no fill, drain or step; the first
-// stage's outgoing transfer counts only as the second one's incoming; g is missing in later stages. Not taken
-// over: between states of which neither contains the other its code subtracts figures all the same where its
-// order of states, which depends on a hash, lets it; such stretches mean nothing and are not planned here.
-// Sums are rounded in another order than there: agreement is to some 12 digits.
+// docs/pipedream.md says what this model does not see, and in what its code differs: stretches between states
+// of which neither contains the other mean nothing and are not planned here. Sums are rounded in another
+// order than there: agreement is to some 12 digits.
 
 #include "stagecraft/partitioner/pipedream/states.h"
 
@@ -59,7 +57,11 @@ struct Stage {
   double parameters = 0;           ///< bytes
   double time = 0;  ///< seconds a mini-batch with everything; the plan's largest is its bottleneck
 
-  [[nodiscard]] int devices() const;
+  [[nodiscard]] int devices() const {
+    int product = 1;
+    for (const StageLevel& level : levels) product *= level.replicas;
+    return product;
+  }
 };
 
 struct Result {

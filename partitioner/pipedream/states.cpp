@@ -51,8 +51,7 @@ class Walk {
       }
     }
     // Smaller ones first: then a state stands behind all that it contains.
-    std::stable_sort(found.begin(), found.end(),
-                     [](const NodeSet& a, const NodeSet& b) { return a.count() < b.count(); });
+    std::ranges::stable_sort(found, {}, &NodeSet::count);
     std::vector<State> states;
     states.reserve(found.size());
     for (NodeSet& before : found) states.push_back(state(std::move(before)));
@@ -108,9 +107,6 @@ StateGraph make_states(const LayerGraph& graph) {
   StateGraph result;
   result.graph = std::move(planned.graph);
   result.original = std::move(planned.original);
-  if (result.graph.nodes.empty()) {
-    throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
-  }
   result.states = Walk(result.graph).states();
   result.contained.resize(result.states.size());
   for (std::size_t j = 0; j < result.states.size(); ++j) {

@@ -31,11 +31,20 @@ struct State {
   double output = 0;
 };
 
+/// Where a stretch of nodes begins: with the first node (0), or behind state `begin - 1`.
+using Begin = int;
+
 struct StateGraph {
   LayerGraph graph;           ///< without what is left out before the walk
   std::vector<int> original;  ///< of every node of `graph`: its place in the graph given
   std::vector<State> states;  ///< a state stands behind all that it contains; the last is everything
   std::vector<std::vector<int>> contained;  ///< of every state: the states within it, ascending
+
+  [[nodiscard]] const State& at(int state) const { return states[static_cast<std::size_t>(state)]; }
+  /// Of the nodes that lie between a beginning and a state, the sum of a figure.
+  [[nodiscard]] double between(Begin begin, int state, double State::*sum) const {
+    return at(state).*sum - (begin == 0 ? 0 : at(begin - 1).*sum);
+  }
 };
 
 /// More are not walked to: the optimization takes their square.

@@ -10,67 +10,11 @@
 //   4. the search over its cuts (cut_search.h), a longer one each time round.
 // Whatever is not below the best step is done with. What remains when time is up bounds the best from below.
 
-#include "stagecraft/partitioner/planning/equal_stages.h"
-#include "stagecraft/partitioner/planning/layout.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
-
-#include <limits>
-#include <memory>
-#include <optional>
-#include <vector>
 
 namespace stagecraft::planning {
 
-class ClassSearch {
- public:
-  /// Keeps a reference to `run`.
-  explicit ClassSearch(PlanningRun& run);
-
-  /// The best plans go to the run.
-  [[nodiscard]] StepProof search();
-
- private:
-  /// A class with what is known of its schedule's order, or one layout of it.
-  struct Order {
-    std::vector<StageOrder> stages;
-    std::vector<StageCounts> stage_counts;
-  };
-  struct Open {
-    double bound;
-    int stages, width, widest;
-    int effort = 0;
-    std::optional<Layout> layout{};
-    std::shared_ptr<const Order> order{};
-    std::vector<int> cuts{};
-    [[nodiscard]] double key() const;
-  };
-  struct Found {
-    Layout layout;
-    std::vector<int> cuts;
-    RecomputeSettings settings;
-    double seconds;
-  };
-
-  void open_classes();
-  void push(Open open);
-  [[nodiscard]] bool stops() const;
-  [[nodiscard]] double best() const { return found_.empty() ? run_.best() : found_.back().seconds; }
-  void raise(Open open);
-  void raise_by_order(Open open);
-  void open_layouts(const Open& open);
-  void raise_layout(Open open);
-  void search_cuts(Open open);
-  /// What layers may be a stage, by what they need in any case.
-  [[nodiscard]] EqualStages::Fits fits(std::vector<StageCounts> stage_counts) const;
-  void keep_best();
-
-  PlanningRun& run_;
-  EqualStages stages_;
-  Recompute least_memory_;
-  std::vector<double> fixed_, kept_;  // bytes of the layers before, on a device and of each in flight
-  std::vector<Open> open_;            // a heap
-  std::vector<Found> found_;          // each better than the one before
-  StepProof proof_{.bound = Seconds{std::numeric_limits<double>::infinity()}, .whole_family = false};
-};
+/// The best plans go to `run`.
+[[nodiscard]] StepProof search_classes(PlanningRun& run);
 
 }  // namespace stagecraft::planning

@@ -67,21 +67,11 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   std::vector<Own> own;
   for (int s = 0; s < stages_; ++s) {
     const auto at_stage = static_cast<std::size_t>(s);
-    for (std::size_t end = 0; end < 2; ++end) {
-      const StepBound* busiest = nullptr;
-      for (const OrderFreeBounds::Work& work : bounds.work) {
-        // To its end only a rank's own stages step.
-        if (work.to_end.stages[at_stage].step == 0) continue;
-        const StepBound& bound = end == 0 ? work.to_tail : work.to_end;
-        if (busiest == nullptr || bound.stages[at_stage].forward > busiest->stages[at_stage].forward) {
-          busiest = &bound;
-        }
-      }
+    for (const auto bound : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
+      const StepBound* busiest = bounds.busiest(at_stage, bound);
       Own& made = own.emplace_back();
-      if (busiest == nullptr) {
-        made.before_forward = made.before_input = made.before_weight = 0;
-        continue;
-      }
+      if (busiest == nullptr || s == 0) made.before_forward = made.before_input = made.before_weight = 0;
+      if (busiest == nullptr) continue;
       made.stage = busiest->stages[at_stage];
       made.latency = made.stage.latency;
       for (std::size_t before = 0; before < at_stage; ++before) {
@@ -93,7 +83,6 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
         made.latency += stage.latency;
         if (before == 0) made.first_step = stage.step;
       }
-      if (s == 0) made.before_forward = made.before_input = made.before_weight = 0;
       made.stage.latency = 0;
     }
   }
@@ -240,7 +229,7 @@ void CutSearch::weigh(int rounds) {
   std::vector<int> cuts;
   std::vector<double> values;
   for (int round = 0; round < rounds && !out_of_budget(); ++round) {
-    const double fresh = weights.empty() ? 1.0 : *std::max_element(weights.begin(), weights.end());
+    const double fresh = weights.empty() ? 1.0 : std::ranges::max(weights);
     weights.resize(rows_.size(), fresh);
     double total = 0;
     for (const double weight : weights) total += weight;
@@ -257,14 +246,14 @@ void CutSearch::weigh(int rounds) {
     if (!clearly_less(most, best_)) break;
     look_at(cuts);
     seen_.insert(cuts);
-    weights.resize(rows_.size(), *std::max_element(weights.begin(), weights.end()));
+    weights.resize(rows_.size(), std::ranges::max(weights));
     values.clear();
     const auto settings = settings_.least(cuts);
     for (const Row& row : rows_) {
       values.push_back(
           costs_.value(row.bound, cuts, settings.value_or(RecomputeSettings(cuts.size() + 1, fastest_))));
     }
-    const double highest = *std::max_element(values.begin(), values.end());
+    const double highest = std::ranges::max(values);
     if (!(highest > 0)) break;
     for (std::size_t k = 0; k < weights.size(); ++k) {
       weights[k] = std::max(weights[k] / total * std::exp(kRate * (values[k] / highest - 1)), 1e-12);
@@ -312,9 +301,7 @@ void CutSearch::descend(int stage, int first) {
     if (clearly_less(bound, best_)) children.push_back({bound, last, *setting});
   }
   result_.work += static_cast<std::int64_t>(rows_.size()) * (latest(stage) - first) * 4;
-  std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
-    return a.bound < b.bound || (a.bound == b.bound && a.last < b.last);
-  });
+  std::ranges::sort(children, {}, [](const Child& child) { return std::pair(child.bound, child.last); });
   for (std::size_t n = 0; n < children.size(); ++n) {
     const Child child = children[n];
     if (!clearly_less(child.bound, best_)) return;

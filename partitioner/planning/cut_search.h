@@ -33,9 +33,6 @@ namespace stagecraft::planning {
 /// What the search asks about whole plans.
 class StepPricer {
  public:
-  StepPricer() = default;
-  StepPricer(const StepPricer&) = delete;
-  StepPricer& operator=(const StepPricer&) = delete;
   virtual ~StepPricer() = default;
   /// Simulated seconds of the step with these cuts and settings.
   [[nodiscard]] virtual double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) = 0;

@@ -33,7 +33,7 @@ EqualStages::EqualStages(const EqualStagesProblem& problem)
   whole_ = chain.forward(0, layers_) + chain.backward_input(0, layers_);
   if (!problem_.split) whole_ += chain.backward_weight(0, layers_);
   whole_ /= problem_.speed;
-  Link fastest{Seconds{std::numeric_limits<double>::infinity()}, 0};
+  Link fastest{Seconds{kInfinite}, 0};
   for (const NetworkLevel& level : problem_.network.levels) {
     fastest.latency = std::min(fastest.latency, level.link.latency);
     fastest.bytes_per_second = std::max(fastest.bytes_per_second, level.link.bytes_per_second);
@@ -131,19 +131,16 @@ std::optional<std::vector<int>> EqualStages::within(const Shape& shape, double s
   return among(shape, 1, most, seconds);
 }
 
-EqualStages::Least EqualStages::least(const Shape& shape) const {
-  constexpr double infinite = std::numeric_limits<double>::infinity();
-  if (!within(shape, infinite)) return {infinite, {}};
-  double high = std::max(whole_, 1e-9);
-  while (!within(shape, high)) high *= 2;
-  return least(shape, std::min(high, std::numeric_limits<double>::max()));
-}
-
 EqualStages::Least EqualStages::least(const Shape& shape, double to_beat) const {
   Least least;
   double high = to_beat;
   least.cuts = within(shape, high);
   if (!least.cuts) return {to_beat, {}};
+  if (to_beat == kInfinite) {
+    high = std::max(whole_, 1e-9);
+    while (!(least.cuts = within(shape, high))) high *= 2;
+    high = std::min(high, std::numeric_limits<double>::max());
+  }
   least.bound = whole_ + (shape.stages - 1) * link_;
   while (high > least.bound * (1 + kClose)) {
     const double middle = (high + least.bound) / 2;

@@ -13,12 +13,9 @@
 // stage in turn as many layers as it takes; whether all layers find a place is known in one pass. Bisection
 // does the rest.
 
-#include "stagecraft/partitioner/planning/chain_costs.h"
+#include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/reduction_floor.h"
 #include "stagecraft/partitioner/planning/step_bound.h"
-#include "stagecraft/schedules/costs/costs.h"
-#include "stagecraft/schedules/program/program.h"
-#include "stagecraft/schedules/program/recompute.h"
 
 #include <functional>
 #include <optional>
@@ -69,9 +66,8 @@ class EqualStages {
     double bound = 0;                        ///< no step is below
     std::optional<std::vector<int>> cuts{};  ///< with bounds hardly above; none below `to_beat`
   };
-  [[nodiscard]] Least least(const Shape& shape, double to_beat) const;
-  /// The same without anything to beat; with no cuts, and an infinite bound, where none fit.
-  [[nodiscard]] Least least(const Shape& shape) const;
+  /// Without anything to beat no cuts, and an infinite bound, mean that none fit.
+  [[nodiscard]] Least least(const Shape& shape, double to_beat = kInfinite) const;
 
  private:
   /// After the last gradient has come through a first stage of so many layers, at least.

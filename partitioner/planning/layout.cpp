@@ -7,25 +7,18 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {
 
 bool equally_wide(const std::vector<int>& widths) {
-  return std::all_of(widths.begin(), widths.end(), [&](int width) { return width == widths.front(); });
+  return std::ranges::all_of(widths, [&](int width) { return width == widths.front(); });
 }
 
 Placement pattern(PlacementKind kind, int positions, int stages_a_rank) {
-  switch (kind) {
-    case PlacementKind::straight:
-      return Placement::straight(positions);
-    case PlacementKind::loop:
-      return Placement::looped(positions, stages_a_rank);
-    case PlacementKind::v:
-      break;
-  }
-  return Placement::zigzag(positions, stages_a_rank);
+  if (kind == PlacementKind::straight) return Placement::straight(positions);
+  return kind == PlacementKind::loop ? Placement::looped(positions, stages_a_rank)
+                                     : Placement::zigzag(positions, stages_a_rank);
 }
 
 /// Every block size of equally wide positions; 1 where there is one replica or one position.

@@ -15,109 +15,116 @@ constexpr std::size_t kMostBounds = 1000;
 /// What is left is for so many searches like the one without a cap.
 constexpr std::size_t kCapShare = 8;
 
-}  // namespace
+class LayoutSearch {
+ public:
+  explicit LayoutSearch(PlanningRun& run) : run_(run) {}
 
-/// Some stage's busiest device has at least its share of all compute.
-LayoutSearch::Task LayoutSearch::task_of(const Layout& layout) const {
-  double fastest = 1;
-  if (!run_.cluster.speed.empty())
-    fastest = *std::max_element(run_.cluster.speed.begin(), run_.cluster.speed.end());
-  double shares = 0;
-  for (const int width : layout.widths) {
-    const int busiest = (run_.request.micro_batches + width - 1) / width;
-    shares += fastest / busiest;
-  }
-  return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};
-}
-
-/// Needs no program: what holds for any order.
-double LayoutSearch::first_bound(const Layout& layout) const {
-  const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
-  const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, true);
-  StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
-  return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
-}
-
-std::vector<LayoutSearch::Task> LayoutSearch::tasks_of(const std::vector<Layout>& plain,
-                                                       const Layouts& wide) const {
-  std::vector<Task> tasks;
-  for (const Layout& layout : plain) {
-    tasks.push_back(task_of(layout));
-    for (const PlanCandidate& candidate : run_.candidates) {
-      if (candidate.plan.placement() != layout.placement()) continue;
-      auto& cuts = tasks.back().seeds.emplace_back();
-      for (std::size_t s = 1; s < candidate.plan.stages.size(); ++s) {
-        cuts.push_back(candidate.plan.stages[s].first_layer);
+  [[nodiscard]] std::optional<StepProof> search(const std::vector<Layout>& plain, const Layouts& wide) {
+    const bool chosen = !run_.request.cuts.empty();
+    // With cuts of their own the plain ones are priced already.
+    std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain, wide);
+    StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      Task& task = tasks[i];
+      if (!(clearly_less(task.bound, run_.best()))) break;
+      if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
+        proof.bound = std::min(proof.bound, Seconds{task.bound});
+        break;  // the others' bounds are no lower
       }
-    }
-  }
-  for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.bound < b.bound; });
-  return tasks;
-}
-
-std::optional<StepProof> LayoutSearch::search(const std::vector<Layout>& plain, const Layouts& wide) {
-  const bool chosen = !run_.request.cuts.empty();
-  // With cuts of their own the plain ones are priced already.
-  std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain, wide);
-  StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    Task& task = tasks[i];
-    if (!(clearly_less(task.bound, run_.best()))) break;
-    if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
-      proof.bound = std::min(proof.bound, Seconds{task.bound});
-      break;  // the others' bounds are no lower
-    }
-    task.bound = std::max(task.bound, first_bound(task.layout));
-    if (!(clearly_less(task.bound, run_.best()))) continue;
-    if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
-      proof.bound = std::min(proof.bound, Seconds{task.bound});
-      continue;
-    }
-    try {
-      if (chosen) {
-        PlanMaker::Balanced balanced = run_.maker.balanced(task.layout);
-        if (balanced.candidate) {
-          run_.keep(std::move(*balanced.candidate));
-        } else {
-          run_.infeasible.push_back(std::move(balanced.reason));
-        }
+      task.bound = std::max(task.bound, first_bound(task.layout));
+      if (!(clearly_less(task.bound, run_.best()))) continue;
+      if (run_.budget.over() && !run_.candidates.empty()) {  // the others' bounds are still of use
+        proof.bound = std::min(proof.bound, Seconds{task.bound});
         continue;
       }
-      const CutSearchResult found = run_.search_cuts(
-          task.layout, run_.schedule, run_.best(),
-          run_.budget.share(tasks.size() - i, [this] { run_.tell_progress(); }), task.seeds, true);
-      run_.budget.take(found.work);
-      run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
-      proof.simulated += found.simulated;
-      proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
-      if (found.cuts) {
-        run_.keep(
-            run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings)));
+      try {
+        if (chosen) {
+          run_.keep(run_.maker.balanced(task.layout));
+          continue;
+        }
+        const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, run_.best(),
+                                                       run_.share(tasks.size() - i), task.seeds, true);
+        run_.budget.take(found.work);
+        run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
+        proof.simulated += found.simulated;
+        proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
+        if (found.cuts) {
+          run_.keep(
+              run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings)));
+        }
+      } catch (const InputError& error) {  // not such widths, says the schedule
+        if (task.layout.replicated())
+          run_.infeasible.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));
       }
-    } catch (const InputError& error) {  // not such widths, says the schedule
-      if (task.layout.replicated())
-        run_.infeasible.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));
     }
+    if (chosen || run_.candidates.empty()) return std::nullopt;
+    run_.finish(proof);
+    if (run_.maker.capacity()) price_without_cap(tasks, proof);
+    return proof;
   }
-  if (chosen || run_.candidates.empty()) return std::nullopt;
-  proof.bound = std::min(proof.bound, run_.progress.best);
-  proof.optimal = proof.bound.value >= run_.best() * (1 - 1e-9);
-  if (run_.maker.capacity()) price_without_cap(tasks, proof);
-  return proof;
-}
 
-void LayoutSearch::price_without_cap(const std::vector<Task>& tasks, StepProof& proof) const {
-  const auto best = std::min_element(
-      run_.candidates.begin(), run_.candidates.end(),
-      [](const auto& a, const auto& b) { return a.plan.predicted->step < b.plan.predicted->step; });
-  const auto held = std::find_if(tasks.begin(), tasks.end(), [&](const Task& task) {
-    return task.layout.placement() == best->plan.placement();
-  });
-  const CutSearchResult free = run_.search_cuts(held->layout, run_.schedule, run_.best(),
-                                                run_.budget.share(kCapShare, [] {}), {}, false);
-  if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
+ private:
+  /// A layout whose cuts may be worth a search.
+  struct Task {
+    Layout layout;
+    double bound = 0;
+    std::vector<std::vector<int>> seeds{};
+  };
+
+  /// Some stage's busiest device has at least its share of all compute.
+  [[nodiscard]] Task task_of(const Layout& layout) const {
+    const double fastest = run_.cluster.fastest();
+    double shares = 0;
+    for (const int width : layout.widths) {
+      const int busiest = (run_.request.micro_batches + width - 1) / width;
+      shares += fastest / busiest;
+    }
+    return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};
+  }
+
+  [[nodiscard]] std::vector<Task> tasks_of(const std::vector<Layout>& plain, const Layouts& wide) const {
+    std::vector<Task> tasks;
+    for (const Layout& layout : plain) {
+      tasks.push_back(task_of(layout));
+      for (const PlanCandidate& candidate : run_.candidates) {
+        if (candidate.plan.placement() != layout.placement()) continue;
+        auto& cuts = tasks.back().seeds.emplace_back();
+        for (std::size_t s = 1; s < candidate.plan.stages.size(); ++s) {
+          cuts.push_back(candidate.plan.stages[s].first_layer);
+        }
+      }
+    }
+    for (const Layout& layout : wide.list) tasks.push_back(task_of(layout));
+    std::ranges::stable_sort(tasks, {}, &Task::bound);
+    return tasks;
+  }
+
+  /// Needs no program: what holds for any order.
+  [[nodiscard]] double first_bound(const Layout& layout) const {
+    const PlacedCosts placed(run_.chain, run_.network, layout.placement(), run_.cluster.speed);
+    const OrderFreeBounds bounds = order_free_bounds(placed, run_.request.micro_batches, true);
+    StageSettings settings = run_.maker.settings(layout, run_.schedule, /*capped=*/false);
+    return CutSearch(placed, bounds, run_.maker.cuttable(), settings).first_bound();
+  }
+
+  /// Of the best plan's layout, if a cap costs it time.
+  void price_without_cap(const std::vector<Task>& tasks, StepProof& proof) const {
+    const auto best = std::ranges::min_element(run_.candidates, {}, &PlanCandidate::step);
+    const auto held = std::ranges::find(tasks, best->plan.placement(),
+                                        [](const Task& task) { return task.layout.placement(); });
+    const CutSearchResult free = run_.search_cuts(held->layout, run_.schedule, run_.best(),
+                                                  run_.budget.share(kCapShare, [] {}), {}, false);
+    if (free.cuts && free.seconds < run_.best() * (1 - 1e-9)) proof.without_cap = Seconds{free.seconds};
+  }
+
+  PlanningRun& run_;
+};
+
+}  // namespace
+
+std::optional<StepProof> search_layouts(PlanningRun& run, const std::vector<Layout>& plain,
+                                        const Layouts& wide) {
+  return LayoutSearch(run).search(plain, wide);
 }
 
 }  // namespace stagecraft::planning

@@ -25,7 +25,7 @@ class TimeCosts {
     }
     for (std::size_t stage = 0; stage < placement.ranks.size(); ++stage) {
       members_.push_back(placement.ranks[stage]);
-      std::sort(members_.back().begin(), members_.back().end());
+      std::ranges::sort(members_.back());
       speed_.push_back(stage_speed(placement.ranks[stage], speed));
       if (stage > 0) boundaries_.emplace_back(network, placement.ranks[stage - 1], placement.ranks[stage]);
     }
@@ -73,9 +73,7 @@ std::optional<std::vector<int>> min_max_cuts(const Measurement& measurement, con
   STAGECRAFT_CHECK(speed.empty() || static_cast<int>(speed.size()) >= placement.world(),
                    "a speed for every stage's device");
   const TimeCosts costs(measurement, network, placement, speed, micro_batches, settings);
-  auto best = ChainPartitioner(layers, stages, costs).run();
-  if (!best) return std::nullopt;
-  return std::move(best->cuts);
+  return ChainPartitioner(layers, stages, costs).run();
 }
 
 }  // namespace stagecraft::planning

@@ -7,7 +7,6 @@
 
 #include "stagecraft/partitioner/planning/stage_settings.h"
 #include "stagecraft/partitioner/profile.h"
-#include "stagecraft/schedules/costs/costs.h"
 
 #include <optional>
 #include <vector>

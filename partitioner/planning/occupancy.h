@@ -8,7 +8,6 @@
 // replicas is crossed by every pair in turn: a pair's link, or a card that several pairs share, carries its
 // part of each w w' micro-batches (the activation one way, the gradient, as large, the other way).
 
-#include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/schedules/costs/costs.h"
 
 #include <vector>

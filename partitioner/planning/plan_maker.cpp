@@ -5,6 +5,7 @@
 #include "stagecraft/partitioner/planning/min_max.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/replica_part.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 
@@ -66,27 +67,13 @@ bool PlanMaker::splits_backwards() const {
   if (schedule_.orders_by_time || schedule_.searched) return true;
   const ScheduleProgram program = schedule_.generate(
       schedule_request(straight_layout(schedule_.placement, schedule_.virtual_stages, 2), {2}, {}));
-  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const Action& action) { return action.op == Op::backward_input; });
-  });
-}
-
-std::vector<double> PlanMaker::speeds(int devices) const {
-  if (cluster_.speed.empty()) return {};
-  return {cluster_.speed.begin(), cluster_.speed.begin() + devices};
+  return planning::splits_backwards(program.ranks);
 }
 
 ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<int> groups,
                                             RecomputeSettings settings) const {
-  ScheduleRequest request;
-  request.placement = layout.placement();
-  request.group_sizes = std::move(groups);
-  request.vertical_sync = request_.schedule.vertical_sync;
-  request.clip = request_.schedule.agree_norm;
-  request.warmup_extra = request_.schedule.warmup_extra;
-  request.recompute = std::move(settings);
-  return request;
+  return stagecraft::schedule_request(request_.schedule, layout.placement(), std::move(groups),
+                                      std::move(settings));
 }
 
 std::vector<StageCounts> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,
@@ -148,7 +135,9 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
                            settings[static_cast<std::size_t>(stage)]});
     costs.stages.push_back(costs_of(first, last));
   }
-  costs.speed = speeds(placement.world());
+  if (!cluster_.speed.empty()) {
+    costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());
+  }
   return plan;
 }
 
@@ -169,9 +158,10 @@ std::vector<Rank> PlanMaker::over_cap(const Plan& plan) const {
   return over;
 }
 
-std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout) const {
-  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
-                      settings(layout, schedule_, true), request_.micro_batches);
+std::optional<std::vector<int>> PlanMaker::even_cuts(const Layout& layout,
+                                                     const StageSettings& settings) const {
+  return min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed, settings,
+                      request_.micro_batches);
 }
 
 PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
@@ -182,9 +172,7 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   const bool chosen = !request_.cuts.empty();
   std::optional<std::vector<int>> refused;
   for (;;) {
-    const auto cuts = chosen ? std::optional(request_.cuts)
-                             : min_max_cuts(measurement_, network_, layout.placement(), cluster_.speed,
-                                            settings, request_.micro_batches);
+    const auto cuts = chosen ? std::optional(request_.cuts) : even_cuts(layout, settings);
     if (!cuts) return {{}, least_memory(layout)};
     auto setting = settings.least(*cuts);
     if (!setting) setting = RecomputeSettings(cuts->size() + 1, allowed_.back());  // to say what it misses
@@ -212,20 +200,17 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
     worst = seconds;
     what = name();
   };
-  for (int r = 0; r < placement.world(); ++r) {
-    double compute = 0;
-    std::vector<int> held;
-    for (const StageId stage : placement.stages_of(Rank{r})) {
-      compute += (plan.compute_time(stage) / costs.speed_of(Rank{r})).value / placement.width(stage);
-      held.push_back(stage.value);
-    }
-    candidate(compute, [&] {
+  const std::vector<Seconds> compute = plan.compute_of_ranks();
+  for (std::size_t r = 0; r < compute.size(); ++r) {
+    candidate(compute[r].value, [&] {
+      std::vector<int> held;
+      for (const StageId stage : placement.stages_of(Rank{r})) held.push_back(stage.value);
       return fmt::format("compute of stage{} {}", held.size() == 1 ? "" : "s", fmt::join(held, ", "));
     });
   }
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     std::vector<Rank> members = placement.ranks[s];
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     candidate(
         all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
         [&] { return fmt::format("all-reduce of stage {}", s); });
@@ -250,14 +235,13 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
   const RecomputeSettings settings(static_cast<std::size_t>(layout.stages()), least_kept);
-  return misses(priced(layout, plan_of(layout, least->cuts, settings)).plan,
+  return misses(priced(layout, plan_of(layout, *least, settings)).plan,
                 "even with the cuts that need least memory");
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {
   const std::vector<Bytes>& memory = plan.predicted->memory;
-  const auto worst =
-      static_cast<std::size_t>(std::max_element(memory.begin(), memory.end()) - memory.begin());
+  const auto worst = static_cast<std::size_t>(std::ranges::max_element(memory) - memory.begin());
   std::vector<int> cuts;
   for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
   const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };

@@ -34,8 +34,6 @@ class PlanMaker {
   [[nodiscard]] StageCosts costs_of(int first, int last) const {
     return stage_costs(measurement_, first, last, profile_.optimizer_bytes_per_parameter_byte);
   }
-  /// Speeds of the first so many devices; empty: all 1.
-  [[nodiscard]] std::vector<double> speeds(int devices) const;
 
   [[nodiscard]] ScheduleRequest schedule_request(const Layout& layout, std::vector<int> groups,
                                                  RecomputeSettings settings) const;
@@ -54,7 +52,8 @@ class PlanMaker {
   [[nodiscard]] PlanCandidate priced(const Layout& layout, Plan plan) const;
 
   /// The cuts of smallest bottleneck among the stages that may be.
-  [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout) const;
+  [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout,
+                                                          const StageSettings& settings) const;
   /// Ranks that need more than there is.
   [[nodiscard]] std::vector<Rank> over_cap(const Plan& plan) const;
   /// Why there are none: what the cuts that need least memory miss.

@@ -3,7 +3,6 @@
 #include "stagecraft/partitioner/planning/program_pricer.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace stagecraft::planning {
@@ -18,12 +17,22 @@ PlanningRun::PlanningRun(const Profile& profile, const Cluster& on, const PlanRe
       budget(asked.search) {}
 
 void PlanningRun::keep(PlanCandidate candidate) {
-  progress.best = std::min(progress.best, candidate.plan.predicted->step);
+  progress.best = std::min(progress.best, candidate.step());
   candidates.push_back(std::move(candidate));
 }
 
-void PlanningRun::tell_progress() const {
-  if (request.search.progress) request.search.progress(progress);
+bool PlanningRun::keep(PlanMaker::Balanced balanced) {
+  if (balanced.candidate) {
+    keep(std::move(*balanced.candidate));
+    return true;
+  }
+  infeasible.push_back(std::move(balanced.reason));
+  return false;
+}
+
+void PlanningRun::finish(StepProof& proof) const {
+  proof.bound = std::min(proof.bound, progress.best);
+  proof.optimal = proof.bound.value >= best() * (1 - 1e-9);
 }
 
 std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, const std::vector<int>& cuts,
@@ -33,8 +42,7 @@ std::optional<PlanningRun::CutPrice> PlanningRun::price(const Layout& layout, co
   auto tried = settings.least(cuts);
   if (!tried) return std::nullopt;
   ProgramPricer pricer(
-      schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed,
-      maker.speeds(layout.devices()), maker.capacity(),
+      schedule, maker.schedule_request(layout, {request.micro_batches}, *tried), placed, maker.capacity(),
       [this](int first, int last) { return maker.costs_of(first, last); }, /*by_replica=*/true);
   while (tried) {
     const double seconds = pricer.seconds(cuts, *tried);
@@ -56,7 +64,7 @@ CutSearchResult PlanningRun::search_cuts(const Layout& layout, const Schedule& f
       for_schedule,
       maker.schedule_request(layout, {request.micro_batches},
                              RecomputeSettings(placed.placement().ranks.size(), settings.fastest())),
-      placed, maker.speeds(layout.devices()), capped ? maker.capacity() : std::nullopt,
+      placed, capped ? maker.capacity() : std::nullopt,
       [this](int first, int last) { return maker.costs_of(first, last); }, by_replica);
   CutSearch search(placed, order_free_bounds(placed, request.micro_batches, pricer.split()), maker.cuttable(),
                    settings);

@@ -2,9 +2,6 @@
 
 // What the searches of one planning run share: the problem, how much may still be searched, what was found.
 
-#include "stagecraft/partitioner/planner.h"
-#include "stagecraft/partitioner/planning/chain_costs.h"
-#include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/partitioner/planning/plan_maker.h"
 #include "stagecraft/partitioner/planning/work_budget.h"
 
@@ -32,8 +29,18 @@ struct PlanningRun {
   SearchProgress progress{.best = Seconds{std::numeric_limits<double>::infinity()}};
 
   void keep(PlanCandidate candidate);
+  /// Or the reason why there is none; whether there is one.
+  bool keep(PlanMaker::Balanced balanced);
   [[nodiscard]] double best() const { return progress.best.value; }
-  void tell_progress() const;
+  void tell_progress() const {
+    if (request.search.progress) request.search.progress(progress);
+  }
+  /// What one of so many layouts gets of the budget.
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts) const {
+    return budget.share(layouts, [this] { tell_progress(); });
+  }
+  /// No plan is below the best one known either.
+  void finish(StepProof& proof) const;
 
   struct CutPrice {
     double seconds;

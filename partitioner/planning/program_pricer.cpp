@@ -19,25 +19,15 @@ constexpr std::int64_t kAtLeast = 1000;
 /// Programs kept, of those that differ in what is repeated.
 constexpr std::size_t kMostMade = 16;
 
-bool splits_backwards(const LoweredProgram& program) {
-  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const auto& list) {
-    return std::any_of(list.begin(), list.end(),
-                       [](const Action& action) { return action.op == Op::backward_input; });
-  });
-}
-
 }  // namespace
 
 struct ProgramPricer::Made {
   Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
-  Made(LoweredProgram lowered, RecomputeSettings of)
-      : settings(std::move(of)), program(std::move(lowered)), simulator(program) {}
-  Made(LoweredProgram lowered, RecomputeSettings of, PartOf of_whole)
+  Made(LoweredProgram lowered, RecomputeSettings of, std::optional<PartOf> of_whole)
       : settings(std::move(of)),
         program(std::move(lowered)),
         part(std::move(of_whole)),
-        simulator(program, *part) {}
+        simulator(part ? Simulator(program, *part) : Simulator(program)) {}
 
   [[nodiscard]] std::int64_t actions() const { return static_cast<std::int64_t>(simulator.actions()); }
 
@@ -48,8 +38,7 @@ struct ProgramPricer::Made {
 };
 
 ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                             std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                             bool by_replica)
+                             std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica)
     : schedule_(schedule),
       request_(std::move(request)),
       placed_(costs),
@@ -57,12 +46,12 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
       full_costs_(std::move(full_costs)),
       by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
   costs_.network = costs.network();
-  costs_.speed = std::move(speed);
+  costs_.speed = costs.speed();
   costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
   if (schedule_.orders_by_time) return;
   request_.recompute.resize(costs_.stages.size(), Recompute::none);
   select(RecomputeSettings(request_.recompute));
-  split_ = splits_backwards(made_.back()->program);
+  split_ = splits_backwards(made_.back()->program.ranks);
 }
 
 ProgramPricer::~ProgramPricer() = default;
@@ -75,20 +64,16 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
     ReplicaPart replica = replica_part(schedule_, request_, costs_.network, costs_.speed);
     made = std::make_unique<Made>(lower(replica.program), settings, std::move(replica.part));
   } else {
-    made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings);
+    made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings, std::nullopt);
   }
   work_ += made->actions() * kMade;
   return made;
 }
 
 void ProgramPricer::select(const RecomputeSettings& settings) {
-  if (schedule_.orders_by_time) {  // another program for all cuts
-    made_.clear();
-    made_.push_back(make(settings));
-    return;
-  }
-  const auto known =
-      std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made->settings == settings; });
+  if (schedule_.orders_by_time) made_.clear();  // another program for all cuts
+  const auto known = std::ranges::find(
+      made_, settings, [](const auto& made) -> const auto& { return made->settings; });
   if (known != made_.end()) {
     std::rotate(known, known + 1, made_.end());
     return;

@@ -7,7 +7,6 @@
 
 #include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/schedules/generators/schedule.h"
-#include "stagecraft/schedules/simulator/simulator.h"
 
 #include <memory>
 #include <optional>
@@ -24,10 +23,7 @@ class ProgramPricer : public StepPricer {
   /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide and the order
   /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
-                std::vector<double> speed, std::optional<Bytes> capacity, FullCosts full_costs,
-                bool by_replica = false);
-  ProgramPricer(const ProgramPricer&) = delete;
-  ProgramPricer& operator=(const ProgramPricer&) = delete;
+                std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
   ~ProgramPricer() override;
 
   [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) override;

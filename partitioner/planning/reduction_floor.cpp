@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 
 namespace stagecraft::planning {
 
@@ -30,8 +29,7 @@ ReductionFloor::ReductionFloor(const Network& network, int devices)
   }
   for (std::size_t width = 2; width < rings_.size(); ++width) {
     const auto w = static_cast<double>(width);
-    const auto crossed =
-        std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return level.size >= w; });
+    const auto crossed = std::ranges::find_if(levels, [&](const Level& level) { return level.size >= w; });
     if (crossed == levels.end()) break;  // there are no so many devices
     rings_[width] = {2 * (w - 1) * crossed->latency, 2 * (w - 1) / w * crossed->seconds_a_byte};
     double inside = 1;

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {
@@ -27,15 +26,6 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
   }
 }
 
-/// The k-th replicas' ranks, in the order of the part's.
-std::vector<Rank> pipeline(const Placement& whole, const Placement& part, std::size_t k) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(part.world()));
-  for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
-    ranks[part.ranks[s].front().index()] = whole.ranks[s][k];
-  }
-  return ranks;
-}
-
 }  // namespace
 
 ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request, const Network& network,
@@ -49,7 +39,7 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   std::vector<Rank> known;
   for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
     const Rank rank = whole.ranks[s].front();
-    auto found = std::find(known.begin(), known.end(), rank);
+    auto found = std::ranges::find(known, rank);
     if (found == known.end()) found = known.insert(found, rank);
     one.placement.ranks[s] = {Rank{static_cast<int>(found - known.begin())}};
   }
@@ -68,15 +58,18 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
     }
     if (std::tuple(slow, links) <= slowest) continue;
     slowest = {slow, links};
-    made.part.ranks = pipeline(whole, one.placement, k);
+    made.part.ranks.resize(known.size());
+    for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
+      made.part.ranks[one.placement.ranks[s].front().index()] = whole.ranks[s][k];
+    }
   }
   return made;
 }
 
 bool has_equal_pipelines(const Placement& placement) {
   const std::size_t width = placement.ranks.front().size();
-  return width > 1 && std::all_of(placement.ranks.begin(), placement.ranks.end(),
-                                  [&](const auto& replicas) { return replicas.size() == width; });
+  return width > 1 &&
+         std::ranges::all_of(placement.ranks, [&](const auto& replicas) { return replicas.size() == width; });
 }
 
 void as_whole(CriticalPath& path, const PartOf& part) {

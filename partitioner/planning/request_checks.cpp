@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace stagecraft::planning {
 namespace {
@@ -55,8 +54,7 @@ void check_widths(const RequestScope& scope, int stages_a_rank) {
     throw InputError(
         fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
   }
-  if (stages_a_rank > 1 &&
-      std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) != widths.end()) {
+  if (stages_a_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
     throw InputError(fmt::format("{}: with several stages a rank all are equally wide", said));
   }
 }
@@ -69,14 +67,11 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_r
     throw InputError(
         fmt::format("a step has 1 to {} micro-batches, not {}", kMostMicroBatches, request.micro_batches));
   }
-  ScheduleRequest asked;
-  asked.placement = scope.schedule.searched ? straight_layout(kind, stages_a_rank, 1).placement()
-                                            : scope.schedule.place(1, stages_a_rank);
-  asked.group_sizes = {request.micro_batches};
-  asked.vertical_sync = request.schedule.vertical_sync;
-  asked.clip = request.schedule.agree_norm;
-  asked.warmup_extra = request.schedule.warmup_extra;
-  scope.schedule.check(asked);
+  scope.schedule.check(schedule_request(request.schedule,
+                                        scope.schedule.searched
+                                            ? straight_layout(kind, stages_a_rank, 1).placement()
+                                            : scope.schedule.place(1, stages_a_rank),
+                                        {request.micro_batches}, {}));
   if (request.stages) check_stage_count(scope, *request.stages, stages_a_rank);
   const auto agree = [&](int stages, const std::string& what) {
     if (request.stages && *request.stages != stages) {
@@ -113,6 +108,22 @@ std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank) {
   }
   if (counts.empty()) check_stage_count(scope, stages_a_rank, stages_a_rank);
   return counts;
+}
+
+LayoutLimits layout_limits(const RequestScope& scope) {
+  const PlanRequest& request = scope.request;
+  LayoutLimits limits{.devices = scope.cluster.devices(), .most_stages = scope.cuttable};
+  limits.stages = request.stages;
+  if (!request.cuts.empty()) limits.stages = static_cast<int>(request.cuts.size()) + 1;
+  limits.widths = request.widths;
+  return limits;
+}
+
+Layouts wide_layouts(const RequestScope& scope) {
+  const Schedule& schedule = scope.schedule;
+  if ((!scope.request.replicate && scope.request.widths.empty()) || schedule.searched) return {};
+  const int stages_a_rank = scope.request.virtual_stages.value_or(schedule.virtual_stages);
+  return replicated_layouts(schedule.placement, stages_a_rank, layout_limits(scope));
 }
 
 }  // namespace stagecraft::planning

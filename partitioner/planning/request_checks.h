@@ -23,4 +23,10 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_r
 /// The stage counts asked for, or all there are room for. Throws InputError when there is none.
 [[nodiscard]] std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank);
 
+/// What its layouts with replicas may have.
+[[nodiscard]] LayoutLimits layout_limits(const RequestScope& scope);
+
+/// Those of the schedule's own shape that are asked for. Searched schedules get one device a stage.
+[[nodiscard]] Layouts wide_layouts(const RequestScope& scope);
+
 }  // namespace stagecraft::planning

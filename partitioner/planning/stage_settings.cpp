@@ -32,14 +32,6 @@ std::uint64_t StageSettings::key(StageId stage, int first, int last) const {
          static_cast<std::uint64_t>(last);
 }
 
-int StageSettings::first_of(const std::vector<int>& cuts, StageId stage) const {
-  return stage.value == 0 ? 0 : cuts[stage.index() - 1];
-}
-
-int StageSettings::last_of(const std::vector<int>& cuts, StageId stage) const {
-  return stage.index() == cuts.size() ? layers_ : cuts[stage.index()];
-}
-
 std::optional<Recompute> StageSettings::least(StageId stage, int first, int last) const {
   std::size_t place = 0;
   if (!next_of_.empty()) {

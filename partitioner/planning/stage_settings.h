@@ -8,7 +8,6 @@
 // each of them on its own there is no least. What fits is known from a bound of memory before a program
 // exists, and from its proof afterwards: what that refuses goes on to the next setting.
 
-#include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 
 #include <cstddef>
@@ -46,8 +45,12 @@ class StageSettings {
  private:
   [[nodiscard]] std::size_t place_of(Recompute setting) const;
   [[nodiscard]] std::uint64_t key(StageId stage, int first, int last) const;
-  [[nodiscard]] int first_of(const std::vector<int>& cuts, StageId stage) const;
-  [[nodiscard]] int last_of(const std::vector<int>& cuts, StageId stage) const;
+  [[nodiscard]] static int first_of(const std::vector<int>& cuts, StageId stage) {
+    return stage.value == 0 ? 0 : cuts[stage.index() - 1];
+  }
+  [[nodiscard]] int last_of(const std::vector<int>& cuts, StageId stage) const {
+    return stage.index() == cuts.size() ? layers_ : cuts[stage.index()];
+  }
 
   int layers_;
   std::vector<Recompute> allowed_;

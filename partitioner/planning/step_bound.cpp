@@ -1,7 +1,5 @@
 #include "stagecraft/partitioner/planning/step_bound.h"
 
-#include "stagecraft/schedules/costs/collectives.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -44,12 +42,9 @@ double fastest(const PlacedCosts& costs, int stage) {
   return speed;
 }
 
-/// Micro-batches of a stage that come to `rank`.
-int count_of(const Placement& placement, StageId stage, Rank rank, int micro_batches) {
-  const auto& replicas = placement.ranks[stage.index()];
-  const auto replica = static_cast<int>(std::find(replicas.begin(), replicas.end(), rank) - replicas.begin());
-  const auto width = static_cast<int>(replicas.size());
-  return replica >= micro_batches ? 0 : (micro_batches - replica + width - 1) / width;
+/// Micro-batches that come to a replica.
+int count_of(int replica, int width, int micro_batches) {
+  return std::max(0, (micro_batches - replica + width - 1) / width);
 }
 
 /// Of all ranks that hold the same stages, the one that has most to do.
@@ -62,8 +57,7 @@ std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int
     for (int replica = 0; replica < width; ++replica) {
       const Rank rank = placement.ranks[s][static_cast<std::size_t>(replica)];
       held[rank.index()].push_back(StageId{s});
-      const int count = std::max(0, (micro_batches - replica + width - 1) / width);
-      load[rank.index()] += count / costs.speed_of(rank);
+      load[rank.index()] += count_of(replica, width, micro_batches) / costs.speed_of(rank);
     }
   }
   std::map<std::vector<StageId>, Rank> busiest;
@@ -99,7 +93,7 @@ PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placem
     : chain_(chain), network_(network), placement_(std::move(placement)), speed_(speed) {
   reductions_.reserve(placement_.ranks.size());
   for (std::vector<Rank> members : placement_.ranks) {
-    std::sort(members.begin(), members.end());
+    std::ranges::sort(members);
     reductions_.emplace_back(network, members);
   }
 }
@@ -149,6 +143,22 @@ StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes los
   return bound;
 }
 
+bool splits_backwards(const std::vector<std::vector<Action>>& ranks) {
+  return std::ranges::any_of(ranks, [](const auto& list) {
+    return std::ranges::find(list, Op::backward_input, &Action::op) != list.end();
+  });
+}
+
+const StepBound* OrderFreeBounds::busiest(std::size_t stage, StepBound Work::*bound) const {
+  const StepBound* busiest = nullptr;
+  for (const Work& held : work) {
+    if (held.to_end.stages[stage].step == 0) continue;  // to its end only a rank's own stages step
+    const StepBound& own = held.*bound;
+    if (busiest == nullptr || own.stages[stage].forward > busiest->stages[stage].forward) busiest = &own;
+  }
+  return busiest;
+}
+
 OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split) {
   const Placement& placement = costs.placement();
   const auto stages = static_cast<std::size_t>(costs.stages());
@@ -186,7 +196,9 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     StepBound to_end = head[first];
     int total = 0;
     for (const StageId stage : held) {
-      const int count = count_of(placement, stage, rank, micro_batches);
+      const auto& replicas = placement.ranks[stage.index()];
+      const auto replica = std::ranges::find(replicas, rank) - replicas.begin();
+      const int count = count_of(static_cast<int>(replica), placement.width(stage), micro_batches);
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;

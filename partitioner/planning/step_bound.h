@@ -20,7 +20,6 @@
 
 #include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/schedules/costs/collectives.h"
-#include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
@@ -64,6 +63,7 @@ class PlacedCosts {
   [[nodiscard]] const Network& network() const { return network_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] int stages() const { return placement_.stages(); }
+  [[nodiscard]] const std::vector<double>& speed() const { return speed_; }
   [[nodiscard]] double speed_of(Rank rank) const { return speed_.empty() ? 1 : speed_[rank.index()]; }
   /// All-reduce of the parameters of layers [first, last) over the replicas of `stage`.
   [[nodiscard]] double reduction(int stage, int first, int last) const {
@@ -94,6 +94,9 @@ class PlacedCosts {
 /// A critical path as a bound. `loss` is the payload of a loss report.
 [[nodiscard]] StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss);
 
+/// Whether a backward of a program's ranks is in two parts.
+[[nodiscard]] bool splits_backwards(const std::vector<std::vector<Action>>& ranks);
+
 /// The bounds that hold for any order. `split` says whether a backward may be in two parts.
 struct OrderFreeBounds {
   /// Of ranks that hold the same stages there is one, the busiest.
@@ -103,6 +106,9 @@ struct OrderFreeBounds {
   };
   std::vector<Work> work;
   StepBound chain;  ///< one micro-batch
+
+  /// Of the ranks that hold a stage, the bound of the one with most forwards there; null: none has any to do.
+  [[nodiscard]] const StepBound* busiest(std::size_t stage, StepBound Work::*bound) const;
 };
 [[nodiscard]] OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split);
 

@@ -5,7 +5,6 @@
 #include "stagecraft/schedules/costs/collectives.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>

@@ -6,7 +6,6 @@
 // all-reduce cost follows from the devices they lie on (occupancy.h).
 
 #include "stagecraft/partitioner/planning/chain_costs.h"
-#include "stagecraft/schedules/costs/costs.h"
 
 #include <functional>
 #include <optional>

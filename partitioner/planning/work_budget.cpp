@@ -13,27 +13,18 @@ constexpr double kProgram = 5e-6;
 
 }  // namespace
 
-Seconds WorkBudget::spent() const {
-  return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
-}
-
 CutSearchBudget WorkBudget::share(std::size_t layouts, const std::function<void()>& tell) const {
   const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
   CutSearchBudget budget;
-  if (!asked_.time_limit) {
+  std::optional<Seconds> until;
+  if (asked_.time_limit) {
+    until = spent() + left() / static_cast<double>(std::min(waiting, kLayoutShare));
+  } else {
     budget.work = std::max(left_ / waiting, left_ / kLayoutShare);
-    budget.go_on = [tell] {
-      tell();
-      return true;
-    };
-    return budget;
   }
-  const double left = std::max(0.0, (*asked_.time_limit - spent()).value);
-  const double share = left / static_cast<double>(std::min(waiting, kLayoutShare));
-  const Seconds until = spent() + Seconds{share};
   budget.go_on = [this, tell, until] {
     tell();
-    return spent() < until;
+    return !until || spent() < *until;
   };
   return budget;
 }
@@ -42,19 +33,8 @@ void WorkBudget::take_program(int micro_batches, int stages) {
   take(static_cast<std::int64_t>(micro_batches) * stages * kActions * kNanoseconds);
 }
 
-bool WorkBudget::allows(double nanoseconds) const {
-  if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
-  return static_cast<double>(left_) > nanoseconds;
-}
-
 Seconds WorkBudget::program_time(int micro_batches, int stages) {
   return Seconds{kProgram * micro_batches * stages};
 }
-
-bool WorkBudget::half_spent() const {
-  return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
-}
-
-bool WorkBudget::over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
 
 }  // namespace stagecraft::planning

@@ -19,20 +19,27 @@ class WorkBudget {
   /// Keeps a reference to `asked`.
   explicit WorkBudget(const SearchBudget& asked) : asked_(asked), left_(asked.cut_work) {}
 
-  [[nodiscard]] Seconds spent() const;
+  [[nodiscard]] Seconds spent() const {
+    return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
+  }
   /// What one of so many layouts gets; `tell` is called now and then.
   [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const;
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages);
   /// Whether so many nanoseconds of work, about, are left.
-  [[nodiscard]] bool allows(double nanoseconds) const;
-  /// Of a time limit.
-  [[nodiscard]] Seconds left() const { return *asked_.time_limit - spent(); }
+  [[nodiscard]] bool allows(double nanoseconds) const {
+    if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
+    return static_cast<double>(left_) > nanoseconds;
+  }
+  /// Of a time limit; nothing where it is over.
+  [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
   /// What generating, lowering, proving and simulating a program takes, about.
   [[nodiscard]] static Seconds program_time(int micro_batches, int stages);
-  [[nodiscard]] bool half_spent() const;
-  [[nodiscard]] bool over() const;
+  [[nodiscard]] bool half_spent() const {
+    return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
+  }
+  [[nodiscard]] bool over() const { return asked_.time_limit ? spent() >= *asked_.time_limit : left_ == 0; }
 
  private:
   using Clock = std::chrono::steady_clock;

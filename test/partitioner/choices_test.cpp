@@ -23,7 +23,7 @@ ChoiceRequest choice_request(std::vector<std::string> names, std::vector<Batchin
 }
 
 /// Steps that hardly differ are alike.
-bool beats(const Choice& a, const Choice& b) {
+bool beats(const PlanCandidate& a, const PlanCandidate& b) {
   return a.step() <= b.step() * (1 + kSameStep) && a.memory < b.memory;
 }
 
@@ -36,9 +36,10 @@ TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
   for (const std::string& name : names) {
     for (const std::int64_t size : {8, 4}) {
       INFO(name << " " << size);
-      const auto found = std::find_if(choices.all.begin(), choices.all.end(), [&](const Choice& choice) {
-        return choice.candidate.plan.schedule.name == name && choice.candidate.plan.micro_batch_size == size;
-      });
+      const auto found =
+          std::find_if(choices.all.begin(), choices.all.end(), [&](const PlanCandidate& choice) {
+            return choice.plan.schedule.name == name && choice.plan.micro_batch_size == size;
+          });
       REQUIRE(found != choices.all.end());
       // As if it had been planned alone.
       PlanRequest alone = choice_request({}).base;
@@ -49,22 +50,22 @@ TEST_CASE("every schedule's plans are there, the fastest first", "[choices]") {
     }
   }
   CHECK(std::is_sorted(choices.all.begin(), choices.all.end(),
-                       [](const Choice& a, const Choice& b) { return a.step() < b.step(); }));
+                       [](const PlanCandidate& a, const PlanCandidate& b) { return a.step() < b.step(); }));
 }
 
 TEST_CASE("the front is what nothing beats in both time and memory", "[choices]") {
   const Choices choices =
       choose(example(), machine(4), choice_request(schedule_names("all"), {{8, 8}, {4, 16}}));
-  const std::vector<const Choice*> front = choices.front();
+  const std::vector<const PlanCandidate*> front = choices.front();
   REQUIRE(front.size() > 1);
-  for (const Choice& choice : choices.all) {
+  for (const PlanCandidate& choice : choices.all) {
     const bool on_front = std::find(front.begin(), front.end(), &choice) != front.end();
     const bool beaten = std::any_of(choices.all.begin(), choices.all.end(),
-                                    [&](const Choice& other) { return beats(other, choice); });
+                                    [&](const PlanCandidate& other) { return beats(other, choice); });
     if (on_front) CHECK_FALSE(beaten);
     // Of several that are alike one is enough.
-    const bool alike = std::any_of(front.begin(), front.end(), [&](const Choice* other) {
-      return other->step() <= choice.step() * (1 + kSameStep) && other->memory == choice.memory;
+    const bool alike = std::any_of(front.begin(), front.end(), [&](const PlanCandidate* other) {
+      return other->step() <= choice.step() * (1 + kSameStep) && other->memory() == choice.memory();
     });
     if (!beaten) CHECK(alike);
   }
@@ -84,7 +85,7 @@ TEST_CASE("the front under falling caps is that of all cuts", "[choices]") {
     request.base.search.cut_work = 1'000'000'000;
     request.base.recompute = std::nullopt;
     const Choices choices = choose(profile, cluster, request);
-    const std::vector<const Choice*> front = choices.front();
+    const std::vector<const PlanCandidate*> front = choices.front();
     for (std::size_t i = 1; i < front.size(); ++i) {
       RC_ASSERT(front[i]->step() > front[i - 1]->step() * (1 + kSameStep));
       RC_ASSERT(front[i]->memory < front[i - 1]->memory);
@@ -111,9 +112,9 @@ TEST_CASE("the front under falling caps is that of all cuts", "[choices]") {
             const Bytes memory = *std::max_element(predicted->memory.begin(), predicted->memory.end());
             // Up to the step of the caps, and up to what counts as one on the front.
             const double most = static_cast<double>(memory.value + 1) / (1 - choices.cap_step);
-            RC_ASSERT(std::any_of(front.begin(), front.end(), [&](const Choice* choice) {
+            RC_ASSERT(std::any_of(front.begin(), front.end(), [&](const PlanCandidate* choice) {
               return choice->step() <= predicted->step * (1 + 2 * kSameStep) &&
-                     static_cast<double>(choice->memory.value) <= most;
+                     static_cast<double>(choice->memory().value) <= most;
             }));
           });
         }
@@ -129,14 +130,14 @@ TEST_CASE("what does not fit is left out with its reason", "[choices]") {
   // Less than fill-drain needs, enough for 1F1B.
   const auto least = [&](const char* name) {
     Bytes bytes{std::int64_t{1} << 60};
-    for (const Choice& choice : roomy.all) {
-      if (choice.candidate.plan.schedule.name == name) bytes = std::min(bytes, choice.memory);
+    for (const PlanCandidate& choice : roomy.all) {
+      if (choice.plan.schedule.name == name) bytes = std::min(bytes, choice.memory());
     }
     return bytes;
   };
   REQUIRE(least("1f1b") < least("fill_drain"));
   const Choices tight = choose(example(), machine(2, least("1f1b")), choice_request({"fill_drain", "1f1b"}));
-  for (const Choice& choice : tight.all) CHECK(choice.candidate.plan.schedule.name == "1f1b");
+  for (const PlanCandidate& choice : tight.all) CHECK(choice.plan.schedule.name == "1f1b");
   REQUIRE(tight.refused.size() == 1);
   CHECK(tight.refused.front().rfind("fill_drain, 8 micro-batches of 8: nothing fits; ", 0) == 0);
   CHECK_THROWS_AS(choose(example(), machine(2, Bytes{1000}), choice_request({"fill_drain", "1f1b"})),
@@ -149,8 +150,8 @@ TEST_CASE("an option that a schedule does not take is left out for it", "[choice
   request.base.schedule.agree_norm = true;
   const Choices choices = choose(example(), machine(2), request);
   CHECK(choices.refused.empty());
-  for (const Choice& choice : choices.all) {
-    const ScheduleChoice& schedule = choice.candidate.plan.schedule;
+  for (const PlanCandidate& choice : choices.all) {
+    const ScheduleChoice& schedule = choice.plan.schedule;
     CHECK(schedule.warmup_extra == (schedule.name == "1f1b" ? 1 : 0));
     CHECK(schedule.agree_norm == (schedule.name != "pipedream"));
   }

@@ -68,9 +68,9 @@ struct CutSearchCase {
     return RecomputeSettings(placed.placement().ranks.size(), Recompute::none);
   }
   [[nodiscard]] std::unique_ptr<ProgramPricer> pricer(std::optional<Bytes> capacity = {}) const {
-    return std::make_unique<ProgramPricer>(
-        schedule, request, placed, cluster.speed, capacity,
-        [this](int first, int last) { return stage_costs(measurement, first, last, 2); });
+    return std::make_unique<ProgramPricer>(schedule, request, placed, capacity, [this](int first, int last) {
+      return stage_costs(measurement, first, last, 2);
+    });
   }
   [[nodiscard]] StageSettings settings(std::optional<Recompute> asked = Recompute::none) const {
     return {placed.placement(), layers(), allowed_settings(asked), {}, !schedule.orders_by_time};

@@ -26,7 +26,7 @@ PlanRequest small_search(int micro_batches = 8) {
 }
 
 Explanation explained(const Profile& profile, const Cluster& cluster, const PlanRequest& request) {
-  return explain(profile, cluster, make_plan(profile, cluster, request), {.plan = request});
+  return explain(profile, cluster, make_plan(profile, cluster, request), request);
 }
 
 std::vector<int> cuts_of(const Plan& plan) {
@@ -88,7 +88,7 @@ TEST_CASE("a moved cut takes what its program takes when it is priced alone", "[
     if (*rc::gen::arbitrary<bool>()) {  // a cap that the plan just meets
       plan.capacity = *std::max_element(plan.predicted->memory.begin(), plan.predicted->memory.end());
     }
-    const Explanation told = explain(profile, roomy, result, {.plan = request});
+    const Explanation told = explain(profile, roomy, result, request);
     RC_ASSERT(near(told.step, plan.predicted->step));
     if (schedule.synchronous) {
       RC_ASSERT(near(sum_of(told.chain), told.step));

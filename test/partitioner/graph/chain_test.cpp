@@ -16,8 +16,12 @@ namespace stagecraft {
 TEST_CASE("the row follows every edge, and its boundaries are what crosses", "[chain]") {
   REQUIRE(rc::check("random graphs", [] {
     const LayerGraph graph = test::random_graph(12);
-    const Planned planned = without_dropped(graph);
-    if (planned.graph.nodes.empty()) return;
+    Planned planned;
+    try {
+      planned = without_dropped(graph);
+    } catch (const InputError&) {
+      return;  // nothing is left
+    }
     const std::vector<int> order = narrow_order(planned.graph);
     const Profile profile = chain_profile(graph, 4);
     const std::vector<LayerProfile>& layers = profile.at(4).layers;

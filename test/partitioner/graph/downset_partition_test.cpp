@@ -3,6 +3,7 @@
 #include "stagecraft/partitioner/graph/downset_partition.h"
 
 #include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/graph/chain.h"
 #include "test/partitioner/graph/nested_cuts.h"
 #include "test/partitioner/graph/random_graph.h"
 #include "test/support/catch.h"
@@ -54,7 +55,7 @@ double bottleneck(const Downsets& downsets, const BottleneckProblem& problem, co
 
 struct DownsetsCase {
   LayerGraph graph = test::random_graph(7);
-  Downsets downsets = *Downsets::of(graph, single_nodes(graph));
+  Downsets downsets = *Downsets::of(graph, single_nodes(narrow_order(graph)));
   int stages = 1 + test::random_below(std::min(4, static_cast<int>(graph.nodes.size())));
 };
 

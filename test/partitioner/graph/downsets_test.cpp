@@ -57,7 +57,7 @@ void check_figures(const LayerGraph& graph, const Blocks& blocks, const Downsets
     for (const int n : nodes) {
       const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
       sums.forward += node.forward.value;
-      sums.backward_weight += backward_weight(node).value;
+      sums.backward_weight += node.backward_weight().value;
       sums.backward_input += (node.backward - backward_weight(node)).value;
       sums.parameters += static_cast<double>(node.parameters.value);
       const bool read = std::any_of(
@@ -98,13 +98,13 @@ LayerGraph plain_graph(int nodes) {
 /// Work is bounded by the limits: a graph whose downsets are not to be counted is soon coarse enough.
 void check_coarse(const LayerGraph& graph) {
   const DownsetLimits limits;
-  const Coarsened coarsened = coarsen(graph, limits);
-  CHECK(coarsened.coarser);
-  CHECK(coarsened.blocks.size() > 1);
-  CHECK(static_cast<std::size_t>(coarsened.downsets.size()) <= limits.downsets);
-  CHECK(coarsened.downsets.steps() <= limits.steps);
+  const Downsets coarsened = coarsen(graph, limits);
+  CHECK(coarsened.blocks().size() < graph.nodes.size());
+  CHECK(coarsened.blocks().size() > 1);
+  CHECK(static_cast<std::size_t>(coarsened.size()) <= limits.downsets);
+  CHECK(coarsened.steps() <= limits.steps);
   std::size_t nodes = 0;
-  for (const auto& block : coarsened.blocks) nodes += block.size();
+  for (const auto& block : coarsened.blocks()) nodes += block.size();
   CHECK(nodes == graph.nodes.size());
 }
 
@@ -113,12 +113,12 @@ void check_coarse(const LayerGraph& graph) {
 TEST_CASE("downsets are all sets of nodes with what they read", "[downsets]") {
   REQUIRE(rc::check("random graphs", [] {
     const LayerGraph graph = test::random_graph(9);
-    const auto downsets = Downsets::of(graph, single_nodes(graph));
+    const auto downsets = Downsets::of(graph, single_nodes(narrow_order(graph)));
     RC_ASSERT(downsets.has_value());
     std::set<Nodes> found;
     for (int d = 0; d < downsets->size(); ++d) found.insert(nodes_of(*downsets, d));
     RC_ASSERT(found == all_downsets(graph));
-    check_figures(graph, single_nodes(graph), *downsets);
+    check_figures(graph, single_nodes(narrow_order(graph)), *downsets);
   }));
 }
 
@@ -129,16 +129,16 @@ TEST_CASE("PipeDream's profiles have as many downsets as their branches make", "
     INFO(name);
     const Planned planned =
         without_dropped(read_graph(std::string(STAGECRAFT_TEST_DATA "/pipedream/") + name + ".graph.txt"));
-    CHECK(Downsets::of(planned.graph, single_nodes(planned.graph))->size() == count);
+    CHECK(Downsets::of(planned.graph, single_nodes(narrow_order(planned.graph)))->size() == count);
   }
 }
 
 TEST_CASE("more downsets than the limits allow are none", "[downsets]") {
   const LayerGraph graph = plain_graph(6);  // nobody reads: every set is one
-  CHECK(Downsets::of(graph, single_nodes(graph), {.downsets = 64})->size() == 64);
-  CHECK(!Downsets::of(graph, single_nodes(graph), {.downsets = 63}));
-  CHECK(!Downsets::of(graph, single_nodes(graph), {.downsets = 64, .steps = 191}));
-  CHECK(Downsets::of(graph, single_nodes(graph), {.downsets = 64, .steps = 192}));
+  CHECK(Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64})->size() == 64);
+  CHECK(!Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 63}));
+  CHECK(!Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64, .steps = 191}));
+  CHECK(Downsets::of(graph, single_nodes(narrow_order(graph)), {.downsets = 64, .steps = 192}));
 }
 
 TEST_CASE("a coarsened graph's downsets are some of the graph's", "[downsets]") {
@@ -146,16 +146,14 @@ TEST_CASE("a coarsened graph's downsets are some of the graph's", "[downsets]") 
     const LayerGraph graph = test::random_graph(9);
     const std::set<Nodes> all = all_downsets(graph);
     const DownsetLimits limits{.downsets = static_cast<std::size_t>(2 + test::random_below(40))};
-    const Coarsened coarsened = coarsen(graph, limits);
-    RC_ASSERT(static_cast<std::size_t>(coarsened.downsets.size()) <= limits.downsets);
-    RC_ASSERT(coarsened.coarser == (coarsened.blocks.size() < graph.nodes.size()));
-    RC_ASSERT(coarsened.coarser || coarsened.downsets.size() == static_cast<int>(all.size()));
-    for (int d = 0; d < coarsened.downsets.size(); ++d) {
-      RC_ASSERT(all.contains(nodes_of(coarsened.downsets, d)));
-    }
-    check_figures(graph, coarsened.blocks, coarsened.downsets);
+    const Downsets coarsened = coarsen(graph, limits);
+    RC_ASSERT(static_cast<std::size_t>(coarsened.size()) <= limits.downsets);
+    const bool coarser = coarsened.blocks().size() < graph.nodes.size();
+    RC_ASSERT(coarser || coarsened.size() == static_cast<int>(all.size()));
+    for (int d = 0; d < coarsened.size(); ++d) RC_ASSERT(all.contains(nodes_of(coarsened, d)));
+    check_figures(graph, coarsened.blocks(), coarsened);
     Nodes before;  // blocks are in an order along the edges
-    for (const auto& block : coarsened.blocks) {
+    for (const auto& block : coarsened.blocks()) {
       before.insert(block.begin(), block.end());
       RC_ASSERT(is_downset(graph, before));
     }

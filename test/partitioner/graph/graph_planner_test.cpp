@@ -131,9 +131,9 @@ TEST_CASE("however little is searched, the bound is one", "[graph_planner]") {
   REQUIRE(rc::check("random graphs, clusters and work", [] {
     const GraphCase c;
     if (c.planned.graph.nodes.empty()) return;
-    const auto downsets = Downsets::of(c.planned.graph, single_nodes(c.planned.graph));
+    const auto downsets = Downsets::of(c.planned.graph, single_nodes(narrow_order(c.planned.graph)));
     const auto work = *rc::gen::element<std::int64_t>(1, 300, 3'000, 30'000, 300'000);
-    const GraphSearchResult found = GraphSearch(*downsets, c.cluster, c.request).run(kInfinite, work);
+    const GraphSearchResult found = search_graph(*downsets, c.cluster, c.request, kInfinite, work);
     RC_ASSERT(found.bound <= c.least(step_of) * (1 + 1e-9));
   }));
 }
