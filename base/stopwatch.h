@@ -9,7 +9,7 @@ namespace stagecraft {
 
 /// Time in which this process ran. A clock also goes on while the process is stopped (SIGSTOP, `scontrol
 /// suspend`) or its machine sleeps, and that time says nothing about the rank that is waited for. Whoever
-/// waits reads its stopwatch many times a second, so a gap between two readings is time that somebody took
+/// waits reads its stopwatch many times per second, so a gap between two readings is time that somebody took
 /// away: it counts as kLongestGap.
 class Stopwatch {
  public:

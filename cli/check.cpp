@@ -114,7 +114,7 @@ void print_memory(const InputProgram& subject, const Proof& proof) {
 /// "rank 1 activation 0->1: 4 of 3", what a channel has and the least it can do with; only where they differ.
 void print_channels(const Checked& checked) {
   const LeastSlots& least = *checked.least;
-  print(fmt::format("\nReceive slots a channel: {}; the least that works is {}.\n",
+  print(fmt::format("\nReceive slots per channel: {}; the least that works is {}.\n",
                     checked.proof.slots_per_channel, least.uniform));
   if (least.channels.empty()) return;
   print(fmt::format(
@@ -305,7 +305,7 @@ void add_check(CLI::App& app) {
       ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N");
   verb->add_option("--slots", options->slots,
-                   "receive slots a channel; default: the least that works, and one")
+                   "receive slots per channel; default: the least that works, and one")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("K");
   verb->add_option(

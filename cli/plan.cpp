@@ -321,7 +321,7 @@ void add_plan(CLI::App& app) {
                     "pipedream: one version of the weights a micro-batch on all stages");
   command
       ->add_option("--virtual-stages", arguments->request.virtual_stages,
-                   "stages a rank, for schedules that take several (default: the schedule's)")
+                   "stages per rank, for schedules that take several (default: the schedule's)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   command
@@ -341,7 +341,7 @@ void add_plan(CLI::App& app) {
                    "of one optimizer step; auto: of every size in the profile, so that --batch is filled")
       ->capture_default_str()
       ->type_name("N|auto");
-  command->add_option("--batch", arguments->batch, "samples a step, for --micro-batches auto")
+  command->add_option("--batch", arguments->batch, "samples per step, for --micro-batches auto")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   command

@@ -249,7 +249,7 @@ void add_pipedream_options(CLI::App& plan, PipedreamArguments& arguments) {
               "pipedream: plan as PipeDream's optimizer does, replicas included; the options are its own")
           ->type_name("MODEL")
           ->check(CLI::IsMember({"pipedream"}));
-  plan.add_flag("--straight-pipeline", arguments.straight, "--cost pipedream: one device a stage")
+  plan.add_flag("--straight-pipeline", arguments.straight, "--cost pipedream: one device per stage")
       ->needs(cost);
   plan.add_flag("--use-fewer-machines", arguments.fewer_machines,
                 "--cost pipedream: devices may be left over")

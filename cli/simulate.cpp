@@ -92,7 +92,7 @@ void run_comparison(const SimulateOptions& options) {
   if (options.json) {
     print_json(comparison_json(subject, comparison));
   } else {
-    print(fmt::format("{}: stages {}, ranks {}, micro-batches a step {}\n\n", subject.path,
+    print(fmt::format("{}: stages {}, ranks {}, micro-batches per step {}\n\n", subject.path,
                       subject.plan->stages.size(), subject.program.placement.world(),
                       subject.plan->micro_batches));
     print(comparison_text(subject, comparison));

@@ -44,7 +44,7 @@ struct InputProgram {
 [[nodiscard]] InputProgram read_subject(const std::string& path, const SubjectRequest& request);
 [[nodiscard]] InputProgram plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
 
-/// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches a step".
+/// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches per step".
 [[nodiscard]] std::string summary(const InputProgram& subject);
 /// The same behind the file's name.
 [[nodiscard]] std::string headline(const InputProgram& subject);

@@ -1,5 +1,5 @@
 # stagecraft_test(NAME SOURCES a.cpp ... LINK targets... TAGS "[a]" "[b]" [MAIN main.cpp] [TIMEOUT seconds] [LABELS labels...])
-# One binary, one ctest entry a tag (a process a case would pay LibTorch's start-up a hundred times). A tag that selects no case fails.
+# One binary, one ctest entry per tag (a process a case would pay LibTorch's start-up a hundred times). A tag that selects no case fails.
 # Under ctest the property tests draw the same cases each time, so that a change is judged by what it changed; run by hand they draw new
 # ones (CONTRIBUTING.md).
 

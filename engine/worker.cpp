@@ -53,7 +53,7 @@ namespace {
 
 void check_plan(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                 const Placement& placement, const Transport& transport) {
-  STAGECRAFT_CHECK(stage_layers.size() == placement.ranks.size(), "one range of layers a stage");
+  STAGECRAFT_CHECK(stage_layers.size() == placement.ranks.size(), "one range of layers per stage");
   int next = 0;
   for (const auto& [first, last] : stage_layers) {
     STAGECRAFT_CHECK(first == next && last > first,

@@ -1,6 +1,6 @@
 #pragma once
 
-// Exact min-max partition of a chain into consecutive parts, one a stage: the smallest possible value of the
+// Exact min-max partition of a chain into consecutive parts, one per stage: the smallest possible value of the
 // largest cost of any part or cut. A dynamic program over (stages left, first layer), after PipeDream
 // (SOSP'19, 3.1) without replication; parts may cost differently on different stages, and some may be
 // forbidden.

@@ -195,9 +195,10 @@ std::vector<Batching> batchings_of(const Profile& profile, std::int64_t samples)
     if (size <= samples && count <= kMostMicroBatches) all.push_back({size, static_cast<int>(count)});
   }
   if (all.empty()) {
-    throw InputError(fmt::format(
-        "{} samples a step cannot be had in 1 to {} micro-batches of {} samples, which is what was measured",
-        samples, kMostMicroBatches, fmt::join(sizes, " or ")));
+    throw InputError(
+        fmt::format("{} samples per step cannot be had in 1 to {} micro-batches of {} samples, which is what "
+                    "was measured",
+                    samples, kMostMicroBatches, fmt::join(sizes, " or ")));
   }
   return all;
 }

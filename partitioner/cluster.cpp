@@ -31,7 +31,7 @@ void validate(const Cluster& cluster, const std::string& file) {
     }
   }
   if (!cluster.speed.empty() && static_cast<std::int64_t>(cluster.speed.size()) != product) {
-    throw InputError({file, "/speed"}, fmt::format("{} speeds for {} devices; give one a device, or none",
+    throw InputError({file, "/speed"}, fmt::format("{} speeds for {} devices; give one per device, or none",
                                                    cluster.speed.size(), product));
   }
   for (std::size_t i = 0; i < cluster.speed.size(); ++i) {

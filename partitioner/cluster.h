@@ -36,7 +36,7 @@ void describe(auto& v, Cluster& c) {
   v.optional("speed", c.speed, "relative speed per device; empty: all 1");
 }
 
-/// One speed a device or none, a sane number of devices, a reserve below the memory. Throws InputError with
+/// One speed per device or none, a sane number of devices, a reserve below the memory. Throws InputError with
 /// `file` and the pointer.
 void validate(const Cluster& cluster, const std::string& file);
 [[nodiscard]] Cluster read_cluster(const std::string& path);  ///< parse, read, validate

@@ -70,7 +70,7 @@ void validate_costs(const Plan& plan, const std::string& file) {
   }
   const int world = plan.placement().world();
   if (!costs.speed.empty() && static_cast<int>(costs.speed.size()) < world) {
-    throw InputError({file, "/costs/speed"}, fmt::format("{} speeds for {} ranks; give one a rank, or none",
+    throw InputError({file, "/costs/speed"}, fmt::format("{} speeds for {} ranks; give one per rank, or none",
                                                          costs.speed.size(), world));
   }
   for (std::size_t r = 0; r < costs.speed.size(); ++r) {

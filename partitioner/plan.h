@@ -68,7 +68,7 @@ struct Prediction {
   Seconds step_ideal;         ///< with free communication
   double bubble = 0;          ///< idle share of the mean rank
   Seconds bottleneck;         ///< busiest rank's compute of one micro-batch
-  std::vector<Bytes> memory;  ///< proven peak a rank
+  std::vector<Bytes> memory;  ///< proven peak per rank
 };
 
 void describe(auto& v, Prediction& p) {

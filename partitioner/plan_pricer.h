@@ -50,7 +50,7 @@ class PlanPricer {
   [[nodiscard]] Prediction prediction();  ///< with the plan's own costs: predict()
   /// Of one step; asynchronous: of the steady state, as predict() has it.
   [[nodiscard]] Seconds step(const CostTable& costs);
-  /// The proven peak a rank.
+  /// The proven peak per rank.
   [[nodiscard]] std::vector<Bytes> memory(const CostTable& costs);
   /// What the makespan is made of, largest first; asynchronous: a step's share of a whole segment.
   [[nodiscard]] std::vector<ChainPart> chain(const CostTable& costs);

@@ -2,9 +2,9 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/insert_recomputes.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_text.h"
+#include "stagecraft/schedules/program/recompute.h"
 #include "stagecraft/schedules/program/step_program.h"
 
 #include <fmt/format.h>

@@ -25,7 +25,7 @@ namespace {
 
 using namespace planning;
 
-/// More stages a rank than this only add transfers.
+/// More stages per rank than this only add transfers.
 constexpr int kMostSearchedStages = 4;
 /// Rounds of widths, each without what the proof refused before.
 constexpr int kMostWidths = 32;
@@ -97,7 +97,7 @@ class Planner {
     return all;
   }
 
-  /// What there is to try with one device a stage. Throws InputError where there is nothing at all.
+  /// What there is to try with one device per stage. Throws InputError where there is nothing at all.
   [[nodiscard]] std::vector<Layout> plain_layouts() const {
     std::vector<Layout> layouts;
     std::optional<InputError> impossible;

@@ -151,7 +151,7 @@ void describe(auto& v, Profile& p) {
   v.optional("optimizer", p.optimizer, "that the step times are of");
   v.optional("optimizer_bytes_per_parameter_byte", p.optimizer_bytes_per_parameter_byte, "Adam: 2",
              json::at_least(0));
-  v.required("measurements", p.measurements, "one a micro-batch size", json::non_empty());
+  v.required("measurements", p.measurements, "one per micro-batch size", json::non_empty());
   v.optional("link", p.link, "measured transport");
 }
 

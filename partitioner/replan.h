@@ -40,7 +40,7 @@ struct Replanned {
   [[nodiscard]] std::optional<double> break_even(Seconds cost) const;
 };
 
-/// One answer for each Attribution. The new plans have the running one's schedule, micro-batches, stages a rank and
+/// One answer for each Attribution. The new plans have the running one's schedule, micro-batches, stages per rank and
 /// recomputation (chosen anew for every stage where its stages differ); how many ranks is open. Throws
 /// InputError for a plan without costs or with replicas, a profile of another model, a cluster of too few
 /// devices; RefusedError when nothing fits the cluster's memory.

@@ -163,7 +163,7 @@ def open_data(config):
 
 
 def mini_batches(data, config):
-    """Endless (inputs, targets), one a step: an epoch's last one is short, or left out with drop_last."""
+    """Endless (inputs, targets), one per step: an epoch's last one is short, or left out with drop_last."""
     size, epoch = config["train_batch_size"], 0
     while True:
         index = shuffled(data.size, config["seed"], epoch, config["data"]["shuffle"])

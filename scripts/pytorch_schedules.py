@@ -6,7 +6,7 @@
 
 Needs torch 2.11's Python (scripts/setup.sh installs one), no model and no second process: stages are stand-ins, as PyTorch's
 schedules only ask them for their numbers. Prints a Markdown table: what each schedule class makes over a grid of ranks,
-micro-batches and stages a rank, as it stands in PyTorch's CSV, compute only and with communication.
+micro-batches and stages per rank, as it stands in PyTorch's CSV, compute only and with communication.
 
 GPipe and 1F1B are run by loops of their own, not from their order; what those loops do is recorded call by call and checked as well
 ("as run"). In a batch that sends and receives, receives are written first: NCCL posts a batch as one.
@@ -34,7 +34,7 @@ RANKS = (1, 2, 3, 4, 8)
 MICRO_BATCHES = (1, 2, 3, 4, 5, 8, 12, 16, 32)
 STAGES_A_RANK = (1, 2, 3)
 
-# Any number of stages a rank, dealt round; two a rank, down and up again; one.
+# Any number of stages per rank, dealt round; two per rank, down and up again; one.
 LOOPED = ("ScheduleLoopedBFS", "ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble")
 V_SHAPED = ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")
 SINGLE = ("ScheduleGPipe", "Schedule1F1B")

@@ -59,7 +59,7 @@ struct PipelineConfig {
   std::vector<int> widths;            ///< replicas of each stage (of each round's stages); empty: one each
   std::optional<bool> vertical_sync;
   std::optional<int> warmup_extra;     ///< forwards more before the first backward
-  std::optional<int> update_interval;  ///< asynchronous: micro-batches an update; equal to the step's
+  std::optional<int> update_interval;  ///< asynchronous: micro-batches per update; equal to the step's
   std::optional<std::string> plan;     ///< path of a plan.json
 };
 template <class V>
@@ -81,7 +81,7 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
              json::at_least(0));
   v.optional("update_interval", c.update_interval,
-             "asynchronous schedules: micro-batches an update; must be those of one train_batch_size",
+             "asynchronous schedules: micro-batches per update; must be those of one train_batch_size",
              json::at_least(1));
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }

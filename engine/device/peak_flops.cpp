@@ -7,7 +7,7 @@ namespace {
 
 struct Row {
   const char* part_of_name;
-  double float64, float32, tf32, narrow;  // 10^12 a second
+  double float64, float32, tf32, narrow;  // 10^12 per second
 };
 // The first that fits counts: parts of names that contain others stand before them.
 constexpr std::array kRows{

@@ -164,15 +164,16 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
-      "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches a step, {4} steps, {5:.1f} "
+      "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches per step, {4} steps, {5:.1f} "
       "samples/s</p>\n",
       escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second);
   html += "<h2>Step</h2>\n" + html_step_table(report);
-  html += fmt::format(
-              "<h2>Where the time went</h2>\n<p class=\"sub\">ms a step, over the last {} steps; below, what "
-              "was predicted</p>\n",
-              report.timeline_steps) +
-          html_stage_table(report);
+  html +=
+      fmt::format(
+          "<h2>Where the time went</h2>\n<p class=\"sub\">ms per step, over the last {} steps; below, what "
+          "was predicted</p>\n",
+          report.timeline_steps) +
+      html_stage_table(report);
   html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) +
           (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>"
                                        : to_svg(last_steps(run.timeline)));

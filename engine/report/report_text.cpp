@@ -69,9 +69,9 @@ std::string signed_percent(double fraction) { return fmt::format("{:+.1f} %", fr
 
 std::string report_text(const RunReport& report) {
   return fmt::format(
-      "{}, {}, {} stages, {} micro-batches a step; {} steps, {:.1f} samples/s\n\n"
+      "{}, {}, {} stages, {} micro-batches per step; {} steps, {:.1f} samples/s\n\n"
       "Step\n{}\n"
-      "Stages: ms a step, over the last {} steps; predicted in brackets\n{}\n"
+      "Stages: ms per step, over the last {} steps; predicted in brackets\n{}\n"
       "Actions: single times\n{}\n"
       "Memory: peak of requested tensor bytes\n{}",
       report.model, report.schedule, report.stages, report.micro_batches, report.steps,

@@ -24,7 +24,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-/// NCCL takes one rank a device.
+/// NCCL takes one rank per device.
 bool every_rank_has_its_own(Transport& hosts, at::Device device) {
   const std::vector<Accelerator> devices = accelerators().devices;
   const auto mine = static_cast<std::size_t>(device.index());
@@ -118,7 +118,7 @@ std::optional<double> peak_flops_of(const RunConfig& config, int ranks) {
   const std::optional<double> one = peak_flops(devices.front().name, products);
   if (!one) return std::nullopt;
   // Ranks that are threads share this machine's; under a launcher machines are taken to be alike, and to have
-  // a GPU a rank.
+  // a GPU per rank.
   const int used = detect_launch().launched() ? ranks : std::min(ranks, static_cast<int>(devices.size()));
   return *one * used;
 }

@@ -246,12 +246,12 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
                                       : threads_for(config, world, resolved.plan.placement().world());
   if (resolved.plan.threads.value_or(resolved.threads) != resolved.threads) {
     resolved.notes.push_back(fmt::format(
-        "{} was measured with {} operator threads a rank, this run has {}: its predicted times may be off",
+        "{} was measured with {} operator threads per rank, this run has {}: its predicted times may be off",
         source, *resolved.plan.threads, resolved.threads));
   }
   if (resolved.plan.micro_batches != config.micro_batches()) {
     resolved.notes.push_back(
-        fmt::format("{} was made for {} micro-batches a step, this run has {}; it is priced again", source,
+        fmt::format("{} was made for {} micro-batches per step, this run has {}; it is priced again", source,
                     resolved.plan.micro_batches, config.micro_batches()));
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();

@@ -37,7 +37,7 @@ struct ResolvedPlan {
                                         const std::optional<World>& world);
 
 /// Operator threads of a rank, the same in the profile that a plan is made from and in the run: the config's,
-/// or the cores over the ranks. Without a launcher those are the config's stages, or one a core where it
+/// or the cores over the ranks. Without a launcher those are the config's stages, or one per core where it
 /// leaves them open, as plan_cluster offers them.
 [[nodiscard]] int rank_threads(const RunConfig& config, const std::optional<World>& world);
 

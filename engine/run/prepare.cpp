@@ -104,7 +104,7 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
   if (manifest && config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
   if (manifest && config.threads_per_rank != manifest->threads) {
     prepared.notes.push_back(
-        fmt::format("{} threads a rank, where the run had {}: from here on numbers may differ from an "
+        fmt::format("{} threads per rank, where the run had {}: from here on numbers may differ from an "
                     "uninterrupted run's in "
                     "their last bits",
                     config.threads_per_rank, manifest->threads));

@@ -106,13 +106,13 @@ std::string batch_lines(const RunSetup& setup) {
   const RunShape& shape = setup.shape();
   const int m = config.micro_batches();
   const std::int64_t rest = config.train_batch_size % config.micro_batch_size;
-  std::string text = fmt::format("Batch: {} samples a step = {} micro-batch{} of {}{}\n",
+  std::string text = fmt::format("Batch: {} samples per step = {} micro-batch{} of {}{}\n",
                                  config.train_batch_size, m, m == 1 ? "" : "es", config.micro_batch_size,
                                  rest == 0 ? "" : fmt::format(", the last one of {}", rest));
   const std::int64_t epoch = steps_per_epoch(shape);
-  text +=
-      fmt::format("  {} training samples make {} steps an epoch; {} steps are {:.2f} epochs\n", shape.samples,
-                  epoch, shape.steps, static_cast<double>(shape.steps) / static_cast<double>(epoch));
+  text += fmt::format("  {} training samples make {} steps per epoch; {} steps are {:.2f} epochs\n",
+                      shape.samples, epoch, shape.steps,
+                      static_cast<double>(shape.steps) / static_cast<double>(epoch));
   if (setup.start().step > 0) {
     text += fmt::format("  going on from {} after step {}\n", setup.start().checkpoint, setup.start().step);
   }

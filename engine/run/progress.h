@@ -25,7 +25,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// `elapsed` since the first step began. Draws at most ten times a second.
+  /// `elapsed` since the first step began. Draws at most ten times per second.
   void update(std::int64_t step, Seconds elapsed);
   /// Before anything else is printed: the line must not be left among the others.
   void clear();

@@ -72,7 +72,7 @@ struct CheapestResult {
   double seconds = 0;  ///< infinite where the windows leave no cuts
 };
 
-/// The cuts with the least sum of one line a stage; what is `before` a stage is not looked at.
+/// The cuts with the least sum of one line per stage; what is `before` a stage is not looked at.
 [[nodiscard]] CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& lines,
                                       const CutWindows& windows = {});
 

@@ -524,7 +524,7 @@ double least_of_any_cuts(const LayerGraph& graph, const Cluster& cluster, const 
     one += (node.compute() - node.backward_weight()).value;
     largest = std::max(largest, node.compute().value);
   }
-  // A searched schedule's several stages a device have no more than the device's time.
+  // A searched schedule's several stages per device have no more than the device's time.
   if (schedule.searched) {
     return std::max(compute * request.micro_batches / (cluster.fastest() * cluster.devices()),
                     one / cluster.fastest());

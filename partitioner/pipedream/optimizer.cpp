@@ -109,7 +109,7 @@ class Optimizer {
           states_.states.size(), result_.devices);
     }
     if (options_.memory) {
-      why += fmt::format(" With {:.4g} bytes a device every way to cut keeps too much on some stage.",
+      why += fmt::format(" With {:.4g} bytes per device every way to cut keeps too much on some stage.",
                          *options_.memory);
     }
     throw RefusedError("no plan under PipeDream's model:" + why);

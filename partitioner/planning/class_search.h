@@ -1,6 +1,6 @@
 #pragma once
 
-// The search over equally wide layouts, one stage a device, where there are too many to look at each: by
+// The search over equally wide layouts, one stage per device, where there are too many to look at each: by
 // classes. A class is a number of stages and of micro-batches on the busiest replica, with every width that
 // comes to the same and every block. Best first by what is known of each:
 //   1. of a class, what any order takes at least (equal_stages.h);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The least step of `stages` equally wide stages, one a device, over all cuts at once and wherever the stages
+// The least step of `stages` equally wide stages, one per device, over all cuts at once and wherever the stages
 // lie: a lower bound for all layouts of so many stages and replicas, in microseconds, and cuts to begin with.
 //
 // Of a stage of layers [a, b) with n micro-batches on its busiest replica it knows what holds in any order
@@ -41,7 +41,7 @@ struct StageOrder {
   int forwards_behind = 0;   ///< after the first backward or its input part has begun
   int backwards_before = 0;  ///< whole or input parts, before the last forward
 };
-/// Of every stage with one device a stage.
+/// Of every stage with one device per stage.
 [[nodiscard]] std::vector<StageOrder> stage_orders(const ScheduleProgram& program);
 
 class EqualStages {

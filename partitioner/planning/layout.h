@@ -28,7 +28,7 @@ struct Layout {
   [[nodiscard]] int devices() const;
   [[nodiscard]] bool replicated() const { return devices() > positions(); }
   [[nodiscard]] Placement placement() const;
-  /// "straight", "loop of 2 a rank", "3-1", "2 x 4, blocks of 2".
+  /// "straight", "loop of 2 per rank", "3-1", "2 x 4, blocks of 2".
   [[nodiscard]] std::string name() const;
 };
 

@@ -9,7 +9,7 @@
 
 namespace stagecraft::planning {
 
-/// Goes over the layouts with one device a stage and the wide ones. The candidates of `run` seed the search, and
+/// Goes over the layouts with one device per stage and the wide ones. The candidates of `run` seed the search, and
 /// what is found goes there; the proof is there where cuts were searched for and something fits.
 [[nodiscard]] std::optional<StepProof> search_layouts(PlanningRun& run, const std::vector<Layout>& plain,
                                                       const Layouts& wide);

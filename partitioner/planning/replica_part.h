@@ -4,7 +4,7 @@
 //
 // Micro-batches go round-robin, so with w replicas of every stage the k-th replicas of all of them are a
 // pipeline of their own, with every w-th micro-batch; pipelines meet in all-reduces, the norm's agreement and
-// the report of losses only. The schedule's program for one device a stage and ceil(m / w) micro-batches is
+// the report of losses only. The schedule's program for one device per stage and ceil(m / w) micro-batches is
 // the list of each rank of the busiest pipelines (held to it by a test, for every schedule whose order does
 // not follow costs), with reductions among all replicas put in.
 //

@@ -55,7 +55,7 @@ void check_widths(const RequestScope& scope, int stages_a_rank) {
         fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
   }
   if (stages_a_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
-    throw InputError(fmt::format("{}: with several stages a rank all are equally wide", said));
+    throw InputError(fmt::format("{}: with several stages per rank all are equally wide", said));
   }
 }
 

@@ -26,7 +26,7 @@ struct WidthProblem {
 };
 
 struct WidthPartition {
-  double bottleneck = 0;  ///< seconds a micro-batch
+  double bottleneck = 0;  ///< seconds per micro-batch
   std::vector<int> cuts;
   std::vector<int> widths;
   bool exact = true;  ///< of all widths; otherwise of powers of two, for there are too many devices

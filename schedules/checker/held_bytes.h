@@ -14,7 +14,7 @@ namespace stagecraft {
 struct HeldBytes {
   Rank rank;
   Bytes fixed;  ///< for the whole segment: weights, older versions, gradients, optimizer state, slots
-  std::vector<Bytes> moments;  ///< two an action, `fixed` included: while it runs, and when it has ended
+  std::vector<Bytes> moments;  ///< two per action, `fixed` included: while it runs, and when it has ended
 
   [[nodiscard]] Bytes during(std::size_t action) const { return moments[2 * action]; }
   [[nodiscard]] Bytes after(std::size_t action) const { return moments[2 * action + 1]; }

@@ -18,7 +18,7 @@ struct Finding {
   Kind kind;
   std::string message;
   /// A deadlock's shortest cycle, in waiting order: "rank 0 waits at [12] start send ... for rank 1 to pass
-  /// [9] post receive ...", "rank 1 waits at [7] start send ... for rank 0 to pass ...", one line a rank.
+  /// [9] post receive ...", "rank 1 waits at [7] start send ... for rank 0 to pass ...", one line per rank.
   std::vector<std::string> cycle;
 };
 

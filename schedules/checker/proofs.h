@@ -45,7 +45,7 @@ void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules,
 /// overtakes it to its last reader.
 [[nodiscard]] int old_versions(const ProgramIndex& subject, std::size_t holder);
 void prove_buffers(const ProgramIndex& subject, Findings& findings);
-/// Peak bytes a rank; a rank above `capacity` is a finding. Needs a program that passed all other proofs.
+/// Peak bytes per rank; a rank above `capacity` is a finding. Needs a program that passed all other proofs.
 [[nodiscard]] std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,
                                                     std::optional<Bytes> capacity, Findings& findings);
 

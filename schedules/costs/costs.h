@@ -1,6 +1,6 @@
 #pragma once
 
-// What the simulator and the memory proof need to know about a plan: costs a stage and the network between
+// What the simulator and the memory proof need to know about a plan: costs per stage and the network between
 // ranks. partitioner/ makes these from a profile, a cluster and a plan.
 
 #include "stagecraft/base/describe.h"
@@ -179,7 +179,7 @@ void describe(V& v, Network& n) {
 
 template <class V>
 void describe(V& v, CostTable& c) {
-  v.required("stages", c.stages, "costs a stage", json::non_empty());
+  v.required("stages", c.stages, "costs per stage", json::non_empty());
   v.required("network", c.network, "links between ranks");
   v.optional("speed", c.speed, "relative speed per rank; empty: all 1");
   v.optional("loss_bytes", c.loss, "payload of a loss report",

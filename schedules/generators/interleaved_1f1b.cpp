@@ -32,7 +32,7 @@ ScheduleProgram build_interleaved_1f1b(const ScheduleRequest& request) {
 
 Schedule interleaved_1f1b_schedule() {
   return {.name = "interleaved_1f1b",
-          .summary = "1F1B over v stages a rank: 1/v of the bubble, v times the messages",
+          .summary = "1F1B over v stages per rank: 1/v of the bubble, v times the messages",
           .paper = "Megatron-LM, arXiv 2104.04473",
           .synchronous = true,
           .placement = PlacementKind::loop,

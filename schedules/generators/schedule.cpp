@@ -51,7 +51,7 @@ ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
 
 Placement Schedule::place(int ranks, int stages_a_rank) const {
   const auto refuse = [&](const char* expected) {
-    throw InputError(fmt::format("{} stages a rank: {} takes {}", stages_a_rank, name, expected));
+    throw InputError(fmt::format("{} stages per rank: {} takes {}", stages_a_rank, name, expected));
   };
   switch (placement) {
     case PlacementKind::straight:

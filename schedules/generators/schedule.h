@@ -22,7 +22,7 @@ struct ScheduleRequest {
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;
-  std::optional<Bytes> capacity{};  ///< usable memory a rank, for schedules that search within it
+  std::optional<Bytes> capacity{};  ///< usable memory per rank, for schedules that search within it
   RecomputeSettings recompute{};    ///< [stage] which forwards are repeated; empty: none
 };
 
@@ -49,7 +49,7 @@ struct Schedule {
   void check(const ScheduleRequest& request, const InputPlace& options = {}) const;
   /// `check`, and the program, with the recomputes that are asked for.
   [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
-  /// The placement of its kind. Throws InputError when it is not one for so many stages a rank.
+  /// The placement of its kind. Throws InputError when it is not one for so many stages per rank.
   [[nodiscard]] Placement place(int ranks, int stages_a_rank) const;
 };
 

@@ -24,7 +24,7 @@ void require_long_groups(const ProgramHeader& header) {
     const int size = header.group_sizes[static_cast<std::size_t>(g)];
     if (size >= lag) continue;
     throw InputError(
-        fmt::format("2bw needs at least {} micro-batches an update, as many as are in flight ahead of a "
+        fmt::format("2bw needs at least {} micro-batches per update, as many as are in flight ahead of a "
                     "backward, to do with two versions; a group has {}",
                     lag, size));
   }

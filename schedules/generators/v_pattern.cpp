@@ -255,7 +255,7 @@ Schedule v_schedule(const char* name, const char* summary, ScheduleProgram (*bui
 /// 2401.10241, section 6). Every rank keeps at most p micro-batches' share.
 Schedule zb_v_schedule() {
   return v_schedule("zb_v",
-                    "a V of two stages a rank: 1F1B's memory on every rank, the bubble of the fill alone",
+                    "a V of two stages per rank: 1F1B's memory on every rank, the bubble of the fill alone",
                     [](const ScheduleRequest& request) {
                       return v_program("zb_v", request, [](int ranks) { return ranks; });
                     });

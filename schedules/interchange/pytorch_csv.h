@@ -60,7 +60,7 @@ struct PytorchAction {
 /// A file, cell by cell. What is read writes back to the same bytes, but for blanks and quotes around cells
 /// and a missing end of the last line.
 struct PytorchSchedule {
-  std::vector<std::vector<PytorchAction>> rows{};  ///< one a rank
+  std::vector<std::vector<PytorchAction>> rows{};  ///< one per rank
   bool crlf = true;                                ///< lines end in \r\n, as Python's csv module writes them
 
   [[nodiscard]] bool has_communication() const;  ///< whether anything is sent or received

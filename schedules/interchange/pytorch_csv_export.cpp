@@ -23,7 +23,7 @@ struct Step {
 
 [[noreturn]] void cannot_say(const std::string& what) {
   throw InputError(
-      fmt::format("PyTorch's schedule files hold one training step, with one rank a stage: {}", what));
+      fmt::format("PyTorch's schedule files hold one training step, with one rank per stage: {}", what));
 }
 
 [[nodiscard]] bool moves_forward(PytorchOp op) { return op == PytorchOp::forward; }

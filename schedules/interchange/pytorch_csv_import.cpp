@@ -13,7 +13,7 @@ namespace {
 
 constexpr Group kGroup{std::int32_t{0}};
 
-/// One step, a rank a stage, as many micro-batches as the highest one says.
+/// One step, a rank per stage, as many micro-batches as the highest one says.
 ProgramHeader header_of(const PytorchSchedule& schedule) {
   ProgramHeader header{.schedule = "custom"};
   int micro_batches = 0;

@@ -76,7 +76,7 @@ class TransferRun {
   TransferRun(const TransferScript& script, std::size_t missing)
       : script_(script), posts_(script, missing), lanes_(script.ranks()), next_waiter_(script.ranks()) {}
 
-  /// With so many slots a channel, or so many more than it reads at once; see ReceivePosts. False when it
+  /// With so many slots per channel, or so many more than it reads at once; see ReceivePosts. False when it
   /// deadlocks. Linear in the number of events.
   bool run(const std::vector<PostOrder>& orders, const SlotCounts& slots) {
     return posts_.set(orders, slots) && run();

@@ -33,7 +33,7 @@ Legend::Legend(const Layout& layout) {
       fills.push_back(fill_of(look, k, stages));
     }
     const bool shades = fills.size() > 1;
-    add(Mark::swatch, fmt::format("{}{}", style_of(look).label, shades ? ", a shade a stage" : ""),
+    add(Mark::swatch, fmt::format("{}{}", style_of(look).label, shades ? ", a shade per stage" : ""),
         std::move(fills));
   }
   if (idle) add(Mark::swatch, "idle", {"#f2f2f2"});

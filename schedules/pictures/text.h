@@ -14,7 +14,7 @@ struct TextOptions {
   bool colors = false;         ///< xterm's 256
 };
 
-/// The same picture as text, a line a rank: a box begins with its letter and micro-batch where they fit
+/// The same picture as text, a line per rank: a box begins with its letter and micro-batch where they fit
 /// ("F12--B3=====", in colour the number alone; lower case, or darker, for every second of a rank's stages),
 /// waits are dots, and at the right, where there is room, the rank's busy share and peak bytes. A time axis
 /// and a legend below. Without colours, plain ASCII but for the axis' unit.

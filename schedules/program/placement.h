@@ -20,7 +20,7 @@ struct Placement {
   [[nodiscard]] bool replicated() const;  ///< some stage has several ranks
   [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
-  /// One rank a stage, in order.
+  /// One rank per stage, in order.
   [[nodiscard]] static Placement straight(int stages);
   /// Virtual stages in rounds: stage s on rank s mod `ranks` (Megatron-LM, arXiv 2104.04473, section 2.2).
   [[nodiscard]] static Placement looped(int ranks, int virtual_stages);
@@ -71,7 +71,7 @@ struct VirtualStages {
   }
 };
 
-/// Reads such a placement, a V of two stages a rank; throws InputError naming `schedule` and the first stage
+/// Reads such a placement, a V of two stages per rank; throws InputError naming `schedule` and the first stage
 /// that is out of place.
 [[nodiscard]] VirtualStages virtual_stages(const Placement& placement, PlacementKind kind,
                                            const char* schedule);

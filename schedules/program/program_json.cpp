@@ -30,7 +30,7 @@ void describe(V& v, ProgramRecord& p) {
   v.required("stages", p.placement.ranks, "the ranks that hold each stage, replicas in order",
              json::non_empty());
   v.required("group_sizes", p.group_sizes, "micro-batches of each accumulation", json::non_empty());
-  v.required("ranks", p.ranks, "one list of actions a rank");
+  v.required("ranks", p.ranks, "one list of actions per rank");
 }
 
 }  // namespace

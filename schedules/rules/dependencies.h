@@ -72,7 +72,7 @@ class Dependencies {
   /// the program can go no further, if there is one. (Of very large programs the shortest found: see
   /// dependency_cycle.h.)
   [[nodiscard]] const std::vector<std::int32_t>& cycle() const { return cycle_; }
-  /// The cycle in words, one line a rank: "rank 0 waits at [12] start send of ... for rank 1 to pass [9] post
+  /// The cycle in words, one line per rank: "rank 0 waits at [12] start send of ... for rank 1 to pass [9] post
   /// receive of ...".
   [[nodiscard]] std::vector<std::string> describe_cycle(const LoweredProgram& program) const;
 

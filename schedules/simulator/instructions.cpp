@@ -268,7 +268,7 @@ class Flattener {
   std::unordered_map<std::int32_t, std::int32_t> joins_;  // from a backward's node to the graph's collective
   std::unordered_set<std::int32_t> fed_;                  // reduce nodes that a backward joins
   Rank here_{0};                                          // the rank last looked for
-  std::vector<std::int32_t> seats_;                       // of the rank drafted now, one a stage it holds
+  std::vector<std::int32_t> seats_;                       // of the rank drafted now, one per stage it holds
   std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };

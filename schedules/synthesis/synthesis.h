@@ -50,7 +50,7 @@ struct SynthesisRequest {
   int micro_batches = 0;
   bool clip = false;
   const CostTable* costs = nullptr;  ///< not owned; required
-  std::optional<Bytes> capacity{};   ///< usable memory a rank
+  std::optional<Bytes> capacity{};   ///< usable memory per rank
   RecomputeSettings recompute{};     ///< [stage] given, not searched for
   SynthesisBudget budget{};
   std::vector<NamedProgram> library{};  ///< the first of equals wins

@@ -3,7 +3,7 @@
 
     python3 scripts/bench/action_cost.py [--steps 20 60]
 
-A small MLP (each layer a few microseconds) is trained on the CPU by one rank, in 32 micro-batches a step, for two numbers of steps; their
+A small MLP (each layer a few microseconds) is trained on the CPU by one rank, in 32 micro-batches per step, for two numbers of steps; their
 difference is steady steps alone. Printed: instructions a computing action (load, forward, backward) and what they were spent in. Those of
 `stagecraft` are the engine, the layers' own code and what is inlined from LibTorch's headers; libc's are mostly malloc and free.
 Needs valgrind.

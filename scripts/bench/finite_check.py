@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What looking for numbers that are not finite costs a step: this build beside one without the check.
+"""What looking for numbers that are not finite costs per step: this build beside one without the check.
 
     python3 scripts/bench/finite_check.py --before BINARY [--schedules 1f1b pipedream 2bw] [--pairs 15] [--json OUT]
 

@@ -41,7 +41,7 @@ def zero_bubble(c):
 
 FILL_AND_DRAIN = lambda c: (c.p - 1) * c.work / c.v
 
-# name, stages a rank, placement, and formulas of bubble, span and kept (None: there is none).
+# name, stages per rank, placement, and formulas of bubble, span and kept (None: there is none).
 SCHEDULES = [
     ("fill_drain", 1, straight, FILL_AND_DRAIN, None, lambda c: c.m),
     ("1f1b", 1, straight, FILL_AND_DRAIN, None, lambda c: min(c.m, c.p)),

@@ -4,7 +4,7 @@
   cmake --preset planner && ninja -C build-planner stagecraft
   scripts/bench/graph_planner.py [--profiles gnmt,inception_v3] [--micro-batches 8]
 
-Settings: one device a stage ("straight", four stages), and any replicas ("any"), on clusters of configs/clusters without their memory
+Settings: one device per stage ("straight", four stages), and any replicas ("any"), on clusters of configs/clusters without their memory
 cap, which the bound leaves out; 1f1b by its step, pipedream by its bottleneck. Times are processor time of the whole process.
 """
 

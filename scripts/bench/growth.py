@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How generating, lowering, checking and simulating grow with ranks, micro-batches and stages a rank.
+"""How generating, lowering, checking and simulating grow with ranks, micro-batches and stages per rank.
 
 Runs the benchmark and writes its figures and a picture: CPU time against p, m and v, each with the others fixed.
   cmake --preset planner -DSTAGECRAFT_BENCHMARKS=ON && ninja -C build-planner bench_simulator
@@ -15,7 +15,7 @@ import re
 import subprocess
 
 PHASES = {"generate": "#4c78a8", "lower": "#f58518", "check": "#e45756", "prepare": "#72b7b2", "run": "#54a24b"}
-AXES = {"p": "ranks p", "m": "micro-batches m", "v": "stages a rank v"}
+AXES = {"p": "ranks p", "m": "micro-batches m", "v": "stages per rank v"}
 FIXED = {"p": 8, "m": 64, "v": 1}
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 WIDTH, HEIGHT, LEFT, TOP, GAP = 300, 260, 70, 60, 50

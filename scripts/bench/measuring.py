@@ -47,7 +47,7 @@ def describe_machine():
 
 
 def launch(ranks, bind):
-    """The words before `stagecraft`: a launcher, or for one rank a core."""
+    """The words before `stagecraft`: a launcher, or for one rank per core."""
     if ranks == 1:
         return ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if bind else []
     crowded = ranks > len(os.sched_getaffinity(0))
@@ -90,7 +90,7 @@ class Workbench:
         """As a user cuts by hand: equally many blocks a stage, or where there are none layers."""
         blocks = self.config["model"].get("blocks")
         if blocks:
-            return [1 + 2 * (blocks * s // stages) for s in range(1, stages)]  # behind the embedding, two layers a block
+            return [1 + 2 * (blocks * s // stages) for s in range(1, stages)]  # behind the embedding, two layers per block
         return [self.layers() * s // stages for s in range(1, stages)]
 
     def cluster(self, ranks, free):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Peak memory a rank, measured beside proved, for every schedule, with and without recomputation.
+"""Peak memory per rank, measured beside proved, for every schedule, with and without recomputation.
 
     python3 scripts/bench/memory.py [--config CONFIG] [--ranks 2] [--schedules all] [--recompute none all] [--json OUT]
 
@@ -19,7 +19,7 @@ from measuring import ENVIRONMENT, ROOT, SCHEDULES, STAGES_A_RANK, Table, Workbe
 
 
 def peaks(bench, schedule, recompute, arguments):
-    """(measured, proved) bytes a rank, or None where the schedule cannot be planned so."""
+    """(measured, proved) bytes per rank, or None where the schedule cannot be planned so."""
     stages = arguments.ranks * STAGES_A_RANK.get(schedule, 1)
     file, plan = bench.plan(f"{schedule}-{recompute}", schedule, ranks=arguments.ranks, stages=stages, recompute=recompute)
     command, metrics = bench.train(f"{schedule}-{recompute}", file, ranks_of(plan), steps=arguments.steps)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Page faults a step: whether activations are given back to the kernel and faulted in again every step.
+"""Page faults per step: whether activations are given back to the kernel and faulted in again every step.
 
     ~/.cache/stagecraft/venv-torch-2.11.0/bin/python scripts/bench/page_faults.py [--config CONFIG]
 
@@ -52,7 +52,7 @@ def main():
             "Stagecraft, GLIBC_TUNABLES=glibc.malloc.hugetlb=1": (ours, {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}),
             "PyTorch, plain loop": (theirs, {}),
         }
-        table = Table("<process", "faults a step", "MiB a step", widths=[50])
+        table = Table("<process", "faults per step", "MiB per step", widths=[50])
         for tag, (what, (command, more)) in enumerate(rows.items()):
             few, many = (faults(command(steps, f"{tag}-"), more) for steps in (FEW, MANY))
             a_step = (many - few) / (MANY - FEW)

@@ -75,7 +75,7 @@ def gpt_profile(blocks, width, sequence=1024, samples=4, vocabulary=50257, flops
 class Model:
     def __init__(self, arguments, name, profile, folder, size=None):
         self.arguments, self.name, self.profile, self.folder, self.size = arguments, name, profile, folder, size
-        # A stage a layer: then the plan's costs are the layers'.
+        # A stage per layer: then the plan's costs are the layers'.
         most = self.most_stages()
         plan = self.plan(most, 1, list(range(1, most)))
         costs = plan["costs"]["stages"]

@@ -24,11 +24,11 @@ import tempfile
 AXES = {  # title, values
     "layers": ("layers", (16, 32, 64, 128, 256, 512, 1000)),
     "devices": ("devices", (4, 8, 16, 32, 64)),
-    "micro_batches": ("micro-batches a step", (4, 8, 16, 32, 64, 128, 256, 512)),
+    "micro_batches": ("micro-batches per step", (4, 8, 16, 32, 64, 128, 256, 512)),
 }
 FIXED = {"layers": 64, "devices": 16, "micro_batches": 64}
 KINDS = {  # arguments, colour
-    "1f1b, one device a stage": (("--schedule", "1f1b", "--no-replicate"), "#4c78a8"),
+    "1f1b, one device per stage": (("--schedule", "1f1b", "--no-replicate"), "#4c78a8"),
     "1f1b, replicas": (("--schedule", "1f1b"), "#e45756"),
     "pipedream, replicas": (("--schedule", "pipedream"), "#54a24b"),
 }

@@ -8,7 +8,7 @@ lower bound, user CPU time, wall time and the plan. A limit of time counts wall 
   python3 scripts/bench/planner_scale.py --only 96x4096             its rows of that size
   python3 scripts/bench/planner_scale.py --profile LAYERS WIDTH OUT writes a profile and ends
 
-The model has an embedding, LAYERS - 2 blocks and a head with the loss, in bf16 at one sequence of 2,048 tokens a micro-batch, on
+The model has an embedding, LAYERS - 2 blocks and a head with the loss, in bf16 at one sequence of 2,048 tokens per micro-batch, on
 devices of 400 teraflop/s: 24 s h^2 + 4 s^2 h operations forward a block of width h (Narayanan et al., arXiv 2104.04473, appendix),
 twice as many backward. Blocks are uneven: each one's time is its own log-normal multiple (sigma 0.2; seeded), as with experts, layers
 that alternate or pruned ones. Weights are 2 bytes a parameter, with 12 more of optimizer state (master copy and two moments).
@@ -110,7 +110,7 @@ def main():
                                  "--micro-batch-size", 1, *more, *(["--time-limit", limit] if limit else [])]
                     answer, used, wall = plan(asked.stagecraft, arguments)
                     proof, best = answer["proof"], answer["plan"]
-                    family = "one device a stage" if more == ["--no-replicate"] else "any widths" if proof["whole_family"] else "equal widths"
+                    family = "one device per stage" if more == ["--no-replicate"] else "any widths" if proof["whole_family"] else "equal widths"
                     gap = "0, proved" if proof["optimal"] else f"{proof['gap'] * 100:.2g} %"
                     print(f"| {layers} x {devices:,} | {count:,} | {'76 GiB' if capped else 'any'} | {limit or '-'} | {gap} | {family} | {used:.1f} | "
                           f"{wall:.1f} | {best['predicted']['step_ms']:,.0f} | {len(best['stages'])} x {len(best['stages'][0]['ranks'])} |",

@@ -3,7 +3,7 @@
 //   build-planner/test/bench/bench_simulator --benchmark_filter='run/p:8/m:64/v:1$' --benchmark_repetitions=9
 //   build-planner/test/bench/bench_simulator --benchmark_filter=everything
 // `prepare` orders a program's actions and resolves its transfers, `run` prices a prepared program: the
-// planner's inner loop. items_per_second counts lowered actions. 1F1B, v stages a rank, dealt round.
+// planner's inner loop. items_per_second counts lowered actions. 1F1B, v stages per rank, dealt round.
 // scripts/bench/growth.py plots it.
 
 #include "stagecraft/schedules/checker/checker.h"

@@ -14,7 +14,7 @@ namespace {
 const std::string kProfile = STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json";
 const std::string kCluster = STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json";
 
-/// With one device a stage, unless `more` says otherwise.
+/// With one device per stage, unless `more` says otherwise.
 CommandResult plan(const std::vector<std::string>& more, const std::string& cluster = kCluster) {
   std::vector<std::string> arguments{"plan", "--profile", kProfile, "--cluster", cluster, "--no-replicate"};
   arguments.insert(arguments.end(), more.begin(), more.end());

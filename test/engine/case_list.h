@@ -9,8 +9,8 @@
 namespace stagecraft::test {
 
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
-/// clipping where allowed x models, a stage a rank, precisions in turn; and every registered schedule, on the
-/// placements it is for, x stages a rank x rewrites and recomputation x batch shapes x models; and with
+/// clipping where allowed x models, a stage per rank, precisions in turn; and every registered schedule, on the
+/// placements it is for, x stages per rank x rewrites and recomputation x batch shapes x models; and with
 /// replicas.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
 

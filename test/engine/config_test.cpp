@@ -234,7 +234,7 @@ TEST_CASE("an asynchronous schedule refuses clipping and another update interval
 }
 
 TEST_CASE(
-    "a schedule is asked only for what it has: stages a rank, forwards ahead, one version a micro-batch",
+    "a schedule is asked only for what it has: stages per rank, forwards ahead, one version per micro-batch",
     "[config]") {
   const auto with = [](const char* schedule, const char* key, const Json& value) {
     Json json = minimal();

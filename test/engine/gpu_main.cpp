@@ -9,7 +9,7 @@
 //
 // STRIDE: every so manieth case (default 97). KIND: graphs: what repeats is recorded, and something must be;
 // replicas: of the cases whose stages have replicas. Where processes outnumber GPUs each passes for a host of
-// its own (NCCL_HOSTID), since NCCL takes one rank a GPU and host; it goes over sockets then. Exit code 77:
+// its own (NCCL_HOSTID), since NCCL takes one rank per GPU and host; it goes over sockets then. Exit code 77:
 // no GPU here.
 
 #include "stagecraft/base/error.h"

@@ -1,4 +1,4 @@
-// The memory proof against the counting allocator, whatever a program does: several stages a rank, split
+// The memory proof against the counting allocator, whatever a program does: several stages per rank, split
 // backwards with late weight halves, recomputation, old versions. What was proved is enough, and not much
 // more than enough.
 

@@ -21,7 +21,7 @@ namespace stagecraft::test {
 /// others; where stages have replicas, one replica of all is slow too.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt, straggler };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
-/// short. few: one micro-batch a step. many: seven, a multiple of no number of ranks.
+/// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
 enum class PrecisionKind : std::uint8_t { single, bf16, fp16 };
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
@@ -33,7 +33,7 @@ struct PipelineCase {
   bool vertical_sync = false;
   int warmup_extra = 0;
   int stages = 2;
-  int ranks = 0;  ///< that hold the stages; 0: a rank a stage
+  int ranks = 0;  ///< that hold the stages; 0: a rank per stage
   PlacementKind placement = PlacementKind::straight;
   Rewrite rewrite = Rewrite::none;
   Recompute recompute = Recompute::none;  ///< of every stage

@@ -39,7 +39,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int kSteps = 6;
 
-/// 96 samples in batches of 32: three steps an epoch.
+/// 96 samples in batches of 32: three steps per epoch.
 Json tiny(const std::string& run_dir) {
   Json json = Json::parse(R"({
     "model": {"family": "mlp", "hidden": [16, 12]},

@@ -12,7 +12,7 @@
 
 namespace stagecraft::test {
 
-/// 150 samples in batches of 32: five steps an epoch, the last one short.
+/// 150 samples in batches of 32: five steps per epoch, the last one short.
 [[nodiscard]] Json tiny_config();
 
 struct Ran {

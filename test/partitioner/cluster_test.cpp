@@ -28,7 +28,7 @@ std::string cluster_refusal(const std::function<void(Cluster&)>& spoil) {
 TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") {
   struct Expected {
     int machine;    ///< devices
-    double inside;  ///< bytes a second
+    double inside;  ///< bytes per second
     int machines;
     double between;  ///< 0: there is one machine
     SharedBy card;
@@ -84,7 +84,7 @@ TEST_CASE("impossible clusters are refused", "[cluster]") {
   CHECK(cluster_refusal([](Cluster&) {}) == "");
   CHECK(cluster_refusal([](Cluster& c) {
           c.speed = {1, 2};
-        }) == "c.json: /speed: 2 speeds for 4 devices; give one a device, or none");
+        }) == "c.json: /speed: 2 speeds for 4 devices; give one per device, or none");
   CHECK(cluster_refusal([](Cluster& c) {
           c.speed = {1, 1, 0, 1};
         }) == "c.json: /speed/2: expected at least 1e-06, found 0");

@@ -114,7 +114,7 @@ TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages
       RC_ASSERT(found == expected);
     }
     RC_CLASSIFY(width > 1, "replicated");
-    RC_CLASSIFY(c.layout.stages_a_rank > 1, "several stages a rank");
+    RC_CLASSIFY(c.layout.stages_a_rank > 1, "several stages per rank");
   }));
 }
 

@@ -333,7 +333,7 @@ TEST_CASE("a search stays within what is asked for and within its time", "[plann
   CHECK(found.others.size() == 1);  // a loop and a V
   request.stages = 7;
   CHECK(contains(refused<InputError>(example(), machine(4), request),
-                 "7 stages are no multiple of the 2 a rank"));
+                 "7 stages are no multiple of the 2 per rank"));
   request = request_of();
   request.schedule.name = "auto";
   request.search.time_limit = Seconds{0};

@@ -21,7 +21,7 @@ ProfileRequest request_for(const test::ProfiledModel& subject) {
 
 }  // namespace
 
-TEST_CASE("a profile has a row a layer and one for the loss, and is one that the planner reads",
+TEST_CASE("a profile has a row per layer and one for the loss, and is one that the planner reads",
           "[layer_profiler]") {
   at::set_num_threads(1);
   for (const test::ProfiledModel& subject : test::subjects(0.1)) {

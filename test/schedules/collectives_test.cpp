@@ -14,7 +14,7 @@ std::vector<Rank> ranks(const std::vector<int>& numbers) {
   return members;
 }
 
-/// Two racks of two machines of two devices; 1, 2, 4 seconds latency and 64, 16, 4 bytes a second.
+/// Two racks of two machines of two devices; 1, 2, 4 seconds latency and 64, 16, 4 bytes per second.
 Network three_levels() {
   return Network{{{2, Link{Seconds{1}, 64}}, {2, Link{Seconds{2}, 16}}, {2, Link{Seconds{4}, 4}}}};
 }
@@ -41,7 +41,7 @@ TEST_CASE("by levels each level carries the share that those inside it left", "[
   CHECK(all.by_level->value == 2 * (1 + 256.0 / 64) + 2 * (2 + 128.0 / 16) + 2 * (4 + 64.0 / 4));
   CHECK(all.uses_levels());
   CHECK(all.time() == *all.by_level);
-  // One device a machine: nothing is left to the innermost level.
+  // One device per machine: nothing is left to the innermost level.
   const AllReduce some = all_reduce(three_levels(), ranks({1, 2, 5, 6}), Bytes{512});
   CHECK(some.by_level->value == 2 * (2 + 256.0 / 16) + 2 * (4 + 128.0 / 4));
 }

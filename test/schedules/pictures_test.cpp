@@ -204,7 +204,7 @@ TEST_CASE("an SVG picture is well-formed and shows every rank, box, unit and fig
 TEST_CASE("a rank's stages have shades of their own", "[pictures]") {
   const std::string svg = to_svg({panel_of("1f1b", test::placement({{0}, {1}, {0}, {1}, {0}, {1}}), 4)});
   CHECK(well_formed_xml(svg));
-  CHECK(says(svg, "forward, a shade a stage"));
+  CHECK(says(svg, "forward, a shade per stage"));
   const std::string first = pictures::shade(pictures::style_of(pictures::EventStyle::forward), 0, 3);
   const std::string last = pictures::shade(pictures::style_of(pictures::EventStyle::forward), 2, 3);
   CHECK(first == pictures::style_of(pictures::EventStyle::forward).fill);

@@ -86,7 +86,7 @@ std::string first_finding(const Proof& proof) {
   return proof.findings.empty() ? "accepted" : proof.findings.front().message;
 }
 
-/// Programs that the form can say: one rank a stage, one step.
+/// Programs that the form can say: one rank per stage, one step.
 std::vector<ScheduleProgram> expressible_programs() {
   std::vector<ScheduleProgram> all;
   std::vector<Placement> places = test::straight_placements();

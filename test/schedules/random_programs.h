@@ -24,7 +24,7 @@ namespace stagecraft {
   return placement;
 }
 
-/// Up to `most_stages` stages of up to 3 replicas, one stage a rank.
+/// Up to `most_stages` stages of up to 3 replicas, one stage per rank.
 [[nodiscard]] inline Placement random_widths(int most_stages) {
   return placement_of_widths(*rc::gen::resize(
       most_stages, rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 4)))));
@@ -45,7 +45,7 @@ namespace stagecraft {
   return placement;
 }
 
-/// Of the schedule's kind: any of the above where it is made for one stage a rank, else a loop or V of up to
+/// Of the schedule's kind: any of the above where it is made for one stage per rank, else a loop or V of up to
 /// 4 ranks, of one width up to 2.
 [[nodiscard]] inline Placement random_placement(const Schedule& schedule) {
   if (schedule.placement == PlacementKind::straight) {
@@ -84,7 +84,7 @@ struct RandomProgram {
   return request;
 }
 
-/// Of the schedules that take one stage a rank.
+/// Of the schedules that take one stage per rank.
 [[nodiscard]] inline rc::Gen<Schedule> one_stage_a_rank() {
   return rc::gen::suchThat(rc::gen::elementOf(schedules()),
                            [](const Schedule& schedule) { return schedule.placement != PlacementKind::v; });

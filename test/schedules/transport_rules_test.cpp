@@ -78,7 +78,7 @@ TEST_CASE("rules are named, and what names none is refused", "[transport_rules]"
 TEST_CASE("two sends that face each other: refused under rendezvous, accepted where they are buffered",
           "[transport_rules]") {
   const LoweredProgram program = head_to_head();
-  const CostTable sizes = test::sizes_for(2);  // 60 bytes a boundary
+  const CostTable sizes = test::sizes_for(2);  // 60 bytes per boundary
   const auto accepted = [&](const char* rules, const CostTable* costs) {
     const Proof proof = check(program, costs, std::nullopt, transport_rules(rules));
     INFO(rules << refusal_of(proof));
@@ -102,7 +102,7 @@ TEST_CASE("a buffer of so many bytes holds so many messages", "[transport_rules]
   const auto program = posted_late(lower(from_lines("0 1", "4",
                                                     "rank 0: L0 F0 L1 F1 L2 F2 L3 F3 B0 B1 B2 B3 S0 P0\n"
                                                     "rank 1: L0 F0 L1 F1 B0 B1 L2 F2 L3 F3 P0 B2 B3 S0\n")));
-  const CostTable sizes = test::sizes_for(2);  // 60 bytes a boundary
+  const CostTable sizes = test::sizes_for(2);  // 60 bytes per boundary
   for (const auto& [rules, expected] : std::vector<std::pair<std::string, bool>>{{"rendezvous", false},
                                                                                  {"eager:60:60", false},
                                                                                  {"eager:60:119", false},

@@ -3,7 +3,7 @@
 // The one-way lines that a run's programs need between ranks. NCCL has no tags, and what is launched on a
 // communicator waits for what was launched there before: ends meet by their order. So each kind of transfer
 // between two ranks has a communicator of its own, and gradients never queue behind activations; where that
-// is not enough for both ends to have one order (many stages a rank), each boundary between stages has. Sums
+// is not enough for both ends to have one order (many stages per rank), each boundary between stages has. Sums
 // over replicas have communicators of their own (groups.h).
 
 #include "stagecraft/schedules/program/program.h"

@@ -93,7 +93,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
     wholes.push_back(processor_ms() - begin - look);
   }
   const double whole = quantile(wholes, 0.5);
-  fmt::print("{}: {} steps of {} micro-batches of {}, {:.1f} ms a step\n", materials.model.name, steps,
+  fmt::print("{}: {} steps of {} micro-batches of {}, {:.1f} ms per step\n", materials.model.name, steps,
              micro_batches, config.micro_batch_size, whole);
   show("finite numbers", checks, whole);
   show("sums of squares", squares, whole);
