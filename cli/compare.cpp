@@ -6,6 +6,7 @@
 #include "stagecraft/cli/drawing.h"
 #include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>

@@ -5,6 +5,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "stagecraft/schedules/program/program_text.h"
 

@@ -17,7 +17,7 @@ namespace stagecraft {
 /// Bounds of what is read from files, far beyond anything real: nothing that is added, divided or squared
 /// within them becomes infinite.
 inline constexpr double kMostMilliseconds = 1e12;
-inline constexpr json::Range kMilliseconds = json::between(0, kMostMilliseconds);
+inline constexpr json::Range kDuration = json::between(0, kMostMilliseconds);
 inline constexpr double kLeastSpeed = 1e-6;
 /// Of one stage, in programs that are not absurdly long (there the checker takes less): their sums fit 64
 /// bits.
@@ -34,10 +34,10 @@ struct StageSpread {
 
 template <class V>
 void describe(V& v, StageSpread& s) {
-  v.optional("forward_ms", s.forward, "interquartile range", kMilliseconds);
-  v.optional("backward_input_ms", s.backward_input, "likewise", kMilliseconds);
-  v.optional("backward_weight_ms", s.backward_weight, "likewise", kMilliseconds);
-  v.optional("step_ms", s.step, "likewise", kMilliseconds);
+  v.optional("forward_ms", s.forward, "interquartile range", kDuration);
+  v.optional("backward_input_ms", s.backward_input, "likewise", kDuration);
+  v.optional("backward_weight_ms", s.backward_weight, "likewise", kDuration);
+  v.optional("step_ms", s.step, "likewise", kDuration);
 }
 
 /// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
@@ -78,10 +78,10 @@ struct StageCosts {
 
 template <class V>
 void describe(V& v, StageCosts& c) {
-  v.required("forward_ms", c.forward, "forward of one micro-batch", kMilliseconds);
-  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", kMilliseconds);
-  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", kMilliseconds);
-  v.optional("step_ms", c.step, "optimizer update", kMilliseconds);
+  v.required("forward_ms", c.forward, "forward of one micro-batch", kDuration);
+  v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", kDuration);
+  v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", kDuration);
+  v.optional("step_ms", c.step, "optimizer update", kDuration);
   v.optional("parameter_bytes", c.parameters, "the weights that steps update");
   v.optional("compute_copy_bytes", c.compute_copy,
              "mixed precision: the copy of the weights that layers read; 0: they are read themselves");
@@ -120,7 +120,7 @@ struct Link {
 
 template <class V>
 void describe(V& v, Link& link) {
-  v.required("latency_ms", link.latency, "one-way time of an empty message, ms", kMilliseconds);
+  v.required("latency_ms", link.latency, "one-way time of an empty message, ms", kDuration);
   v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
 }
 

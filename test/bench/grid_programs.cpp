@@ -9,6 +9,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/schedules/checker/checker.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_text.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/program_grid.h"

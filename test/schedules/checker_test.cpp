@@ -1,6 +1,7 @@
 #include "stagecraft/schedules/checker/checker.h"
 
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/memory/stage_counts.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"

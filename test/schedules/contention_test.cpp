@@ -1,6 +1,7 @@
 // Links that several ranks share.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/random_programs.h"
 #include "test/schedules/simulator_cases.h"

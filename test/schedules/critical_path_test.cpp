@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"

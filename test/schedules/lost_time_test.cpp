@@ -1,5 +1,6 @@
 // Where the simulator says idle time goes.
 
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 #include "test/schedules/draw_times.h"
 #include "test/schedules/random_programs.h"

@@ -5,6 +5,7 @@
 #include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/checker/proofs.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_text.h"
 #include "stagecraft/schedules/program/segments.h"
 #include "test/schedules/program_grid.h"

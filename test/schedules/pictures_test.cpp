@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/front.h"
 #include "stagecraft/schedules/pictures/shares.h"

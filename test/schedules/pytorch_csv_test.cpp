@@ -3,6 +3,7 @@
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/generators/schedule.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_text.h"
 #include "test/schedules/program_grid.h"
 #include "test/schedules/random_programs.h"
