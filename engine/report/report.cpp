@@ -3,6 +3,7 @@
 #include "stagecraft/base/statistics.h"
 #include "stagecraft/engine/report/step_windows.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
 #include <fmt/format.h>
