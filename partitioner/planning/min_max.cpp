@@ -1,6 +1,7 @@
 #include "stagecraft/partitioner/planning/min_max.h"
 
 #include "stagecraft/partitioner/chain_partition.h"
+#include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/schedules/costs/collectives.h"
 

@@ -2,6 +2,7 @@
 
 #include "stagecraft/partitioner/graph/chain.h"
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/partitioner/graph/dropped.h"
 #include "stagecraft/partitioner/graph/graph_text.h"
 #include "test/partitioner/graph/random_graph.h"
