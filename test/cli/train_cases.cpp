@@ -9,19 +9,6 @@
 #include <sys/wait.h>
 
 namespace stagecraft::test {
-namespace {
-
-/// Messages of the program's.
-int messages(const std::string& err) {
-  int count = 0;
-  for (std::size_t at = err.find("stagecraft: "); at != std::string::npos;
-       at = err.find("stagecraft: ", at + 1)) {
-    if (at == 0 || err[at - 1] == '\n') ++count;
-  }
-  return count;
-}
-
-}  // namespace
 
 Json tiny_run(const ScratchFolder& folder) {
   Json json = Json::parse(R"({
@@ -55,9 +42,18 @@ CommandResult shell(const ScratchFolder& folder, const std::string& command) {
   return shell_line(folder, fmt::format(fmt::runtime(command), STAGECRAFT_COMMAND));
 }
 
-CommandResult train(const ScratchFolder& folder, const Json& config, std::vector<std::string> more = {}) {
+CommandResult train(const ScratchFolder& folder, const Json& config, std::vector<std::string> more) {
   more.insert(more.begin(), {"train", folder.write("run.json", config.dump())});
   return stagecraft(more);
+}
+
+int messages(const std::string& err) {
+  int count = 0;
+  for (std::size_t at = err.find("stagecraft: "); at != std::string::npos;
+       at = err.find("stagecraft: ", at + 1)) {
+    if (at == 0 || err[at - 1] == '\n') ++count;
+  }
+  return count;
 }
 
 void check_refused(const CommandResult& result, int code, const std::string& what) {

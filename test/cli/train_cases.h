@@ -23,7 +23,9 @@ namespace stagecraft::test {
 [[nodiscard]] CommandResult train(const ScratchFolder& folder, const Json& config,
                                   std::vector<std::string> more = {});
 
-/// One message of the program's, whatever launchers add, and this code.
+/// How many messages of the program's own, whatever launchers add.
+[[nodiscard]] int messages(const std::string& err);
+/// One message, which says `what`, and this code.
 void check_refused(const CommandResult& result, int code, const std::string& what);
 
 /// Ranks as root and beyond the cores, ended after a minute; the number of ranks comes next.

@@ -58,8 +58,6 @@ wait $launcher)sh",
   return shell_line(folder, "bash " + folder.write("run.sh", script));
 }
 
-bool has_mpirun() { return std::system("command -v mpirun > /dev/null 2>&1") == 0; }
-
 std::vector<Json> losses(const std::string& run_dir) {
   std::vector<Json> records;
   std::ifstream in(run_dir + "/metrics.jsonl");

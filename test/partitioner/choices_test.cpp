@@ -24,7 +24,7 @@ ChoiceRequest choice_request(std::vector<std::string> names, std::vector<Batchin
 
 /// Steps that hardly differ are alike.
 bool beats(const PlanCandidate& a, const PlanCandidate& b) {
-  return a.step() <= b.step() * (1 + kSameStep) && a.memory < b.memory;
+  return a.step() <= b.step() * (1 + kSameStep) && a.memory() < b.memory();
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ TEST_CASE("the front under falling caps is that of all cuts", "[choices]") {
     const std::vector<const PlanCandidate*> front = choices.front();
     for (std::size_t i = 1; i < front.size(); ++i) {
       RC_ASSERT(front[i]->step() > front[i - 1]->step() * (1 + kSameStep));
-      RC_ASSERT(front[i]->memory < front[i - 1]->memory);
+      RC_ASSERT(front[i]->memory() < front[i - 1]->memory());
     }
     std::size_t plans = 0;
     for (const std::string& name : request.schedules) {

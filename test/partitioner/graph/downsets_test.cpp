@@ -58,7 +58,7 @@ void check_figures(const LayerGraph& graph, const Blocks& blocks, const Downsets
       const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
       sums.forward += node.forward.value;
       sums.backward_weight += node.backward_weight().value;
-      sums.backward_input += (node.backward - backward_weight(node)).value;
+      sums.backward_input += (node.backward - node.backward_weight()).value;
       sums.parameters += static_cast<double>(node.parameters.value);
       const bool read = std::any_of(
           graph.edges.begin(), graph.edges.end(),
