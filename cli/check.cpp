@@ -140,7 +140,7 @@ void print_text(const InputProgram& subject, const Checked& checked, const Trans
                   describe_rules(rules)));
   print_stages(subject, checked);
   if (subject.has_transfers()) {
-    print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} a channel.\n",
+    print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} per channel.\n",
                       checked.proof.slots_per_channel));
   } else {
     print_channels(checked);

@@ -201,9 +201,9 @@ std::string what_text(const WhatIf& answer, const Cluster& cluster) {
     case WhatIf::Kind::fewer_devices:
       return fmt::format("{} device{} fewer{}", now - then, now - then == 1 ? "" : "s", shape(answer.counts));
     case WhatIf::Kind::more_memory:
-      return fmt::format("{} a device", format_bytes(*answer.memory));
+      return fmt::format("{} per device", format_bytes(*answer.memory));
     case WhatIf::Kind::no_recompute:
-      return fmt::format("{} a device, nothing recomputed", format_bytes(*answer.memory));
+      return fmt::format("{} per device, nothing recomputed", format_bytes(*answer.memory));
     case WhatIf::Kind::chosen_recompute:
       return "--recompute auto";
     case WhatIf::Kind::faster_links: {

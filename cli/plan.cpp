@@ -318,7 +318,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--svg", arguments->choose.svg, "a picture of time against memory")
       ->type_name("FILE.svg");
   command->add_flag("--vertical-sync", arguments->request.schedule.vertical_sync,
-                    "pipedream: one version of the weights a micro-batch on all stages");
+                    "pipedream: one version of the weights per micro-batch on all stages");
   command
       ->add_option("--virtual-stages", arguments->request.virtual_stages,
                    "stages per rank, for schedules that take several (default: the schedule's)")

@@ -131,7 +131,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   const Prediction& predicted = *plan.predicted;
   const Measurement& measurement = profile.at(plan.micro_batch_size);
   std::string out = fmt::format(
-      "{} on {}: {}, {}{}{}, {} of {} a step\n\n", profile.model.empty() ? "the model" : profile.model,
+      "{} on {}: {}, {}{}{}, {} of {} per step\n\n", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? plural(cluster.devices(), "device") : cluster.name,
       plural(static_cast<int>(plan.stages.size()), "stage") + replicas_text(plan), plan.schedule.name,
       plan.schedule.vertical_sync ? " with vertical sync" : "", recompute_words(plan.recompute()),

@@ -70,7 +70,7 @@ std::string measurement_table(const Measurement& measurement) {
 
 std::string profile_text(const Profile& profile) {
   std::string out = fmt::format(
-      "{} on {}{}, {}, {} thread{} a rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
+      "{} on {}{}, {}, {} thread{} per rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
       profile.device_megahertz > 0
           ? fmt::format(" at {} of {} MHz", profile.device_megahertz, profile.device_most_megahertz)
           : "",

@@ -40,7 +40,7 @@ std::string remedies_text(const Profile& profile, const Cluster& cluster,
   if (found.empty()) return "";
   std::string text = "\nWhat would fit, each alone:";
   for (const Remedy& remedy : found) {
-    text += fmt::format("\n  {}: {} of {} a device", what_text(remedy), format_bytes(remedy.needs),
+    text += fmt::format("\n  {}: {} of {} per device", what_text(remedy), format_bytes(remedy.needs),
                         format_bytes(*remedy.cluster.usable_memory()));
     if (requests.size() == 1 && requests.front().schedule.name == remedy.request.schedule.name) continue;
     text += fmt::format(", with {} and {} micro-batches of {}", remedy.request.schedule.name,

@@ -46,10 +46,10 @@ std::string verdict(const Replanned& answer, const RunReport& report, Seconds co
   const auto steps = answer.break_even(cost);
   if (!steps) return "stay: no plan is faster";
   if (answer.gain() < off_by(answer, report)) {
-    return fmt::format("stay: saves {} a step, less than the {} by which the simulation misses this run",
+    return fmt::format("stay: saves {} per step, less than the {} by which the simulation misses this run",
                        format_duration(answer.gain()), format_duration(off_by(answer, report)));
   }
-  return fmt::format("change if more than {:.0f} steps are left: saves {} a step ({})", std::ceil(*steps),
+  return fmt::format("change if more than {:.0f} steps are left: saves {} per step ({})", std::ceil(*steps),
                      format_duration(answer.gain()),
                      format_percent(answer.gain() / answer.present.predicted->step));
 }
@@ -99,10 +99,10 @@ std::string answers_text(const std::vector<Replanned>& answers, const RunReport&
     const bool devices = answer.blame == Attribution::devices;
     text += fmt::format("\n{}\n", devices ? "If a device is slow, its layers as profiled:"
                                           : "If the layers are slow, wherever they are:");
-    text += fmt::format("  {:<10} {}, {} a step (simulated with what was measured)\n", "present",
+    text += fmt::format("  {:<10} {}, {} per step (simulated with what was measured)\n", "present",
                         stage_names(answer.present), format_duration(answer.present.predicted->step));
     const Plan& best = answer.result.best.plan;
-    text += fmt::format("  {:<10} {}, {} a step\n", "planned", stage_names(best),
+    text += fmt::format("  {:<10} {}, {} per step\n", "planned", stage_names(best),
                         format_duration(best.predicted->step));
     text += fmt::format("  {:<10} {}\n", "answer", verdict(answer, report, options.switch_cost));
   }

@@ -91,7 +91,7 @@ void show(const TrainResult& result, const TrainOptions& options, Output& output
     output.print("All programs are proved; this was a dry run.\n");
   } else if (stopped.empty()) {
     output.print(fmt::format(
-        "Done: {} steps{}, {} a step (median){}. `stagecraft report {}` compares with the plan.\n",
+        "Done: {} steps{}, {} per step (median){}. `stagecraft report {}` compares with the plan.\n",
         result.outcome.steps, skips(result.outcome.summary),
         format_duration(result.outcome.summary.step.median), speed(result.outcome.summary), result.run_dir));
   }

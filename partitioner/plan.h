@@ -123,7 +123,7 @@ void describe(auto& v, Plan& p) {
   v.required("micro_batches", p.micro_batches, "of one step", json::between(1, kMostMicroBatches));
   v.required("micro_batch_size", p.micro_batch_size, "samples", json::at_least(1));
   v.optional("costs", p.costs, "what the plan was priced with");
-  v.optional("threads", p.threads, "operator threads a rank behind the costs", json::at_least(1));
+  v.optional("threads", p.threads, "operator threads per rank behind the costs", json::at_least(1));
   v.optional("capacity_bytes", p.capacity, "usable memory per device");
   v.optional("predicted", p.predicted, "what the simulator says");
 }

@@ -53,7 +53,7 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
   const auto a_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
   if (asked.virtual_stages && *asked.virtual_stages != a_rank) {
     refuse_key(file, "virtual_stages", fmt::format("{}", *asked.virtual_stages),
-               fmt::format("{} a rank", a_rank), plan_file);
+               fmt::format("{} per rank", a_rank), plan_file);
   }
   std::vector<int> widths;
   for (int s = 0; s < stages / a_rank; ++s) widths.push_back(placement.width(StageId{s}));

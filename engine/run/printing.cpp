@@ -75,7 +75,7 @@ std::string plan_table(const RunSetup& setup) {
   std::string text = fmt::format("Plan: {} stage{}\n{}", plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s", table.text());
   if (plan.predicted) {
-    text += fmt::format("  predicted: {} a step, bubble {}\n", format_duration(plan.predicted->step),
+    text += fmt::format("  predicted: {} per step, bubble {}\n", format_duration(plan.predicted->step),
                         format_percent(plan.predicted->bubble));
   }
   return text + "\n";
@@ -93,7 +93,7 @@ std::string schedule_table(const RunSetup& setup) {
                    : fmt::format("{}-{}", stage.staleness_min, stage.staleness_max)});
   }
   const int extra = plan.schedule.warmup_extra;
-  return fmt::format("Schedule: {}{}{}{}, {} receive slot{} a channel; {} program shape{} proved\n{}\n",
+  return fmt::format("Schedule: {}{}{}{}, {} receive slot{} per channel; {} program shape{} proved\n{}\n",
                      plan.schedule.name, plan.schedule.vertical_sync ? " with vertical sync" : "",
                      extra > 0 ? fmt::format(" with {} extra forward{}", extra, extra == 1 ? "" : "s") : "",
                      recompute_words(plan.recompute()), proof.slots_per_channel,

@@ -16,8 +16,7 @@ CompressedGraph compress_branches(const LayerGraph& graph) {
   const auto begins_branch = [&](int node) {
     return before(node).size() == 1 && next(before(node).front()).size() > 1;
   };
-  std::vector<std::vector<int>> behind(
-      graph.nodes.size());  // of a branch's first node: the others of its chain
+  std::vector<std::vector<int>> behind(graph.nodes.size());  // of a branch's first node: the rest of it
   std::vector<bool> merged(graph.nodes.size());
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
     if (!begins_branch(node)) continue;

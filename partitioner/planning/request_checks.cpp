@@ -15,7 +15,7 @@ void check_stage_count(const RequestScope& scope, int stages, int stages_a_rank)
                                  scope.cuttable));
   }
   if (stages % stages_a_rank != 0) {
-    throw InputError(fmt::format("{} stages are no multiple of the {} a rank that {} is to have", stages,
+    throw InputError(fmt::format("{} stages are no multiple of the {} per rank that {} is to have", stages,
                                  stages_a_rank, scope.schedule.name));
   }
   const Cluster& cluster = scope.cluster;

@@ -265,7 +265,7 @@ Schedule zb_v_schedule() {
 /// Parallelism with Controllable Memory", arXiv 2405.15362, section 3: V-Half). Every rank keeps at most
 /// floor((p + 2) / 2) micro-batches' share.
 Schedule v_half_schedule() {
-  return v_schedule("v_half", "a V of two stages a rank in half of 1F1B's memory",
+  return v_schedule("v_half", "a V of two stages per rank in half of 1F1B's memory",
                     [](const ScheduleRequest& request) {
                       return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
                     });
@@ -275,7 +275,7 @@ Schedule v_half_schedule() {
 /// Memory", arXiv 2405.15362, section 3: V-Min). Every rank keeps at most floor((p + 4) / 3) micro-batches'
 /// share, a third of 1F1B's.
 Schedule v_min_schedule() {
-  return v_schedule("v_min", "a V of two stages a rank in a third of 1F1B's memory",
+  return v_schedule("v_min", "a V of two stages per rank in a third of 1F1B's memory",
                     [](const ScheduleRequest& request) {
                       return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
                     });

@@ -107,7 +107,7 @@ std::string describe_rules(const TransportRules& rules) {
       text = "if sends ";
       if (rules.eager_limit) text += fmt::format("of up to {} ", format_bytes(*rules.eager_limit));
       text += "are buffered";
-      if (rules.eager_buffer) text += fmt::format(", {} a channel", format_bytes(*rules.eager_buffer));
+      if (rules.eager_buffer) text += fmt::format(", {} per channel", format_bytes(*rules.eager_buffer));
       text += rules.needs_sizes() ? " and all others block" : "";
       break;
     case TransportRules::Sends::launched:
