@@ -15,7 +15,7 @@
 
 namespace stagecraft {
 
-/// In place of a transfer's number (tag_numbers.h).
+/// In place of a transfer's number (transfer_numbers.h).
 inline constexpr std::uint32_t kNoTransfer = std::numeric_limits<std::uint32_t>::max();
 
 /// A transfer that arrives at a rank, and the first and last of the rank's actions that read it.

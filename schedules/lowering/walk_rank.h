@@ -15,7 +15,7 @@
 namespace stagecraft {
 
 /// The sends of one rank that are under way: of every boundary only so many at once. Transfers go by their
-/// numbers (tag_numbers.h).
+/// numbers (transfer_numbers.h).
 class SendWindow {
  public:
   SendWindow(const TagNumbers& numbers, int sends_in_flight) : numbers_(numbers), most_(sends_in_flight) {}

@@ -7,7 +7,7 @@
 //      (generators/library.h). What they price at is what there is to beat.
 //   2. Seeds: their orders with backwards whole and split; each squeezed, that is scheduled again with the
 //      true costs and its own order as priorities; and list schedules by general rules; all within the memory
-//      cap (generators/list_scheduler.h).
+//      cap (list_scheduling/list_scheduler.h).
 //   3. Local search from the best few seeds, then from the best of all (local_search.h).
 //   4. The result is lowered, proved and simulated like any program, and must beat the library there;
 //      otherwise the library's best is returned.
