@@ -12,7 +12,7 @@ echo "test: set-up (about 2 minutes on a new machine, a second later)"
 scripts/setup.sh --lint
 phase set-up
 
-echo "test: building with $(nproc) cores (about 12 minutes from nothing)"
+echo "test: building with $(nproc) cores (about 8 minutes on 2 cores from nothing)"
 cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release
