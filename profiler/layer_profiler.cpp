@@ -2,9 +2,9 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/profiler/device_stopwatch.h"
 #include "stagecraft/profiler/layer_memory.h"
 #include "stagecraft/profiler/statistics.h"
-#include "stagecraft/profiler/stopwatch.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
@@ -92,7 +92,7 @@ class TimedPasses {
   Chain& chain_;
   std::array<ChainInput, kInFlight> data_;
   const Chain::Update& update_;
-  Stopwatch stopwatch_;
+  DeviceStopwatch stopwatch_;
   std::array<ChainWork, kInFlight> works_;
   std::size_t next_ = 0;
   std::vector<Samples> samples_;

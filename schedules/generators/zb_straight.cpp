@@ -39,7 +39,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
   int ranks = 0;  // a rank that holds two stages counts twice, as in warm_up_depth
   for (const auto& replicas : placement.ranks) ranks += static_cast<int>(replicas.size());
   std::vector<int> capacity;  // of a stage
-  MemoryLimit limit = stage_limit(placement, 0);
+  KeepLimit limit = stage_limit(placement, 0);
   limit.capacity.assign(limit.capacity.size(), 0);
   for (const auto& replicas : placement.ranks) {
     capacity.push_back(turns * ((ranks - 1) / static_cast<int>(replicas.size())) + 1);

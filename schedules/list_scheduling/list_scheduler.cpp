@@ -18,7 +18,7 @@ struct Seat : StageReplica {
 
 class Machine {
  public:
-  Machine(const Workload& workload, const MemoryLimit& limit, const Policy& policy, Ticks latest_end)
+  Machine(const Workload& workload, const KeepLimit& limit, const Policy& policy, Ticks latest_end)
       : workload_(workload),
         limit_(limit),
         policy_(policy),
@@ -196,7 +196,7 @@ class Machine {
   }
 
   const Workload& workload_;
-  const MemoryLimit& limit_;
+  const KeepLimit& limit_;
   const Policy& policy_;
   Ticks latest_end_;
   std::vector<std::vector<Seat>> seats_;  // [rank]
@@ -219,11 +219,11 @@ class Machine {
 
 }  // namespace
 
-Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy) {
+Orders list_schedule(const Workload& workload, const KeepLimit& limit, const Policy& policy) {
   return Machine(workload, limit, policy, kNever).run()->orders;
 }
 
-std::optional<ListSchedule> list_schedule_within(const Workload& workload, const MemoryLimit& limit,
+std::optional<ListSchedule> list_schedule_within(const Workload& workload, const KeepLimit& limit,
                                                  const Policy& policy, Ticks latest_end) {
   if (!workload.recompute.empty()) {
     // A rank learns of a gradient when it is sent, and in a replay has begun to recompute by then.

@@ -97,7 +97,7 @@ struct WorkloadRequest {
 
 /// What ranks may keep, in any unit. A stage keeps `forward` of a micro-batch from its forward to its input
 /// gradient, then `weight` (no more than `forward`) to its weight gradient.
-struct MemoryLimit {
+struct KeepLimit {
   std::vector<std::int64_t> capacity{};  ///< [rank]; at least what one micro-batch needs there
   std::vector<std::int64_t> forward{};   ///< [stage]
   std::vector<std::int64_t> weight{};    ///< [stage]
@@ -105,7 +105,7 @@ struct MemoryLimit {
 
 /// One unit a stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or
 /// what one micro-batch needs where that is more.
-[[nodiscard]] MemoryLimit stage_limit(const Placement& placement, std::int64_t capacity);
+[[nodiscard]] KeepLimit stage_limit(const Placement& placement, std::int64_t capacity);
 
 /// When each action should go, lower first; indexed by Workload::at.
 struct Priorities {
@@ -149,7 +149,7 @@ struct OrdersValue {
 /// It always comes to an end. A rank takes a forward only if afterwards it could still finish its
 /// micro-batches one after another, oldest first, in the memory it has (Dijkstra's banker); so the oldest
 /// unfinished micro-batch of all can always go on, wherever it is.
-[[nodiscard]] Orders list_schedule(const Workload& workload, const MemoryLimit& limit, const Policy& policy);
+[[nodiscard]] Orders list_schedule(const Workload& workload, const KeepLimit& limit, const Policy& policy);
 
 struct ListSchedule {
   Orders orders{};
@@ -158,7 +158,7 @@ struct ListSchedule {
 
 /// The same, given up as soon as it is sure to end later than `latest_end`.
 [[nodiscard]] std::optional<ListSchedule> list_schedule_within(const Workload& workload,
-                                                               const MemoryLimit& limit, const Policy& policy,
+                                                               const KeepLimit& limit, const Policy& policy,
                                                                Ticks latest_end);
 
 /// Orders carried out as they stand; nothing if they deadlock. `latest`, if given, gets the latest start of
@@ -169,12 +169,12 @@ struct ListSchedule {
 /// The best of `seeds`, of list schedules by general rules, with and without the seeds' shares of memory, and
 /// of those that go by the latest starts in the best of these, for as long as that helps. Keeps within
 /// `limit` if the seeds do; seeds that deadlock are passed over.
-[[nodiscard]] Orders best_orders(const Workload& workload, const MemoryLimit& limit,
+[[nodiscard]] Orders best_orders(const Workload& workload, const KeepLimit& limit,
                                  const std::vector<Orders>& seeds = {});
 
 /// The best orders by the request's costs, never worse by them than those it would have without, or without
 /// recomputation.
-[[nodiscard]] Orders best_orders(const WorkloadRequest& request, const MemoryLimit& limit,
+[[nodiscard]] Orders best_orders(const WorkloadRequest& request, const KeepLimit& limit,
                                  std::vector<Orders> seeds = {});
 
 }  // namespace stagecraft

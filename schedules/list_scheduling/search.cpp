@@ -174,7 +174,7 @@ class Best {
 };
 
 /// List schedules by the latest starts in the last one, as long as that helps.
-void improve(const Workload& workload, const MemoryLimit& limit, Candidate& best) {
+void improve(const Workload& workload, const KeepLimit& limit, Candidate& best) {
   Policy policy{.priorities = {}, .share = best.share};
   for (bool better = true; better;) {
     better = false;
@@ -221,7 +221,7 @@ std::optional<OrdersValue> replay(const Workload& workload, const Orders& orders
   return value;
 }
 
-Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std::vector<Orders>& seeds) {
+Orders best_orders(const Workload& workload, const KeepLimit& limit, const std::vector<Orders>& seeds) {
   Best best;
   std::vector<std::vector<int>> shares{{}};
   for (const Orders& seed : seeds) {
@@ -243,7 +243,7 @@ Orders best_orders(const Workload& workload, const MemoryLimit& limit, const std
       })->orders);
 }
 
-Orders best_orders(const WorkloadRequest& request, const MemoryLimit& limit, std::vector<Orders> seeds) {
+Orders best_orders(const WorkloadRequest& request, const KeepLimit& limit, std::vector<Orders> seeds) {
   if (any_recompute(request.recompute)) {
     WorkloadRequest plain = request;
     plain.recompute.clear();

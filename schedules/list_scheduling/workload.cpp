@@ -88,8 +88,8 @@ Workload workload_of(const WorkloadRequest& request) {
   return work;
 }
 
-MemoryLimit stage_limit(const Placement& placement, std::int64_t capacity) {
-  MemoryLimit limit;
+KeepLimit stage_limit(const Placement& placement, std::int64_t capacity) {
+  KeepLimit limit;
   limit.forward.assign(placement.ranks.size(), 1);
   limit.weight.assign(placement.ranks.size(), 1);
   limit.capacity.assign(static_cast<std::size_t>(placement.world()), 0);

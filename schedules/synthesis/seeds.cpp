@@ -77,7 +77,7 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
   if (!well_formed(problem_, orders)) return;
   const Priorities priorities = priorities_of(workload_, orders);
   for (const int patience : {0, 100}) {
-    add_within(name + " squeezed", [&](const MemoryLimit& limit) {
+    add_within(name + " squeezed", [&](const KeepLimit& limit) {
       return list_schedule(workload_, limit, {.priorities = priorities, .patience = patience});
     });
   }
@@ -97,7 +97,7 @@ void Seeds::add_one_at_a_time() {
 }
 
 void Seeds::add_lists() {
-  add_within("list schedule", [&](const MemoryLimit& limit) { return best_orders(workload_, limit); });
+  add_within("list schedule", [&](const KeepLimit& limit) { return best_orders(workload_, limit); });
 }
 
 void Seeds::add_shared(const std::function<bool()>& go_on) {
@@ -112,7 +112,7 @@ void Seeds::add_shared(const std::function<bool()>& go_on) {
       for (const PriorityRule& rule : kRules) {
         if (!go_on()) return;
         const Priorities priorities = by_rule(workload_, rule);
-        add_within("list schedule by shares", [&](const MemoryLimit& limit) {
+        add_within("list schedule by shares", [&](const KeepLimit& limit) {
           return list_schedule(workload_, limit, {.priorities = priorities, .share = share});
         });
       }
@@ -130,7 +130,7 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
       if (!replay(workload_, orders, &latest)) break;
       for (const int patience : {0, 50, 100}) {
         const std::size_t before = seeds_.size();
-        add_within(seed.name, [&](const MemoryLimit& limit) {
+        add_within(seed.name, [&](const KeepLimit& limit) {
           return list_schedule(workload_, limit, {.priorities = latest, .patience = patience});
         });
         if (seeds_.size() == before || seeds_.back().makespan() >= makespan) continue;
@@ -143,7 +143,7 @@ void Seeds::follow(std::size_t most, const std::function<bool()>& go_on) {
 }
 
 /// The limit counts roughly what the proof counts exactly: from more than there is down to what fits.
-void Seeds::add_within(const std::string& name, const std::function<Orders(const MemoryLimit&)>& make) {
+void Seeds::add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make) {
   for (const double share : {1.3, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2}) {
     if (add(name, make(limit_of(share))) || !problem_.capacity()) return;
   }
@@ -172,9 +172,9 @@ std::vector<Seed> Seeds::best(std::size_t most) const {
 
 /// `share` of the room a rank has beside what stands, its channels' spare slots, what is under way and what
 /// the longest of its actions needs for itself.
-MemoryLimit Seeds::limit_of(double share) const {
+KeepLimit Seeds::limit_of(double share) const {
   constexpr LoweringOptions usual;
-  MemoryLimit limit;
+  KeepLimit limit;
   limit.capacity.assign(static_cast<std::size_t>(problem_.ranks()), 0);
   std::vector<Bytes> fixed(limit.capacity.size());
   std::vector<Bytes> transient(limit.capacity.size());

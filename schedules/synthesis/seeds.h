@@ -43,8 +43,8 @@ class Seeds {
 
  private:
   bool add(const std::string& name, const Orders& orders);
-  void add_within(const std::string& name, const std::function<Orders(const MemoryLimit&)>& make);
-  [[nodiscard]] MemoryLimit limit_of(double share) const;
+  void add_within(const std::string& name, const std::function<Orders(const KeepLimit&)>& make);
+  [[nodiscard]] KeepLimit limit_of(double share) const;
 
   const Problem& problem_;
   Pricing& pricing_;

@@ -37,8 +37,8 @@ CostTable random_costs(const Placement& placement) {
 }
 
 /// What one micro-batch needs on each rank, and now and then more.
-MemoryLimit random_limit(const Placement& placement, int micro_batches) {
-  MemoryLimit limit = stage_limit(placement, 0);
+KeepLimit random_limit(const Placement& placement, int micro_batches) {
+  KeepLimit limit = stage_limit(placement, 0);
   for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
     limit.forward[s] = *rc::gen::inRange(0, 6);
     limit.weight[s] = *rc::gen::inRange<std::int64_t>(0, limit.forward[s] + 1);
@@ -58,7 +58,7 @@ MemoryLimit random_limit(const Placement& placement, int micro_batches) {
   return limit;
 }
 
-bool within(const Orders& orders, const MemoryLimit& limit) {
+bool within(const Orders& orders, const KeepLimit& limit) {
   for (std::size_t r = 0; r < orders.size(); ++r) {
     std::int64_t held = 0;
     for (const Compute& compute : orders[r]) {
@@ -95,7 +95,7 @@ TEST_CASE("list schedules never deadlock and keep within the memory", "[list_sch
         request.placement.ranks.size(),
         rc::gen::element(Recompute::none, Recompute::all, Recompute::all_but_last));
     const Workload workload = workload_of(workload_request(request));
-    const MemoryLimit limit = random_limit(request.placement, m);
+    const KeepLimit limit = random_limit(request.placement, m);
     Policy policy{.patience = *rc::gen::inRange(0, 151)};
     const auto actions = request.placement.ranks.size() * static_cast<std::size_t>(m);
     for (auto* of_kind : {&policy.priorities.forward, &policy.priorities.input, &policy.priorities.weight}) {

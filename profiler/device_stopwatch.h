@@ -15,9 +15,9 @@
 
 namespace stagecraft {
 
-class Stopwatch {
+class DeviceStopwatch {
  public:
-  explicit Stopwatch(c10::Device device) : device_(device) {}
+  explicit DeviceStopwatch(c10::Device device) : device_(device) {}
 
   /// Appends the time of `work` to `times`, which stays where it is until settle().
   template <class Work>

@@ -1,8 +1,8 @@
-#include "stagecraft/profiler/stopwatch.h"
+#include "stagecraft/profiler/device_stopwatch.h"
 
 namespace stagecraft {
 
-void Stopwatch::settle() {
+void DeviceStopwatch::settle() {
   if (pending_.empty()) return;
   pending_.back().end.synchronize();  // and so is everything before it
   constexpr double kMilliseconds = 1e-3;
