@@ -93,9 +93,10 @@ at::Device prepare_device(const RunConfig& config, const std::string& file, int 
 std::string slow_bfloat16() {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string_view allowed = most == nullptr ? "" : most;
-  const bool held_back = std::ranges::none_of(
-      std::array<std::string_view, 5>{"ALL", "DEFAULT", "BF16", "FP16", "AMX"},
-      [&](std::string_view isa) { return allowed.empty() || allowed.find(isa) != allowed.npos; });
+  constexpr std::array<std::string_view, 5> kWithBfloat16{"ALL", "DEFAULT", "BF16", "FP16", "AMX"};
+  const bool held_back = !allowed.empty() && std::ranges::none_of(kWithBfloat16, [&](std::string_view isa) {
+    return allowed.find(isa) != std::string_view::npos;
+  });
   const auto facts = at::cpu::get_cpu_capabilities();
   const bool has = std::ranges::any_of(std::array{"avx512_bf16", "amx_bf16"}, [&](const char* name) {
     const auto found = facts.find(name);
