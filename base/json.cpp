@@ -171,6 +171,80 @@ void detail::check_range(const InputPlace& place, const Json& value, double numb
   if (!range.holds(number)) wrong(place, value, of + range.text());
 }
 
+// A FieldRef's value, read, written and as a schema: what the templates of json.h do for a type they know.
+// json::write and schema_of take scalars by value, so one visit serves them all.
+namespace {
+
+void read_field(const Json& json, const InputPlace& place, const FieldRef& field, const Range& range) {
+  std::visit(
+      [&]<class T>(const T& to) {
+        if constexpr (std::is_pointer_v<T>) {
+          read_value(json, place, *to, range);
+        } else if constexpr (std::is_same_v<T, EnumRef>) {
+          const auto named = json.is_string()
+                                 ? std::find(to.names.begin(), to.names.end(), json.get<std::string>())
+                                 : to.names.end();
+          if (named == to.names.end()) detail::unknown_name(place, json, to.names);
+          to.set(static_cast<std::size_t>(named - to.names.begin()));
+        } else if constexpr (std::is_same_v<T, ObjectRef>) {
+          Reader reader(json, place);
+          to.describe(reader);
+          reader.finish();
+        } else {
+          if (!json.is_array()) detail::wrong(place, json, "an array");
+          detail::check_range(place, json, static_cast<double>(json.size()), range, "a length of ");
+          to.resize(0);
+          to.resize(json.size());
+          for (std::size_t i = 0; i < json.size(); ++i) {
+            read_field(json[i], detail::child(place, std::to_string(i)), to.at(i), Range{});
+          }
+        }
+      },
+      static_cast<const FieldRef::variant&>(field));
+}
+
+Json written(const FieldRef& field) {
+  return std::visit(
+      []<class T>(const T& from) -> Json {
+        if constexpr (std::is_pointer_v<T>) {
+          return json::write(*from);
+        } else if constexpr (std::is_same_v<T, EnumRef>) {
+          return from.names.at(from.get());
+        } else if constexpr (std::is_same_v<T, ObjectRef>) {
+          Writer writer;
+          from.describe(writer);
+          return writer.take();
+        } else {
+          Json array = Json::array();
+          for (std::size_t i = 0; i < from.size(); ++i) array.push_back(written(from.at(i)));
+          return array;
+        }
+      },
+      static_cast<const FieldRef::variant&>(field));
+}
+
+Json schema_for(const FieldRef& field, const Range& range) {
+  return std::visit(
+      [&]<class T>(const T& of) -> Json {
+        if constexpr (std::is_pointer_v<T>) {
+          return schema_of<std::remove_pointer_t<T>>(range);
+        } else if constexpr (std::is_same_v<T, EnumRef>) {
+          return Json{{"enum", of.names}};
+        } else if constexpr (std::is_same_v<T, ObjectRef>) {
+          SchemaWriter writer;
+          of.describe(writer);
+          return writer.take();
+        } else {
+          Json schema = schema_of<std::vector<int>>(range);
+          of.with_default([&](const FieldRef& element) { schema["items"] = schema_for(element, Range{}); });
+          return schema;
+        }
+      },
+      static_cast<const FieldRef::variant&>(field));
+}
+
+}  // namespace
+
 Reader::Reader(const Json& object, InputPlace place) : object_(object), place_(std::move(place)) {
   if (!object.is_object()) detail::wrong(place_, object, "an object");
 }
@@ -192,6 +266,31 @@ void Reader::missing(const char* key) const {
                           similar.empty() ? "" : fmt::format("; \"{}\" is there, is it a slip?", similar)));
 }
 
+void Reader::field(const char* key, const FieldRef& value, bool required, const char* /*doc*/,
+                   const Range& range) {
+  const Json* found = find(key);
+  if (found == nullptr && required) missing(key);
+  if (found != nullptr) read_field(*found, detail::child(place_, key), value, range);
+}
+
+void Reader::registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) {
+  const Json* name = find(key);
+  if (name == nullptr) missing(key);
+  const auto entry = name->is_string() ? value.registry().find(name->get_ref<const std::string&>()) : nullptr;
+  if (entry == nullptr) detail::unknown_name(detail::child(place_, key), *name, value.registry().names());
+  const std::shared_ptr<void> settings = value.settings_for(*entry);
+  if (inside == nullptr) {
+    entry->describe(*this, settings.get());
+  } else {
+    static const Json empty = Json::object();
+    const Json* object = find(inside);
+    Reader reader(object != nullptr ? *object : empty, detail::child(place_, inside));
+    entry->describe(reader, settings.get());
+    reader.finish();
+  }
+  value.set(entry, settings);
+}
+
 void Reader::require(bool holds, const char* key, const std::string& message) {
   if (!holds && !unmet_) unmet_.emplace(*key == '\0' ? place_ : detail::child(place_, key), message);
 }
@@ -207,6 +306,52 @@ void Reader::finish() const {
         fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
   }
   if (unmet_) throw InputError(*unmet_);
+}
+
+void Writer::field(const char* key, const FieldRef& value, bool /*required*/, const char* /*doc*/,
+                   const Range& /*range*/) {
+  object_[key] = written(value);
+}
+
+void Writer::registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) {
+  object_[key] = value.name();
+  const std::shared_ptr<void> settings = value.settings_for(value.entry());
+  if (inside == nullptr) {
+    value.entry().describe(*this, settings.get());
+  } else {
+    Writer writer;
+    value.entry().describe(writer, settings.get());
+    object_[inside] = writer.take();
+  }
+}
+
+void SchemaWriter::field(const char* key, const FieldRef& value, bool required, const char* doc,
+                         const Range& range) {
+  properties_[key] = schema_for(value, range);
+  properties_[key]["description"] = doc;
+  if (required) {
+    required_.emplace_back(key);
+  } else {
+    properties_[key]["default"] = written(value);
+  }
+}
+
+void SchemaWriter::registered(const char* key, AnyNamed& value, const char* doc, const char* inside) {
+  if (value.registry().names_only()) {
+    properties_[key] = Json{{"enum", value.registry().names()}, {"description", doc}};
+    required_.emplace_back(key);
+    return;
+  }
+  for (const auto& entry : value.registry().entries()) {
+    SchemaWriter writer;
+    writer.properties_[key] =
+        Json{{"const", entry->name}, {"description", entry->doc.empty() ? doc : entry->doc}};
+    writer.required_.emplace_back(key);
+    SchemaWriter nested;
+    entry->describe(inside == nullptr ? writer : nested, entry->copy(nullptr).get());
+    if (inside != nullptr) writer.properties_[inside] = nested.take();
+    alternatives_.push_back(std::move(writer));
+  }
 }
 
 Json SchemaWriter::take() const {

@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON in and out, from one description a type.
+// JSON in and out, from one description per type.
 //
 // A struct that lives in a file describes itself once:
 //
@@ -16,13 +16,15 @@
 //
 // Types understood: bool, integers, double, std::string, enums with enum_names, Id and Bytes (integers
 // from 0, unless the range has another least), Seconds (milliseconds; end such keys in `_ms`), std::optional
-// (absent or null), std::vector, std::map<std::string, T>, raw Json, described structs, and std::variant of
-// described structs through `alternatives`.
+// (absent or null), std::vector, std::map<std::string, T>, raw Json, described structs, and one of the
+// registered types (registry.h) through `registered`. A describe(Fields&, T&) serves as well (fields.h).
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/error.h"
+#include "stagecraft/base/fields.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/ids.h"
+#include "stagecraft/base/registry.h"
 
 #include <nlohmann/json.hpp>
 
@@ -34,7 +36,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace stagecraft {
@@ -94,7 +95,7 @@ template <class T>
 [[nodiscard]] Json schema_of(const Range& range = {});
 
 /// The reading visitor: one JSON object against one description.
-class Reader {
+class Reader final : public Fields {
  public:
   Reader(const Json& object, InputPlace place);
 
@@ -108,37 +109,16 @@ class Reader {
   void optional(const char* key, T& value, const char* /*doc*/, Range range = {}) {
     if (const Json* found = find(key)) read_value(*found, detail::child(place_, key), value, range);
   }
-  /// `key` names one of the alternatives (their `static constexpr const char* kName`). Their own keys stand
-  /// beside it, or, with `inside`, in the object under that key.
-  template <class... Ts>
-  void alternatives(const char* key, std::variant<Ts...>& value, const char* /*doc*/,
-                    const char* inside = nullptr) {
-    const Json* found = find(key);
-    if (found == nullptr) missing(key);
-    const bool known = found->is_string() &&
-                       (try_alternative<Ts>(found->get_ref<const std::string&>(), value, inside) || ...);
-    if (!known) detail::unknown_name(detail::child(place_, key), *found, {Ts::kName...});
-  }
+  void registered(const char* key, AnyNamed& value, const char* doc, const char* inside = nullptr) override;
   /// A condition over several keys; `key` is where the message points. The first that does not hold is said
   /// in the end: a slip in a key may be behind it.
-  void require(bool holds, const char* key, const std::string& message);
+  void require(bool holds, const char* key, const std::string& message) override;
   /// Refuses keys nobody asked for, and what does not hold. Called by `read`.
   void finish() const;
 
  private:
-  template <class T, class Variant>
-  bool try_alternative(const std::string& name, Variant& value, const char* inside) {
-    if (name != T::kName) return false;
-    T& chosen = std::holds_alternative<T>(value) ? std::get<T>(value) : value.template emplace<T>();
-    if (inside == nullptr) {
-      describe(*this, chosen);
-    } else {
-      static const Json empty = Json::object();
-      const Json* object = find(inside);
-      read_value(object != nullptr ? *object : empty, detail::child(place_, inside), chosen, Range{});
-    }
-    return true;
-  }
+  void field(const char* key, const FieldRef& value, bool required, const char* doc,
+             const Range& range) override;
   const Json* find(const char* key);
   [[noreturn]] void missing(const char* key) const;
 
@@ -149,7 +129,7 @@ class Reader {
 };
 
 /// The writing visitor: every key, defaults included, in the order of the description.
-class Writer {
+class Writer final : public Fields {
  public:
   template <class T>
   void required(const char* key, const T& value, const char* /*doc*/, Range = {}) {
@@ -162,29 +142,19 @@ class Writer {
     }
     required(key, value, doc);
   }
-  template <class... Ts>
-  void alternatives(const char* key, std::variant<Ts...>& value, const char* /*doc*/,
-                    const char* inside = nullptr) {
-    std::visit(
-        [&](auto& chosen) {
-          object_[key] = std::decay_t<decltype(chosen)>::kName;
-          if (inside == nullptr) {
-            describe(*this, chosen);
-          } else {
-            object_[inside] = json::write(chosen);
-          }
-        },
-        value);
-  }
-  void require(bool, const char*, const std::string&) const {}
+  void registered(const char* key, AnyNamed& value, const char* doc, const char* inside = nullptr) override;
+  void require(bool, const char*, const std::string&) override {}
   [[nodiscard]] Json take() { return std::move(object_); }
 
  private:
+  void field(const char* key, const FieldRef& value, bool required, const char* doc,
+             const Range& range) override;
+
   Json object_ = Json::object();
 };
 
 /// The schema visitor (JSON Schema 2020-12): types, bounds, defaults and the doc strings as descriptions.
-class SchemaWriter {
+class SchemaWriter final : public Fields {
  public:
   template <class T>
   void required(const char* key, const T&, const char* doc, Range range = {}) {
@@ -198,30 +168,13 @@ class SchemaWriter {
     properties_[key]["description"] = doc;
     if constexpr (!detail::is_a<T, std::optional>) properties_[key]["default"] = json::write(value);
   }
-  template <class... Ts>
-  void alternatives(const char* key, std::variant<Ts...>&, const char* doc, const char* inside = nullptr) {
-    (add_alternative<Ts>(key, doc, inside), ...);
-  }
-  void require(bool, const char*, const std::string&) const {}
+  void registered(const char* key, AnyNamed& value, const char* doc, const char* inside = nullptr) override;
+  void require(bool, const char*, const std::string&) override {}
   [[nodiscard]] Json take() const;
 
  private:
-  template <class T>
-  void add_alternative(const char* key, const char* doc, const char* inside) {
-    SchemaWriter writer;
-    T value{};
-    Json name;
-    name["const"] = T::kName;
-    name["description"] = doc;
-    writer.properties_[key] = std::move(name);
-    writer.required_.push_back(key);
-    if (inside == nullptr) {
-      describe(writer, value);
-    } else {
-      writer.properties_[inside] = schema_of<T>();
-    }
-    alternatives_.push_back(std::move(writer));
-  }
+  void field(const char* key, const FieldRef& value, bool required, const char* doc,
+             const Range& range) override;
 
   Json properties_ = Json::object();
   std::vector<std::string> required_;

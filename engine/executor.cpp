@@ -211,7 +211,7 @@ void Executor::forward(const Action& action) {
   GroupState& group = group_of(mb);
   LossTask loss;
   loss.targets = stage_targets(action);
-  if (context_.loss.config().reduction == Reduction::mean) {
+  if (context_.loss.reduction() == Reduction::mean) {
     // Units a sample are the same for all samples, so they cancel out of the share.
     loss.share =
         static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
@@ -372,9 +372,10 @@ void Executor::step(const Action& action) {
       options.on_gradients(number, layer, stepped.gradients(action.group, layer));
     }
   }
-  const double rate = learning_rate(options.scheduler, options.optimizer, number, options.total_steps);
+  const double rate =
+      options.scheduler.rate({number, options.total_steps, options.optimizer->learning_rate()});
   groups_[action.group.index()].learning_rate = rate;
-  if (!skips(action)) return stepped.step(action.group, action.version, at_, options.optimizer, rate);
+  if (!skips(action)) return stepped.step(action.group, action.version, at_, *options.optimizer, rate);
   stepped.skip_step(action.group, action.version, at_);
   // A loss scale has a rule of its own.
   if (context_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {

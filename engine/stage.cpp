@@ -274,7 +274,7 @@ const Tensors& Stage::gradients(Group group, int layer) {
   return accumulators(group)[local(layer)].gradients();
 }
 
-void Stage::step(Group group, Version from, std::size_t at, const OptimizerConfig& optimizer,
+void Stage::step(Group group, Version from, std::size_t at, const Optimizer& optimizer,
                  double learning_rate) {
   const StageParameters& parameters = versions_.advance(from, at);
   Accumulators& sums = accumulators(group);

@@ -6,7 +6,7 @@
 // Threads: belongs to the worker's thread, which has autograd off (c10::InferenceMode).
 
 #include "stagecraft/engine/in_flight.h"
-#include "stagecraft/engine/optimizer.h"
+#include "stagecraft/engine/optimizers/optimizer.h"
 #include "stagecraft/engine/stage_graphs.h"
 #include "stagecraft/engine/versions.h"
 #include "stagecraft/models/gradient_accumulator.h"
@@ -75,8 +75,7 @@ class Stage {
   /// The sums of accumulation `group`, of one layer (counted in the whole model).
   [[nodiscard]] const Tensors& gradients(Group group, int layer);
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
-  void step(Group group, Version from, std::size_t at, const OptimizerConfig& optimizer,
-            double learning_rate);
+  void step(Group group, Version from, std::size_t at, const Optimizer& optimizer, double learning_rate);
   /// The same without an update: version `from` + 1 has the values of `from`.
   void skip_step(Group group, Version from, std::size_t at);
   /// Of this worker's: in all, and since the last step that was none.

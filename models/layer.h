@@ -47,6 +47,9 @@ struct Initial {
   enum class Kind : std::uint8_t { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
   double scale = 0;  ///< normal: standard deviation; uniform: half width around 0
+  /// Of the projection that ends a residual branch: the scale is divided by the root of the number of layers
+  /// with such a parameter, so that the residual stream's variance does not grow with depth (GPT-2).
+  bool ends_residual = false;
 };
 
 struct ParameterSpec {

@@ -4,58 +4,89 @@
 // mini-batch; gradients are summed and never rescaled afterwards. `share` is (samples or tokens of this
 // micro-batch) / (of the mini-batch) for a mean reduction and 1 for a sum, so the losses of a mini-batch's
 // micro-batches simply add up.
+//
+// Built-in and added ones:
+//
+//   losses().add<HingeSettings>("hinge", make_hinge);
 
-#include "stagecraft/base/describe.h"
+#include "stagecraft/base/registry.h"
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/sample.h"
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 
-enum class LossKind : std::uint8_t { cross_entropy, token_cross_entropy, mse };
 enum class Reduction : std::uint8_t { mean, sum };
-
-template <>
-inline constexpr std::array enum_names<LossKind>{"cross_entropy", "token_cross_entropy", "mse"};
 template <>
 inline constexpr std::array enum_names<Reduction>{"mean", "sum"};
-
-struct LossConfig {
-  LossKind type = LossKind::cross_entropy;
-  Reduction reduction = Reduction::mean;
-};
-
-template <class V>
-void describe(V& v, LossConfig& c) {
-  v.required("type", c.type, "cross_entropy: one class a sample; token_cross_entropy: one a token; mse");
-  v.optional("reduction", c.reduction, "over the mini-batch's samples (tokens for token_cross_entropy)");
-}
 
 /// What a micro-batch contributes to its mini-batch's report: single numbers in double precision, on the
 /// output's device, so that nobody waits for the device before they are read.
 struct LossValue {
   at::Tensor loss;     ///< weighted by `share`: adds up over micro-batches
-  at::Tensor correct;  ///< right argmax predictions, 0 for mse; undefined where they are not counted
+  at::Tensor correct;  ///< right predictions; undefined where they are not counted
 };
 
 /// The last thing the last stage does. Not a Layer: it takes targets and yields a number. Profiled as a layer
-/// named "loss".
+/// named "loss". Immutable; used by many ranks and micro-batches at once.
 class Loss {
  public:
-  explicit Loss(LossConfig config) : config_(config) {}
+  explicit Loss(Reduction reduction) : reduction_(reduction) {}
+  virtual ~Loss() = default;
+  Loss(const Loss&) = delete;
+  Loss& operator=(const Loss&) = delete;
 
-  /// Loss of `output` (logits [n, classes] or [n, tokens, classes]; mse: any shape) against `targets`. `kept`
-  /// (null: no backward) gets what backward needs. `count_correct` only where it is reported (validation).
-  [[nodiscard]] LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,
-                                  Kept* kept, bool count_correct) const;
-  /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype.
-  [[nodiscard]] at::Tensor backward(Kept& kept, double scale = 1) const;
-  [[nodiscard]] const LossConfig& config() const { return config_; }
+  /// Loss of `output` against `targets`, for a micro-batch. `kept` (null: no backward) gets what backward
+  /// needs. `count_correct`: only where it is reported (validation).
+  [[nodiscard]] virtual LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,
+                                          Kept* kept, bool count_correct) const = 0;
+  /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype. `kept` is
+  /// empty on return.
+  [[nodiscard]] virtual at::Tensor backward(Kept& kept, double scale = 1) const = 0;
+
+  /// The targets it is for.
+  [[nodiscard]] virtual Targets targets() const = 0;
+  /// What it needs of a model's output, such as "[10 classes]", where an output of `shape` (of one sample)
+  /// does not do for `sample`; empty where it does.
+  [[nodiscard]] virtual std::string misfit(const std::vector<std::int64_t>& shape,
+                                           const SampleSpec& sample) const = 0;
+  /// Whether validation reports an accuracy: right predictions per sample, or per token.
+  [[nodiscard]] virtual bool has_accuracy() const { return false; }
+
+  [[nodiscard]] Reduction reduction() const { return reduction_; }
+
+ protected:
+  /// What a sum over `terms` terms is multiplied by, so that the loss and its gradient carry share and mean.
+  [[nodiscard]] double factor(double share, std::int64_t terms) const {
+    return reduction_ == Reduction::mean ? share / static_cast<double>(terms) : share;
+  }
 
  private:
-  LossConfig config_;
+  Reduction reduction_;
 };
+
+struct LossKind {
+  using Site = Reduction;
+  using Product = std::shared_ptr<const Loss>;
+  static constexpr const char* kWhat = "loss";
+  static Registry<LossKind>& registry();
+};
+[[nodiscard]] inline Registry<LossKind>& losses() { return LossKind::registry(); }
+
+/// The `loss` part of a config.
+struct LossConfig {
+  Named<LossKind> type;
+  Reduction reduction = Reduction::mean;
+
+  [[nodiscard]] std::shared_ptr<const Loss> make() const { return type.make(reduction); }
+};
+void describe(Fields& f, LossConfig& c);
 
 }  // namespace stagecraft

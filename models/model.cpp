@@ -2,9 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/table.h"
-#include "stagecraft/models/families.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/models/random.h"
 
@@ -45,6 +43,11 @@ at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, Precision pr
   return layer.forward({parameters, buffers}, input, {Mode::evaluate, {}}, nullptr);
 }
 
+bool ends_residual(const Layer& layer) {
+  const std::vector<ParameterSpec> specs = layer.parameters();
+  return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return spec.initial.ends_residual; });
+}
+
 at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, std::int64_t micro_batch) {
   std::vector<std::int64_t> shape{micro_batch};
   shape.insert(shape.end(), sample.shape.begin(), sample.shape.end());
@@ -74,6 +77,11 @@ std::string model_fingerprint(const Model& model) {
     text += "\n";
   }
   return fingerprint(text);
+}
+
+double deviation(const Initial& initial, const Model& model) {
+  if (!initial.ends_residual) return initial.scale;
+  return initial.scale / std::sqrt(static_cast<double>(std::max<std::int64_t>(model.residual_layers, 1)));
 }
 
 }  // namespace
@@ -130,15 +138,10 @@ at::Tensor Model::boundary_of(const at::Tensor& inputs) const {
 Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision precision,
                   const InputPlace& place) {
   const c10::InferenceMode guard;
-  const bool listed = std::holds_alternative<SequentialConfig>(config.family);
-  const LayerList list =
-      std::visit([&](const auto& family) { return expand(family, sample, place); }, config.family);
-  require_few_layers(static_cast<std::int64_t>(list.layers.size()), place);
-
-  std::size_t residuals = 0;
-  for (const LayerSpec& spec : list.layers) {
-    residuals += std::holds_alternative<AttentionSpec>(spec.layer) ||
-                 std::holds_alternative<FeedForwardSpec>(spec.layer);
+  const LayerList list = config.family.make({sample, place});
+  if (list.layers.size() > kMostLayers) {
+    throw InputError(place,
+                     fmt::format("{} layers; a model has at most {}", list.layers.size(), kMostLayers));
   }
 
   Model model;
@@ -154,13 +157,12 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     site.input_dtype = boundary.scalar_type();
     if (i > 0) site.from = list.layers[i - 1].name;
     site.vocabulary = sample.dtype == at::kLong ? sample.classes : 0;
-    site.place = listed ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
+    site.place =
+        list.in_config ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
     site.linear_deviation = list.linear_deviation;
-    // GPT-2: so that the residual stream's variance does not grow with depth.
-    site.residual_deviation = 0.02 / std::sqrt(static_cast<double>(std::max<std::size_t>(residuals, 1)));
     try {
-      model.layers.push_back(
-          std::visit([&](const auto& spec) { return make_layer(spec, site); }, list.layers[i].layer));
+      model.layers.push_back(list.layers[i].layer.make(site));
+      model.residual_layers += ends_residual(*model.layers.back());
       boundary = dry_forward(*model.layers.back(), boundary, precision);
       parameters += parameter_bytes(model, static_cast<int>(i));
       if (parameters > kMostParameterBytes) {
@@ -208,7 +210,7 @@ Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at
         value.fill_(1);
         break;
       case Initial::Kind::normal:
-        fill_normal(value, stream, spec.initial.scale);
+        fill_normal(value, stream, deviation(spec.initial, model));
         break;
       case Initial::Kind::uniform:
         fill_uniform(value, stream, spec.initial.scale);

@@ -5,25 +5,14 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/ids.h"
+#include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/layer.h"
-#include "stagecraft/models/loss.h"
-#include "stagecraft/models/model_config.h"
+#include "stagecraft/models/sample.h"
 
 #include <string>
 #include <vector>
 
 namespace stagecraft {
-
-/// What a data set's targets are: one class a sample, one a token, or numbers.
-enum class Targets : std::uint8_t { classes, tokens, values };
-
-/// Shape, without the batch dimension, and dtype of what the data set yields.
-struct SampleSpec {
-  std::vector<std::int64_t> shape;
-  at::ScalarType dtype = at::kFloat;
-  std::int64_t classes = 0;  ///< classes of the targets, vocabulary size, or numbers a regression predicts
-  Targets targets = Targets::classes;
-};
 
 /// What a model is computed in. Mixed where the two differ: layers then read copies of the parameters.
 struct Precision {
@@ -50,7 +39,8 @@ struct Model {
   std::vector<LayerPtr> layers;
   SampleSpec sample;
   Precision precision;
-  std::string fingerprint;  ///< of the layers, their sizes, the sample spec and precision
+  std::int64_t residual_layers = 0;  ///< with a parameter that ends a residual branch (Initial)
+  std::string fingerprint;           ///< of the layers, their sizes, the sample spec and precision
 
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Of one sample's forward (Layer::multiply_adds).
@@ -59,9 +49,8 @@ struct Model {
   [[nodiscard]] at::Tensor boundary_of(const at::Tensor& inputs) const;
 };
 
-/// More layers than any model has, and more bytes of parameters than any machine: what exceeds them is a slip
-/// in the config, and is refused before anything is made of it. Sums of a model's bytes fit 64 bits.
-inline constexpr std::int64_t kMostLayers = 50'000;
+/// More bytes of parameters than any machine has: a slip in the config, refused before anything is made of
+/// it. Sums of a model's bytes fit 64 bits.
 inline constexpr Bytes kMostParameterBytes{std::int64_t{1} << 56U};
 
 /// Of the layer's parameters, at full precision.

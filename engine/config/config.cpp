@@ -149,7 +149,7 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
         "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
     identity[key] = all.at(key);
   }
-  identity["data"].erase("path");
+  for (const std::string& key : config.data.source.entry().location_keys) identity["data"].erase(key);
   const Json::json_pointer total("/params/total_num_steps");
   if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
     scheduler[total] = steps;

@@ -6,16 +6,19 @@
 // InputError.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/engine/settings/on_overflow.h"
-#include "stagecraft/engine/settings/optimizer_config.h"
 #include "stagecraft/engine/settings/threads.h"
 #include "stagecraft/engine/transport/nccl/groups.h"
-#include "stagecraft/models/data/data_config.h"
+#include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/loss.h"
-#include "stagecraft/models/model_config.h"
 #include "stagecraft/schedules/generators/schedule.h"
 #include "stagecraft/schedules/program/segments.h"
+
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <optional>

@@ -197,14 +197,14 @@ std::int64_t optimizer_steps(const SafetensorsFile& file) {
 
 /// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
 OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, const Tensors& values,
-                               const OptimizerConfig& optimizer) {
+                               const Optimizer& optimizer) {
   OptimizerState state;
   state.steps = optimizer_steps(file);
   const std::vector<ParameterSpec> parameters = layer.parameters();
   state.tensors.resize(parameters.size());
   std::set<std::string> known;
   for (std::size_t i = 0; state.steps > 0 && i < parameters.size(); ++i) {
-    for (const std::string& name : optimizer_tensor_names(optimizer)) {
+    for (const std::string& name : optimizer.state_names()) {
       const std::string stored = fmt::format("optimizer/{}/{}", parameters[i].name, name);
       state.tensors[i][name] = file.tensor(stored, values[i].sizes(), values[i].scalar_type());
       known.insert(stored);
@@ -234,7 +234,7 @@ std::string layer_file(const std::string& layer) {
 
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double states = optimizer_bytes_per_parameter_byte(setup.config().optimizer);
+  const double states = setup.config().optimizer.make()->bytes_per_parameter_byte();
   double bytes = 0;
   for (const LayerPtr& layer : model.layers) {
     std::int64_t parameters = 0, buffers = 0;
@@ -314,7 +314,7 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   }
 }
 
-void load_checkpoint(const std::string& checkpoint, const Model& model, const OptimizerConfig& optimizer,
+void load_checkpoint(const std::string& checkpoint, const Model& model, const Optimizer& optimizer,
                      Worker& worker) {
   const Manifest manifest = read_manifest(checkpoint);
   for (const int index : worker.layers()) {

@@ -157,7 +157,7 @@ ProcessMemory process_memory(std::vector<Rank> ranks) {
 
 std::vector<RankNeed> memory_needs(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double share = optimizer_bytes_per_parameter_byte(setup.config().optimizer);
+  const double share = setup.config().optimizer.make()->bytes_per_parameter_byte();
   std::vector<RankNeed> needs;
   for (int r = 0; r < setup.world(); ++r) {
     const Rank rank{r};
@@ -210,7 +210,7 @@ namespace {
 
 LeastBytes least_of_profile(const RunConfig& config, const Model& model) {
   const double share =
-      config.device == DeviceKind::cpu ? optimizer_bytes_per_parameter_byte(config.optimizer) : 0;
+      config.device == DeviceKind::cpu ? config.optimizer.make()->bytes_per_parameter_byte() : 0;
   return least_bytes(model, 0, static_cast<int>(model.layers.size()), share);
 }
 

@@ -160,9 +160,9 @@ std::string step_line(const MetricsRecord& record, std::int64_t steps) {
                      : fmt::format("   {:>8} samples/s", format_count(record.samples_per_second)));
 }
 
-std::string validation_line(const MetricsRecord& record, std::int64_t steps, const LossConfig& loss) {
-  const bool tokens = loss.type == LossKind::token_cross_entropy;
-  const char* unit = loss.reduction == Reduction::sum ? " (sum)" : tokens ? " nats/token" : "";
+std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss) {
+  const bool tokens = loss.targets() == Targets::tokens;
+  const char* unit = loss.reduction() == Reduction::sum ? " (sum)" : tokens ? " nats/token" : "";
   std::string line = fmt::format("{}   loss {:.6g}{}", prefix("valid", record, steps), record.loss, unit);
   if (record.accuracy) line += fmt::format("   accuracy {}", format_percent(*record.accuracy));
   return line + fmt::format("   {}", format_duration(Seconds{record.ms / 1e3}));

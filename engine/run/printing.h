@@ -16,7 +16,6 @@ namespace stagecraft {
 /// "step    100/5000   loss 2.34123   norm 1.234   lr 1.00e-03   12.3 ms   12.5 k tokens/s"
 [[nodiscard]] std::string step_line(const MetricsRecord& record, std::int64_t steps);
 /// "valid   100/5000   loss 2.31 nats/token   accuracy 40.1 %   123 ms"
-[[nodiscard]] std::string validation_line(const MetricsRecord& record, std::int64_t steps,
-                                          const LossConfig& loss);
+[[nodiscard]] std::string validation_line(const MetricsRecord& record, std::int64_t steps, const Loss& loss);
 
 }  // namespace stagecraft

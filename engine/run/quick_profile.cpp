@@ -1,5 +1,5 @@
 #include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizer.h"
+#include "stagecraft/engine/optimizers/optimizer.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
@@ -47,16 +47,17 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.device = device;
   request.seed = static_cast<std::uint64_t>(config.seed);
   request.data = [&](std::int64_t size, int index) { return samples(*materials.data, size, index); };
-  request.optimizer = json::write(config.optimizer).at("type").get<std::string>();
-  request.optimizer_bytes_per_parameter_byte = optimizer_bytes_per_parameter_byte(config.optimizer);
+  const OptimizerPtr optimizer = config.optimizer.make();
+  request.optimizer = config.optimizer.type.name();
+  request.optimizer_bytes_per_parameter_byte = optimizer->bytes_per_parameter_byte();
   std::map<int, OptimizerState> states;
   request.update = [&](int layer, const Tensors& parameters, const Tensors& gradients) {
-    optimizer_step(config.optimizer, /*learning_rate=*/0, parameters, gradients,
+    optimizer_step(*optimizer, /*learning_rate=*/0, parameters, gradients,
                    std::vector<bool>(parameters.size(), true), states[layer]);
   };
   const int threads_before = at::get_num_threads();
   at::set_num_threads(threads);
-  Profile profile = profile_model(materials.model, materials.loss, request);
+  Profile profile = profile_model(materials.model, *materials.loss, request);
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);

@@ -78,9 +78,9 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   record.step = steps_made;
   record.validation = true;
   record.loss = plain(report.loss);
-  const LossConfig& loss = setup_.config().loss;
-  if (loss.type != LossKind::mse && report.samples > 0) {
-    const bool tokens = loss.type == LossKind::token_cross_entropy;
+  const Loss& loss = *setup_.materials().loss;
+  if (loss.has_accuracy() && report.samples > 0) {
+    const bool tokens = loss.targets() == Targets::tokens;
     const std::int64_t units = report.samples * (tokens ? tokens_per_sample(setup_.materials()) : 1);
     record.accuracy = report.correct / static_cast<double>(units);
   }

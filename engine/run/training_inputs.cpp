@@ -2,60 +2,44 @@
 
 #include "stagecraft/partitioner/plan.h"
 
-#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 namespace stagecraft {
 namespace {
 
-/// Which loss is for which targets.
-struct Fit {
-  Targets targets;
-  LossKind loss;
-  const char* description;  ///< of the targets
-};
-constexpr std::array kFits{Fit{Targets::classes, LossKind::cross_entropy, "one class a sample"},
-                           Fit{Targets::tokens, LossKind::token_cross_entropy, "one class a token"},
-                           Fit{Targets::values, LossKind::mse, "numbers"}};
+const char* description(Targets targets) {
+  return targets == Targets::classes  ? "one class a sample"
+         : targets == Targets::tokens ? "one class a token"
+                                      : "numbers";
+}
 
-const Fit& fit_of(Targets targets) {
-  return *std::find_if(kFits.begin(), kFits.end(), [&](const Fit& fit) { return fit.targets == targets; });
+/// The losses for such targets, as a sentence names them.
+std::string losses_for(Targets targets) {
+  std::vector<std::string> names;
+  for (const auto& entry : losses().entries()) {
+    LossConfig loss;
+    loss.type.set(entry, entry->copy(nullptr));
+    if (loss.make()->targets() == targets) names.push_back(entry->name);
+  }
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 /// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
-void check_loss(const Model& model, const LossConfig& loss, const std::string& file) {
-  const SampleSpec& sample = model.sample;
-  if (const Fit& fit = fit_of(sample.targets); fit.loss != loss.type) {
+void check_loss(const Model& model, const Loss& loss, const std::string& name, const std::string& file) {
+  if (const Targets targets = model.sample.targets; loss.targets() != targets) {
     throw InputError({file, "/loss/type"},
-                     fmt::format("{} does not fit the data, whose targets are {}: use {}",
-                                 enum_name(loss.type), fit.description, enum_name(fit.loss)));
+                     fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
+                                 description(targets), losses_for(targets)));
   }
   const std::vector<std::int64_t> output = boundaries(model, 2).back().shape;
-  const auto refuse = [&](const std::string& expected) {
-    throw InputError({file, "/model"}, fmt::format("{} gives [{}] a sample, but {} needs {}", model.name,
-                                                   fmt::join(output.begin() + 1, output.end(), ", "),
-                                                   enum_name(loss.type), expected));
-  };
-  const auto fewer = [&](std::int64_t classes) { return classes < sample.classes; };
-  switch (loss.type) {
-    case LossKind::cross_entropy:
-      if (output.size() != 2 || fewer(output.back()))
-        refuse(fmt::format("[classes], {} of them", sample.classes));
-      break;
-    case LossKind::token_cross_entropy:
-      if (output.size() != 3 || output[1] != sample.shape.front() || fewer(output.back())) {
-        refuse(fmt::format("[{} tokens, {} classes]", sample.shape.front(), sample.classes));
-      }
-      break;
-    case LossKind::mse:
-      if (c10::multiply_integers(output) != 2 * sample.classes)
-        refuse(fmt::format("{} numbers", sample.classes));
-      break;
-  }
+  const std::string needed = loss.misfit({output.begin() + 1, output.end()}, model.sample);
+  if (needed.empty()) return;
+  throw InputError({file, "/model"},
+                   fmt::format("{} gives [{}] a sample, but {} needs {}", model.name,
+                               fmt::join(output.begin() + 1, output.end(), ", "), name, needed));
 }
 
 /// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the
@@ -109,7 +93,7 @@ TrainingInputs open_training_inputs(const RunConfig& config, const std::string& 
 
 TrainingInputs make_materials(const RunConfig& config, const std::string& file,
                               std::unique_ptr<Dataset> data) {
-  TrainingInputs materials{std::move(data), Model{}, Loss(config.loss)};
+  TrainingInputs materials{std::move(data), Model{}, config.loss.make()};
   const std::int64_t samples = materials.data->size(Split::train);
   if (config.train_batch_size > samples) {
     throw InputError({file, "/train_batch_size"},
@@ -119,7 +103,7 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   check_micro_batches(config, *materials.data, file);
   materials.model =
       build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
-  check_loss(materials.model, config.loss, file);
+  check_loss(materials.model, *materials.loss, config.loss.type.name(), file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
   return materials;
 }

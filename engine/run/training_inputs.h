@@ -17,7 +17,7 @@ namespace stagecraft {
 struct TrainingInputs {
   std::unique_ptr<Dataset> data;
   Model model;
-  Loss loss;
+  std::shared_ptr<const Loss> loss;
 };
 
 /// Throws InputError (`file` names the config): missing or broken data, impossible sizes, a loss that does

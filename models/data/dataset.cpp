@@ -6,22 +6,31 @@
 
 namespace stagecraft {
 
-namespace {
+Registry<DatasetKind>& DatasetKind::registry() {
+  // Never destroyed, and in the schema's order.
+  static auto& all = *[] {
+    auto* made = new Registry<DatasetKind>;
+    const auto path = [](const InputPlace& data) { return InputPlace{data.file, data.pointer + "/path"}; };
+    made->add<IdxDataConfig>(
+        "idx", [=](const IdxDataConfig& c, const InputPlace& data) { return open_idx(c, path(data)); },
+        {.location_keys = {"path"}});
+    made->add<TextDataConfig>(
+        "text", [=](const TextDataConfig& c, const InputPlace& data) { return open_text(c, path(data)); },
+        {.location_keys = {"path"}});
+    made->add<SyntheticDataConfig>("synthetic", open_synthetic);
+    return made;
+  }();
+  return all;
+}
 
-std::unique_ptr<Dataset> open(const IdxDataConfig& config, const InputPlace& place) {
-  return open_idx(config, {place.file, place.pointer + "/path"});
+void describe(Fields& f, DataConfig& c) {
+  f.registered("type", c.source, "idx, text or synthetic");
+  f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
+  f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
 }
-std::unique_ptr<Dataset> open(const TextDataConfig& config, const InputPlace& place) {
-  return open_text(config, {place.file, place.pointer + "/path"});
-}
-std::unique_ptr<Dataset> open(const SyntheticDataConfig& config, const InputPlace& place) {
-  return open_synthetic(config, place);
-}
-
-}  // namespace
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace& place) {
-  return std::visit([&](const auto& source) { return open(source, place); }, config.source);
+  return config.source.make(place);
 }
 
 }  // namespace stagecraft

@@ -2,9 +2,14 @@
 
 // Data sets: random access to samples, the same on every rank. Who needs inputs (stage 0) and who needs
 // targets (the last stage) each reads its own part; nothing travels.
+//
+// Built-in and added ones:
+//
+//   data_sets().add<ParquetSettings>("parquet", open_parquet, {.location_keys = {"path"}});
 
-#include "stagecraft/models/data/data_config.h"
-#include "stagecraft/models/model.h"
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/registry.h"
+#include "stagecraft/models/sample.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -29,8 +34,24 @@ class Dataset {
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
 
-/// Throws InputError (missing file with how to fetch it, truncated or malformed data) at `place`, the
-/// config's /data.
+/// Opening one throws InputError (missing file with how to fetch it, truncated or malformed data) at the site,
+/// which is the config's /data.
+struct DatasetKind {
+  using Site = InputPlace;
+  using Product = std::unique_ptr<Dataset>;
+  static constexpr const char* kWhat = "data set";
+  static Registry<DatasetKind>& registry();
+};
+[[nodiscard]] inline Registry<DatasetKind>& data_sets() { return DatasetKind::registry(); }
+
+/// The `data` part of a config.
+struct DataConfig {
+  Named<DatasetKind> source;
+  bool shuffle = true;
+  bool drop_last = false;
+};
+void describe(Fields& f, DataConfig& c);
+
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace& place);
 
 /// Position -> sample index in one epoch: a permutation keyed by (seed, epoch); the identity where `shuffle`

@@ -167,6 +167,11 @@ class IdxDataset final : public Dataset {
 
 }  // namespace
 
+void describe(Fields& f, IdxDataConfig& c) {
+  f.optional("path", c.path, "folder with train-images-idx3-ubyte[.gz] and its three companions",
+             json::non_empty());
+}
+
 std::unique_ptr<Dataset> open_idx(const IdxDataConfig& config, const InputPlace& place) {
   return std::make_unique<IdxDataset>(config, place);
 }

@@ -3,6 +3,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/mix.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -166,6 +167,20 @@ class SyntheticTokens final : public Synthetic {
 };
 
 }  // namespace
+
+void describe(Fields& f, SyntheticDataConfig& c) {
+  f.optional("task", c.task,
+             "classification, regression or tokens (shape is then [sequence], classes the vocabulary)");
+  f.require(c.task == "classification" || c.task == "regression" || c.task == "tokens", "task",
+            "expected \"classification\", \"regression\" or \"tokens\", found \"" + c.task + "\"");
+  constexpr auto most_samples = static_cast<double>(kMostRunSamples);
+  f.optional("samples", c.samples, "training samples", json::between(1, most_samples));
+  f.optional("validation_samples", c.validation_samples, "validation samples",
+             json::between(0, most_samples));
+  f.optional("shape", c.shape, "of one sample", json::non_empty());
+  f.optional("classes", c.classes, "classes, outputs of the regression, or vocabulary", json::at_least(1));
+  f.optional("seed", c.seed, "of the data");
+}
 
 std::unique_ptr<Dataset> open_synthetic(const SyntheticDataConfig& config, const InputPlace& place) {
   // Elements are numbered over all classes.

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/schedules/program/segments.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -184,6 +185,16 @@ class TextDataset final : public Dataset {
 };
 
 }  // namespace
+
+void describe(Fields& f, TextDataConfig& c) {
+  f.optional("path", c.path, "a text file", json::non_empty());
+  f.optional("tokens", c.tokens, "bytes (vocabulary 256) or characters (those that occur)");
+  f.require(c.tokens == "bytes" || c.tokens == "characters", "tokens",
+            "expected \"bytes\" or \"characters\", found \"" + c.tokens + "\"");
+  f.optional("sequence", c.sequence, "tokens of a sample",
+             json::between(1, static_cast<double>(kMostRunSamples)));
+  f.optional("validation", c.validation, "share of the text, taken from its end", json::from_up_to(0, 1));
+}
 
 std::unique_ptr<Dataset> open_text(const TextDataConfig& config, const InputPlace& place) {
   return std::make_unique<TextDataset>(config, place);

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/activation.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
@@ -47,6 +48,9 @@ class Gelu : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields&, ReluSpec&) {}
+void describe(Fields&, GeluSpec&) {}
 
 LayerPtr make_layer(const ReluSpec&, const LayerSite& site) {
   if (site.input_dtype == at::kLong) site.refuse("relu takes numbers, these are tokens");

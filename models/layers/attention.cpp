@@ -1,7 +1,8 @@
+#include "stagecraft/models/layers/attention.h"
+
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/causal_attention.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 
@@ -14,10 +15,9 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class Attention : public Layer {
  public:
-  Attention(std::string name, const AttentionSpec& spec, std::int64_t width, const LayerSite& site)
+  Attention(std::string name, const AttentionSpec& spec, std::int64_t width)
       : Layer(std::move(name)), dropout_(spec.dropout), attention_(spec.heads, spec.attention_dropout) {
-    const Initial normal{Initial::Kind::normal, 0.02},
-        residual{Initial::Kind::normal, site.residual_deviation};
+    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
     parameters_ = {norm_scale("norm.weight", width),
                    norm_shift("norm.bias", width),
                    {"qkv.weight", {3 * width, width}, normal},
@@ -93,13 +93,19 @@ class Attention : public Layer {
 
 }  // namespace
 
+void describe(Fields& v, AttentionSpec& s) {
+  v.required("heads", s.heads, "divides the width", json::at_least(1));
+  v.optional("dropout", s.dropout, "of the branch", json::from_up_to(0, 1));
+  v.optional("attention_dropout", s.attention_dropout, "of attention weights", json::from_up_to(0, 1));
+}
+
 LayerPtr make_layer(const AttentionSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("attention takes [tokens, width]");
   const std::int64_t width = site.input[1];
   if (width % spec.heads != 0) {
     site.refuse(fmt::format("width {} is not a multiple of heads {}", width, spec.heads));
   }
-  return std::make_shared<Attention>(site.name, spec, width, site);
+  return std::make_shared<Attention>(site.name, spec, width);
 }
 
 }  // namespace stagecraft

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/batch_norm.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -74,6 +75,11 @@ class BatchNorm : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, BatchNormSpec& s) {
+  v.optional("momentum", s.momentum, "of the running statistics", json::between(0, 1));
+  v.optional("epsilon", s.epsilon, "added to the variance", json::above(0));
+}
 
 LayerPtr make_layer(const BatchNormSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || (site.input.size() != 1 && site.input.size() != 3)) {

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/conv2d.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -79,6 +80,14 @@ class Conv2d : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, Conv2dSpec& s) {
+  v.required("channels", s.channels, "output channels", json::at_least(1));
+  v.optional("kernel", s.kernel, "height and width", json::at_least(1));
+  v.optional("stride", s.stride, "both ways", json::at_least(1));
+  v.optional("padding", s.padding, "on every side", json::at_least(0));
+  v.optional("bias", s.bias, "add a bias");
+}
 
 LayerPtr make_layer(const Conv2dSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 3)

@@ -1,6 +1,7 @@
+#include "stagecraft/models/layers/delay.h"
+
 #include "stagecraft/base/ids.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -148,6 +149,32 @@ class Delay : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, DelaySpec& s) {
+  // Longer than any wait for another rank may take by default, and short enough for a clock.
+  const json::Range an_hour = json::between(0, 3.6e6);
+  v.optional("forward_ms", s.forward, "least time of a micro-batch's forward, of whatever size it is",
+             an_hour);
+  v.optional("backward_input_ms", s.backward_input, "of the input half of its backward", an_hour);
+  v.optional("backward_weight_ms", s.backward_weight, "of the weight half of its backward; needs parameters",
+             an_hour);
+  v.optional("wait", s.wait, "sleep: the processor is free meanwhile; spin: it is busy");
+  v.optional("features", s.features,
+             "numbers a sample of its output, the input's first or over and over; 0: the input's",
+             json::between(0, 1e9));
+  v.optional("parameters", s.parameters, "numbers that scale the output", json::between(0, 1e9));
+  v.optional(
+      "factors", s.factors,
+      "times of a step's micro-batch k are multiplied by factors[k mod their number]: one slow replica, "
+      "or uneven work; empty: by 1");
+  for (const double factor : s.factors) {
+    v.require(factor >= 0 && factor <= 1e6, "factors",
+              fmt::format("expected factors of at least 0 and at most 1e6, found {}", factor));
+  }
+  v.require(s.parameters > 0 || s.backward_weight.value == 0, "backward_weight_ms",
+            "a layer without parameters has no weight half of its backward, so the time would be lost; set "
+            "parameters, or add it to backward_input_ms");
+}
 
 LayerPtr make_layer(const DelaySpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong)

@@ -1,7 +1,7 @@
-#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/layers/dropout.h"
 
+#include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 
@@ -37,6 +37,10 @@ class DropoutLayer : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, DropoutSpec& s) {
+  v.optional("probability", s.probability, "of zeroing an element", json::from_up_to(0, 1));
+}
 
 LayerPtr make_layer(const DropoutSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong) site.refuse("dropout takes numbers, these are tokens");

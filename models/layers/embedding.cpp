@@ -1,6 +1,7 @@
+#include "stagecraft/models/layers/embedding.h"
+
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/OpMathType.h>
 #include <ATen/ops/embedding.h>
@@ -66,6 +67,11 @@ class Embedding : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, EmbeddingSpec& s) {
+  v.required("width", s.width, "of the residual stream", json::at_least(1));
+  v.optional("dropout", s.dropout, "of the sum", json::from_up_to(0, 1));
+}
 
 LayerPtr make_layer(const EmbeddingSpec& spec, const LayerSite& site) {
   if (site.input_dtype != at::kLong || site.input.size() != 1)

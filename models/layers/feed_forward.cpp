@@ -1,6 +1,7 @@
+#include "stagecraft/models/layers/feed_forward.h"
+
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
@@ -16,11 +17,9 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class FeedForward : public Layer {
  public:
-  FeedForward(std::string name, std::int64_t width, std::int64_t hidden, double dropout,
-              const LayerSite& site)
+  FeedForward(std::string name, std::int64_t width, std::int64_t hidden, double dropout)
       : Layer(std::move(name)), dropout_(dropout) {
-    const Initial normal{Initial::Kind::normal, 0.02},
-        residual{Initial::Kind::normal, site.residual_deviation};
+    const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
     parameters_ = {norm_scale("norm.weight", width),
                    norm_shift("norm.bias", width),
                    {"expand.weight", {hidden, width}, normal},
@@ -84,12 +83,17 @@ class FeedForward : public Layer {
 
 }  // namespace
 
+void describe(Fields& v, FeedForwardSpec& s) {
+  v.optional("hidden", s.hidden, "0: 4 * width", json::at_least(0));
+  v.optional("dropout", s.dropout, "of the branch", json::from_up_to(0, 1));
+}
+
 LayerPtr make_layer(const FeedForwardSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2)
     site.refuse("feed_forward takes [tokens, width]");
   const std::int64_t width = site.input[1];
   return std::make_shared<FeedForward>(site.name, width, spec.hidden > 0 ? spec.hidden : 4 * width,
-                                       spec.dropout, site);
+                                       spec.dropout);
 }
 
 }  // namespace stagecraft

@@ -1,4 +1,4 @@
-#include "stagecraft/models/layers/layers.h"
+#include "stagecraft/models/layers/flatten.h"
 
 #include <utility>
 
@@ -28,6 +28,8 @@ class Flatten : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields&, FlattenSpec&) {}
 
 LayerPtr make_layer(const FlattenSpec&, const LayerSite& site) {
   return std::make_shared<Flatten>(site.name, site.input);

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/layer_norm.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 
@@ -48,6 +49,10 @@ class LayerNorm : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, LayerNormSpec& s) {
+  v.optional("epsilon", s.epsilon, "added to the variance", json::above(0));
+}
 
 LayerPtr make_layer(const LayerNormSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.empty())

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/linear.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <c10/util/accumulate.h>
 
@@ -44,6 +45,11 @@ class Linear : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, LinearSpec& s) {
+  v.required("features", s.features, "outputs", json::at_least(1));
+  v.optional("bias", s.bias, "add a bias");
+}
 
 LayerPtr make_layer(const LinearSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong)

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/max_pool.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <ATen/ops/max_pool2d_with_indices.h>
 #include <ATen/ops/max_pool2d_with_indices_backward.h>
@@ -57,6 +58,11 @@ class MaxPool : public Layer {
 };
 
 }  // namespace
+
+void describe(Fields& v, MaxPoolSpec& s) {
+  v.optional("kernel", s.kernel, "height and width", json::at_least(1));
+  v.optional("stride", s.stride, "both ways", json::at_least(1));
+}
 
 LayerPtr make_layer(const MaxPoolSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 3)

@@ -1,5 +1,6 @@
+#include "stagecraft/models/layers/site.h"
+
 #include "stagecraft/models/layers/functional.h"
-#include "stagecraft/models/layers/layers.h"
 
 #include <fmt/format.h>
 

@@ -18,25 +18,73 @@ namespace stagecraft {
 namespace {
 
 struct Inner {
-  static constexpr const char* kName = "inner";
   int count = 3;
 };
 template <class V>
 void describe(V& v, Inner& i) {
   v.optional("count", i.count, "how many", json::between(1, 5));
 }
+
+enum class Color : std::uint8_t { red, green };
+
+/// Settings as a program outside of the tree has them: of every type that Fields knows.
 struct Other {
-  static constexpr const char* kName = "other";
+  bool on = false;
+  int small = 1;
+  std::int64_t large = 2;
+  std::uint64_t seed = 3;
+  double rate = 0.25;
+  std::string word = "a";
+  Seconds time{0.5};
+  Bytes bytes{6};
+  Color color = Color::green;
+  Inner inner;
+  std::vector<std::vector<std::int64_t>> lists{{1}, {}};
 };
-template <class V>
-void describe(V&, Other&) {}
+
+}  // namespace
+template <>
+inline constexpr std::array enum_names<Color>{"red", "green"};
+namespace {
+
+void describe(Fields& f, Other& o) {
+  f.optional("on", o.on, "a switch");
+  f.optional("small", o.small, "a number");
+  f.optional("large", o.large, "a number");
+  f.optional("seed", o.seed, "a number");
+  f.optional("rate", o.rate, "a rate", json::above(0));
+  f.optional("word", o.word, "a word", json::non_empty());
+  f.optional("time_ms", o.time, "a time");
+  f.optional("bytes", o.bytes, "an amount");
+  f.optional("color", o.color, "a color");
+  f.optional("inner", o.inner, "an object");
+  f.optional("lists", o.lists, "lists", json::at_least(1));
+  f.require(o.small <= o.large, "small", "small is larger than large");
+}
+
+/// Products are texts: the settings' own number and the site's.
+struct Kind {
+  using Site = int;
+  using Product = std::string;
+  static constexpr const char* kWhat = "kind";
+  static Registry<Kind>& registry() {
+    static auto& all = *[] {
+      auto* made = new Registry<Kind>;
+      made->add<Inner>("inner", [](const Inner& i, int site) { return std::to_string(i.count + site); });
+      made->add<Other>("other", [](const Other& o, int) { return o.word; },
+                       {.doc = "all types", .location_keys = {"word"}});
+      return made;
+    }();
+    return all;
+  }
+};
 
 struct Outer {
   double rate = 0.5;
   Seconds time;
   std::vector<Inner> list;
   std::optional<Bytes> cap, change;
-  std::variant<Inner, Other> choice;
+  Named<Kind> choice;
 };
 template <class V>
 void describe(V& v, Outer& o) {
@@ -45,7 +93,7 @@ void describe(V& v, Outer& o) {
   v.optional("list", o.list, "several");
   v.optional("cap_bytes", o.cap, "a cap");
   v.optional("change_bytes", o.change, "more or less", json::at_least(-9));
-  v.alternatives("kind", o.choice, "which", "params");
+  v.registered("kind", o.choice, "which", "params");
   v.require(o.cap.has_value() == o.change.has_value(), "", "expected both bytes or none");
 }
 
@@ -73,7 +121,63 @@ TEST_CASE("a described value survives writing and reading", "[base]") {
   REQUIRE(json::write(read) == written);
   REQUIRE(written["time_ms"] == 250.0);
   REQUIRE(read.list[0].count == 5);
-  REQUIRE(std::holds_alternative<Other>(read.choice));
+  REQUIRE(read.choice.get_if<Other>() != nullptr);
+}
+
+TEST_CASE("settings that know Fields alone are read, written and described", "[base]") {
+  const auto read = [](const std::string& params) {
+    return json::read<Outer>(
+        json::parse_text(R"({"rate": 1, "kind": "other", "params": )" + params + "}", "x"), {"x", ""});
+  };
+  const Json plain = json::write(
+      read("{}").choice.get_if<Other>() == nullptr ? Other{} : *read("{}").choice.get_if<Other>());
+  const std::string text =
+      R"({"on":true,"small":-1,"large":5000000000,"seed":9007199254740993,"rate":2.0,)"
+      R"("word":"b","time_ms":1.5,"bytes":7,"color":"red","inner":{"count":4},"lists":[[2,3]]})";
+  const Outer outer = read(text);
+  CHECK(json::write(outer)["params"].dump() == text);
+  CHECK(outer.choice.get_if<Other>()->time == Seconds{0.0015});
+  CHECK(plain["lists"].dump() == "[[1],[]]");
+
+  const auto refusal = [&](const std::string& params) {
+    try {
+      (void)read(params);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(R"({"color":"gren"})") ==
+        "x: /params/color: expected one of \"red\", \"green\", found \"gren\"; did you mean \"green\"?");
+  CHECK(refusal(R"({"inner":{"count":9}})") ==
+        "x: /params/inner/count: expected at least 1 and at most 5, found 9");
+  CHECK(refusal(R"({"lists":[]})") == "x: /params/lists: expected a length of at least 1, found []");
+  CHECK(refusal(R"({"lists":[1]})") == "x: /params/lists/0: expected an array, found 1");
+  CHECK(refusal(R"({"small":7})") == "x: /params/small: small is larger than large");
+  CHECK(refusal(R"({"seed":-1})") != "");
+  CHECK(refusal(R"({"smal":7})") == "x: /params/smal: unknown key; did you mean \"small\"?");
+
+  const Json schema = json::schema_of<Outer>();
+  const Json& other = schema["oneOf"][1]["properties"];
+  CHECK(other["kind"]["description"] == "all types");
+  CHECK(schema["oneOf"][0]["properties"]["kind"]["description"] == "which");
+  CHECK(other["params"]["properties"]["lists"]["items"]["items"]["type"] == "integer");
+  CHECK(other["params"]["properties"]["color"].dump() ==
+        R"({"enum":["red","green"],"description":"a color","default":"green"})");
+}
+
+TEST_CASE("registries: built-in and added types, once each", "[base]") {
+  CHECK(Named<Kind>(Inner{4}).make(3) == "7");
+  CHECK(Named<Kind>().name() == "inner");
+  CHECK(Named<Kind>(Other{}).entry().location_keys == std::vector<std::string>{"word"});
+  Registry<Kind> registry;
+  const auto make = [](const auto&, int) { return std::string(); };
+  registry.add<Inner>("a", make);
+  CHECK_THROWS_AS(registry.add<Other>("a", make), InternalError);
+  CHECK_THROWS_AS(registry.add<Inner>("b", make), InternalError);
+  CHECK_THROWS_AS(registry.add<Other>("", make), InternalError);
+  CHECK_FALSE(registry.names_only());
+  CHECK(registry.names() == std::vector<std::string>{"a"});
 }
 
 TEST_CASE("bad input names the file, the pointer, the value and the nearest key", "[base]") {

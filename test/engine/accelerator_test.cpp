@@ -26,7 +26,7 @@ namespace {
 std::vector<std::int64_t> waits_of_a_segment(const Setting& setting, const Wrap& wrap) {
   std::vector<std::int64_t> waits(static_cast<std::size_t>(setting.placement.world()));
   run_on_devices(setting.placement.world(), wrap, [&](Transport& transport) {
-    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+    Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
     SegmentWalk walk(setting.shape);
     Segment segment;
@@ -130,7 +130,7 @@ TEST_CASE("a host that waits for its device hears what has happened to the rank 
     const Setting setting(on_device(pipeline));
     run_ranks(1, {}, [&](Transport& local) {
       SilentPeer transport(local);
-      Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+      Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                     transport, setting.options);
       SegmentWalk walk(setting.shape);
       Segment segment;
@@ -183,7 +183,7 @@ TEST_CASE("in a steady step the host waits for the norm, where there is one, and
                             .stages = widths.empty() ? 3 : static_cast<int>(widths.size()),
                             .widths = widths,
                             .model = model,
-                            .optimizer = OptimizerKind::adamw,
+                            .optimizer = CaseOptimizer::adamw,
                             .dropout = true};
       const Setting asynchronous(on_device(pipeline));
       INFO(asynchronous.pipeline.name());

@@ -31,8 +31,8 @@ void add_matrix(std::vector<PipelineCase>& cases, int stages) {
         Rule{"1f1b", false, 0.05}, Rule{"pipedream", false, 0}, Rule{"pipedream", true, 0}}) {
     for (const ModelKind model : {ModelKind::mlp, ModelKind::convnet, ModelKind::gpt}) {
       for (const BatchShape shape : {BatchShape::even, BatchShape::short_ends, BatchShape::few}) {
-        for (const OptimizerKind optimizer :
-             {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw}) {
+        for (const CaseOptimizer optimizer :
+             {CaseOptimizer::sgd, CaseOptimizer::adam, CaseOptimizer::adamw}) {
           for (const bool dropout : {false, true}) {
             cases.push_back({.schedule = rule.schedule,
                              .vertical_sync = rule.vertical_sync,
@@ -82,7 +82,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
           next.recompute = recompute;
           next.model = static_cast<ModelKind>(turn % 3);
           next.shape = shape;
-          next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+          next.optimizer = static_cast<CaseOptimizer>(turn / 3 % 3);
           next.precision = precision_in_turn(turn / 5, schedule.clips);
           next.dropout = turn % 2 == 0;
           next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
@@ -111,7 +111,7 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
         next.recompute = turn % 4 == 0 ? Recompute::all_but_last : Recompute::none;
         next.model = static_cast<ModelKind>(turn % 3);
         next.shape = shape;
-        next.optimizer = static_cast<OptimizerKind>(turn / 3 % 3);
+        next.optimizer = static_cast<CaseOptimizer>(turn / 3 % 3);
         next.precision = precision_in_turn(turn / 5, schedule.clips);
         next.dropout = turn % 2 == 0;
         next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
@@ -141,7 +141,7 @@ std::vector<PipelineCase> straggler_cases(int ranks) {
                       .placement = schedule.placement,
                       .model = ModelKind::straggler,
                       .shape = BatchShape::many,
-                      .optimizer = OptimizerKind::adamw};
+                      .optimizer = CaseOptimizer::adamw};
     if (next.stages <= kMostStages && served(next)) cases.push_back(next);
     next.ranks = 0;
     next.widths.assign(static_cast<std::size_t>(std::max(1, ranks - 1)), 1);

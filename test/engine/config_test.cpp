@@ -1,6 +1,8 @@
 #include "stagecraft/engine/config/config.h"
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/optimizers/adam.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
 
@@ -257,8 +259,8 @@ TEST_CASE("overrides reach any key, as JSON or as a bare string", "[config]") {
                        "optimizer.params.lr=0.5", "model.hidden=[3,4]", "model.hidden.1=5"});
   CHECK(config.train_steps == 7);
   CHECK(config.run_dir == "runs/other");
-  CHECK(std::get<AdamWConfig>(config.optimizer.type).lr == 0.5);
-  CHECK(std::get<MlpConfig>(config.model.family).hidden == std::vector<std::int64_t>{3, 5});
+  CHECK(config.optimizer.type.get_if<AdamWConfig>()->lr == 0.5);
+  CHECK(config.model.family.get_if<MlpConfig>()->hidden == std::vector<std::int64_t>{3, 5});
 }
 
 TEST_CASE("an override of the run's length takes the other one's place", "[config]") {

@@ -3,6 +3,7 @@
 // more than enough.
 
 #include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/partitioner/profile.h"
 #include "stagecraft/profiler/layer_profiler.h"
 #include "stagecraft/schedules/checker/checker.h"
@@ -11,6 +12,7 @@
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/memory/held.h"
 #include "test/engine/pipeline_case.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/ranks.h"
 
@@ -87,7 +89,7 @@ Measurement measure(const Setting& setting) {
     return ChainInput{setting.data->inputs(Split::train, indices),
                       setting.data->targets(Split::train, indices)};
   };
-  return profile_model(setting.model, setting.loss, request).measurements.front();
+  return profile_model(setting.model, *setting.loss, request).measurements.front();
 }
 
 CostTable costs_of(const Setting& setting, const Measurement& measurement) {
@@ -96,7 +98,7 @@ CostTable costs_of(const Setting& setting, const Measurement& measurement) {
   for (const auto& [first, last] : setting.stage_layers) {
     const bool with_loss = last == static_cast<int>(setting.model.layers.size());
     costs.stages.push_back(stage_costs(measurement, first, last + (with_loss ? 1 : 0),
-                                       optimizer_bytes_per_parameter_byte(setting.options.optimizer)));
+                                       setting.options.optimizer->bytes_per_parameter_byte()));
   }
   return costs;
 }
@@ -152,7 +154,7 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs, Programs& program
     }
   }
   run_ranks(static_cast<int>(world), {.synchronous_sends = true}, [&](Transport& transport) {
-    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+    Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
     const auto program = [&](const Segment& segment) -> const LoweredProgram& {
       return programs.at({segment.kind, segment.group_sizes});
@@ -217,7 +219,7 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
                                   .recompute = recompute,
                                   .model = model,
                                   .shape = BatchShape::many,
-                                  .optimizer = OptimizerKind::adamw,
+                                  .optimizer = CaseOptimizer::adamw,
                                   .precision = precision,
                                   .clipping = schedule.clips ? 1.0 : 0};
       if (!served(pipeline)) continue;
@@ -239,7 +241,7 @@ TEST_CASE("measured memory is never more than was proved, and close to it, with 
                                   .widths = widths,
                                   .model = model,
                                   .shape = BatchShape::many,
-                                  .optimizer = OptimizerKind::adamw,
+                                  .optimizer = CaseOptimizer::adamw,
                                   .precision = precision};
       if (!served(pipeline)) continue;
       INFO(pipeline.name());
@@ -260,7 +262,7 @@ TEST_CASE("recomputation takes less memory than keeping activations, measured as
                                   .recompute = recompute,
                                   .model = ModelKind::gpt,
                                   .shape = BatchShape::many,
-                                  .optimizer = OptimizerKind::adamw};
+                                  .optimizer = CaseOptimizer::adamw};
       const Setting setting = roomy(pipeline);
       peaks[recompute] = peaks_of(setting, costs_of(setting, measurement));
     }
@@ -295,7 +297,7 @@ TEST_CASE("what a run measures is more than a memory table without one of its ro
                                 .recompute = recompute,
                                 .model = ModelKind::convnet,
                                 .shape = BatchShape::many,
-                                .optimizer = OptimizerKind::adamw,
+                                .optimizer = CaseOptimizer::adamw,
                                 .precision = precision};
     INFO(pipeline.name());
     const Setting setting = roomy(pipeline);

@@ -1,6 +1,9 @@
-#include "stagecraft/engine/optimizer.h"
+#include "stagecraft/engine/optimizers/optimizer.h"
 
 #include "stagecraft/engine/clipping.h"
+#include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/sgd.h"
+#include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
@@ -32,7 +35,7 @@ struct Run {
     }
   }
   void update(const OptimizerConfig& config, double lr, int t) {
-    optimizer_step(config, lr, parameters, {gradients[0][t], gradients[1][t]}, decays, state);
+    optimizer_step(*config.make(), lr, parameters, {gradients[0][t], gradients[1][t]}, decays, state);
   }
   void compare() const {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -67,7 +70,7 @@ TEST_CASE("SGD follows its formula", "[optimizer]") {
   run.compare();
   CHECK(run.state.steps == kUpdates);
   CHECK(run.state.tensors[0].count("momentum_buffer") == (config.momentum != 0 ? 1 : 0));
-  CHECK(optimizer_bytes_per_parameter_byte({config}) == (config.momentum != 0 ? 1 : 0));
+  CHECK(make_optimizer(config)->bytes_per_parameter_byte() == (config.momentum != 0 ? 1 : 0));
 }
 
 TEST_CASE("Adam and AdamW follow their formulas", "[optimizer]") {
@@ -105,13 +108,12 @@ TEST_CASE("Adam and AdamW follow their formulas", "[optimizer]") {
   }
   run.compare();
   for (const char* name : {"exp_avg", "exp_avg_sq"}) CHECK(run.state.tensors[1].count(name) == 1);
-  CHECK(optimizer_bytes_per_parameter_byte(config) == 2);
+  CHECK(config.make()->bytes_per_parameter_byte() == 2);
 }
 
 TEST_CASE("learning rates follow DeepSpeed's formulas", "[optimizer]") {
-  const OptimizerConfig optimizer{SgdConfig{.lr = 0.5}};
-  const auto rate = [&](const SchedulerConfig& scheduler, std::int64_t step) {
-    return learning_rate(scheduler, optimizer, step, 50);
+  const auto rate = [](const SchedulerConfig& scheduler, std::int64_t step) {
+    return scheduler.rate({.step = step, .total_steps = 50, .optimizer_lr = 0.5});
   };
   CHECK(rate({ConstantLRConfig{}}, 7) == 0.5);
 

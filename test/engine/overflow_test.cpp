@@ -44,7 +44,7 @@ PipelineCase case_in_turn(const Schedule& schedule, std::size_t turn) {
                     .placement = schedule.placement,
                     .model = turn % 2 == 0 ? ModelKind::mlp : ModelKind::gpt,
                     .shape = turn % 3 == 0 ? BatchShape::short_ends : BatchShape::many,
-                    .optimizer = static_cast<OptimizerKind>(turn % 3),
+                    .optimizer = static_cast<CaseOptimizer>(turn % 3),
                     .precision = turn % 4 == 1 ? PrecisionKind::bf16 : PrecisionKind::single,
                     .clipping = schedule.clips ? 0.05 : 0,
                     .delay_seed = turn};

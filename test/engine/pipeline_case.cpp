@@ -1,9 +1,13 @@
 #include "test/engine/pipeline_case.h"
 
+#include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/sgd.h"
+#include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
+#include "test/support/built_in.h"
 #include "test/support/program_rewrites.h"
 #include "test/support/ranks.h"
 
@@ -104,20 +108,25 @@ SyntheticDataConfig data_config(const PipelineCase& c) {
   return config;
 }
 
-OptimizerConfig optimizer_config(OptimizerKind kind) {
+OptimizerConfig optimizer_config(CaseOptimizer kind) {
   AdamConfig adam;
   AdamWConfig adamw;
   adam.lr = adamw.lr = 0.01;
   adam.weight_decay = 0.05;
   switch (kind) {
-    case OptimizerKind::sgd:
+    case CaseOptimizer::sgd:
       return {SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
-    case OptimizerKind::adam:
+    case CaseOptimizer::adam:
       return {adam};
-    case OptimizerKind::adamw:
+    case CaseOptimizer::adamw:
       break;
   }
   return {adamw};
+}
+
+LossConfig loss_config(const PipelineCase& c) {
+  if (c.model == ModelKind::gpt) return {TokenCrossEntropy{}};
+  return {CrossEntropy{}};
 }
 
 Precision precision_of(const PipelineCase& c) {
@@ -291,8 +300,7 @@ Setting::Setting(const PipelineCase& its_case)
     : pipeline(its_case),
       data(open_dataset({.source = data_config(its_case)}, {"test", "/data"})),
       model(build_model(model_config(its_case), data->sample(), precision_of(its_case), {"test", "/model"})),
-      loss({.type =
-                its_case.model == ModelKind::gpt ? LossKind::token_cross_entropy : LossKind::cross_entropy}),
+      loss(loss_config(its_case).make()),
       placement(placement_of(its_case)),
       shape(run_shape(its_case)) {
   if (!pipeline.planted.empty()) plant(model, pipeline.planted_at, pipeline.planted);
@@ -304,7 +312,7 @@ Setting::Setting(const PipelineCase& its_case)
   };
   for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
 
-  options.optimizer = optimizer_config(pipeline.optimizer);
+  options.optimizer = optimizer_config(pipeline.optimizer).make();
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
@@ -383,7 +391,7 @@ const OracleResult& oracle_of(const Setting& setting) {
   static std::map<std::string, OracleResult> known;
   const auto found = known.find(key.name());
   if (found != known.end()) return found->second;
-  return known.emplace(key.name(), run_oracle(setting.model, setting.loss, *setting.data, setting.oracle))
+  return known.emplace(key.name(), run_oracle(setting.model, *setting.loss, *setting.data, setting.oracle))
       .first->second;
 }
 
@@ -397,7 +405,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
     for (const at::Tensor& gradient : gradients)
       copies.push_back(gradient.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
   };
-  Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
+  Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
   const auto lowered_program = [&](const Segment& segment) {
     ScheduleProgram program = program_of(setting, segment);

@@ -24,7 +24,7 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt, straggler };
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
 enum class PrecisionKind : std::uint8_t { single, bf16, fp16 };
-enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw };
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
 enum class Rewrite : std::uint8_t { none, split };
 
@@ -41,7 +41,7 @@ struct PipelineCase {
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
-  OptimizerKind optimizer = OptimizerKind::sgd;
+  CaseOptimizer optimizer = CaseOptimizer::sgd;
   PrecisionKind precision = PrecisionKind::single;
   bool dropout = false;
   double clipping = 0;
@@ -65,7 +65,7 @@ struct Setting {
   PipelineCase pipeline;
   std::unique_ptr<Dataset> data;
   Model model;
-  Loss loss;
+  std::shared_ptr<const Loss> loss;
   Placement placement;
   std::vector<std::pair<int, int>> stage_layers;
   RunShape shape;

@@ -167,7 +167,7 @@ TEST_CASE("over NCCL, too", "[graphs]") {
                                          .stages = 3,
                                          .model = ModelKind::gpt,
                                          .shape = BatchShape::many,
-                                         .optimizer = OptimizerKind::adamw,
+                                         .optimizer = CaseOptimizer::adamw,
                                          .dropout = true});
     INFO(setting.pipeline.name());
     CHECK(run_and_compare(setting, over_nccl(setting)) == "");
@@ -181,7 +181,7 @@ TEST_CASE("of a steady pipeline every part is recorded, a few times and no more"
                                          .recompute = recompute,
                                          .model = ModelKind::gpt,
                                          .shape = BatchShape::many,
-                                         .optimizer = OptimizerKind::adamw,
+                                         .optimizer = CaseOptimizer::adamw,
                                          .dropout = true});
     INFO(setting.pipeline.name());
     for (const GraphCounts& counts : counts_of(setting)) {
@@ -228,7 +228,7 @@ TEST_CASE("a device that cannot record runs everything as it is, and says why", 
                                  .stages = 2,
                                  .model = ModelKind::gpt,
                                  .shape = BatchShape::many,
-                                 .optimizer = OptimizerKind::adamw,
+                                 .optimizer = CaseOptimizer::adamw,
                                  .dropout = true});
   setting.options.graphs = std::make_shared<Unwilling>();
   for (const GraphCounts& counts : counts_of(setting)) {

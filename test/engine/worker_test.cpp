@@ -2,10 +2,12 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
 #include "test/engine/pipeline_case.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/ranks.h"
 
@@ -54,7 +56,7 @@ TEST_CASE("a run continues from states of layers to the bit, at another number o
   std::mutex mutex;
   const auto run = [](const Setting& setting, Transport& transport, std::int64_t first, std::int64_t last,
                       const std::function<void(Worker&)>& start, const std::function<void(Worker&)>& end) {
-    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+    Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   transport, setting.options);
     start(worker);
     RunShape shape = setting.shape;
@@ -133,7 +135,7 @@ class Listener final : public DelayedTransport {
 TEST_CASE("replicas' gradients of many messages add up as the oracle's", "[worker]") {
   const int width = GENERATE(2, 3);
   const Setting setting = wide(width);
-  const OracleResult oracle = run_oracle(setting.model, setting.loss, *setting.data, setting.oracle);
+  const OracleResult oracle = run_oracle(setting.model, *setting.loss, *setting.data, setting.oracle);
   std::vector<std::string> differences(static_cast<std::size_t>(width));
   run_ranks(width, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
     differences[transport.rank().index()] =
@@ -147,7 +149,7 @@ TEST_CASE("a layer's gradients leave before the layers below it are through", "[
   std::vector<std::string> heard(2);
   run_ranks(2, {.timeout = Seconds{60}}, [&](Transport& transport) {
     Listener listener(transport, heard[transport.rank().index()]);
-    Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+    Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                   listener, setting.options);
     const Segment segment{.group_sizes = {2}, .micro_batches = {{0, 0, 2}, {0, 2, 2}}};
     worker.run(lower(program_of(setting, segment)), segment, nullptr);
@@ -175,7 +177,7 @@ TEST_CASE("a plan of PipeDream's, fifteen replicas before one, equals the oracle
   setting.shape.samples = data.samples;
   setting.shape.batch = setting.oracle.batch = 45;
   setting.shape.micro_batch = setting.oracle.micro_batch = setting.options.micro_batch_size = 3;
-  const OracleResult oracle = run_oracle(setting.model, setting.loss, *setting.data, setting.oracle);
+  const OracleResult oracle = run_oracle(setting.model, *setting.loss, *setting.data, setting.oracle);
   std::vector<std::string> differences(16);
   run_ranks(16, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
     differences[transport.rank().index()] =
@@ -190,7 +192,7 @@ TEST_CASE("a worker refuses states and plans that do not fit", "[worker]") {
                         const std::function<void(Worker&)>& body) {
     return message_of([&] {
       run_ranks(1, {}, [&](Transport& transport) {
-        Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, Placement{ranks},
+        Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, Placement{ranks},
                       transport, setting.options);
         body(worker);
       });
@@ -273,7 +275,7 @@ TEST_CASE("memory is what the program keeps, and does not grow", "[worker]") {
     setting.data = open_dataset({.source = data}, {"test", "/data"});
     Bytes most{0};
     run_ranks(2, {}, [&](Transport& transport) {
-      Worker worker(setting.model, setting.loss, *setting.data, setting.stage_layers, setting.placement,
+      Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement,
                     transport, setting.options);
       SegmentWalk walk(setting.shape);
       for (Segment segment; walk.next(segment);) {

@@ -6,6 +6,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/config/config.h"
 #include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/program/segments.h"
 #include "test/fuzz/judge_files.h"
@@ -48,7 +49,7 @@ void require_samples(const Dataset& data, const RunConfig& config, Split split) 
 
 /// The run's segments, as far as its data is known without files.
 void judge_run(const RunConfig& config) {
-  if (!std::holds_alternative<SyntheticDataConfig>(config.data.source)) return;
+  if (config.data.source.get_if<SyntheticDataConfig>() == nullptr) return;
   const std::unique_ptr<Dataset> data = open_dataset(config.data, {"x", "/data"});
   for (const Split split : {Split::train, Split::validation}) require_samples(*data, config, split);
   for (const bool synchronous : {true, false}) {

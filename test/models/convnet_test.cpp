@@ -1,4 +1,5 @@
 #include "stagecraft/models/model.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 
@@ -32,8 +33,7 @@ TEST_CASE("convnet: layers and boundaries", "[convnet]") {
 
 TEST_CASE("convnet: every gradient is autograd's", "[convnet]") {
   at::manual_seed(1);
-  test::check_model(convnet({{{4, 3}, {5}}, {6}, 0}, at::kDouble),
-                    Loss({LossKind::cross_entropy, Reduction::mean}), at::randn({4, 2, 8, 8}, at::kDouble),
-                    at::randint(0, 5, {4}, at::kLong),
+  test::check_model(convnet({{{4, 3}, {5}}, {6}, 0}, at::kDouble), *LossConfig{CrossEntropy{}}.make(),
+                    at::randn({4, 2, 8, 8}, at::kDouble), at::randint(0, 5, {4}, at::kLong),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::cross_entropy_loss(x, y); });
 }

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/models/data/synthetic.h"
 #include "test/support/catch.h"
 
 namespace stagecraft {

@@ -1,4 +1,5 @@
 #include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/data/idx.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 

@@ -1,5 +1,6 @@
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/data/text.h"
 #include "test/models/data_files.h"
 #include "test/support/catch.h"
 #include "test/support/simulated_disk.h"

@@ -1,4 +1,5 @@
 #include "stagecraft/models/model.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 
@@ -48,8 +49,7 @@ TEST_CASE("gpt: initial values are GPT-2's", "[gpt]") {
 
 TEST_CASE("gpt: every gradient is autograd's", "[gpt]") {
   at::manual_seed(1);
-  test::check_model(gpt({2, 8, 2, 12, 0, 0}, at::kDouble),
-                    Loss({LossKind::token_cross_entropy, Reduction::mean}),
+  test::check_model(gpt({2, 8, 2, 12, 0, 0}, at::kDouble), *LossConfig{TokenCrossEntropy{}}.make(),
                     at::randint(0, 20, {3, 6}, at::kLong), at::randint(0, 20, {3, 6}, at::kLong),
                     [](const at::Tensor& x, const at::Tensor& y) {
                       return at::cross_entropy_loss(x.reshape({-1, 20}), y.reshape({-1}));

@@ -2,8 +2,6 @@
 
 // A layer as it stands in no model, and what it is fed with: for tests.
 
-#include "stagecraft/models/layers/layers.h"
-
 #include <ATen/ops/randn.h>
 
 #include <cstdint>

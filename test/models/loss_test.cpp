@@ -1,5 +1,6 @@
 #include "stagecraft/models/loss.h"
 
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 
@@ -16,7 +17,8 @@ double number(const at::Tensor& tensor) { return tensor.item<double>(); }
 template <class Formula>
 void check(const LossConfig& config, const at::Tensor& output, const at::Tensor& targets,
            const Formula& formula) {
-  const Loss loss(config);
+  const auto made = config.make();
+  const Loss& loss = *made;
   for (const double share : {1.0, 0.25}) {
     INFO("share " << share);
     const at::Tensor leaf = output.clone().requires_grad_(true);
@@ -47,15 +49,15 @@ TEST_CASE("cross entropy", "[loss]") {
       return at::cross_entropy_loss(x, y, {}, reduction);
     };
   };
-  check({LossKind::cross_entropy, Reduction::mean}, logits, classes, formula(at::Reduction::Mean));
-  check({LossKind::cross_entropy, Reduction::sum}, logits, classes, formula(at::Reduction::Sum));
+  check({CrossEntropy{}, Reduction::mean}, logits, classes, formula(at::Reduction::Mean));
+  check({CrossEntropy{}, Reduction::sum}, logits, classes, formula(at::Reduction::Sum));
 }
 
 TEST_CASE("token cross entropy", "[loss]") {
   at::manual_seed(2);
   const at::Tensor logits = at::randn({2, 3, 7}, at::kDouble), tokens = at::randint(0, 7, {2, 3}, at::kLong);
   for (const bool mean : {true, false}) {
-    check({LossKind::token_cross_entropy, mean ? Reduction::mean : Reduction::sum}, logits, tokens,
+    check({TokenCrossEntropy{}, mean ? Reduction::mean : Reduction::sum}, logits, tokens,
           [&](const at::Tensor& x, const at::Tensor& y) {
             return at::cross_entropy_loss(x.reshape({6, 7}), y.reshape({6}), {},
                                           mean ? at::Reduction::Mean : at::Reduction::Sum);
@@ -66,15 +68,16 @@ TEST_CASE("token cross entropy", "[loss]") {
 TEST_CASE("mean squared error", "[loss]") {
   at::manual_seed(3);
   const at::Tensor output = at::randn({4, 3}, at::kDouble), targets = at::randn({4, 3}, at::kDouble);
-  check({LossKind::mse, Reduction::mean}, output, targets,
+  check({MeanSquaredError{}, Reduction::mean}, output, targets,
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y); });
-  check({LossKind::mse, Reduction::sum}, output, targets,
+  check({MeanSquaredError{}, Reduction::sum}, output, targets,
         [](const at::Tensor& x, const at::Tensor& y) { return at::mse_loss(x, y, at::Reduction::Sum); });
 }
 
 TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[loss]") {
   at::manual_seed(4);
-  const Loss loss({LossKind::token_cross_entropy, Reduction::mean});
+  const auto made = LossConfig{TokenCrossEntropy{}}.make();
+  const Loss& loss = *made;
   const at::Tensor logits = at::randn({5, 3, 7}, at::kDouble), tokens = at::randint(0, 7, {5, 3}, at::kLong);
   Kept whole;
   const double expected = number(loss.forward(logits, tokens, 1, &whole, false).loss);
@@ -92,7 +95,8 @@ TEST_CASE("micro-batches weighted by their share add up to the mini-batch", "[lo
 
 TEST_CASE("right predictions are counted", "[loss]") {
   const at::Tensor logits = at::eye(4), classes = at::tensor({0, 1, 3, 3}, at::kLong);
-  const Loss loss({LossKind::cross_entropy, Reduction::mean});
+  const auto made = LossConfig{CrossEntropy{}}.make();
+  const Loss& loss = *made;
   CHECK(number(loss.forward(logits, classes, 1, nullptr, true).correct) == 3);
   CHECK(!loss.forward(logits, classes, 1, nullptr, false).correct.defined());
 }
@@ -101,7 +105,8 @@ TEST_CASE("low precision logits lose nothing in the sum", "[loss]") {
   at::manual_seed(5);
   const at::Tensor logits = at::randn({64, 50}).to(at::kBFloat16),
                    classes = at::randint(0, 50, {64}, at::kLong);
-  const Loss loss({LossKind::cross_entropy, Reduction::mean});
+  const auto made = LossConfig{CrossEntropy{}}.make();
+  const Loss& loss = *made;
   Kept kept;
   const double expected = number(loss.forward(logits.to(at::kDouble), classes, 1, nullptr, false).loss);
   CHECK(number(loss.forward(logits, classes, 1, &kept, false).loss) == Approx(expected).epsilon(1e-6));

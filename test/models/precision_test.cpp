@@ -3,6 +3,7 @@
 
 #include "stagecraft/models/gradient_accumulator.h"
 #include "test/models/layer_cases.h"
+#include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/gradient_check.h"
 

@@ -25,7 +25,7 @@ TEST_CASE("a profile has a row per layer and one for the loss, and is one that t
           "[layer_profiler]") {
   at::set_num_threads(1);
   for (const test::ProfiledModel& subject : test::subjects(0.1)) {
-    const Profile profile = profile_model(subject.model, subject.loss, request_for(subject));
+    const Profile profile = profile_model(subject.model, *subject.loss, request_for(subject));
     INFO(subject.model.name);
     CHECK_NOTHROW(validate(profile, "measured"));
     CHECK(json::write(json::read<Profile>(json::write(profile), {})) == json::write(profile));
@@ -63,7 +63,7 @@ TEST_CASE("the update of every layer with weights is timed", "[layer_profiler]")
     CHECK(parameters.size() == gradients.size());
     updated.insert(layer);
   };
-  const Profile profile = profile_model(subject.model, subject.loss, request);
+  const Profile profile = profile_model(subject.model, *subject.loss, request);
   CHECK(profile.optimizer_bytes_per_parameter_byte == 2);
   for (std::size_t i = 0; i < profile.measurements[0].layers.size(); ++i) {
     const LayerProfile& layer = profile.measurements[0].layers[i];
@@ -77,14 +77,14 @@ TEST_CASE("a spent budget means fewer repeats, never none", "[layer_profiler]") 
   ProfileRequest request = request_for(subject);
   request.budget = Seconds{0};
   request.repeats = 1000;
-  CHECK(profile_model(subject.model, subject.loss, request).repeats == 3);
+  CHECK(profile_model(subject.model, *subject.loss, request).repeats == 3);
 }
 
 TEST_CASE("layers that move no data are known as views, and what backward needs is known",
           "[layer_profiler]") {
   at::set_num_threads(1);
   const test::ProfiledModel subject = std::move(test::subjects(0)[0]);
-  const Profile profile = profile_model(subject.model, subject.loss, request_for(subject));
+  const Profile profile = profile_model(subject.model, *subject.loss, request_for(subject));
   for (std::size_t i = 0; i < subject.model.layers.size(); ++i) {
     const LayerProfile& layer = profile.measurements[0].layers[i];
     const std::string type = subject.model.layers[i]->type();

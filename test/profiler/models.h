@@ -5,6 +5,7 @@
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/model.h"
 #include "stagecraft/profiler/chain.h"
+#include "test/support/built_in.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -15,7 +16,7 @@ namespace stagecraft::test {
 
 struct ProfiledModel {
   Model model;
-  Loss loss;
+  std::shared_ptr<const Loss> loss;
 
   [[nodiscard]] ChainInput data(std::int64_t size) const {
     std::vector<std::int64_t> shape{size};
@@ -31,7 +32,7 @@ struct ProfiledModel {
 inline std::vector<ProfiledModel> subjects(double dropout) {
   const SampleSpec image{{2, 8, 8}, at::kFloat, 5};
   const SampleSpec text{{6}, at::kLong, 20};
-  const Loss classes({LossKind::cross_entropy, Reduction::mean});
+  const auto classes = LossConfig{CrossEntropy{}}.make();
   std::vector<ProfiledModel> all;
   all.push_back(
       {build_model({MlpConfig{.hidden = {12, 10, 8}, .dropout = dropout}}, image, at::kFloat, {}), classes});
@@ -42,7 +43,7 @@ inline std::vector<ProfiledModel> subjects(double dropout) {
       {build_model(
            {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}},
            text, at::kFloat, {}),
-       Loss({LossKind::token_cross_entropy, Reduction::mean})});
+       LossConfig{TokenCrossEntropy{}}.make()});
   return all;
 }
 

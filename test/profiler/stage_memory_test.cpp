@@ -34,7 +34,7 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
   const at::Tensor input = first == 0 ? data.inputs : at::randn(shapes[size].shape);
   const at::Tensor gradient =
       with_loss ? at::Tensor() : at::randn(shapes[static_cast<std::size_t>(last)].shape);
-  Stage stage(subject.model, subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
+  Stage stage(subject.model, *subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
   Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
   Action backward = forward;
   backward.op = Op::backward;
@@ -92,7 +92,7 @@ TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever 
       request.repeats = 1;
       request.warmup = Seconds{0};
       request.data = [&](std::int64_t size, int) { return subject.data(size); };
-      const Profile profile = profile_model(subject.model, subject.loss, request);
+      const Profile profile = profile_model(subject.model, *subject.loss, request);
       const Measurement& measurement = profile.at(kSize);
       const int layers = static_cast<int>(subject.model.layers.size());
       for (int first = 0; first < layers; ++first) {

@@ -145,7 +145,7 @@ class Oracle {
   }
 
   double share(std::int64_t count, std::int64_t of) const {
-    if (loss_.config().reduction == Reduction::sum) return 1;
+    if (loss_.reduction() == Reduction::sum) return 1;
     return static_cast<double>(count) / static_cast<double>(of);
   }
 
@@ -199,7 +199,7 @@ class Oracle {
   }
 
   void update(std::int64_t step, OracleStep& now) {
-    now.learning_rate = learning_rate(run_.scheduler, run_.optimizer, step, run_.steps);
+    now.learning_rate = run_.scheduler.rate({step, run_.steps, run_.optimizer->learning_rate()});
     double squares = 0;
     for (std::vector<GradientAccumulator>& replicas : sums_) {
       for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
@@ -241,7 +241,7 @@ class Oracle {
       std::vector<bool> decays;
       for (const ParameterSpec& spec : model_.layers[layer]->parameters()) decays.push_back(spec.decays);
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
-        optimizer_step(run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
+        optimizer_step(*run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
       }
       weights_[layer][version + 1] = std::move(next);
       now.gradients.push_back(on_host(copies));

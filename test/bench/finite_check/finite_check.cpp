@@ -53,7 +53,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
   if (micro_batches == 0) micro_batches = config.micro_batches();
   const TrainingInputs materials = open_training_inputs(config, file);
   const auto layers = static_cast<int>(materials.model.layers.size());
-  Stage stage(materials.model, materials.loss, StageId{0}, 0, layers, 0, at::kCPU, [] {});
+  Stage stage(materials.model, *materials.loss, StageId{0}, 0, layers, 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
   const at::Tensor inputs = materials.model.boundary_of(materials.data->inputs(Split::train, samples));
@@ -87,7 +87,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
       (void)sums_of_squares(gradients);
       look = processor_ms() - before;
     }
-    stage.step(Group{0}, version, /*at=*/0, config.optimizer, /*learning_rate=*/0);
+    stage.step(Group{0}, version, /*at=*/0, *config.optimizer.make(), /*learning_rate=*/0);
     if (step < 0) continue;
     (checked ? checks : squares).push_back(look);
     wholes.push_back(processor_ms() - begin - look);

@@ -4,8 +4,10 @@
 //   bench_plain_loop RUN_DIR STEPS OUT.jsonl
 
 #include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/optimizers/adam.h"
 #include "stagecraft/engine/run/training_inputs.h"
 #include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/families/gpt.h"
 #include "stagecraft/models/safetensors.h"
 
 #include <fmt/format.h>
@@ -93,8 +95,8 @@ int loop(const std::string& run_dir, std::int64_t steps, const std::string& out)
   const std::string file = run_dir + "/config.json";
   const stagecraft::RunConfig config = stagecraft::read_run_config(file);
   const stagecraft::TrainingInputs materials = stagecraft::open_training_inputs(config, file);
-  const auto* family = std::get_if<stagecraft::GptConfig>(&config.model.family);
-  const auto* adam = std::get_if<stagecraft::AdamWConfig>(&config.optimizer.type);
+  const auto* family = config.model.family.get_if<stagecraft::GptConfig>();
+  const auto* adam = config.optimizer.type.get_if<stagecraft::AdamWConfig>();
   if (family == nullptr || adam == nullptr) {
     fmt::print(stderr, "bench_plain_loop: {} is not a gpt with AdamW\n", file);
     return 2;

@@ -42,7 +42,7 @@ int measure(const std::string& file, int pairs, int first_layer) {
   const c10::InferenceMode no_autograd;
   const RunConfig config = read_run_config(file);
   const TrainingInputs materials = open_training_inputs(config, file);
-  Stage stage(materials.model, materials.loss, StageId{0}, first_layer,
+  Stage stage(materials.model, *materials.loss, StageId{0}, first_layer,
               static_cast<int>(materials.model.layers.size()), 0, at::kCPU, [] {});
   std::vector<std::int64_t> samples(static_cast<std::size_t>(config.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);

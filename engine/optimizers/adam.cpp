@@ -1,0 +1,53 @@
+#include "stagecraft/engine/optimizers/adam.h"
+
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+
+namespace stagecraft {
+namespace {
+
+class Adam final : public Optimizer {
+ public:
+  Adam(const AdamParameters& config, bool decoupled) : config_(config), decoupled_(decoupled) {}
+
+  double learning_rate() const override { return config_.lr; }
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  void update(const OptimizerUpdate& u) const override {
+    // The kernels read the update's number, from 1, out of one tensor per parameter; all may be the same one.
+    const at::Tensor number = at::full({}, static_cast<double>(u.earlier_steps + 1),
+                                       u.parameters.front().options().dtype(at::kFloat));
+    const Tensors numbers(u.parameters.size(), number);
+    const auto fused = [&](const auto& kernel) {
+      kernel(u.parameters, u.gradients, u.state[0], u.state[1], Tensors{}, numbers, u.learning_rate,
+             config_.betas[0], config_.betas[1], u.decays ? config_.weight_decay : 0, config_.eps,
+             /*amsgrad=*/false, /*maximize=*/false);
+    };
+    if (decoupled_) {
+      fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+    } else {
+      fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+    }
+  }
+
+ private:
+  AdamParameters config_;
+  bool decoupled_;
+};
+
+}  // namespace
+
+void describe(Fields& f, AdamParameters& c) {
+  f.optional("lr", c.lr, "learning rate", json::at_least(0));
+  f.optional("betas", c.betas, "decay of the first and second moment", json::at_least(2));
+  f.optional("eps", c.eps, "added to the root of the second moment", json::above(0));
+  f.optional("weight_decay", c.weight_decay, "Adam: added to the gradient; AdamW: decoupled",
+             json::at_least(0));
+  f.require(c.betas.size() == 2 && c.betas[0] >= 0 && c.betas[0] < 1 && c.betas[1] >= 0 && c.betas[1] < 1,
+            "betas", "expected two numbers, each at least 0 and below 1");
+}
+
+OptimizerPtr make_optimizer(const AdamConfig& config) { return std::make_shared<Adam>(config, false); }
+OptimizerPtr make_optimizer(const AdamWConfig& config) { return std::make_shared<Adam>(config, true); }
+
+}  // namespace stagecraft

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "stagecraft/engine/optimizers/optimizer.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// PyTorch's Adam and AdamW, through LibTorch's fused kernels. Both keep two moments.
+struct AdamParameters {
+  double lr = 1e-3;
+  std::vector<double> betas{0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+void describe(Fields& f, AdamParameters& c);
+struct AdamConfig : AdamParameters {};
+struct AdamWConfig : AdamParameters {
+  AdamWConfig() { weight_decay = 0.01; }
+};
+[[nodiscard]] OptimizerPtr make_optimizer(const AdamConfig& config);
+[[nodiscard]] OptimizerPtr make_optimizer(const AdamWConfig& config);
+
+}  // namespace stagecraft

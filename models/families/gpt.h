@@ -1,0 +1,21 @@
+#pragma once
+
+#include "stagecraft/models/families/registry.h"
+
+namespace stagecraft {
+
+/// Pre-norm transformer decoder: learned positions, causal attention, GELU. Cut between half blocks
+/// (attention | feed-forward).
+struct GptConfig {
+  static constexpr const char* kName = "gpt";
+  std::int64_t blocks = 4;
+  std::int64_t width = 128;
+  std::int64_t heads = 4;
+  std::int64_t feed_forward = 0;  ///< 0: 4 * width
+  double dropout = 0;             ///< embeddings and residual branches
+  double attention_dropout = 0;   ///< attention weights
+};
+void describe(Fields& f, GptConfig& c);
+[[nodiscard]] LayerList expand(const GptConfig& config, const ModelSite& site);
+
+}  // namespace stagecraft

@@ -1,0 +1,57 @@
+#include "stagecraft/models/families/registry.h"
+
+#include "stagecraft/models/families/convnet.h"
+#include "stagecraft/models/families/gpt.h"
+#include "stagecraft/models/families/mlp.h"
+#include "stagecraft/models/families/sequential.h"
+
+#include <fmt/format.h>
+
+namespace stagecraft {
+namespace {
+
+/// Far above any width, and so small that sums and small multiples of sizes fit 64 bits.
+constexpr std::int64_t kMostSize = std::int64_t{1} << 48U;
+
+template <class... Configs>
+void add_all(Registry<ModelFamilyKind>& all) {
+  (all.add<Configs>(Configs::kName,
+                    [](const Configs& config, const ModelSite& site) { return expand(config, site); }),
+   ...);
+}
+
+}  // namespace
+
+Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
+  // Never destroyed, and in the schema's order.
+  static auto& all = *[] {
+    auto* made = new Registry<ModelFamilyKind>;
+    add_all<MlpConfig, ConvnetConfig, GptConfig, SequentialConfig>(*made);
+    return made;
+  }();
+  return all;
+}
+
+void describe(Fields& f, ModelConfig& c) {
+  f.registered("family", c.family, "mlp, convnet, gpt, or sequential: a list of layers");
+}
+
+void ModelSite::require_numbers(const std::string& family) const {
+  if (sample.dtype == at::kLong) {
+    throw InputError(place,
+                     fmt::format("{} takes samples of numbers, this data has tokens; use gpt", family));
+  }
+  if (sample.classes < 1) throw InputError(place, "the data does not say how many outputs the model needs");
+}
+
+void ModelSite::require_size(std::int64_t size, const std::string& key) const {
+  if (size >= 1 && size <= kMostSize) return;
+  throw InputError({place.file, fmt::format("{}/{}", place.pointer, key)},
+                   fmt::format("expected a number from 1 to {}, found {}", kMostSize, size));
+}
+
+void ModelSite::require_sizes(const std::vector<std::int64_t>& sizes, const std::string& key) const {
+  for (std::size_t i = 0; i < sizes.size(); ++i) require_size(sizes[i], fmt::format("{}/{}", key, i));
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "stagecraft/models/layers/site.h"
+
+namespace stagecraft {
+
+/// [tokens] -> [tokens, width], always all the positions: a learned vector for each token plus one for each
+/// position. Keeps the tokens and, I->W, dy. Has no input gradient.
+struct EmbeddingSpec {
+  static constexpr const char* kName = "embedding";
+  std::int64_t width = 1;
+  double dropout = 0;
+};
+void describe(Fields& v, EmbeddingSpec& s);
+[[nodiscard]] LayerPtr make_layer(const EmbeddingSpec& spec, const LayerSite& site);
+
+}  // namespace stagecraft

@@ -1,0 +1,44 @@
+#include "stagecraft/models/layers/registry.h"
+
+#include "stagecraft/models/layers/activation.h"
+#include "stagecraft/models/layers/attention.h"
+#include "stagecraft/models/layers/batch_norm.h"
+#include "stagecraft/models/layers/conv2d.h"
+#include "stagecraft/models/layers/delay.h"
+#include "stagecraft/models/layers/dropout.h"
+#include "stagecraft/models/layers/embedding.h"
+#include "stagecraft/models/layers/feed_forward.h"
+#include "stagecraft/models/layers/flatten.h"
+#include "stagecraft/models/layers/layer_norm.h"
+#include "stagecraft/models/layers/linear.h"
+#include "stagecraft/models/layers/max_pool.h"
+
+namespace stagecraft {
+namespace {
+
+template <class... Specs>
+void add_all(Registry<LayerKind>& all) {
+  (all.add<Specs>(Specs::kName,
+                  [](const Specs& spec, const LayerSite& site) { return make_layer(spec, site); }),
+   ...);
+}
+
+}  // namespace
+
+Registry<LayerKind>& LayerKind::registry() {
+  // Never destroyed: configs with static storage may name its entries at exit. In the schema's order.
+  static auto& all = *[] {
+    auto* made = new Registry<LayerKind>;
+    add_all<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec, DropoutSpec,
+            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>(*made);
+    return made;
+  }();
+  return all;
+}
+
+void describe(Fields& f, LayerSpec& s) {
+  f.registered("type", s.layer, "kind of layer");
+  f.optional("name", s.name, "in tables and checkpoints; default: type and index");
+}
+
+}  // namespace stagecraft

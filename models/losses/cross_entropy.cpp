@@ -1,0 +1,84 @@
+#include "stagecraft/models/losses/cross_entropy.h"
+
+#include "stagecraft/base/error.h"
+
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// Logits as [units, classes], in at least single precision.
+at::Tensor logit_rows(const at::Tensor& output) {
+  const at::Tensor rows = output.reshape({-1, output.size(-1)});
+  return at::isReducedFloatingType(rows.scalar_type()) ? rows.to(at::kFloat) : rows;
+}
+
+/// Kept: the log-probabilities, the targets, the factor, and the output's own shape and dtype (one element,
+/// expanded: next to no memory).
+class CrossEntropyLoss final : public Loss {
+ public:
+  CrossEntropyLoss(Reduction reduction, Targets targets) : Loss(reduction), targets_(targets) {}
+
+  LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,
+                    bool count_correct) const override {
+    const at::Tensor logits = logit_rows(output);
+    const at::Tensor classes = targets.reshape({-1, 1});
+    STAGECRAFT_CHECK(logits.size(0) == classes.size(0), "one target for every row of logits");
+    at::Tensor log_probabilities = at::_log_softmax(logits, 1, false);
+    const double scale = factor(share, classes.size(0));
+    LossValue value;
+    value.loss = log_probabilities.gather(1, classes).sum(at::kDouble).mul_(-scale);
+    if (count_correct) value.correct = logits.argmax(1, true).eq(classes).sum(at::kDouble);
+    if (kept != nullptr) {
+      kept->for_input = {std::move(log_probabilities), classes, at::scalar_tensor(scale, at::kDouble),
+                         at::empty({1}, output.options()).expand(output.sizes())};
+    }
+    return value;
+  }
+
+  at::Tensor backward(Kept& kept, double scale) const override {
+    const Tensors taken = std::exchange(kept.for_input, {});
+    // (softmax - one at the target) * scale, in the memory of the log-probabilities: they are ours alone.
+    at::Tensor gradient = taken.at(0);
+    scale *= taken.at(2).item<double>();
+    gradient.exp_().mul_(scale);
+    gradient.scatter_add_(1, taken.at(1),
+                          at::full({1, 1}, -scale, gradient.options()).expand_as(taken.at(1)));
+    return gradient.view(taken.at(3).sizes()).to(taken.at(3).scalar_type());
+  }
+
+  Targets targets() const override { return targets_; }
+  bool has_accuracy() const override { return true; }
+  std::string misfit(const std::vector<std::int64_t>& shape, const SampleSpec& sample) const override {
+    const bool tokens = targets_ == Targets::tokens;
+    if (shape.size() == (tokens ? 2 : 1) && (!tokens || shape[0] == sample.shape.front()) &&
+        shape.back() >= sample.classes) {
+      return "";
+    }
+    return tokens ? fmt::format("[{} tokens, {} classes]", sample.shape.front(), sample.classes)
+                  : fmt::format("[classes], {} of them", sample.classes);
+  }
+
+ private:
+  Targets targets_;
+};
+
+}  // namespace
+
+void describe(Fields&, CrossEntropy&) {}
+void describe(Fields&, TokenCrossEntropy&) {}
+
+std::shared_ptr<const Loss> make_loss(const CrossEntropy&, Reduction reduction) {
+  return std::make_shared<CrossEntropyLoss>(reduction, Targets::classes);
+}
+std::shared_ptr<const Loss> make_loss(const TokenCrossEntropy&, Reduction reduction) {
+  return std::make_shared<CrossEntropyLoss>(reduction, Targets::tokens);
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,55 @@
+#include "stagecraft/models/losses/mean_squared_error.h"
+
+#include "stagecraft/base/error.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/accumulate.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+/// Kept: the difference, twice the factor, and the output's own dtype (one element).
+class MeanSquaredErrorLoss final : public Loss {
+ public:
+  using Loss::Loss;
+
+  LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,
+                    bool count_correct) const override {
+    STAGECRAFT_CHECK(output.numel() == targets.numel(), "mse compares output and targets of one size");
+    at::Tensor difference = output.sub(targets.view(output.sizes()));
+    const double scale = factor(share, output.numel());
+    LossValue value;
+    value.loss = difference.square().sum(at::kDouble).mul_(scale);
+    if (count_correct) value.correct = at::zeros_like(value.loss);
+    if (kept != nullptr) {
+      kept->for_input = {std::move(difference), at::scalar_tensor(2 * scale, at::kDouble),
+                         at::empty({1}, output.options())};
+    }
+    return value;
+  }
+
+  at::Tensor backward(Kept& kept, double scale) const override {
+    const Tensors taken = std::exchange(kept.for_input, {});
+    return taken.at(0).mul(taken.at(1).item<double>() * scale).to(taken.at(2).scalar_type());
+  }
+
+  Targets targets() const override { return Targets::values; }
+  std::string misfit(const std::vector<std::int64_t>& shape, const SampleSpec& sample) const override {
+    return c10::multiply_integers(shape) == sample.classes ? "" : fmt::format("{} numbers", sample.classes);
+  }
+};
+
+}  // namespace
+
+void describe(Fields&, MeanSquaredError&) {}
+
+std::shared_ptr<const Loss> make_loss(const MeanSquaredError&, Reduction reduction) {
+  return std::make_shared<MeanSquaredErrorLoss>(reduction);
+}
+
+}  // namespace stagecraft

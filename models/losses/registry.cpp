@@ -1,0 +1,32 @@
+#include "stagecraft/models/loss.h"
+#include "stagecraft/models/losses/cross_entropy.h"
+#include "stagecraft/models/losses/mean_squared_error.h"
+
+namespace stagecraft {
+namespace {
+
+template <class... Types>
+void add_all(Registry<LossKind>& all) {
+  (all.add<Types>(Types::kName,
+                  [](const Types& settings, Reduction reduction) { return make_loss(settings, reduction); }),
+   ...);
+}
+
+}  // namespace
+
+Registry<LossKind>& LossKind::registry() {
+  // Never destroyed, and in the schema's order.
+  static auto& all = *[] {
+    auto* made = new Registry<LossKind>;
+    add_all<CrossEntropy, TokenCrossEntropy, MeanSquaredError>(*made);
+    return made;
+  }();
+  return all;
+}
+
+void describe(Fields& f, LossConfig& c) {
+  f.registered("type", c.type, "cross_entropy: one class a sample; token_cross_entropy: one a token; mse");
+  f.optional("reduction", c.reduction, "over the mini-batch's samples (tokens for token_cross_entropy)");
+}
+
+}  // namespace stagecraft
