@@ -24,6 +24,7 @@ class FieldCounter final : public Fields {
 }  // namespace
 
 void freeze_registries() { frozen = true; }
+bool registries_frozen() { return frozen; }
 
 std::vector<std::string> AnyRegistry::names() const {
   std::vector<std::string> names;

@@ -67,6 +67,7 @@ class AnyRegistry {
 
 /// From here on nothing can be registered. Called by run_command_line().
 void freeze_registries();
+[[nodiscard]] bool registries_frozen();
 
 template <class Kind>
 class Registry : public AnyRegistry {

@@ -1,6 +1,8 @@
-# LibTorch as imported targets LibTorch::cpu (c10, torch_cpu), without LibTorch's own CMake package: that one wants nvcc and
-# drags CUDA into every link. It is STAGECRAFT_LIBTORCH (a torch folder with include/ and lib/), by -D or from the environment, where
-# a new value is noticed, or else what scripts/setup.sh installs.
+# LibTorch as imported targets, without LibTorch's own CMake package: that one wants nvcc and drags CUDA into every link.
+#   LibTorch::cpu     c10 and torch_cpu
+#   LibTorch::openmp  the OpenMP runtime that LibTorch uses, for sources with at::parallel_for
+# It is STAGECRAFT_LIBTORCH (a torch folder with include/ and lib/), by -D or from the environment, where a new value is noticed, or
+# else STAGECRAFT_LIBTORCH_DEFAULT. Installed with the library: users' projects find LibTorch with the same file.
 
 set(STAGECRAFT_LIBTORCH "$ENV{STAGECRAFT_LIBTORCH}" CACHE PATH "LibTorch: a folder with include/ and lib/")
 set(_exported "$ENV{STAGECRAFT_LIBTORCH}")
@@ -11,10 +13,7 @@ set(STAGECRAFT_LIBTORCH_EXPORTED "${_exported}" CACHE INTERNAL "its value at the
 
 set(_torch "${STAGECRAFT_LIBTORCH}")
 if(NOT _torch)
-  # Where it is and which version is written down once, in environment.sh.
-  execute_process(COMMAND bash -c ". '${PROJECT_SOURCE_DIR}/scripts/environment.sh' && printf %s \"$stagecraft_venv\""
-                  OUTPUT_VARIABLE _venv COMMAND_ERROR_IS_FATAL ANY)
-  file(GLOB _torch "${_venv}/lib/python3*/site-packages/torch")
+  set(_torch "${STAGECRAFT_LIBTORCH_DEFAULT}")
 endif()
 
 find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS ${_torch} PATH_SUFFIXES include NO_DEFAULT_PATH NO_CACHE)
@@ -24,7 +23,7 @@ find_library(LibTorch_CPU torch_cpu PATHS ${_torch} PATH_SUFFIXES lib NO_DEFAULT
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_CPU LibTorch_C10 LibTorch_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "run scripts/setup.sh, or point STAGECRAFT_LIBTORCH at a LibTorch, or build the planner alone with -DSTAGECRAFT_ENGINE=OFF")
+  REASON_FAILURE_MESSAGE "run scripts/setup.sh, or point STAGECRAFT_LIBTORCH at a LibTorch, or do without the engine (-DSTAGECRAFT_ENGINE=OFF, component planner)")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   # LibTorch's include folder also holds an fmt of another version than the one we link; expose only LibTorch's own headers.
@@ -48,5 +47,15 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   add_library(LibTorch::cpu SHARED IMPORTED)
   set_target_properties(LibTorch::cpu PROPERTIES IMPORTED_LOCATION ${LibTorch_CPU}
     INTERFACE_LINK_LIBRARIES LibTorch::c10
-    INTERFACE_COMPILE_OPTIONS -fopenmp)  # for the pragmas in ATen/Parallel.h; the runtime is the one libtorch_cpu links
+    INTERFACE_COMPILE_OPTIONS -fopenmp)  # for the pragmas in ATen/Parallel.h; the runtime is LibTorch::openmp
+  # at::parallel_for is a template and runs serially in code compiled without OpenMP. The runtime must be LibTorch's own, which the
+  # wheel carries: a second one would bring threads of its own.
+  add_library(LibTorch::openmp INTERFACE IMPORTED)
+  get_filename_component(_libraries ${LibTorch_C10} DIRECTORY)
+  if(EXISTS ${_libraries}/libgomp.so.1)
+    set_target_properties(LibTorch::openmp PROPERTIES INTERFACE_LINK_LIBRARIES ${_libraries}/libgomp.so.1)
+  else()
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    set_target_properties(LibTorch::openmp PROPERTIES INTERFACE_LINK_LIBRARIES "${OpenMP_CXX_LIBRARIES}")
+  endif()
 endif()

@@ -1,7 +1,11 @@
-# `cmake --install BUILD --prefix DIR`: bin/stagecraft, the libraries it brings along (LibTorch's and what those need from the virtual
-# environment; fmt and spdlog) in lib/, configs/ and the script that fetches their data. The tree runs on any machine with the same or a newer libc and, for the engine, Open MPI.
+# `cmake --install BUILD --prefix DIR`: the command, and the library for projects that find_package(stagecraft).
+#
+# The command: bin/stagecraft, the libraries it brings along (LibTorch's and what those need from the virtual environment; fmt and
+# spdlog) in lib/, configs/ and the script that fetches their data. The tree runs on any machine with the same or a newer libc and, for
+# the engine, Open MPI.
 
 include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
 set_target_properties(stagecraft PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 
 set(_library_folders "")
@@ -20,3 +24,65 @@ install(DIRECTORY configs DESTINATION share/stagecraft)
 # The data of the configs.
 install(PROGRAMS scripts/fetch_data.sh scripts/environment.sh DESTINATION share/stagecraft/scripts)
 install(FILES LICENSE DESTINATION share/stagecraft)
+
+# The library: static archives, one per room, in two components. `planner` needs no LibTorch, MPI or CUDA; `engine` is all.
+# stagecraft_component(NAME rooms...): installs the rooms' archives, and the target stagecraft::NAME that links them.
+function(stagecraft_component name)
+  add_library(stagecraft_component_${name} INTERFACE)
+  set_target_properties(stagecraft_component_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(stagecraft_component_${name} INTERFACE cxx_std_20)
+  set(targets stagecraft_component_${name})
+  foreach(room IN LISTS ARGN)
+    set_target_properties(stagecraft_${room} PROPERTIES EXPORT_NAME room_${room})
+    target_link_libraries(stagecraft_component_${name} INTERFACE stagecraft_${room})
+    list(APPEND targets stagecraft_${room})
+  endforeach()
+  install(TARGETS ${targets} EXPORT stagecraft_${name}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/stagecraft INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT stagecraft_${name} NAMESPACE stagecraft:: FILE stagecraft-${name}.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
+endfunction()
+
+# Public headers: what a project may include. They include each other, the standard library and, for the engine,
+# ATen/core/Tensor.h; nothing else (ctest -R install.headers).
+set(_public_headers
+  base/describe.h base/error.h base/fields.h base/ids.h base/registry.h
+  schedules/program/action.h schedules/program/orders.h schedules/program/placement.h schedules/program/program.h
+  schedules/program/program_text.h schedules/program/recompute.h schedules/program/step_program.h schedules/program/timeline.h
+  schedules/costs/costs.h schedules/rules/transport_rules.h schedules/list_scheduling/list_scheduler.h schedules/lowering/lowering.h
+  schedules/checker/checker.h schedules/checker/proof.h schedules/simulator/results.h schedules/simulator/simulator.h
+  schedules/pictures/panel.h schedules/pictures/svg.h schedules/pictures/text.h
+  schedules/generators/assembly.h schedules/generators/registry.h schedules/generators/schedule.h
+  partitioner/cluster.h partitioner/plan.h partitioner/planner.h partitioner/profile.h partitioner/robustness.h
+  cli/command_line.h)
+set(_umbrellas planner)
+stagecraft_component(planner ${STAGECRAFT_PLANNER_ROOMS} cli planner_command)
+if(STAGECRAFT_ENGINE)
+  list(APPEND _umbrellas engine)
+  list(APPEND _public_headers
+    models/dropout.h models/layer.h models/loss.h models/random.h models/sample.h
+    models/families/registry.h models/layers/functional.h models/layers/registry.h models/layers/site.h
+    models/layers/activation.h models/layers/attention.h models/layers/batch_norm.h models/layers/conv2d.h models/layers/delay.h
+    models/layers/dropout.h models/layers/embedding.h models/layers/feed_forward.h models/layers/flatten.h models/layers/layer_norm.h
+    models/layers/linear.h models/layers/max_pool.h
+    models/data/dataset.h engine/optimizers/optimizer.h engine/settings/learning_rate.h)
+  get_property(_rooms GLOBAL PROPERTY STAGECRAFT_ROOMS)
+  list(REMOVE_ITEM _rooms ${STAGECRAFT_PLANNER_ROOMS} cli planner_command)
+  stagecraft_component(engine ${_rooms})
+endif()
+foreach(_header IN LISTS _public_headers)
+  get_filename_component(_folder ${_header} DIRECTORY)
+  install(FILES ${_header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stagecraft/${_folder})
+endforeach()
+foreach(_umbrella IN LISTS _umbrellas)
+  install(FILES cli/umbrella/${_umbrella}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stagecraft)
+endforeach()
+
+if(STAGECRAFT_ENGINE)
+  get_filename_component(_built_with ${LibTorch_C10}/../.. ABSOLUTE)
+  install(FILES cmake/FindLibTorch.cmake cmake/FindNccl.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
+endif()
+configure_package_config_file(cmake/stagecraftConfig.cmake.in ${PROJECT_BINARY_DIR}/stagecraftConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/stagecraftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/stagecraftConfig.cmake ${PROJECT_BINARY_DIR}/stagecraftConfigVersion.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/stagecraft)

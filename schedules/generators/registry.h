@@ -1,6 +1,8 @@
 #pragma once
 
-// The schedules there are.
+// The schedules there are: the built-in ones, and those that a program adds at its start:
+//
+//   add_schedule({.name = "mine", .summary = "...", .paper = "...", .synchronous = true, .build = build_mine});
 
 #include "stagecraft/schedules/generators/schedule.h"
 
@@ -10,6 +12,8 @@
 namespace stagecraft {
 
 [[nodiscard]] const std::vector<Schedule>& schedules();
+/// Not thread-safe, and not after run_command_line() has begun. Throws InternalError: the name is taken, or it is too late.
+void add_schedule(Schedule schedule);
 /// Throws InputError naming the nearest when there is none of that name; `place` is where the name was read.
 [[nodiscard]] const Schedule& find_schedule(const std::string& name, const InputPlace& place = {});
 

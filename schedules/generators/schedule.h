@@ -1,12 +1,14 @@
 #pragma once
 
-// Schedules: generators of programs. One file a schedule or family, each citing its paper; this is the list of them.
+// Schedules: generators of programs. One file per schedule or family, each citing its paper; registry.h is the list.
 
 #include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/recompute.h"
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace stagecraft {
@@ -28,12 +30,12 @@ struct ScheduleRequest {
 
 /// A schedule as users name it in `pipeline.schedule`.
 struct Schedule {
-  const char* name;
-  const char* summary;  ///< one line for --help and docs
-  const char* paper;
+  std::string name;
+  std::string summary;  ///< one line for --help and docs
+  std::string paper;
   bool synchronous;  ///< all micro-batches of a step read the same version; a step ends with a flush
   PlacementKind placement = PlacementKind::straight;  ///< what it is made for, and gets from the planner
-  int virtual_stages = 1;                             ///< a rank, where nobody says otherwise
+  int virtual_stages = 1;                             ///< per rank, where nobody says otherwise
   /// The order follows the request's costs, so what is in flight is known only with them.
   bool orders_by_time = false;
   /// Made by a search: the planner searches longer, over placements as well, and the plan carries the result.
@@ -41,7 +43,7 @@ struct Schedule {
   bool takes_vertical_sync = false;
   bool takes_warmup_extra = false;
   bool clips = true;  ///< there is a moment at which all gradients of a step exist
-  ScheduleProgram (*build)(const ScheduleRequest&);  ///< behind generate(), which adds recomputes
+  std::function<ScheduleProgram(const ScheduleRequest&)> build;  ///< behind generate(), which adds recomputes
 
   /// Throws InputError for a request that the schedule cannot serve: an option it does not take (below
   /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one,
