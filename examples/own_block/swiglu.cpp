@@ -1,0 +1,80 @@
+#include "llama.h"
+#include "rms_norm.h"
+
+#include <ATen/ATen.h>
+
+namespace llama {
+namespace {
+
+using stagecraft::Context, stagecraft::GradientSink, stagecraft::Initial, stagecraft::Kept, stagecraft::Layer,
+    stagecraft::Tensors, stagecraft::Weights;
+namespace functional = stagecraft::functional;
+
+constexpr double kEpsilon = 1e-5;
+
+class SwigluLayer final : public Layer {
+ public:
+  SwigluLayer(const std::string& name, std::int64_t width, std::int64_t hidden)
+      : Layer(name), width_(width), hidden_(hidden) {}
+
+  std::string type() const override { return "swiglu"; }
+  std::vector<stagecraft::ParameterSpec> parameters() const override {
+    const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
+    return {norm_weight(width_), {"gate_up", {2 * hidden_, width_}, normal}, {"down", {width_, hidden_}, last}};
+  }
+  std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
+    return 3 * shape[0] * width_ * hidden_;
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
+                     Kept* kept) const override {
+    const Tensors& p = weights.parameters;
+    auto [normed, normal, scale] = rms_norm(input, p[kNorm], kEpsilon);
+    const at::Tensor gate_up = functional::linear(normed, p[kGateUp], {});
+    const at::Tensor active = at::silu(gate(gate_up)) * up(gate_up);
+    if (kept != nullptr) {
+      kept->for_input = {normal, scale, gate_up};
+      kept->for_weight = {normed, active};
+    }
+    return functional::linear(active, p[kDown], {}).add(input);
+  }
+
+  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept, bool) const override {
+    const auto [normal, scale, gate_up] = functional::take<3>(kept.for_input);
+    const auto [normed, active] = functional::take<2>(kept.for_weight);
+    const at::Tensor grad_active = functional::linear_grad_input(grad_output, p[kDown]);
+    const at::Tensor grad_gate_up = at::cat({at::silu_backward(grad_active * up(gate_up), gate(gate_up)),
+                                             grad_active * at::silu(gate(gate_up))}, -1);
+    auto [grad_input, grad_norm] =
+        rms_norm_backward(functional::linear_grad_input(grad_gate_up, p[kGateUp]), normal, scale, p[kNorm]);
+    kept.for_weight = {grad_norm, normed, grad_gate_up, active, grad_output};
+    return grad_input.add(grad_output);
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [grad_norm, normed, grad_gate_up, active, grad_output] = functional::take<5>(kept.for_weight);
+    sink.add(kNorm, grad_norm);
+    functional::linear_grad_weight(sink, kGateUp, -1, grad_gate_up, normed);
+    functional::linear_grad_weight(sink, kDown, -1, grad_output, active);
+  }
+
+ private:
+  enum { kNorm, kGateUp, kDown };
+  at::Tensor gate(const at::Tensor& gate_up) const { return gate_up.narrow(-1, 0, hidden_); }
+  at::Tensor up(const at::Tensor& gate_up) const { return gate_up.narrow(-1, hidden_, hidden_); }
+
+  std::int64_t width_, hidden_;
+};
+
+}  // namespace
+
+void describe(stagecraft::Fields& f, Swiglu& s) {
+  f.required("hidden", s.hidden, "hidden width", stagecraft::json::at_least(1));
+}
+
+stagecraft::LayerPtr make(const Swiglu& s, const stagecraft::LayerSite& site) {
+  if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("swiglu takes [tokens, width]");
+  return std::make_shared<SwigluLayer>(site.name, site.input[1], s.hidden);
+}
+
+}  // namespace llama

@@ -1,0 +1,53 @@
+#include "llama.h"
+
+#include <ATen/ATen.h>
+
+namespace llama {
+namespace {
+
+using stagecraft::Context, stagecraft::GradientSink, stagecraft::Kept, stagecraft::Layer, stagecraft::Tensors,
+    stagecraft::Weights;
+
+class TokenEmbeddingLayer final : public Layer {
+ public:
+  TokenEmbeddingLayer(const std::string& name, std::int64_t vocabulary, std::int64_t width)
+      : Layer(name), vocabulary_(vocabulary), width_(width) {}
+
+  std::string type() const override { return "token_embedding"; }
+  std::vector<stagecraft::ParameterSpec> parameters() const override {
+    return {{"tokens", {vocabulary_, width_}, {stagecraft::Initial::Kind::normal, 0.02}}};
+  }
+
+  at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
+                     Kept* kept) const override {
+    if (kept != nullptr) kept->for_weight = {input};
+    return weights.parameters[0].index_select(0, input.flatten()).view({input.size(0), input.size(1), width_});
+  }
+
+  /// Tokens have no gradient.
+  at::Tensor backward_input(const Tensors&, const at::Tensor& grad_output, Kept& kept, bool) const override {
+    kept.for_weight.push_back(grad_output);
+    return {};
+  }
+
+  void backward_weight(Kept& kept, GradientSink& sink) const override {
+    const auto [tokens, grad_output] = stagecraft::functional::take<2>(kept.for_weight);
+    sink.add(0, at::embedding_dense_backward(grad_output, tokens, vocabulary_, -1, false));
+  }
+
+ private:
+  std::int64_t vocabulary_, width_;
+};
+
+}  // namespace
+
+void describe(stagecraft::Fields& f, TokenEmbedding& s) {
+  f.required("width", s.width, "of the residual stream", stagecraft::json::at_least(1));
+}
+
+stagecraft::LayerPtr make(const TokenEmbedding& s, const stagecraft::LayerSite& site) {
+  if (site.input_dtype != at::kLong || site.input.size() != 1) site.refuse("token_embedding takes [tokens]");
+  return std::make_shared<TokenEmbeddingLayer>(site.name, site.vocabulary, s.width);
+}
+
+}  // namespace llama
