@@ -308,7 +308,8 @@ void add_check(CLI::App& app) {
       ->check(CLI::Range(1, kMostMicroBatches))
       ->type_name("N")
       ->group(kProof);
-  verb->add_option("--slots", options->slots, "receive slots per channel (default: the least that works, and one)")
+  verb->add_option("--slots", options->slots,
+                   "receive slots per channel (default: the least that works, and one)")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N")
       ->group(kProof);
@@ -318,9 +319,10 @@ void add_check(CLI::App& app) {
           "channel: boundary, payload or pair (default: rendezvous)")
       ->type_name("RULES")
       ->group(kProof);
-  verb->add_option("--repair", options->repaired_path,
-                   "write the schedule with its loads put right and doubles merged, and say what was changed; "
-                   "the order of computation stays (default: nothing is written)")
+  verb->add_option(
+          "--repair", options->repaired_path,
+          "write the schedule with its loads put right and doubles merged, and say what was changed; "
+          "the order of computation stays (default: nothing is written)")
       ->type_name("FILE")
       ->group("Output");
   verb->add_flag("--json", options->json, "one JSON document instead of text")->group("Output");

@@ -71,8 +71,8 @@ std::string recompute_of(const Plan& plan) {
 
 std::string table_of(const Shown& shown, const PlanCandidate& best) {
   const bool jittered = shown.front()->jittered.has_value();
-  std::vector<std::string> columns{"<", "<schedule", "stages", "ranks", "micro-batches", "<recompute",
-                                   "step ms"};
+  std::vector<std::string> columns{"<",          "<schedule", "stages", "ranks", "micro-batches",
+                                   "<recompute", "step ms"};
   if (jittered) columns.insert(columns.end(), {"p50 ms", "p95 ms"});
   columns.insert(columns.end(), {"samples/s", "bubble", "most memory", "<bound by"});
   Table table(std::move(columns));

@@ -28,8 +28,7 @@ CLI::Option* only(CLI::Option* option, const std::vector<std::string>& words) {
 }
 
 CLI::Option* offer(CLI::Option* option, const std::vector<std::string>& words) {
-  return option->check(
-      CLI::Validator([](const std::string&) { return std::string(); }, set_text(words)));
+  return option->check(CLI::Validator([](const std::string&) { return std::string(); }, set_text(words)));
 }
 
 std::vector<std::string> words_of(const CLI::Option& option) {

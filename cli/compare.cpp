@@ -30,24 +30,26 @@ struct CompareOptions {
 /// others are refused.
 void compare_plan(const CompareOptions& options, const CLI::App& verb) {
   for (const char* taken_by_plans :
-       {"--profile", "--cluster", "--micro-batch-size", "--recompute", "--stages", "--virtual-stages", "--cuts",
-        "--widths", "--replicate", "--time-limit", "--batch", "--pareto", "--jitter", "--choose-by",
+       {"--profile", "--cluster", "--micro-batch-size", "--recompute", "--stages", "--virtual-stages",
+        "--cuts", "--widths", "--replicate", "--time-limit", "--batch", "--pareto", "--jitter", "--choose-by",
         "--output"}) {
     if (verb.count(taken_by_plans) == 0) continue;
-    throw InputError({taken_by_plans, ""},
-                     fmt::format("plans anew, but {} is compared as it is: its stages stay. Give a run config, "
-                                 "or --profile and --cluster",
-                                 options.request.config));
+    throw InputError(
+        {taken_by_plans, ""},
+        fmt::format("plans anew, but {} is compared as it is: its stages stay. Give a run config, "
+                    "or --profile and --cluster",
+                    options.request.config));
   }
   if (options.request.every_size) {
     throw InputError({"--micro-batches", ""}, "auto is for planning; a plan has its micro-batch size");
   }
-  compare_under({.path = options.request.config,
-                 .schedules = schedules_asked(options.schedules, AllSchedules::registered, {"--schedules", ""}),
-                 .request = {.micro_batches = options.request.micro_batches, .steps = options.steps},
-                 .unit_costs = options.unit_costs,
-                 .svg = options.choose.svg,
-                 .as_json = options.choose.output.as_json});
+  compare_under(
+      {.path = options.request.config,
+       .schedules = schedules_asked(options.schedules, AllSchedules::registered, {"--schedules", ""}),
+       .request = {.micro_batches = options.request.micro_batches, .steps = options.steps},
+       .unit_costs = options.unit_costs,
+       .svg = options.choose.svg,
+       .as_json = options.choose.output.as_json});
 }
 
 void check_plannable(const CompareOptions& options) {
@@ -60,7 +62,8 @@ void check_plannable(const CompareOptions& options) {
     throw InputError({"--micro-batches", ""}, "auto: say with --batch how many samples a step has");
   }
   if (options.request.micro_batch_size) {
-    throw InputError({"--micro-batch-size", ""}, "is what --micro-batches auto and --batch compare: drop one");
+    throw InputError({"--micro-batch-size", ""},
+                     "is what --micro-batches auto and --batch compare: drop one");
   }
 }
 
@@ -82,8 +85,8 @@ void choose_among(const CompareOptions& options, const std::vector<ScheduleAsked
     line.show(schedule, tried, all);
   };
   if (options.request.every_size) {
-    request.batchings = batchings_of(
-        inputs.profile, options.batch.value_or(inputs.request.micro_batch_size * inputs.request.micro_batches));
+    request.batchings = batchings_of(inputs.profile, options.batch.value_or(inputs.request.micro_batch_size *
+                                                                            inputs.request.micro_batches));
   }
   // A run's config says what is recomputed, and train holds the plan to it.
   if (options.choose.pareto && options.request.config.empty() && !options.request.recompute) {
@@ -97,7 +100,8 @@ void run(CompareOptions options, const CLI::App& verb) {
     return compare_plan(options, verb);
   }
   if (options.batch && options.request.micro_batches) {
-    throw InputError({"--batch", ""}, "is filled with as many micro-batches as it takes: drop --micro-batches");
+    throw InputError({"--batch", ""},
+                     "is filled with as many micro-batches as it takes: drop --micro-batches");
   }
   options.request.every_size = options.request.every_size || options.batch.has_value();
   check_plannable(options);
@@ -107,7 +111,8 @@ void run(CompareOptions options, const CLI::App& verb) {
     return choose_among(options, schedules);
   }
   if (!options.choose.svg.empty()) {
-    throw InputError({"--svg", ""}, "draws several schedules or sizes, or --pareto; there is one of each here");
+    throw InputError({"--svg", ""},
+                     "draws several schedules or sizes, or --pareto; there is one of each here");
   }
   // One schedule, one size: stage counts are what is left to compare, and plan has the table.
   options.request.schedule = schedules.front();
@@ -116,17 +121,18 @@ void run(CompareOptions options, const CLI::App& verb) {
 
 void add_own_options(CLI::App& verb, CompareOptions& options) {
   constexpr const char* kCompared = "What to compare";
-  offer(verb.add_option("--schedules", options.schedules,
-                        "schedules, each with its settings behind a colon; all: those that train as one device "
-                        "would, and of a plan every schedule")
-            ->capture_default_str()
-            ->type_name("NAME,NAME,...|all")
-            ->group(kCompared),
-        [] {
-          std::vector<std::string> words = schedule_words();
-          words.emplace_back("all");
-          return words;
-        }());
+  offer(
+      verb.add_option("--schedules", options.schedules,
+                      "schedules, each with its settings behind a colon; all: those that train as one device "
+                      "would, and of a plan every schedule")
+          ->capture_default_str()
+          ->type_name("NAME,NAME,...|all")
+          ->group(kCompared),
+      [] {
+        std::vector<std::string> words = schedule_words();
+        words.emplace_back("all");
+        return words;
+      }());
   verb.add_option("--batch", options.batch,
                   "samples per step, in micro-batches of every size in the profile (default: one size, and "
                   "--micro-batches of it)")
@@ -134,11 +140,11 @@ void add_own_options(CLI::App& verb, CompareOptions& options) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->group(kCompared);
   verb.add_flag("--pareto", options.choose.pareto,
-                "all plans that no other beats in both step time and memory (default: the fastest of each schedule)")
+                "all plans that no other beats in both step time and memory (default: the fastest of each "
+                "schedule)")
       ->group(kCompared);
   CLI::Option* jitter = verb.add_option_function<int>(
-      "--jitter",
-      [&options](int samples) { options.choose.output.jitter = Jitter{.samples = samples}; },
+      "--jitter", [&options](int samples) { options.choose.output.jitter = Jitter{.samples = samples}; },
       "simulate each of the five best plans N times, with times drawn from the spreads in the profile; all "
       "plans see the same draws (default: not at all)");
   jitter->check(CLI::Range(1, 1'000'000))->type_name("N")->group(kCompared);
@@ -162,9 +168,10 @@ void add_plan_options(CLI::App& verb, CompareOptions& options) {
       ->check(CLI::Range(1, 10'000))
       ->type_name("N")
       ->group(kOfPlan);
-  verb.add_flag("--unit-costs", options.unit_costs,
-                "take 1 ms for forwards and for each half of a backward, and nothing for all else (default: the "
-                "plan's costs)")
+  verb.add_flag(
+          "--unit-costs", options.unit_costs,
+          "take 1 ms for forwards and for each half of a backward, and nothing for all else (default: the "
+          "plan's costs)")
       ->group(kOfPlan);
 }
 
@@ -172,8 +179,8 @@ void add_plan_options(CLI::App& verb, CompareOptions& options) {
 
 void add_compare(CLI::App& app) {
   const auto options = std::make_shared<CompareOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "compare", "compare schedules, micro-batch sizes, and step time against memory");
+  CLI::App* verb =
+      app.add_subcommand("compare", "compare schedules, micro-batch sizes, and step time against memory");
   verb->add_option("INPUT", options->request.config,
                    "run.json to plan for (or give --profile and --cluster), or plan.json, whose stages stay")
       ->type_name("FILE");

@@ -67,15 +67,15 @@ std::string bash_verb(const CLI::App& verb) {
     for (const std::string& name : spellings(*option)) all.push_back(name);
   }
   const std::vector<std::string> words = positional_words(verb);
-  return fmt::format(R"(    {0})
+  return fmt::format(
+      R"(    {0})
       case "$previous" in
 {1}        *)
           if [[ $word == -* ]]; then _stagecraft_words "{2}"; else {3}; fi ;;
       esac ;;
 )",
-                     verb.get_name(), bash_values(verb), fmt::join(all, " "),
-                     words.empty() ? "_stagecraft_files"
-                                   : fmt::format("_stagecraft_words \"{}\"", fmt::join(words, " ")));
+      verb.get_name(), bash_values(verb), fmt::join(all, " "),
+      words.empty() ? "_stagecraft_files" : fmt::format("_stagecraft_words \"{}\"", fmt::join(words, " ")));
 }
 
 std::string bash_completion(const CLI::App& app) {
@@ -138,7 +138,8 @@ std::string zsh_text(const std::string& text) {
 
 std::string zsh_action(const CLI::Option& option) {
   const std::vector<std::string> words = words_of(option);
-  const std::string value = zsh_text(option.get_positional() ? option.get_name(true, false) : value_name_of(option));
+  const std::string value =
+      zsh_text(option.get_positional() ? option.get_name(true, false) : value_name_of(option));
   if (words.empty()) return fmt::format(":{}:{}", value, takes_file(option) ? "_files" : " ");
   const bool list = value.find(',') != std::string::npos;
   return list ? fmt::format(":{}:_values -s , word {}", value, fmt::join(words, " "))
@@ -200,7 +201,8 @@ struct CompletionOptions {
 void add_completion(CLI::App& app) {
   const auto options = std::make_shared<CompletionOptions>();
   CLI::App* verb = app.add_subcommand("completion", "print a shell's completion of this command")->group("");
-  only(verb->add_option("SHELL", options->shell, "which shell")->type_name("SHELL")->required(), {"bash", "zsh"});
+  only(verb->add_option("SHELL", options->shell, "which shell")->type_name("SHELL")->required(),
+       {"bash", "zsh"});
   verb->add_option("-o,--output", options->output, "where it goes (default: standard output)")
       ->type_name("FILE")
       ->group("Output");

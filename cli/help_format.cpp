@@ -64,8 +64,7 @@ class HelpFormat : public CLI::Formatter {
 
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     return make_description(app) + make_usage(app, std::move(name)) + make_positionals(app) +
-           (has_verbs(*app) ? make_subcommands(app, mode) + groups_of(*app)
-                            : groups_of(*app)) +
+           (has_verbs(*app) ? make_subcommands(app, mode) + groups_of(*app) : groups_of(*app)) +
            (app->get_footer().empty() ? "" : "\n" + app->get_footer());
   }
 
@@ -92,7 +91,8 @@ class HelpFormat : public CLI::Formatter {
     for (const std::string& group : groups) {
       const auto options = app.get_options(
           [&](const CLI::Option* o) { return o->get_group() == group && o->nonpositional(); });
-      if (!group.empty() && !options.empty()) out += make_group(group == kOwn ? "Help" : group, false, options);
+      if (!group.empty() && !options.empty())
+        out += make_group(group == kOwn ? "Help" : group, false, options);
     }
     return out;
   }

@@ -8,7 +8,7 @@
 namespace CLI {
 class FormatterBase;
 class Option;
-}
+}  // namespace CLI
 
 namespace stagecraft::cli {
 

@@ -66,8 +66,8 @@ std::string usage(const CLI::App& verb) {
 }
 
 std::string verb_text(const CLI::App& verb) {
-  std::string text = fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(verb.get_name()), usage(verb),
-                                 roff(verb.get_description()));
+  std::string text =
+      fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(verb.get_name()), usage(verb), roff(verb.get_description()));
   for (const CLI::Option* option :
        verb.get_options([](const CLI::Option* o) { return !o->get_group().empty(); })) {
     if (option != verb.get_help_ptr()) text += option_item(*option);
@@ -87,7 +87,8 @@ const std::pair<const char*, const char*> kFiles[]{
 };
 
 std::string man_page(const CLI::App& app) {
-  std::string text = ".TH STAGECRAFT 1 \"\" \"" + app.version() + "\" \"User Commands\"\n.SH NAME\nstagecraft \\- " +
+  std::string text = ".TH STAGECRAFT 1 \"\" \"" + app.version() +
+                     "\" \"User Commands\"\n.SH NAME\nstagecraft \\- " +
                      roff("pipeline-parallel training: profile, plan, prove, train, report") +
                      "\n.SH SYNOPSIS\n.B stagecraft\n.I VERB\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
                      roff(app.get_description()) + "\n";

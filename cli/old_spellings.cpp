@@ -54,8 +54,9 @@ void add_old_spellings(CLI::App& app) {
 }
 
 void refuse_old_spelling(const std::string& verb, const std::string& option) {
-  const auto old = std::ranges::find_if(
-      old_spellings(), [&](const OldSpelling& known) { return known.verb == verb && known.option == option; });
+  const auto old = std::ranges::find_if(old_spellings(), [&](const OldSpelling& known) {
+    return known.verb == verb && known.option == option;
+  });
   STAGECRAFT_CHECK(old != old_spellings().end(), verb + " " + option + " is in the table");
   throw InputError(fmt::format("{} {} is now `stagecraft {}`", verb, option, old->now));
 }

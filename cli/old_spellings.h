@@ -14,8 +14,9 @@ namespace stagecraft::cli {
 
 struct OldSpelling {
   const char* verb;
-  const char* option;     ///< "--explain", or with a value of an option that is still there: "--micro-batches auto"
-  const char* now;        ///< what to write instead, behind `stagecraft`
+  const char*
+      option;       ///< "--explain", or with a value of an option that is still there: "--micro-batches auto"
+  const char* now;  ///< what to write instead, behind `stagecraft`
 };
 
 [[nodiscard]] const std::vector<OldSpelling>& old_spellings();

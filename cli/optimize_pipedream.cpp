@@ -64,7 +64,8 @@ void add_optimize_pipedream(CLI::App& app) {
   const auto options = std::make_shared<PipedreamOptions>();
   CLI::App* verb =
       app.add_subcommand("optimize-pipedream", "plan as PipeDream's optimizer does, under its cost model");
-  verb->add_option("--profile", options->profile, "profile.json, or a graph of PipeDream's profiler (its name ends in .txt)")
+  verb->add_option("--profile", options->profile,
+                   "profile.json, or a graph of PipeDream's profiler (its name ends in .txt)")
       ->type_name("FILE")
       ->required()
       ->group("Inputs");
@@ -77,7 +78,8 @@ void add_optimize_pipedream(CLI::App& app) {
       ->type_name("N")
       ->group("Inputs");
   constexpr const char* kOptimizer = "PipeDream's optimizer";
-  verb->add_flag("--straight-pipeline", options->straight, "one device per stage (default: stages may have replicas)")
+  verb->add_flag("--straight-pipeline", options->straight,
+                 "one device per stage (default: stages may have replicas)")
       ->group(kOptimizer);
   verb->add_flag("--use-fewer-machines", options->fewer_machines,
                  "devices may be left over (default: all are used)")
@@ -92,7 +94,8 @@ void add_optimize_pipedream(CLI::App& app) {
       ->group(kOptimizer);
   verb->add_flag("--json", options->json, "one JSON document: stages with their nodes, replicas and times")
       ->group("Output");
-  verb->footer("The model knows stages and their replicas alone: no schedule, no micro-batches, no plan.json.");
+  verb->footer(
+      "The model knows stages and their replicas alone: no schedule, no micro-batches, no plan.json.");
   verb->callback([options] { run(*options); });
 }
 

@@ -86,7 +86,7 @@ std::string times(double faster) { return fmt::format("{:.2f}x", faster); }
 }  // namespace
 
 std::string pipedream_text(const std::string& profile, const Cluster& cluster, const Options& options,
-                      const PreparedGraph& prepared, const Result& result) {
+                           const PreparedGraph& prepared, const Result& result) {
   std::string out =
       fmt::format("{} on {}: {} stage{} on {} device{}, by PipeDream's cost model\n\n",
                   std::filesystem::path(profile).filename().string(),
@@ -119,7 +119,7 @@ std::string pipedream_text(const std::string& profile, const Cluster& cluster, c
 }
 
 Json pipedream_json(const std::string& profile, const Options& options, const PreparedGraph& prepared,
-               const Result& result) {
+                    const Result& result) {
   const auto ms = [](double seconds) { return seconds * 1e3; };
   const std::vector<int> rank = ranks_of(prepared.graph);
   Json json;

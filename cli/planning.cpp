@@ -90,9 +90,9 @@ void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutp
   PlanInputs inputs = options.read(verb);
   const std::string& schedule = inputs.request.schedule.name;
   if (options.time_limit && !find_schedule(schedule).synchronous) {
-    throw InputError({"--time-limit", ""},
-                     fmt::format("{} has no flush: its plan comes from a dynamic program and takes no time",
-                                 schedule));
+    throw InputError(
+        {"--time-limit", ""},
+        fmt::format("{} has no flush: its plan comes from a dynamic program and takes no time", schedule));
   }
   inputs.request.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
   output.progress = [&line](const std::string& what, int tried, int all) { line.show(what, tried, all); };

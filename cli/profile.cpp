@@ -256,7 +256,8 @@ void add_profile(CLI::App& app) {
   verb->add_option("-o,--output", arguments->output, "where the profile goes (default: nowhere)")
       ->type_name("FILE")
       ->group("Output");
-  verb->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile")->group("Output");
+  verb->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile")
+      ->group("Output");
   verb->callback([arguments] {
     const LaunchInfo launch = detect_launch();
     if (launch.world > 1) {

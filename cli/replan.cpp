@@ -1,5 +1,7 @@
 // `stagecraft replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
 
+#include "stagecraft/partitioner/replan.h"
+
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
@@ -7,7 +9,6 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/report/report.h"
-#include "stagecraft/partitioner/replan.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
@@ -163,7 +164,8 @@ void run(const ReplanOptions& options) {
 
 void add_replan(CLI::App& app) {
   const auto options = std::make_shared<ReplanOptions>();
-  CLI::App* verb = app.add_subcommand("replan", "say whether another plan would pay, from what a run measured");
+  CLI::App* verb =
+      app.add_subcommand("replan", "say whether another plan would pay, from what a run measured");
   verb->add_option("RUN_DIR", options->run_dir, "directory of a run with log.timeline_steps above 0")
       ->type_name("DIR")
       ->required();

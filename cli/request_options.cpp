@@ -33,8 +33,9 @@ void take_micro_batches(const std::string& text, const CLI::App& verb, RequestKi
   std::string_view left = text;
   const auto number = take_number(left);
   if (!number || !left.empty() || *number < 1 || *number > kMostMicroBatches) {
-    throw InputError({"--micro-batches", ""}, fmt::format("\"{}\": expected 1 to {}{}", text,
-                                                          kMostMicroBatches, takes_auto ? ", or \"auto\"" : ""));
+    throw InputError({"--micro-batches", ""},
+                     fmt::format("\"{}\": expected 1 to {}{}", text, kMostMicroBatches,
+                                 takes_auto ? ", or \"auto\"" : ""));
   }
   options.micro_batches = *number;
 }
@@ -65,10 +66,9 @@ PlanInputs inputs_of_files(const RequestOptions& options) {
   inputs.cluster = read_cluster(options.cluster);
   PlanRequest& request = inputs.request;
   request.micro_batches = kMicroBatches;
-  request.micro_batch_size =
-      options.every_size && !options.micro_batch_size
-          ? inputs.profile.measurements.front().micro_batch
-          : size_to_plan(inputs.profile, options.profile, options.micro_batch_size);
+  request.micro_batch_size = options.every_size && !options.micro_batch_size
+                                 ? inputs.profile.measurements.front().micro_batch
+                                 : size_to_plan(inputs.profile, options.profile, options.micro_batch_size);
   // Whoever runs it, replicas are worth having; a run's config says itself what it wants.
   request.replicate = options.replicate.value_or(true);
   return inputs;
@@ -76,9 +76,9 @@ PlanInputs inputs_of_files(const RequestOptions& options) {
 
 PlanInputs inputs_of_config(const RequestOptions& options, const std::string& verb) {
   if (const std::string kind = kind_of_file(options.config); !kind.empty() && kind != "run config") {
-    throw InputError({options.config, ""},
-                     fmt::format("is a {}; {} takes a run config (run.json), or --profile and --cluster",
-                                 kind, verb));
+    throw InputError(
+        {options.config, ""},
+        fmt::format("is a {}; {} takes a run config (run.json), or --profile and --cluster", kind, verb));
   }
   PlanInputs inputs = config_plan_inputs(options.config, options.profile, options.cluster);
   inputs.request.replicate = options.replicate.value_or(false);
@@ -104,15 +104,17 @@ PlanInputs RequestOptions::read(const std::string& verb) const {
     const char* missing = profile.empty() == cluster.empty() ? "nothing to plan"
                           : profile.empty()                  ? "--profile is missing"
                                                              : "--cluster is missing";
-    throw InputError(fmt::format("{0}: {1}; give CONFIG, or --profile and --cluster:\n"
-                                 "  stagecraft {0} run.json\n"
-                                 "  stagecraft {0} --profile profile.json --cluster cluster.json\n"
-                                 "See `stagecraft {0} --help`.",
-                                 verb, missing));
+    throw InputError(
+        fmt::format("{0}: {1}; give CONFIG, or --profile and --cluster:\n"
+                    "  stagecraft {0} run.json\n"
+                    "  stagecraft {0} --profile profile.json --cluster cluster.json\n"
+                    "See `stagecraft {0} --help`.",
+                    verb, missing));
   }
   if (!widths.empty() && replicate == false) {
-    throw InputError({"--widths", ""}, "says how many replicas each stage has, --no-replicate that none has any: "
-                                       "give one of the two");
+    throw InputError({"--widths", ""},
+                     "says how many replicas each stage has, --no-replicate that none has any: "
+                     "give one of the two");
   }
   PlanInputs inputs = config.empty() ? inputs_of_files(*this) : inputs_of_config(*this, verb);
   apply(*this, inputs.request);
@@ -139,9 +141,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
   const bool takes_auto = kind == RequestKind::several_plans;
   verb.add_option_function<std::string>(
           "--micro-batches",
-          [&verb, &options, kind](const std::string& text) {
-            take_micro_batches(text, verb, kind, options);
-          },
+          [&verb, &options, kind](const std::string& text) { take_micro_batches(text, verb, kind, options); },
           takes_auto ? "micro-batches per step; auto: as many as fill --batch, of every size in the profile "
                        "(default: the config's, or 8)"
                      : "micro-batches per step (default: the config's, or 8)")
@@ -170,7 +170,8 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(kStages);
-  verb.add_option("--cuts", options.cuts, "your own cuts: the first layers of stages 1, 2, ... (default: the fastest)")
+  verb.add_option("--cuts", options.cuts,
+                  "your own cuts: the first layers of stages 1, 2, ... (default: the fastest)")
       ->delimiter(',')
       ->type_name("I,J,...")
       ->group(kStages);

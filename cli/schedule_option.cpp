@@ -53,15 +53,26 @@ bool truth_of(const std::optional<std::string>& value, const InputPlace& place) 
   throw InputError(place, fmt::format("vertical_sync: expected true or false, found \"{}\"", *value));
 }
 
+/// "; pipedream takes vertical_sync": where another schedule does.
+std::string who_takes(const std::string& setting) {
+  for (const Schedule& schedule : schedules()) {
+    const std::vector<std::string> known = settings_of(schedule);
+    if (std::ranges::find(known, setting) != known.end()) {
+      return fmt::format("; {} takes {}", schedule.name, setting);
+    }
+  }
+  return "";
+}
+
 void take_setting(const std::string& setting, const Schedule& schedule, const InputPlace& place,
                   ScheduleAsked& asked) {
   const auto [key, value] = key_and_value(setting);
   const std::vector<std::string> known = settings_of(schedule);
   if (std::ranges::find(known, key) == known.end()) {
-    throw InputError(place, fmt::format("{} takes {}, found \"{}\"{}", schedule.name,
+    throw InputError(place, fmt::format("{} takes {}, found \"{}\"{}{}", schedule.name,
                                         known.empty() ? std::string("no settings")
                                                       : fmt::format("the setting {}", fmt::join(known, ", ")),
-                                        setting, did_you_mean(key, known)));
+                                        setting, did_you_mean(key, known), who_takes(key)));
   }
   if (key == "warmup_extra") {
     asked.warmup_extra = count_of(value, place);

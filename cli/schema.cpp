@@ -24,10 +24,14 @@ struct FileKind {
 };
 
 constexpr std::array kKinds{
-    FileKind{"profile", "what each layer costs: profile writes it, plan reads it", [] { return json::schema_of<Profile>(); }},
-    FileKind{"cluster", "devices, links and memory, which plan reads", [] { return json::schema_of<Cluster>(); }},
-    FileKind{"plan", "stages, schedule and prediction: plan writes it, train runs it", [] { return json::schema_of<Plan>(); }},
-    FileKind{"explanation", "what explain --json has under \"explanation\"", [] { return json::schema_of<Explanation>(); }},
+    FileKind{"profile", "what each layer costs: profile writes it, plan reads it",
+             [] { return json::schema_of<Profile>(); }},
+    FileKind{"cluster", "devices, links and memory, which plan reads",
+             [] { return json::schema_of<Cluster>(); }},
+    FileKind{"plan", "stages, schedule and prediction: plan writes it, train runs it",
+             [] { return json::schema_of<Plan>(); }},
+    FileKind{"explanation", "what explain --json has under \"explanation\"",
+             [] { return json::schema_of<Explanation>(); }},
     FileKind{"run", "run.json, which train, profile and plan read (in a build with the engine)", run_schema},
 };
 
@@ -51,7 +55,8 @@ void add_schema(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("schema", "print the JSON Schema of a kind of file, or list the kinds");
   std::vector<std::string> names;
   for (const FileKind& kind : kKinds) names.emplace_back(kind.name);
-  only(verb->add_option("KIND", *name, "which kind of file (default: all are listed)")->type_name("KIND"), names);
+  only(verb->add_option("KIND", *name, "which kind of file (default: all are listed)")->type_name("KIND"),
+       names);
   verb->footer("Kinds:\n" + list_text());
   verb->callback([name] { run(*name); });
 }

@@ -98,7 +98,8 @@ void add_simulate(CLI::App& app) {
   constexpr const char* kVarying = "Times that vary";
   constexpr const char* kPictures = "Pictures";
   const auto options = std::make_shared<SimulateOptions>();
-  CLI::App* verb = app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
+  CLI::App* verb =
+      app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
   verb->add_option("PLAN", options->path, "plan.json with its costs; with --unit-costs any plan or schedule")
       ->type_name("FILE")
       ->required();
@@ -112,9 +113,10 @@ void add_simulate(CLI::App& app) {
       ->check(CLI::Range(1, 10'000))
       ->type_name("N")
       ->group(kStep);
-  verb->add_flag("--unit-costs", options->unit_costs,
-                 "take 1 ms for forwards and for each half of a backward, and nothing for all else; draws any "
-                 "schedule file (default: the plan's costs)")
+  verb->add_flag(
+          "--unit-costs", options->unit_costs,
+          "take 1 ms for forwards and for each half of a backward, and nothing for all else; draws any "
+          "schedule file (default: the plan's costs)")
       ->group(kStep);
   verb->add_option("--jitter", options->jitter.samples,
                    "simulate N times with times that vary, and print the median and the 95th percentile "

@@ -119,8 +119,7 @@ InputProgram read_subject(const std::string& path, const SubjectRequest& request
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InputError({path, ""}, "is empty; expected a plan or a schedule");
   // JSON begins with a brace, or a comment; a schedule's text form with its first line, or a comment.
-  if (begins_as_json(text[first]))
-    return json_subject(path, json::parse_text(text, path), request);
+  if (begins_as_json(text[first])) return json_subject(path, json::parse_text(text, path), request);
   if (looks_like_csv(path, text[first])) return csv_subject(path, text, request);
   if (text[first] != '#' && !std::string_view(text).substr(first).starts_with("stagecraft"))
     throw InputError({path, ""},

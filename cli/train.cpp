@@ -116,13 +116,15 @@ void add_train(CLI::App& app) {
   const auto options = std::make_shared<TrainOptions>();
   TrainRequest& request = options->request;
   CLI::App* verb =
-      app.add_subcommand("train", "prove a run's programs, then train; alone ranks are threads, under mpirun or "
-                                  "srun processes");
+      app.add_subcommand("train",
+                         "prove a run's programs, then train; alone ranks are threads, under mpirun or "
+                         "srun processes");
   verb->add_option("CONFIG", request.config, "run.json; configs/ has some that work as they stand")
       ->type_name("FILE")
       ->required();
   constexpr const char* kRun = "The run";
-  verb->add_option("--plan", request.plan, "plan.json to run (default: the model is profiled and planned now)")
+  verb->add_option("--plan", request.plan,
+                   "plan.json to run (default: the model is profiled and planned now)")
       ->type_name("FILE")
       ->group(kRun);
   verb->add_option("--set", request.overrides,
