@@ -33,7 +33,7 @@ std::vector<std::string> spellings(const CLI::Option& option) {
   return names;
 }
 
-bool takes_value(const CLI::Option& option) { return option.get_type_size() != 0; }
+bool takes_value(const CLI::Option& option) { return !value_name_of(option).empty(); }
 bool takes_file(const CLI::Option& option) {
   const std::string value = value_name_of(option);
   return value.starts_with("FILE") || value == "DIR";
@@ -141,7 +141,7 @@ std::string zsh_action(const CLI::Option& option) {
   const std::string value =
       zsh_text(option.get_positional() ? option.get_name(true, false) : value_name_of(option));
   if (words.empty()) return fmt::format(":{}:{}", value, takes_file(option) ? "_files" : " ");
-  const bool list = value.find(',') != std::string::npos;
+  const bool list = value.starts_with("NAME,");
   return list ? fmt::format(":{}:_values -s , word {}", value, fmt::join(words, " "))
               : fmt::format(":{}:({})", value, fmt::join(words, " "));
 }

@@ -112,7 +112,6 @@ std::string names_of(const CLI::Option& option) {
 }
 
 std::string value_name_of(const CLI::Option& option) {
-  if (option.get_type_size() == 0) return "";
   const std::string type = option.get_type_name();  // with what validates it behind colons
   return type.starts_with("NAME[:") ? type.substr(0, type.find(']') + 1) : type.substr(0, type.find(':'));
 }

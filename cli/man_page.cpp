@@ -6,9 +6,11 @@
 #include "stagecraft/cli/help_format.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/schedule_option.h"
+#include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -75,8 +77,16 @@ std::string verb_text(const CLI::App& verb) {
   return text;
 }
 
-/// Line by line, as --help has it.
-std::string as_it_is(const std::string& text) { return ".PP\n.nf\n" + roff(text) + ".fi\n"; }
+std::string schedule_items() {
+  std::string text;
+  for (const Schedule& schedule : schedules()) {
+    const std::vector<std::string> settings = settings_of(schedule);
+    text += item(bold(schedule.name),
+                 fmt::format("{} ({}){}", schedule.summary, schedule.paper,
+                             settings.empty() ? "" : fmt::format("; takes {}", fmt::join(settings, ", "))));
+  }
+  return text;
+}
 
 const std::pair<const char*, const char*> kFiles[]{
     {"run.json", "a run configuration: model, data, optimizer, pipeline"},
@@ -88,7 +98,7 @@ const std::pair<const char*, const char*> kFiles[]{
 
 std::string man_page(const CLI::App& app) {
   std::string text = ".TH STAGECRAFT 1 \"\" \"" + app.version() +
-                     "\" \"User Commands\"\n.SH NAME\nstagecraft \\- " +
+                     "\" \"User Commands\"\n.ad l\n.nh\n.SH NAME\nstagecraft \\- " +
                      roff("pipeline-parallel training: profile, plan, prove, train, report") +
                      "\n.SH SYNOPSIS\n.B stagecraft\n.I VERB\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
                      roff(app.get_description()) + "\n";
@@ -98,7 +108,7 @@ std::string man_page(const CLI::App& app) {
     if (verb->get_group() != group) text += ".SH " + roff(capitals(group = verb->get_group())) + "\n";
     text += verb_text(*verb);
   }
-  text += ".SH SCHEDULES\n" + as_it_is(schedules_text()) + ".SH EXIT STATUS\n";
+  text += ".SH SCHEDULES\n" + schedule_items() + ".SH EXIT STATUS\n";
   for (const ExitCode& exit : exit_codes()) text += item(bold(std::to_string(exit.code)), exit.meaning);
   text += ".SH FILES\n";
   for (const auto& [name, what] : kFiles) text += item(italic(name), what);

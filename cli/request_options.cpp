@@ -157,7 +157,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
                  options.recompute = json::read<RecomputeAsked>(Json(name), {"--recompute", ""});
                },
                "which forwards are repeated before their backward, so that only their inputs are kept: "
-               "none, all, all but the step's last micro-batch; auto: for each stage the least that fits "
+               "none, all, or all_but_last micro-batch of a step; auto: for each stage the least that fits "
                "(default: the config's, or none)")
            ->type_name("WHICH")
            ->group(kStep),

@@ -16,13 +16,6 @@ namespace {
 
 const std::vector<std::string> kSettings{"warmup_extra", "vertical_sync"};
 
-std::vector<std::string> settings_of(const Schedule& schedule) {
-  std::vector<std::string> settings;
-  if (schedule.takes_warmup_extra) settings.emplace_back("warmup_extra");
-  if (schedule.takes_vertical_sync) settings.emplace_back("vertical_sync");
-  return settings;
-}
-
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> pieces;
   std::istringstream in(text);
@@ -151,6 +144,13 @@ std::vector<ScheduleAsked> schedules_asked(const std::string& list, AllSchedules
     }
   }
   return asked;
+}
+
+std::vector<std::string> settings_of(const Schedule& schedule) {
+  std::vector<std::string> settings;
+  if (schedule.takes_warmup_extra) settings.emplace_back("warmup_extra");
+  if (schedule.takes_vertical_sync) settings.emplace_back("vertical_sync");
+  return settings;
 }
 
 std::vector<std::string> schedule_words() {

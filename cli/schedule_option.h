@@ -4,6 +4,7 @@
 // "pipedream:vertical_sync".
 
 #include "stagecraft/partitioner/plan.h"
+#include "stagecraft/schedules/generators/schedule.h"
 
 #include <optional>
 #include <string>
@@ -41,10 +42,13 @@ enum class AllSchedules {
 [[nodiscard]] std::vector<ScheduleAsked> schedules_asked(const std::string& list, AllSchedules all,
                                                          const InputPlace& place);
 
+/// The settings that a schedule takes behind its name.
+[[nodiscard]] std::vector<std::string> settings_of(const Schedule& schedule);
+
 /// The names of all schedules, for completion.
 [[nodiscard]] std::vector<std::string> schedule_words();
 
-/// All schedules with their summaries, papers and settings, for --help and the manual.
+/// All schedules with their summaries, papers and settings, for --help.
 [[nodiscard]] std::string schedules_text();
 
 }  // namespace stagecraft::cli

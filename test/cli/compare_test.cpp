@@ -19,9 +19,12 @@ namespace {
 
 /// Of the sample profile, with one device per stage.
 CommandResult planned(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{
-      "compare",   "--profile", STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json",
-      "--cluster", STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json", "--no-replicate"};
+  std::vector<std::string> arguments{"compare",
+                                     "--profile",
+                                     STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json",
+                                     "--cluster",
+                                     STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json",
+                                     "--no-replicate"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return stagecraft::test::stagecraft(arguments);
 }
@@ -46,8 +49,8 @@ TEST_CASE("compare takes the fastest of several schedules, --pareto shows time a
   CHECK(stagecraft::json::parse_file(path)["schedule"]["name"] == "zb_h1");
   CHECK(stagecraft::test::stagecraft({"check", path}).code == 0);
 
-  const CommandResult front = planned(
-      {"--pareto", "--schedules", "1f1b,fill_drain", "--batch", "64", "--json"});
+  const CommandResult front =
+      planned({"--pareto", "--schedules", "1f1b,fill_drain", "--batch", "64", "--json"});
   INFO(front.err);
   REQUIRE(front.code == 0);
   const Json choices = Json::parse(front.out)["choices"];
@@ -62,15 +65,15 @@ TEST_CASE("compare takes the fastest of several schedules, --pareto shows time a
   for (const Json& choice : choices) recomputed.insert(choice["recompute"].get<std::string>());
   CHECK(recomputed.contains("none"));
   CHECK(recomputed.size() > 1);
-  const CommandResult kept =
-      planned({"--pareto", "--schedules", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
+  const CommandResult kept = planned(
+      {"--pareto", "--schedules", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
   REQUIRE(kept.code == 0);
   for (const Json& choice : Json::parse(kept.out)["choices"]) CHECK(choice["recompute"] == "none");
 }
 
 TEST_CASE("compare --jitter says how the best plans take to varying times", "[compare]") {
-  const CommandResult json =
-      planned({"--micro-batch-size", "8", "--schedules", "1f1b", "--jitter", "50", "--choose-by", "p95", "--json"});
+  const CommandResult json = planned(
+      {"--micro-batch-size", "8", "--schedules", "1f1b", "--jitter", "50", "--choose-by", "p95", "--json"});
   REQUIRE(json.code == 0);
   const Json jitter = Json::parse(json.out)["jitter"];
   CHECK(jitter["p95_ms"] >= jitter["p50_ms"]);
@@ -104,7 +107,8 @@ TEST_CASE("compare takes settings behind a schedule's name, in a list too", "[co
 TEST_CASE("compare says which options contradict each other", "[compare]") {
   const ScratchFolder folder;
   const std::string plan = changed_plan(folder, even_costs);
-  const std::string schedule = folder.write("s.schedule", "stagecraft program 1\nstages 0\ngroups 1\nrank 0:\n");
+  const std::string schedule =
+      folder.write("s.schedule", "stagecraft program 1\nstages 0\ngroups 1\nrank 0:\n");
   const auto refused = [](std::vector<std::string> arguments, const std::string& answer) {
     arguments.insert(arguments.begin(), "compare");
     const CommandResult wrong = stagecraft::test::stagecraft(arguments);

@@ -54,7 +54,8 @@ void check_answer(const std::string& line, const std::string& now) {
 
 }  // namespace
 
-TEST_CASE("every option that became a verb answers, alone, with a value and among others", "[old_spellings]") {
+TEST_CASE("every option that became a verb answers, alone, with a value and among others",
+          "[old_spellings]") {
   for (const auto& [verb, option, now] : kOldSpellings) {
     check_answer(verb + " " + option, now);
     check_answer(verb + " " + option + " 1", now);
@@ -67,12 +68,14 @@ TEST_CASE("lines as they were written before", "[old_spellings]") {
   for (const auto& [line, now] : std::vector<std::pair<std::string, std::string>>{
            {"plan --profile p --cluster c --explain", "explain"},
            {"plan --replan run --profile p --cluster c --blame layers", "replan RUN_DIR"},
-           {"plan --profile p --cluster c --schedule 1f1b --warmup-extra 1", "plan --schedule 1f1b:warmup_extra=N"},
+           {"plan --profile p --cluster c --schedule 1f1b --warmup-extra 1",
+            "plan --schedule 1f1b:warmup_extra=N"},
            {"plan --profile p --cluster c --pareto --micro-batches 4", "compare --pareto"},
            {"plan --profile p --cluster c --cost pipedream --json", "optimize-pipedream"},
            {"plan --micro-batches auto --batch 8", "compare --batch SAMPLES"},
            {"plan --schedule all", "compare --schedules all"},
-           {"plan --profile p --cluster c --schedule 1f1b,zb_h1 -o plan.json", "compare --schedules 1f1b,zb_h1"},
+           {"plan --profile p --cluster c --schedule 1f1b,zb_h1 -o plan.json",
+            "compare --schedules 1f1b,zb_h1"},
            {"plan --schema plan", "schema KIND"},
            {"simulate plan.json --compare all", "compare PLAN --schedules NAME,NAME,..."},
            {"train --schema", "schema run"}}) {
