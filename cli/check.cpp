@@ -296,29 +296,36 @@ void run(const CheckOptions& options) {
 }  // namespace
 
 void add_check(CLI::App& app) {
+  constexpr const char* kProof = "The proof";
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* verb =
       app.add_subcommand("check", "prove a plan or a schedule safe, or show what is wrong with it");
   verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+      ->type_name("FILE")
       ->required();
-  verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
+  verb->add_option("--micro-batches", options->request.micro_batches,
+                   "micro-batches per step (default: the plan's)")
       ->check(CLI::Range(1, kMostMicroBatches))
-      ->type_name("N");
+      ->type_name("N")
+      ->group(kProof);
   verb->add_option("--slots", options->slots,
-                   "receive slots per channel; default: the least that works, and one")
+                   "receive slots per channel (default: the least that works, and one)")
       ->check(CLI::Range(1, 1'000'000))
-      ->type_name("K");
+      ->type_name("N")
+      ->group(kProof);
   verb->add_option(
           "--transport", options->transport,
-          "rendezvous (default), eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, "
-          "and what is a channel: boundary, payload or pair")
-      ->type_name("RULES");
+          "rendezvous, eager[:LIMIT[:BUFFER]] in bytes, or nccl; behind commas tagged or fifo, and what is a "
+          "channel: boundary, payload or pair (default: rendezvous)")
+      ->type_name("RULES")
+      ->group(kProof);
   verb->add_option(
           "--repair", options->repaired_path,
-          "write the schedule with its loads put right and doubles merged, and say what was changed; the "
-          "order of computation stays")
-      ->type_name("OUT");
-  verb->add_flag("--json", options->json, "one JSON document instead of text");
+          "write the schedule with its loads put right and doubles merged, and say what was changed; "
+          "the order of computation stays (default: nothing is written)")
+      ->type_name("FILE")
+      ->group("Output");
+  verb->add_flag("--json", options->json, "one JSON document instead of text")->group("Output");
   verb->callback([options] { run(*options); });
 }
 

@@ -17,17 +17,40 @@
 namespace stagecraft::cli {
 namespace {
 
-using Shown = std::vector<const PlanCandidate*>;
+using Shown = std::vector<PlanCandidate*>;
+constexpr std::size_t kJittered = 5;
 
 /// The fastest of every schedule and micro-batch size.
-Shown best_of_each(const Choices& choices) {
+Shown best_of_each(Choices& choices) {
   Shown shown;
   std::set<std::pair<std::string, std::int64_t>> seen;
-  for (const PlanCandidate& choice : choices.all) {
+  for (PlanCandidate& choice : choices.all) {
     const Plan& plan = choice.plan;
     if (seen.emplace(plan.schedule.name, plan.micro_batch_size).second) shown.push_back(&choice);
   }
   return shown;
+}
+
+/// Those that no other beats in both time and memory.
+Shown front_of(Choices& choices) {
+  const std::vector<const PlanCandidate*> front = choices.front();
+  Shown shown;
+  for (PlanCandidate& choice : choices.all) {
+    if (std::ranges::find(front, &choice) != front.end()) shown.push_back(&choice);
+  }
+  return shown;
+}
+
+/// Simulates the first of those shown with times that vary. Returns the best: the fastest, or with p95 the one
+/// whose 95th percentile is least.
+const PlanCandidate& jittered_best(const Shown& shown, const PlanOutput& output) {
+  if (!output.jitter) return *shown.front();
+  const std::size_t count = std::min(shown.size(), kJittered);
+  for (std::size_t i = 0; i < count; ++i) shown[i]->jittered = jittered_step(shown[i]->plan, *output.jitter);
+  if (output.choose_by == ChooseBy::step) return *shown.front();
+  return **std::min_element(
+      shown.begin(), shown.begin() + static_cast<std::ptrdiff_t>(count),
+      [](const PlanCandidate* a, const PlanCandidate* b) { return a->jittered->p95 < b->jittered->p95; });
 }
 
 double samples_per_second(const Plan& plan) {
@@ -47,15 +70,31 @@ std::string recompute_of(const Plan& plan) {
 }
 
 std::string table_of(const Shown& shown, const PlanCandidate& best) {
-  Table table({"<", "<schedule", "stages", "ranks", "micro-batches", "<recompute", "step ms", "samples/s",
-               "bubble", "most memory", "<bound by"});
+  const bool jittered = shown.front()->jittered.has_value();
+  std::vector<std::string> columns{"<",          "<schedule", "stages", "ranks", "micro-batches",
+                                   "<recompute", "step ms"};
+  if (jittered) columns.insert(columns.end(), {"p50 ms", "p95 ms"});
+  columns.insert(columns.end(), {"samples/s", "bubble", "most memory", "<bound by"});
+  Table table(std::move(columns));
   for (const PlanCandidate* choice : shown) {
     const Plan& plan = choice->plan;
-    table.row({choice == &best ? "*" : "", plan.schedule.name, fmt::format("{}", plan.stages.size()),
-               fmt::format("{}", plan.placement().world()),
-               fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size), recompute_of(plan),
-               format_ms(choice->step()), format_count(samples_per_second(plan)),
-               format_percent(plan.predicted->bubble), format_bytes(choice->memory()), choice->bound_by});
+    std::vector<std::string> cells{choice == &best ? "*" : "",
+                                   plan.schedule.name,
+                                   fmt::format("{}", plan.stages.size()),
+                                   fmt::format("{}", plan.placement().world()),
+                                   fmt::format("{} of {}", plan.micro_batches, plan.micro_batch_size),
+                                   recompute_of(plan),
+                                   format_ms(choice->step())};
+    if (jittered) {
+      const auto& times = choice->jittered;
+      cells.push_back(times ? format_ms(times->p50) : "-");
+      cells.push_back(times ? format_ms(times->p95) : "-");
+    }
+    cells.push_back(format_count(samples_per_second(plan)));
+    cells.push_back(format_percent(plan.predicted->bubble));
+    cells.push_back(format_bytes(choice->memory()));
+    cells.push_back(choice->bound_by);
+    table.row(std::move(cells));
   }
   return table.text();
 }
@@ -67,7 +106,7 @@ std::string label_of(const Plan& plan) {
 }
 
 std::string picture(const Choices& choices, const std::string& title) {
-  const Shown front = choices.front();
+  const std::vector<const PlanCandidate*> front = choices.front();
   std::vector<FrontPoint> points;
   for (const PlanCandidate& choice : choices.all) {
     points.push_back({.time = choice.step(),
@@ -95,6 +134,9 @@ Json json_of(const Choices& choices, const PlanCandidate& best, const Shown& sho
                                {"memory_bytes", choice->memory().value},
                                {"bound_by", choice->bound_by},
                                {"plan", json::write(plan)}});
+    if (!choice->jittered) continue;
+    json["choices"].back()["p50_ms"] = choice->jittered->p50.value * 1e3;
+    json["choices"].back()["p95_ms"] = choice->jittered->p95.value * 1e3;
   }
   return json;
 }
@@ -127,8 +169,8 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
                  const ChooseOptions& options, const std::vector<MemoryLimit>& machine) {
   Choices choices = choices_or_advice(profile, cluster, request);
   leave_out_beyond(choices, machine);
-  const Shown shown = options.pareto ? choices.front() : best_of_each(choices);
-  const PlanCandidate& best = *shown.front();
+  const Shown shown = options.pareto ? front_of(choices) : best_of_each(choices);
+  const PlanCandidate& best = jittered_best(shown, options.output);
   const std::string title = fmt::format(
       "{} on {}: {} plans", profile.model.empty() ? "the model" : profile.model,
       cluster.name.empty() ? fmt::format("{} devices", cluster.devices()) : cluster.name, choices.all.size());
@@ -150,7 +192,8 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
   if (!options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
   print(options.output.path.empty()
             ? "\nnot written anywhere: give -o plan.json\n"
-            : fmt::format("\nthe fastest is written to {}; prove it with `stagecraft check {}`\n",
+            : fmt::format("\nthe {} is written to {}; prove it with `stagecraft check {}`\n",
+                          options.output.choose_by == ChooseBy::step ? "fastest" : "one with the least p95",
                           options.output.path, options.output.path));
 }
 

@@ -1,214 +1,199 @@
-#include "stagecraft/cli/compare.h"
+// `stagecraft compare`: plans under several schedules and micro-batch sizes, time against memory, or one
+// plan's stages under other schedules.
 
 #include "stagecraft/base/error.h"
-#include "stagecraft/base/json.h"
-#include "stagecraft/base/table.h"
-#include "stagecraft/cli/drawing.h"
-#include "stagecraft/schedules/costs/traffic.h"
-#include "stagecraft/schedules/generators/registry.h"
-#include "stagecraft/schedules/lowering/lowering.h"
-#include "stagecraft/schedules/simulator/simulator.h"
+#include "stagecraft/cli/choose.h"
+#include "stagecraft/cli/closed_set.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/plan_under.h"
+#include "stagecraft/cli/planning.h"
+#include "stagecraft/cli/search_line.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-#include <utility>
+#include <memory>
 
 namespace stagecraft::cli {
 namespace {
 
-/// Steps in a picture where nobody says how many and some schedule has no flush between them.
-constexpr int kDrawnSteps = 3;
+struct CompareOptions {
+  RequestOptions request;  ///< its config may be a plan
+  std::string schedules = "all";
+  std::optional<std::int64_t> batch;
+  ChooseOptions choose;
+  std::optional<int> steps;  ///< of a plan
+  bool unit_costs = false;   ///< of a plan
+};
 
-std::vector<const Schedule*> schedules_named(const std::string& names) {
-  std::vector<const Schedule*> chosen;
-  const auto add = [&](const Schedule& schedule) {
-    if (std::find(chosen.begin(), chosen.end(), &schedule) == chosen.end()) chosen.push_back(&schedule);
+/// What is asked of a plan that is there already. Its stages and their costs stay, so options that would plan
+/// others are refused.
+void compare_plan(const CompareOptions& options, const CLI::App& verb) {
+  for (const char* taken_by_plans :
+       {"--profile", "--cluster", "--micro-batch-size", "--recompute", "--stages", "--virtual-stages",
+        "--cuts", "--widths", "--replicate", "--time-limit", "--batch", "--pareto", "--jitter", "--choose-by",
+        "--output"}) {
+    if (verb.count(taken_by_plans) == 0) continue;
+    throw InputError(
+        {taken_by_plans, ""},
+        fmt::format("plans anew, but {} is compared as it is: its stages stay. Give a run config, "
+                    "or --profile and --cluster",
+                    options.request.config));
+  }
+  if (options.request.every_size) {
+    throw InputError({"--micro-batches", ""}, "auto is for planning; a plan has its micro-batch size");
+  }
+  compare_under(
+      {.path = options.request.config,
+       .schedules = schedules_asked(options.schedules, AllSchedules::registered, {"--schedules", ""}),
+       .request = {.micro_batches = options.request.micro_batches, .steps = options.steps},
+       .unit_costs = options.unit_costs,
+       .svg = options.choose.svg,
+       .as_json = options.choose.output.as_json});
+}
+
+void check_plannable(const CompareOptions& options) {
+  if (options.steps || options.unit_costs) {
+    throw InputError({options.steps ? "--steps" : "--unit-costs", ""},
+                     "is for `stagecraft compare PLAN`, which simulates one plan's stages");
+  }
+  if (!options.request.every_size) return;
+  if (options.request.config.empty() && !options.batch) {
+    throw InputError({"--micro-batches", ""}, "auto: say with --batch how many samples a step has");
+  }
+  if (options.request.micro_batch_size) {
+    throw InputError({"--micro-batch-size", ""},
+                     "is what --micro-batches auto and --batch compare: drop one");
+  }
+}
+
+void choose_among(const CompareOptions& options, const std::vector<ScheduleAsked>& schedules) {
+  SearchLine line;
+  const PlanInputs inputs = options.request.read("compare");
+  ChoiceRequest request{.schedules = {},
+                        .batchings = {{inputs.request.micro_batch_size, inputs.request.micro_batches}},
+                        .falling_caps = options.choose.pareto,
+                        .base = inputs.request};
+  for (const ScheduleAsked& schedule : schedules) {
+    request.schedules.push_back(schedule.name);
+    ScheduleChoice& settings = request.base.schedule;
+    settings.warmup_extra = schedule.warmup_extra.value_or(settings.warmup_extra);
+    settings.vertical_sync = schedule.vertical_sync.value_or(settings.vertical_sync);
+  }
+  request.base.search.progress = [&line](const SearchProgress& progress) { line.show(progress); };
+  request.progress = [&line](const std::string& schedule, int tried, int all) {
+    line.show(schedule, tried, all);
   };
-  if (names == "all") {
-    for (const Schedule& schedule : schedules()) add(schedule);
-    return chosen;
+  if (options.request.every_size) {
+    request.batchings = batchings_of(inputs.profile, options.batch.value_or(inputs.request.micro_batch_size *
+                                                                            inputs.request.micro_batches));
   }
-  for (std::size_t at = 0; at <= names.size();) {
-    const std::size_t comma = std::min(names.find(',', at), names.size());
-    add(find_schedule(names.substr(at, comma - at), {"--compare", ""}));
-    at = comma + 1;
+  // A run's config says what is recomputed, and train holds the plan to it.
+  if (options.choose.pareto && options.request.config.empty() && !options.request.recompute) {
+    request.base.recompute = std::nullopt;
   }
-  return chosen;
+  choose_from(inputs.profile, inputs.cluster, request, options.choose, inputs.machine);
 }
 
-/// The plan with another schedule. Options of the plan's own schedule mean nothing to others, but whether a
-/// step agrees on the norm is the training's question.
-Plan under(const Plan& plan, const Schedule& schedule, const CostTable& costs) {
-  Plan other = plan;
-  if (plan.schedule.name != schedule.name) {
-    other.schedule = ScheduleChoice{.name = schedule.name};
-    other.schedule.agree_norm = plan.schedule.agree_norm && schedule.clips;
-    other.program.reset();  // the order it carries is its own schedule's
+void run(CompareOptions options, const CLI::App& verb) {
+  if (!options.request.config.empty() && kind_of_file(options.request.config) != "run config") {
+    return compare_plan(options, verb);
   }
-  other.costs = costs;
-  return other;
+  if (options.batch && options.request.micro_batches) {
+    throw InputError({"--batch", ""},
+                     "is filled with as many micro-batches as it takes: drop --micro-batches");
+  }
+  options.request.every_size = options.request.every_size || options.batch.has_value();
+  check_plannable(options);
+  const std::vector<ScheduleAsked> schedules =
+      schedules_asked(options.schedules, AllSchedules::synchronous, {"--schedules", ""});
+  if (schedules.size() > 1 || options.choose.pareto || options.request.every_size) {
+    return choose_among(options, schedules);
+  }
+  if (!options.choose.svg.empty()) {
+    throw InputError({"--svg", ""},
+                     "draws several schedules or sizes, or --pareto; there is one of each here");
+  }
+  // One schedule, one size: stage counts are what is left to compare, and plan has the table.
+  options.request.schedule = schedules.front();
+  plan_asked("compare", options.request, options.choose.output);
 }
 
-void judge(const Proof& proof, std::optional<Bytes> capacity, Compared& compared) {
-  for (const MemoryProof& memory : proof.memory) {
-    if (compared.worst.valid() && memory.peak <= compared.peak) continue;
-    compared.worst = memory.rank;
-    compared.peak = memory.peak;
-  }
-  compared.fits = !capacity || compared.peak <= *capacity;
-  for (const StageProof& stage : proof.stages)
-    compared.versions = std::max(compared.versions, stage.versions_alive);
+void add_own_options(CLI::App& verb, CompareOptions& options) {
+  constexpr const char* kCompared = "What to compare";
+  offer(
+      verb.add_option("--schedules", options.schedules,
+                      "schedules, each with its settings behind a colon; all: those that train as one device "
+                      "would, and of a plan every schedule")
+          ->capture_default_str()
+          ->type_name("NAME,NAME,...|all")
+          ->group(kCompared),
+      [] {
+        std::vector<std::string> words = schedule_words();
+        words.emplace_back("all");
+        return words;
+      }());
+  verb.add_option("--batch", options.batch,
+                  "samples per step, in micro-batches of every size in the profile (default: one size, and "
+                  "--micro-batches of it)")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->group(kCompared);
+  verb.add_flag("--pareto", options.choose.pareto,
+                "all plans that no other beats in both step time and memory (default: the fastest of each "
+                "schedule)")
+      ->group(kCompared);
+  CLI::Option* jitter = verb.add_option_function<int>(
+      "--jitter", [&options](int samples) { options.choose.output.jitter = Jitter{.samples = samples}; },
+      "simulate each of the five best plans N times, with times drawn from the spreads in the profile; all "
+      "plans see the same draws (default: not at all)");
+  jitter->check(CLI::Range(1, 1'000'000))->type_name("N")->group(kCompared);
+  only(verb.add_option_function<std::string>(
+               "--choose-by",
+               [&options](const std::string& by) {
+                 options.choose.output.choose_by = by == "p95" ? ChooseBy::p95 : ChooseBy::step;
+               },
+               "take the plan with the shortest step, or with the shortest 95th percentile under --jitter "
+               "(default: step)")
+           ->type_name("step|p95")
+           ->needs(jitter)
+           ->group(kCompared),
+       {"step", "p95"});
 }
 
-Panel drawn(const std::string& path, const Plan& plan, bool synchronous, int steps) {
-  SubjectRequest request;
-  if (!synchronous) request.steps = steps;
-  const InputProgram subject = plan_subject(path, plan, request);
-  const LoweredProgram program = lower(subject.program);
-  return draw(subject, program, prove(program, subject.costs()), synchronous ? steps : 1);
-}
-
-Compared compare_one(const InputProgram& subject, const Schedule& schedule, const SubjectRequest& request,
-                     int drawn_steps) {
-  Compared compared;
-  compared.schedule = schedule.name;
-  try {
-    const CostTable& costs = *subject.costs();
-    const Plan plan = under(*subject.plan, schedule, costs);
-    const InputProgram other = plan_subject(subject.path, plan, request);
-    const LoweredProgram program = lower(other.program);
-    judge(prove(program, &costs), plan.capacity, compared);
-    const Traffic sent = traffic(program, costs);
-    compared.messages = sent.messages / program.groups();
-    compared.sent = Bytes{sent.bytes.value / program.groups()};
-    if (request.steps || schedule.synchronous) {
-      const Simulation simulation = simulate(program, costs);
-      const int repeats = schedule.synchronous ? request.steps.value_or(1) : 1;
-      compared.time = simulation.makespan * repeats;
-      compared.bubble = simulation.bubble;
-    } else {
-      Plan unbounded = plan;  // what it would take is asked, not whether it fits
-      unbounded.capacity.reset();
-      const Prediction prediction = predict(unbounded);
-      compared.steady = true;
-      compared.time = prediction.step;
-      compared.bubble = prediction.bubble;
-    }
-    if (drawn_steps > 0) compared.panel = drawn(subject.path, plan, schedule.synchronous, drawn_steps);
-  } catch (const InputError& error) {
-    compared.refused = error.what();
-  } catch (const RefusedError& error) {
-    compared.refused = error.what();
-  }
-  return compared;
-}
-
-Seconds best_of(const Comparison& comparison) {
-  Seconds best{-1};
-  for (const Compared& compared : comparison.schedules) {
-    if (compared.refused.empty() && (best < Seconds{} || compared.time < best)) best = compared.time;
-  }
-  return best;
+void add_plan_options(CLI::App& verb, CompareOptions& options) {
+  constexpr const char* kOfPlan = "Of a PLAN alone";
+  verb.add_option("--steps", options.steps,
+                  "steps to simulate (default: one; without a flush, what one more step adds)")
+      ->check(CLI::Range(1, 10'000))
+      ->type_name("N")
+      ->group(kOfPlan);
+  verb.add_flag(
+          "--unit-costs", options.unit_costs,
+          "take 1 ms for forwards and for each half of a backward, and nothing for all else (default: the "
+          "plan's costs)")
+      ->group(kOfPlan);
 }
 
 }  // namespace
 
-Comparison compare(const InputProgram& subject, const std::string& names, const SubjectRequest& request,
-                   bool draws) {
-  const std::vector<const Schedule*> chosen = schedules_named(names);
-  if (!subject.plan) {
-    throw InputError({subject.path, ""},
-                     "is one schedule, written out; --compare takes a plan, to put its stages under others");
-  }
-  const bool flushes =
-      std::all_of(chosen.begin(), chosen.end(), [](const Schedule* s) { return s->synchronous; });
-  const int steps = request.steps.value_or(flushes ? 1 : kDrawnSteps);
-  Comparison comparison;
-  comparison.steps = request.steps.value_or(0);
-  for (const Schedule* schedule : chosen) {
-    comparison.schedules.push_back(compare_one(subject, *schedule, request, draws ? steps : 0));
-  }
-  return comparison;
-}
-
-bool Comparison::any() const {
-  return std::any_of(schedules.begin(), schedules.end(), [](const Compared& c) { return c.refused.empty(); });
-}
-
-std::string comparison_text(const InputProgram& subject, const Comparison& comparison) {
-  const Seconds best = best_of(comparison);
-  const std::string time = comparison.steps > 1 ? fmt::format("{} steps ms", comparison.steps) : "step ms";
-  std::vector<std::string> columns{"<schedule", time,       "of best", "bubble",  "peak memory",
-                                   "of rank",   "messages", "sent",    "versions"};
-  const auto capacity = subject.capacity();
-  if (capacity) columns.push_back("fits " + format_bytes(*capacity));
-  Table table(std::move(columns));
-  std::string reasons;
-  bool steady = false;
-  for (const Compared& c : comparison.schedules) {
-    if (!c.refused.empty()) {
-      std::vector<std::string> cells{c.schedule, "-", "-", "-", "-", "-", "-", "-", "-"};
-      if (capacity) cells.emplace_back("-");
-      table.row(std::move(cells));
-      reasons += fmt::format("  {}: {}\n", c.schedule, c.refused);
-      continue;
-    }
-    steady = steady || c.steady;
-    std::vector<std::string> cells{c.schedule + (c.steady ? " *" : ""),
-                                   format_ms(c.time),
-                                   best > Seconds{} ? fmt::format("{:.3f}", c.time / best) : "-",
-                                   format_percent(c.bubble),
-                                   format_bytes(c.peak),
-                                   std::to_string(c.worst.value),
-                                   std::to_string(c.messages),
-                                   format_bytes(c.sent),
-                                   std::to_string(c.versions)};
-    if (capacity) cells.emplace_back(c.fits ? "yes" : "no");
-    table.row(std::move(cells));
-  }
-  std::string text = table.text();
-  text += "Messages and bytes sent are a step's, reductions over replicas apart.\n";
-  if (steady) text += "* no flush between steps: what one more step adds once the pipeline is full\n";
-  if (!reasons.empty()) text += "\nNot for this plan:\n" + reasons;
-  return text;
-}
-
-Json comparison_json(const InputProgram& subject, const Comparison& comparison) {
-  const Seconds best = best_of(comparison);
-  Json json{{"file", subject.path},
-            {"stages", subject.plan->stages.size()},
-            {"ranks", subject.program.placement.world()},
-            {"micro_batches", subject.plan->micro_batches},
-            {"steps", std::max(1, comparison.steps)},
-            {"schedules", Json::array()}};
-  if (const auto capacity = subject.capacity()) json["capacity_bytes"] = capacity->value;
-  for (const Compared& c : comparison.schedules) {
-    Json entry{{"schedule", c.schedule}, {"refused", c.refused.empty() ? Json() : Json(c.refused)}};
-    if (c.refused.empty()) {
-      entry["makespan_ms"] = c.time.value * 1e3;
-      entry["steady"] = c.steady;
-      entry["of_best"] = best > Seconds{} ? Json(c.time / best) : Json();
-      entry["bubble"] = c.bubble;
-      entry["peak_bytes"] = c.peak.value;
-      entry["peak_rank"] = c.worst.value;
-      entry["fits"] = c.fits;
-      entry["messages"] = c.messages;
-      entry["sent_bytes"] = c.sent.value;
-      entry["versions"] = c.versions;
-    }
-    json["schedules"].push_back(std::move(entry));
-  }
-  return json;
-}
-
-std::vector<Panel> comparison_panels(Comparison& comparison) {
-  std::vector<Panel> panels;
-  for (Compared& compared : comparison.schedules) {
-    if (compared.refused.empty()) panels.push_back(std::move(compared.panel));
-  }
-  return panels;
+void add_compare(CLI::App& app) {
+  const auto options = std::make_shared<CompareOptions>();
+  CLI::App* verb =
+      app.add_subcommand("compare", "compare schedules, micro-batch sizes, and step time against memory");
+  verb->add_option("INPUT", options->request.config,
+                   "run.json to plan for (or give --profile and --cluster), or plan.json, whose stages stay")
+      ->type_name("FILE");
+  add_own_options(*verb, *options);
+  add_request_options(*verb, options->request, RequestKind::several_plans);
+  add_plan_options(*verb, *options);
+  verb->add_option("--svg", options->choose.svg,
+                   "a picture: step time against memory; of a PLAN, each schedule's timeline (default: none)")
+      ->type_name("FILE.svg")
+      ->group("Output");
+  add_plan_output(*verb, options->choose.output, "one JSON document: every plan or schedule compared");
+  verb->footer("Schedules:\n" + schedules_text());
+  verb->callback([options, verb] { run(*options, *verb); });
 }
 
 }  // namespace stagecraft::cli

@@ -1,5 +1,6 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
+#include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/subject.h"
@@ -78,17 +79,22 @@ void add_convert(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("convert", "write a schedule in another form: text, JSON, PyTorch's CSV");
   verb->add_option("FILE", options->path, "plan.json, or a schedule as text, JSON or PyTorch's CSV")
+      ->type_name("FILE")
       ->required();
-  verb->add_option("-o,--output", options->out, "where to; default: standard output")->type_name("FILE");
-  verb->add_option(
-          "--to", options->form,
-          "text, json, csv (PyTorch's, compute only) or csv-comms (with sends and receives); default: by "
-          "the output's name")
-      ->check(CLI::IsMember({"text", "json", "csv", "csv-comms"}))
-      ->type_name("FORM");
-  verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
+  verb->add_option("--micro-batches", options->request.micro_batches,
+                   "micro-batches per step (default: the plan's)")
       ->check(CLI::Range(1, kMostMicroBatches))
-      ->type_name("N");
+      ->type_name("N")
+      ->group("The step");
+  only(verb->add_option("--to", options->form,
+                        "text, json, csv (PyTorch's, compute only) or csv-comms (with sends and receives) "
+                        "(default: by the output's name, or text)")
+           ->type_name("FORM")
+           ->group("Output"),
+       {"text", "json", "csv", "csv-comms"});
+  verb->add_option("-o,--output", options->out, "where it goes (default: standard output)")
+      ->type_name("FILE")
+      ->group("Output");
   verb->callback([options] { run(*options); });
 }
 

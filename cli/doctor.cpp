@@ -148,11 +148,11 @@ std::string people(const Json& json) {
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("doctor", "versions, cores, transports and devices, as this build sees them");
   const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "one JSON document");
-  command->callback([as_json] {
+  CLI::App* verb =
+      app.add_subcommand("doctor", "show versions, cores, transports and devices, as this build sees them");
+  verb->add_flag("--json", *as_json, "one JSON document instead of text")->group("Output");
+  verb->callback([as_json] {
     const Json json = report();
     if (*as_json) {
       print_json(json);

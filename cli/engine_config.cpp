@@ -1,8 +1,11 @@
-// `plan` and `check` of a run configuration: its plan, as `train` would make or find it.
+// Run configurations for the verbs that plan and prove: their plan, as `train` would make or find it, and
+// their schema.
 
 #include "stagecraft/base/json.h"
-#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/request_options.h"
+#include "stagecraft/cli/run_schema.h"
 #include "stagecraft/cli/subject.h"
+#include "stagecraft/engine/config/config.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
@@ -28,6 +31,8 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 }
 
 }  // namespace
+
+Json run_schema() { return run_config_schema(); }
 
 InputProgram config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
   const RunConfig config = read_run_config(path);

@@ -52,7 +52,7 @@ void check_verb(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (verb->get_name() == word) return;
-    verbs.push_back(verb->get_name());
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
   }
   throw InputError(
       fmt::format("\"{}\" is not one of {}{}", word, fmt::join(verbs, ", "), did_you_mean(word, verbs)));
@@ -65,6 +65,10 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const CLI::App& verb = innermost(app);
   const bool no_verb = &verb == &app;
+  if (no_verb && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    fmt::print(stderr, "{}\n", app.help());
+    return fail(exit_code::kInput, "give one of the verbs above");
+  }
   const std::string name = no_verb ? "stagecraft" : "stagecraft " + verb.get_name();
   const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   std::string what = extras ? describe_extras(verb, error) : std::string(error.what());

@@ -1,6 +1,6 @@
 #pragma once
 
-// `plan --explain` in words.
+// What `explain` prints: why a plan is as it is.
 
 #include "stagecraft/partitioner/explain.h"
 

@@ -2,10 +2,17 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
-#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/request_options.h"
+#include "stagecraft/cli/run_schema.h"
 #include "stagecraft/cli/subject.h"
 
 namespace stagecraft::cli {
+
+Json run_schema() {
+  throw InputError(
+      "schema run: this build has no engine, which alone knows run.json; configs/run.schema.json in the "
+      "source tree is the same schema");
+}
 
 InputProgram config_subject(const std::string& path, const Json& /*json*/,
                             const SubjectRequest& /*request*/) {

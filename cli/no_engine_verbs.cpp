@@ -7,20 +7,25 @@
 #include <string>
 
 namespace stagecraft::cli {
+namespace {
 
 // Known, hidden from --help, and refused with the reason: better than "no such verb" for somebody who follows
 // the documentation with a planner-only build.
-void add_engine_verbs(CLI::App& app) {
-  for (const std::string name : {"profile", "train", "doctor"}) {
-    CLI::App* verb = app.add_subcommand(name)->group("")->allow_extras()->prefix_command();
-    verb->set_help_flag();
-    verb->callback([name] {
-      throw InputError(fmt::format(
-          "{}: this build has no engine, only plan, check, simulate, convert and report; configure with "
-          "-DSTAGECRAFT_ENGINE=ON (needs LibTorch and MPI)",
-          name));
-    });
-  }
+void add_missing(CLI::App& app, const std::string& name) {
+  CLI::App* verb = app.add_subcommand(name)->group("")->allow_extras()->prefix_command();
+  verb->set_help_flag();
+  verb->callback([name] {
+    throw InputError(fmt::format(
+        "{}: this build has no engine, which {} needs: configure with -DSTAGECRAFT_ENGINE=ON (needs LibTorch "
+        "and MPI); `stagecraft --help` lists the verbs that work here",
+        name, name));
+  });
 }
+
+}  // namespace
+
+void add_profile(CLI::App& app) { add_missing(app, "profile"); }
+void add_train(CLI::App& app) { add_missing(app, "train"); }
+void add_doctor(CLI::App& app) { add_missing(app, "doctor"); }
 
 }  // namespace stagecraft::cli

@@ -2,7 +2,7 @@
 
 // `plan` of a graph.txt: over all cuts of the graph, with the nodes of every stage.
 
-#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/planning.h"
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
-#include "stagecraft/cli/plan.h"
+#include "stagecraft/cli/planning.h"
 #include "stagecraft/partitioner/stage_memory.h"
 
 #include <fmt/format.h>

@@ -229,28 +229,36 @@ void profile_with_others(const ProfileArguments& arguments, const LaunchInfo& la
 }  // namespace
 
 void add_profile(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "profile", "measures every layer of a run's model; under mpirun all ranks measure at once");
+  constexpr const char* kMeasured = "What is measured";
   const auto arguments = std::make_shared<ProfileArguments>();
-  command->add_option("config", arguments->config, "run.json")->required()->type_name("CONFIG");
-  command->add_option("-o,--output", arguments->output, "where the profile goes")->type_name("FILE");
-  command
-      ->add_option("--micro-batch-sizes", arguments->micro_batch_sizes,
-                   "samples; the run's own is always measured too")
+  CLI::App* verb = app.add_subcommand(
+      "profile", "measure every layer of a run's model; under mpirun all ranks measure at once");
+  verb->add_option("CONFIG", arguments->config, "run.json")->required()->type_name("FILE");
+  verb->add_option("--micro-batch-sizes", arguments->micro_batch_sizes,
+                   "samples per micro-batch; the run's own size is always measured too (default: that alone)")
       ->delimiter(',')
       ->check(CLI::Range(1, 1'000'000))
-      ->type_name("N,N,...");
-  command->add_option("--repeats", arguments->repeats, "behind each median")
+      ->type_name("N,N,...")
+      ->group(kMeasured);
+  verb->add_option("--repeats", arguments->repeats,
+                   "measurements behind each median (default: the config's profiler.repeats)")
       ->check(CLI::Range(1, 100'000))
-      ->type_name("N");
-  command->add_flag("--links", arguments->links, "measure the transport between two ranks too");
-  command
-      ->add_option("--set", arguments->overrides,
+      ->type_name("N")
+      ->group(kMeasured);
+  verb->add_flag("--links", arguments->links,
+                 "measure the transport between two ranks too (default: layers alone)")
+      ->group(kMeasured);
+  verb->add_option("--set", arguments->overrides,
                    "a value in the config, as in --set threads_per_rank=1; may be repeated")
       ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile");
-  command->callback([arguments] {
+      ->allow_extra_args(false)
+      ->group(kMeasured);
+  verb->add_option("-o,--output", arguments->output, "where the profile goes (default: nowhere)")
+      ->type_name("FILE")
+      ->group("Output");
+  verb->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile")
+      ->group("Output");
+  verb->callback([arguments] {
     const LaunchInfo launch = detect_launch();
     if (launch.world > 1) {
       profile_with_others(*arguments, launch);

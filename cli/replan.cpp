@@ -1,20 +1,37 @@
-#include "stagecraft/cli/replan.h"
+// `stagecraft replan RUN_DIR`: whether another plan would pay, now that a run has measured its stages.
+
+#include "stagecraft/partitioner/replan.h"
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/cli/closed_set.h"
+#include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/report/report.h"
 #include "stagecraft/schedules/generators/registry.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 namespace stagecraft::cli {
 namespace {
+
+struct ReplanOptions {
+  std::string run_dir;
+  std::string profile;
+  std::string cluster;
+  Attribution attribution = Attribution::devices;  ///< whose plan is written
+  Seconds switch_cost{60};                         ///< of stopping at a checkpoint and starting again
+  SearchBudget search{};
+  std::string output;  ///< where that plan goes; empty: nowhere
+  bool json = false;
+};
 
 /// The median of one kind of action, as the report has it; nothing where the run had none.
 Seconds median_of(const RunReport& report, StageId stage, const char* kind) {
@@ -110,12 +127,7 @@ std::string answers_text(const std::vector<Replanned>& answers, const RunReport&
                             format_duration(options.switch_cost));
 }
 
-}  // namespace
-
-void replan(const ReplanOptions& options) {
-  if (options.profile.empty() || options.cluster.empty()) {
-    throw InputError("plan --replan: give --profile and --cluster that the run was planned with");
-  }
+void run(const ReplanOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   const RunReport report = make_report(files);
   if (report.timeline_steps == 0) {
@@ -126,11 +138,11 @@ void replan(const ReplanOptions& options) {
   const std::vector<Replanned> answers = stagecraft::replan(
       files.plan, measured, read_profile(options.profile), read_cluster(options.cluster), options.search);
   const Replanned& chosen = *std::find_if(answers.begin(), answers.end(),
-                                          [&](const Replanned& a) { return a.blame == options.blame; });
-  if (!options.output.path.empty()) {
-    write_json_file(options.output.path, json::write(chosen.result.best.plan));
+                                          [&](const Replanned& a) { return a.blame == options.attribution; });
+  if (!options.output.empty()) {
+    write_json_file(options.output, json::write(chosen.result.best.plan));
   }
-  if (options.output.as_json) {
+  if (options.json) {
     Json json{{"run", options.run_dir},
               {"measured_step_ms", report.step.measured.value * 1e3},
               {"switch_ms", options.switch_cost.value * 1e3}};
@@ -142,10 +154,55 @@ void replan(const ReplanOptions& options) {
   if (!find_schedule(files.plan.schedule.name).synchronous) {
     print("An asynchronous run keeps its stages when it is resumed: another plan is for a new run.\n");
   }
-  if (!options.output.path.empty()) {
-    print(fmt::format("\nwritten to {}: the plan if the {} differ\n", options.output.path,
-                      enum_name(options.blame)));
+  if (!options.output.empty()) {
+    print(fmt::format("\nwritten to {}: the plan if the {} differ\n", options.output,
+                      enum_name(options.attribution)));
   }
+}
+
+}  // namespace
+
+void add_replan(CLI::App& app) {
+  const auto options = std::make_shared<ReplanOptions>();
+  CLI::App* verb =
+      app.add_subcommand("replan", "say whether another plan would pay, from what a run measured");
+  verb->add_option("RUN_DIR", options->run_dir, "directory of a run with log.timeline_steps above 0")
+      ->type_name("DIR")
+      ->required();
+  verb->add_option("--profile", options->profile, "profile.json that the run was planned from")
+      ->type_name("FILE")
+      ->required()
+      ->group("Inputs");
+  verb->add_option("--cluster", options->cluster, "cluster.json that the run was planned for")
+      ->type_name("FILE")
+      ->required()
+      ->group("Inputs");
+  verb->add_option_function<double>(
+          "--switch-seconds", [options](double seconds) { options->switch_cost = Seconds{seconds}; },
+          "seconds that stopping and starting again costs (default: 60)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e9))
+      ->group("The answer");
+  only(verb->add_option_function<std::string>(
+               "--attribute",
+               [options](const std::string& name) {
+                 options->attribution = name == "layers" ? Attribution::layers : Attribution::devices;
+               },
+               "what slow stages are attributed to in the plan that -o writes (default: devices)")
+           ->type_name("devices|layers")
+           ->group("The answer"),
+       {"devices", "layers"});
+  verb->add_option_function<double>(
+          "--time-limit", [options](double seconds) { options->search.time_limit = Seconds{seconds}; },
+          "seconds to search for each plan (default: a fixed amount of work)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6))
+      ->group("The answer");
+  verb->add_option("-o,--output", options->output, "where the new plan goes (default: nowhere)")
+      ->type_name("FILE")
+      ->group("Output");
+  verb->add_flag("--json", options->json, "one JSON document instead of text")->group("Output");
+  verb->callback([options] { run(*options); });
 }
 
 }  // namespace stagecraft::cli

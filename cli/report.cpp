@@ -38,18 +38,20 @@ void run(const ReportOptions& options) {
 }  // namespace
 
 void add_report(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("report", "where a run's time went, stage by stage, beside what was predicted");
   const auto options = std::make_shared<ReportOptions>();
-  command->add_option("run_dir", options->run_dir, "directory of a run that has ended")
-      ->type_name("RUN_DIR")
+  CLI::App* verb =
+      app.add_subcommand("report", "show where a run's time went, stage by stage, beside the prediction");
+  verb->add_option("RUN_DIR", options->run_dir, "directory of a run that has ended")
+      ->type_name("DIR")
       ->required();
-  command->add_option("--html", options->html, "also write a page of its own, with the timeline drawn")
-      ->type_name("PATH");
-  command->add_option("--svg", options->svg, "also write the picture of the last steps alone")
-      ->type_name("FILE.svg");
-  command->add_flag("--json", options->json, "one JSON document instead of text");
-  command->callback([options] { run(*options); });
+  verb->add_option("--html", options->html, "also write a page with the timeline drawn (default: none)")
+      ->type_name("FILE.html")
+      ->group("Output");
+  verb->add_option("--svg", options->svg, "also write the picture of the last steps alone (default: none)")
+      ->type_name("FILE.svg")
+      ->group("Output");
+  verb->add_flag("--json", options->json, "one JSON document instead of text")->group("Output");
+  verb->callback([options] { run(*options); });
 }
 
 }  // namespace stagecraft::cli

@@ -3,7 +3,6 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
-#include "stagecraft/cli/compare.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/priced.h"
 #include "stagecraft/cli/subject.h"
@@ -29,7 +28,6 @@ struct SimulateOptions {
   SubjectRequest request;
   std::string trace, svg;
   Jitter jitter{.samples = 0};
-  std::optional<std::string> compare;  ///< schedules to put side by side
   bool unit_costs = false;             ///< instead of the plan's
   std::optional<Seconds> from, until;  ///< what is drawn of it
   bool text = false, no_text = false;  ///< neither: drawn on a terminal where the ranks are few
@@ -65,45 +63,8 @@ std::string terminal_picture(const Panel& panel) {
   return to_text(panel, options);
 }
 
-InputProgram priced_subject(const SimulateOptions& options) {
-  InputProgram subject = read_subject(options.path, options.request);
-  const Placement& placement = subject.program.placement;
-  if (options.unit_costs) subject.assumed_costs = unit_costs(placement.stages(), placement.world());
-  if (subject.costs() == nullptr) {
-    throw InputError({subject.path, ""},
-                     subject.plan
-                         ? "has no \"costs\" to price it with; `stagecraft plan` writes them, and "
-                           "--unit-costs does without"
-                         : "is a schedule, and has no costs to price it with; with --unit-costs every "
-                           "forward and each half of a backward takes 1 ms");
-  }
-  return subject;
-}
-
-void run_comparison(const SimulateOptions& options) {
-  if (!options.trace.empty()) throw InputError("--trace is of one schedule; with --compare use --svg");
-  if (options.from || options.until)
-    throw InputError("--from and --to are of one schedule, not of --compare");
-  if (options.text) throw InputError("--text is of one schedule; with --compare use --svg");
-  const InputProgram subject = priced_subject(options);
-  Comparison comparison = compare(subject, *options.compare, options.request, !options.svg.empty());
-  const bool any = comparison.any();
-  if (any && !options.svg.empty()) write_file_atomically(options.svg, to_svg(comparison_panels(comparison)));
-  if (options.json) {
-    print_json(comparison_json(subject, comparison));
-  } else {
-    print(fmt::format("{}: stages {}, ranks {}, micro-batches per step {}\n\n", subject.path,
-                      subject.plan->stages.size(), subject.program.placement.world(),
-                      subject.plan->micro_batches));
-    print(comparison_text(subject, comparison));
-    if (any && !options.svg.empty()) print(fmt::format("\nPicture: {}\n", options.svg));
-  }
-  if (!any) throw RefusedError(subject.path + ": none of these schedules can take it");
-}
-
 void run(const SimulateOptions& options) {
-  if (options.compare) return run_comparison(options);
-  const InputProgram subject = priced_subject(options);
+  const InputProgram subject = priced_subject(options.path, options.request, options.unit_costs);
   const bool draws_here = draws_text(subject, options);
   SimulationReport priced = [&] {
     try {
@@ -133,49 +94,69 @@ void run(const SimulateOptions& options) {
 }  // namespace
 
 void add_simulate(CLI::App& app) {
+  constexpr const char* kStep = "The step";
+  constexpr const char* kVarying = "Times that vary";
+  constexpr const char* kPictures = "Pictures";
   const auto options = std::make_shared<SimulateOptions>();
   CLI::App* verb =
       app.add_subcommand("simulate", "predict what a plan's step takes, and where its time goes");
   verb->add_option("PLAN", options->path, "plan.json with its costs; with --unit-costs any plan or schedule")
+      ->type_name("FILE")
       ->required();
-  verb->add_option("--micro-batches", options->request.micro_batches, "of a step, instead of the plan's")
+  verb->add_option("--micro-batches", options->request.micro_batches,
+                   "micro-batches per step (default: the plan's)")
       ->check(CLI::Range(1, kMostMicroBatches))
-      ->type_name("N");
+      ->type_name("N")
+      ->group(kStep);
   verb->add_option("--steps", options->request.steps,
-                   "how many; default: one, or for an asynchronous schedule until it is steady")
+                   "steps to simulate (default: one; without a flush, until the pipeline is steady)")
       ->check(CLI::Range(1, 10'000))
-      ->type_name("N");
+      ->type_name("N")
+      ->group(kStep);
+  verb->add_flag(
+          "--unit-costs", options->unit_costs,
+          "take 1 ms for forwards and for each half of a backward, and nothing for all else; draws any "
+          "schedule file (default: the plan's costs)")
+      ->group(kStep);
   verb->add_option("--jitter", options->jitter.samples,
-                   "simulate as often with times that vary, and say what the median and 95 % stay below")
+                   "simulate N times with times that vary, and print the median and the 95th percentile "
+                   "(default: not at all)")
       ->check(CLI::Range(1, 1'000'000))
-      ->type_name("SAMPLES");
-  verb->add_option("--seed", options->jitter.seed, "of the jitter")->type_name("N");
+      ->type_name("N")
+      ->group(kVarying);
+  verb->add_option("--seed", options->jitter.seed, "seed of the jitter (default: 0)")
+      ->type_name("N")
+      ->group(kVarying);
   verb->add_option("--stage-spread", options->jitter.stage_spread,
-                   "interquartile range over median of the times of stages whose costs have no spread")
+                   "interquartile range over median, for stages whose costs have no spread (default: 0)")
       ->check(CLI::Range(0.0, 10.0))
-      ->type_name("SHARE");
-  verb->add_option("--link-spread", options->jitter.link_spread, "the same of transfers")
+      ->type_name("SHARE")
+      ->group(kVarying);
+  verb->add_option("--link-spread", options->jitter.link_spread,
+                   "interquartile range over median, for transfers (default: 0)")
       ->check(CLI::Range(0.0, 10.0))
-      ->type_name("SHARE");
-  verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE.json");
-  verb->add_option("--svg", options->svg, "write a picture")->type_name("FILE.svg");
+      ->type_name("SHARE")
+      ->group(kVarying);
+  verb->add_option("--svg", options->svg, "write a picture (default: none)")
+      ->type_name("FILE.svg")
+      ->group(kPictures);
+  verb->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev (default: none)")
+      ->type_name("FILE.json")
+      ->group(kPictures);
   CLI::Option* text =
-      verb->add_flag("--text", options->text, "draw it here as text; unasked on a terminal, up to 16 ranks");
-  verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text);
+      verb->add_flag("--text", options->text, "draw it here as text (default: on a terminal, up to 16 ranks)")
+          ->group(kPictures);
+  verb->add_flag("--no-text", options->no_text, "do not draw it as text")->excludes(text)->group(kPictures);
   const auto add_moment = [verb](const char* name, std::optional<Seconds>& moment, const char* what) {
     verb->add_option_function<double>(
             name, [&moment](double ms) { moment = Seconds{ms / 1e3}; }, what)
         ->check(CLI::Range(0.0, kMostMilliseconds))
-        ->type_name("MS");
+        ->type_name("MS")
+        ->group(kPictures);
   };
-  add_moment("--from", options->from, "draw and trace from this moment on: a closer look");
-  add_moment("--to", options->until, "draw and trace up to this moment");
-  verb->add_option("--compare", options->compare,
-                   "put the plan under these schedules, side by side; --svg draws all of them")
-      ->type_name("NAME,NAME,...|all");
-  verb->add_flag("--unit-costs", options->unit_costs,
-                 "forwards and the halves of backwards take 1 ms, all else nothing: draws any schedule file");
-  verb->add_flag("--json", options->json, "one JSON document instead of text");
+  add_moment("--from", options->from, "draw and trace from this moment on, in ms (default: 0)");
+  add_moment("--to", options->until, "draw and trace up to this moment, in ms (default: the end)");
+  verb->add_flag("--json", options->json, "one JSON document instead of text")->group("Output");
   verb->callback([options] { run(*options); });
 }
 

@@ -26,6 +26,20 @@ bool has_any(const Json& json, std::initializer_list<const char*> keys) {
   return false;
 }
 
+/// Or with a comment.
+bool begins_as_json(char first) { return first == '{' || first == '[' || first == '/'; }
+
+/// By its keys; empty for a file of no kind of ours.
+std::string kind_of(const Json& json) {
+  if (has_any(json, {"ranks", "group_sizes"})) return "schedule";
+  if (has_any(json, {"measurements"})) return "profile";
+  if (has_any(json, {"levels"})) return "cluster";
+  if (has_any(json, {"traceEvents"})) return "trace";
+  if (has_any(json, {"data", "optimizer", "train_batch_size", "train_micro_batch_size_per_gpu"}))
+    return "run config";
+  return has_any(json, {"stages", "schedule", "micro_batches", "costs"}) ? "plan" : "";
+}
+
 InputProgram schedule_subject(const std::string& path, ScheduleProgram program,
                               const SubjectRequest& request) {
   if (request.micro_batches || request.steps) {
@@ -56,16 +70,14 @@ InputProgram csv_subject(const std::string& path, const std::string& text, const
 InputProgram json_subject(const std::string& path, const Json& json, const SubjectRequest& request) {
   const InputPlace place{path, ""};
   if (!json.is_object()) throw InputError(place, "expected a plan or a schedule: a JSON object");
-  if (has_any(json, {"ranks", "group_sizes"}))
-    return schedule_subject(path, program_from_json(json, path), request);
-  if (has_any(json, {"measurements"}))
+  const std::string kind = kind_of(json);
+  if (kind == "schedule") return schedule_subject(path, program_from_json(json, path), request);
+  if (kind == "profile")
     throw InputError(place, "is a profile; make a plan of it with `stagecraft plan --profile`");
-  if (has_any(json, {"levels"})) throw InputError(place, "is a cluster; a plan or a schedule is needed here");
-  if (has_any(json, {"traceEvents"}))
-    throw InputError(place, "is a trace, drawn already; open it in ui.perfetto.dev");
-  if (has_any(json, {"data", "optimizer", "train_batch_size", "train_micro_batch_size_per_gpu"}))
-    return config_subject(path, json, request);
-  if (!has_any(json, {"stages", "schedule", "micro_batches", "costs"}))
+  if (kind == "cluster") throw InputError(place, "is a cluster; a plan or a schedule is needed here");
+  if (kind == "trace") throw InputError(place, "is a trace, drawn already; open it in ui.perfetto.dev");
+  if (kind == "run config") return config_subject(path, json, request);
+  if (kind != "plan")
     throw InputError(place,
                      "is neither a plan (stages, schedule, micro_batches, ...) nor a schedule "
                      "(stages, group_sizes, ranks)");
@@ -75,6 +87,13 @@ InputProgram json_subject(const std::string& path, const Json& json, const Subje
 }
 
 }  // namespace
+
+std::string kind_of_file(const std::string& path) {
+  const std::string text = read_file(path);
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || !begins_as_json(text[first])) return "";
+  return kind_of(json::parse_text(text, path));
+}
 
 LoweredProgram InputProgram::lowered(const LoweringOptions& options) const {
   return has_transfers() ? lowered_program(*pytorch) : lower(program, options);
@@ -100,14 +119,28 @@ InputProgram read_subject(const std::string& path, const SubjectRequest& request
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) throw InputError({path, ""}, "is empty; expected a plan or a schedule");
   // JSON begins with a brace, or a comment; a schedule's text form with its first line, or a comment.
-  if (text[first] == '{' || text[first] == '[' || text[first] == '/')
-    return json_subject(path, json::parse_text(text, path), request);
+  if (begins_as_json(text[first])) return json_subject(path, json::parse_text(text, path), request);
   if (looks_like_csv(path, text[first])) return csv_subject(path, text, request);
   if (text[first] != '#' && !std::string_view(text).substr(first).starts_with("stagecraft"))
     throw InputError({path, ""},
                      "is neither a plan (JSON) nor a schedule (JSON, text that begins with the line "
                      "\"stagecraft program 1\", or PyTorch's CSV)");
   return schedule_subject(path, program_from_text(text, path), request);
+}
+
+InputProgram priced_subject(const std::string& path, const SubjectRequest& request, bool unit_costs) {
+  InputProgram subject = read_subject(path, request);
+  const Placement& placement = subject.program.placement;
+  if (unit_costs) subject.assumed_costs = stagecraft::unit_costs(placement.stages(), placement.world());
+  if (subject.costs() == nullptr) {
+    throw InputError({subject.path, ""},
+                     subject.plan
+                         ? "has no \"costs\" to price it with; `stagecraft plan` writes them, and "
+                           "--unit-costs does without"
+                         : "is a schedule, and has no costs to price it with; with --unit-costs every "
+                           "forward and each half of a backward takes 1 ms");
+  }
+  return subject;
 }
 
 std::string summary(const InputProgram& subject) {

@@ -42,7 +42,15 @@ struct InputProgram {
 
 /// Throws InputError for a file that is none of these, saying what it looks like.
 [[nodiscard]] InputProgram read_subject(const std::string& path, const SubjectRequest& request);
+/// With costs to price it by: its own, or where `unit_costs` is asked for 1 ms for every forward and each half
+/// of a backward. Throws InputError where there are none.
+[[nodiscard]] InputProgram priced_subject(const std::string& path, const SubjectRequest& request,
+                                          bool unit_costs);
 [[nodiscard]] InputProgram plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
+
+/// "plan", "schedule", "profile", "cluster", "trace" or "run config" by the keys of a JSON file; empty for any
+/// other file. Throws InputError for one that cannot be read or parsed.
+[[nodiscard]] std::string kind_of_file(const std::string& path);
 
 /// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches per step".
 [[nodiscard]] std::string summary(const InputProgram& subject);

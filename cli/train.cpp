@@ -27,7 +27,6 @@ namespace {
 struct TrainOptions {
   TrainRequest request;
   bool json = false;
-  bool schema = false;
 };
 
 /// What a run says, on both streams. Nobody who reads slowly or not at all holds up the training; what they
@@ -99,11 +98,6 @@ void show(const TrainResult& result, const TrainOptions& options, Output& output
 }
 
 void run(const TrainOptions& options) {
-  if (options.schema) {
-    print_json(run_config_schema());
-    return;
-  }
-  if (options.request.config.empty()) throw InputError("train: CONFIG is required: the path of a run.json");
   install_counting_allocator();
   Output output;
   TrainOutput said;
@@ -119,29 +113,36 @@ void run(const TrainOptions& options) {
 }  // namespace
 
 void add_train(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "train", "proves a run's programs, then trains; alone (ranks are threads) or under mpirun or srun");
   const auto options = std::make_shared<TrainOptions>();
   TrainRequest& request = options->request;
-  command->add_option("config", request.config, "run.json; configs/ has some that work as they stand")
-      ->type_name("CONFIG");
-  command
-      ->add_option("--plan", request.plan,
-                   "plan.json to run; without one the model is profiled and planned now")
-      ->type_name("PLAN");
-  command
-      ->add_option("--set", request.overrides,
+  CLI::App* verb =
+      app.add_subcommand("train",
+                         "prove a run's programs, then train; alone ranks are threads, under mpirun or "
+                         "srun processes");
+  verb->add_option("CONFIG", request.config, "run.json; configs/ has some that work as they stand")
+      ->type_name("FILE")
+      ->required();
+  constexpr const char* kRun = "The run";
+  verb->add_option("--plan", request.plan,
+                   "plan.json to run (default: the model is profiled and planned now)")
+      ->type_name("FILE")
+      ->group(kRun);
+  verb->add_option("--set", request.overrides,
                    "a value in the config, as in --set optimizer.params.lr=0.01; may be repeated")
       ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_flag("--resume", request.resume,
-                    "go on from the newest checkpoint in run_dir; an empty one starts fresh");
-  command->add_flag("--dry-run", request.dry_run, "stop when everything is proved and shown");
-  command->add_flag("--print-config", request.print_config,
-                    "print the config with every default and inferred value, and stop");
-  command->add_flag("--schema", options->schema, "print the JSON Schema of run.json, and stop");
-  command->add_flag("--json", options->json, "one JSON document instead of text: the summary");
-  command->callback([options] { run(*options); });
+      ->allow_extra_args(false)
+      ->group(kRun);
+  verb->add_flag("--resume", request.resume,
+                 "go on from the newest checkpoint in run_dir; an empty one starts fresh (default: refuse a "
+                 "run_dir with a run)")
+      ->group(kRun);
+  constexpr const char* kStop = "Stop early";
+  verb->add_flag("--dry-run", request.dry_run, "stop when everything is proved and shown")->group(kStop);
+  verb->add_flag("--print-config", request.print_config,
+                 "print the config with every default and inferred value, and stop")
+      ->group(kStop);
+  verb->add_flag("--json", options->json, "one JSON document instead of text: the summary")->group("Output");
+  verb->callback([options] { run(*options); });
 }
 
 }  // namespace stagecraft::cli

@@ -1,15 +1,36 @@
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/exit_codes.h"
+#include "stagecraft/cli/help_format.h"
+#include "stagecraft/cli/old_spellings.h"
+
+#include <CLI/CLI.hpp>
+
+#include <initializer_list>
 
 namespace stagecraft::cli {
+namespace {
 
-// The order is that of --help, which is the order in which people use them.
+/// Verbs that hide themselves (group "") stay hidden.
+void add_group(CLI::App& app, const char* group, std::initializer_list<void (*)(CLI::App&)> verbs) {
+  for (const auto add : verbs) {
+    add(app);
+    CLI::App* verb = app.get_subcommands([](const CLI::App*) { return true; }).back();
+    if (!verb->get_group().empty()) verb->group(group);
+  }
+}
+
+}  // namespace
+
 void add_verbs(CLI::App& app) {
-  add_plan(app);
-  add_check(app);
-  add_simulate(app);
-  add_convert(app);
-  add_report(app);
-  add_engine_verbs(app);
+  app.formatter(help_format());
+  // The order is that of --help, which is the order in which people use them.
+  add_group(app, "Plan", {add_plan, add_compare, add_explain, add_replan, add_optimize_pipedream});
+  add_group(app, "Prove and look", {add_check, add_simulate});
+  add_group(app, "Train", {add_profile, add_train, add_report});
+  add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion, add_man});
+  add_old_spellings(app);
+  // After the verbs, or each would repeat it.
+  app.footer("`stagecraft VERB --help` lists a verb's options.\n\nExit codes:\n" + exit_codes_text());
 }
 
 }  // namespace stagecraft::cli

@@ -36,7 +36,7 @@ PLANS = {  # what differs from planner_growth's fixed point, and the options
     "pipedream, replicas": ({}, ("--schedule", "pipedream")),
     "zb_v, recomputed": ({"layers": 24, "devices": 4, "micro_batches": 16}, ("--schedule", "zb_v", "--no-replicate", "--recompute", "auto")),
     "auto": ({"layers": 12, "devices": 4, "micro_batches": 12}, ("--schedule", "auto", "--no-replicate")),
-    "front": ({"layers": 24, "devices": 4, "micro_batches": 8}, ("--pareto", "--schedule", "1f1b,zb_h1", "--no-replicate")),
+    "front": ({"layers": 24, "devices": 4, "micro_batches": 8}, ("--pareto", "--schedules", "1f1b,zb_h1", "--no-replicate")),
 }
 
 
@@ -72,7 +72,7 @@ def planner(build):
             point = {**FIXED, **difference}
             (folder / "profile.json").write_text(json.dumps(profile(point["layers"])))
             (folder / "cluster.json").write_text(json.dumps(cluster(point["devices"])))
-            seconds, plans[what] = timed(build / "stagecraft", "plan", "--json", "--profile", folder / "profile.json", "--cluster",
+            seconds, plans[what] = timed(build / "stagecraft", "compare" if "--pareto" in options else "plan", "--json", "--profile", folder / "profile.json", "--cluster",
                                          folder / "cluster.json", "--micro-batches", point["micro_batches"], *options)
             times[what] = seconds - nothing
     return times, plans

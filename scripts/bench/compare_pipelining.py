@@ -9,7 +9,7 @@ Rows, ours against theirs (torch.distributed.pipelining over gloo, 2 ranks):
   fill_drain, 1f1b, interleaved_1f1b, interleaved_zb, zb_v   the same schedule and cut: equally many blocks a stage, in a convnet layers
   zb_h1        a schedule they have no peer of, against their fastest
   planned      our 1f1b with the planner's cut, theirs with that even cut, as a user would make it by hand
-  best         what `plan --schedule all` takes from a fresh profile, against their fastest
+  best         what `compare` takes of all schedules from a fresh profile, against their fastest
   pipedream, 2bw             asynchronous, against their fastest
   plain        one rank alone, against a loop over micro-batches on one core
   libtorch     the same, against such a loop in C++ (cmake --build build --target bench_plain_loop)

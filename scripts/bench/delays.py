@@ -33,7 +33,7 @@ class Case:
     def __init__(self, folder, ranks, schedule, features, arguments, link):
         self.folder, self.ranks = folder, ranks
         self.schedule, _, extra = schedule.partition("+")
-        self.extra = ["--warmup-extra", extra] if extra else []
+        self.planned_schedule = f"{self.schedule}:warmup_extra={extra}" if extra else self.schedule
         self.a_rank = STAGES_A_RANK.get(self.schedule, 1)
         self.micro_batches = arguments.micro_batches or 2 * ranks
         stages = ranks * self.a_rank
@@ -61,7 +61,7 @@ class Case:
         stages = self.ranks * self.a_rank
         virtual = ["--virtual-stages", self.a_rank] if self.a_rank > 1 else []
         run(binary, "plan", self.config, "--profile", self.folder / "profile.json", "--cluster", self.folder / "cluster.json",
-             "--schedule", self.schedule, "--cuts", ",".join(map(str, range(1, stages))), *virtual, *self.extra,
+             "--schedule", self.planned_schedule, "--cuts", ",".join(map(str, range(1, stages))), *virtual,
              "--micro-batches", self.micro_batches, "-o", self.folder / "plan.json")
         return json.loads((self.folder / "plan.json").read_text())["predicted"]["step_ms"]
 

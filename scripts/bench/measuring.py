@@ -103,9 +103,10 @@ class Workbench:
         return file
 
     def plan(self, name, schedule, ranks=2, cuts=None, widths=None, stages=None, free_links=False, recompute="none"):
-        """Makes a plan from the last profile. Returns (its file, the plan)."""
+        """Makes a plan from the last profile, with schedule "all" the fastest of them. Returns (its file, the plan)."""
         file = self.folder / f"{name}.plan.json"
-        words = ["plan", "--profile", self.profile_file, "--cluster", self.cluster(ranks, free_links), "--schedule", schedule,
+        chosen = ["compare", "--schedules"] if schedule == "all" else ["plan", "--schedule"]
+        words = [*chosen, schedule, "--profile", self.profile_file, "--cluster", self.cluster(ranks, free_links),
                  "--micro-batches", self.micro_batches, "--micro-batch-size", self.micro_batch, "-o", file]
         words += ["--cuts", ",".join(map(str, cuts))] if cuts else []
         words += ["--stages", stages] if stages else []

@@ -83,7 +83,7 @@ def ours(arguments, profile, machines, bandwidths, priced, folder):
     cluster = pathlib.Path(folder) / "cluster.json"
     cluster.write_text(json.dumps({"levels": [
         {"count": m, "link": {"latency_ms": 0, "bytes_per_second": b}} for m, b in zip(machines, bandwidths)]}))
-    command = [arguments.binary, "plan", "--cost", "pipedream", "--json", "--profile",
+    command = [arguments.binary, "optimize-pipedream", "--json", "--profile",
                arguments.data / f"{profile}.graph.txt", "--cluster", cluster]
     command += ["--activation-compression-ratio", "1"] if priced else []
     output, seconds = run(command)

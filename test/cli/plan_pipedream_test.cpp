@@ -16,19 +16,19 @@ const std::string kFourByFour = R"({"name": "4x4", "levels": [
     {"count": 4, "link": {"latency_ms": 0.01, "bytes_per_second": 12e9}},
     {"count": 4, "link": {"latency_ms": 0.03, "bytes_per_second": 1.25e9}}]})";
 
-CommandResult plan_graph(const std::string& profile, const std::vector<std::string>& more,
-                         const std::string& cluster = kFourByFour) {
+CommandResult plan_graph(const std::string& verb, const std::string& profile,
+                         const std::vector<std::string>& more) {
   const ScratchFolder folder;
-  std::vector<std::string> arguments{"plan", "--profile", profile, "--cluster",
-                                     folder.write("c.json", cluster)};
+  std::vector<std::string> arguments{verb, "--profile", profile, "--cluster",
+                                     folder.write("c.json", kFourByFour)};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return stagecraft::test::stagecraft(arguments);
 }
 
 }  // namespace
 
-TEST_CASE("plan --cost pipedream --json has every node in a stage", "[plan_pipedream]") {
-  const CommandResult result = plan_graph(kVgg, {"--cost", "pipedream", "--json"});
+TEST_CASE("optimize-pipedream --json has every node in a stage", "[plan_pipedream]") {
+  const CommandResult result = plan_graph("optimize-pipedream", kVgg, {"--json"});
   REQUIRE(result.code == 0);
   const Json json = Json::parse(result.out);
   CHECK(json["bottleneck_ms"].get<double>() == Approx(44.00841546666667));
@@ -45,7 +45,7 @@ TEST_CASE("plan --cost pipedream --json has every node in a stage", "[plan_piped
 TEST_CASE("a graph.txt is planned over all its cuts, and every node is in a stage", "[plan_pipedream]") {
   const std::string gnmt = STAGECRAFT_TEST_DATA "/pipedream/gnmt.graph.txt";
   const CommandResult result =
-      plan_graph(gnmt, {"--widths", "1,1,1", "--stages", "3", "--micro-batch-size", "64", "--json"});
+      plan_graph("plan", gnmt, {"--widths", "1,1,1", "--stages", "3", "--micro-batch-size", "64", "--json"});
   REQUIRE(result.code == 0);
   const Json graph = Json::parse(result.out)["graph"];
   CHECK(graph["downsets"] == 562);
@@ -59,8 +59,8 @@ TEST_CASE("a graph.txt is planned over all its cuts, and every node is in a stag
 }
 
 TEST_CASE("a graph.txt is planned for any schedule", "[plan_pipedream]") {
-  const CommandResult result =
-      plan_graph(kVgg, {"--stages", "2", "--schedule", "1f1b", "--micro-batch-size", "128", "--json"});
+  const CommandResult result = plan_graph(
+      "plan", kVgg, {"--stages", "2", "--schedule", "1f1b", "--micro-batch-size", "128", "--json"});
   INFO(result.err);
   REQUIRE(result.code == 0);
   CHECK(result.err.empty());

@@ -9,6 +9,7 @@
 using stagecraft::Json;
 using stagecraft::test::changed_plan;
 using stagecraft::test::CommandResult;
+using stagecraft::test::even_costs;
 using stagecraft::test::kPlan;
 using stagecraft::test::read_text_file;
 using stagecraft::test::ScratchFolder;
@@ -30,20 +31,11 @@ Json simulated(std::vector<std::string> arguments) {
 
 using stagecraft::test::says;
 
-/// Forward 1 ms, backward 2 ms, no step, no transfers to speak of.
-void even(Json& plan) {
-  for (Json& stage : plan["costs"]["stages"]) {
-    stage["forward_ms"] = stage["backward_input_ms"] = stage["backward_weight_ms"] = 1;
-    stage["step_ms"] = 0;
-  }
-  plan["costs"]["network"]["levels"][0]["link"] = {{"latency_ms", 0}, {"bytes_per_second", 1e30}};
-}
-
 }  // namespace
 
 TEST_CASE("simulate --json gives the figures", "[simulate]") {
   const ScratchFolder folder;
-  const Json json = simulated({changed_plan(folder, even)});
+  const Json json = simulated({changed_plan(folder, even_costs)});
   CHECK(json["makespan_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
   CHECK(json["bubble"].get<double>() == Approx(3.0 / 11));
   CHECK(json["free_links"]["makespan_ms"].get<double>() == Approx(33));
@@ -56,7 +48,7 @@ TEST_CASE("simulate --json gives the figures", "[simulate]") {
 
 TEST_CASE("simulate takes other micro-batches and several steps", "[simulate]") {
   const ScratchFolder folder;
-  const std::string plan = changed_plan(folder, even);
+  const std::string plan = changed_plan(folder, even_costs);
   CHECK(simulated({plan, "--micro-batches", "1"})["makespan_ms"].get<double>() == Approx(12));
   const Json three = simulated({plan, "--steps", "3"});
   CHECK(three["steps"] == 3);
@@ -67,7 +59,7 @@ TEST_CASE("simulate takes other micro-batches and several steps", "[simulate]") 
 TEST_CASE("simulate of an asynchronous plan fills once", "[simulate]") {
   const ScratchFolder folder;
   const std::string plan = changed_plan(folder, [](Json& p) {
-    even(p);
+    even_costs(p);
     p["schedule"]["name"] = "pipedream";
   });
   const Json json = simulated({plan, "--steps", "5"});
@@ -77,7 +69,7 @@ TEST_CASE("simulate of an asynchronous plan fills once", "[simulate]") {
 
 TEST_CASE("simulate says where every rank's idle time goes", "[simulate]") {
   const ScratchFolder folder;
-  for (const Json& rank : simulated({changed_plan(folder, even), "--steps", "2"})["rank_times"]) {
+  for (const Json& rank : simulated({changed_plan(folder, even_costs), "--steps", "2"})["rank_times"]) {
     CHECK(rank["lost"]["dependency_ms"].get<double>() == Approx(2 * 9.0));
     CHECK(rank["lost"]["exposed_transfer_ms"].get<double>() == Approx(0).margin(1e-9));
   }
@@ -108,7 +100,7 @@ TEST_CASE("simulate says how replicas sum their gradients", "[simulate]") {
 
 TEST_CASE("simulate --jitter gives the median and the 95th percentile", "[simulate]") {
   const ScratchFolder folder;
-  const std::string plan = changed_plan(folder, even);
+  const std::string plan = changed_plan(folder, even_costs);
   const Json given = simulated({plan, "--jitter", "500", "--stage-spread", "0.1"})["jitter"];
   CHECK(given["samples"] == 500);
   CHECK(given["makespan_p50_ms"].get<double>() > 33);
@@ -117,7 +109,7 @@ TEST_CASE("simulate --jitter gives the median and the 95th percentile", "[simula
   CHECK(simulated({plan, "--jitter", "500", "--stage-spread", "0.1", "--seed", "1"})["jitter"] != given);
   CHECK_FALSE(simulated({plan}).contains("jitter"));
   const std::string measured = changed_plan(folder, [](Json& p) {
-    even(p);
+    even_costs(p);
     p["costs"]["stages"][1]["spread"] = {{"forward_ms", 0.5}};
   });
   CHECK(simulated({measured, "--jitter", "50"})["jitter"]["makespan_p95_ms"].get<double>() > 33);
@@ -146,49 +138,4 @@ TEST_CASE("simulate draws the memory whose peak check proves", "[simulate]") {
   std::int64_t peak = 0;
   for (const Json& rank : checked["memory"]) peak = std::max(peak, rank["peak_bytes"].get<std::int64_t>());
   CHECK(says(read_text_file(svg), "peak " + stagecraft::format_bytes(stagecraft::Bytes{peak}) + " on rank "));
-}
-
-TEST_CASE("simulate --compare puts schedules side by side", "[simulate]") {
-  const ScratchFolder folder;
-  const std::string plan = changed_plan(folder, even);
-  const Json json = simulated({plan, "--compare", "fill_drain,1f1b,pipedream"});
-  REQUIRE(json["schedules"].size() == 3);
-  const Json& fill_drain = json["schedules"][0];
-  const Json& in_turn = json["schedules"][1];
-  const Json& steady = json["schedules"][2];
-  for (const Json& entry : {fill_drain, in_turn}) {
-    CHECK(entry["makespan_ms"].get<double>() == Approx((8 + 4 - 1) * 3.0));
-    CHECK(entry["bubble"].get<double>() == Approx(3.0 / 11));
-    CHECK(entry["of_best"].get<double>() == Approx(33.0 / 24));
-    CHECK(entry["versions"] == 1);
-    CHECK(entry["messages"] == 2 * 3 * 8 + 1);  // an activation and a gradient a boundary, and the loss
-    CHECK(entry["sent_bytes"] == 2 * 3 * 8 * 262144 + 16);
-    CHECK_FALSE(entry["steady"].get<bool>());
-  }
-  CHECK(fill_drain["peak_bytes"].get<std::int64_t>() > in_turn["peak_bytes"].get<std::int64_t>());
-  CHECK(steady["makespan_ms"].get<double>() == Approx(24));
-  CHECK(steady["of_best"].get<double>() == Approx(1));
-  CHECK(steady["versions"] == 2);
-  CHECK(steady["steady"].get<bool>());
-
-  const CommandResult all = simulate({plan, "--compare", "all", "--steps", "2"});
-  CHECK(all.code == 0);
-  CHECK(says(all.out, "2 steps ms"));
-  CHECK(says(all.out, "66.000"));
-  CHECK(says(all.out, "57.000"));  // (2 x 8 + 3) x 3: it fills once
-  const Json once = simulated({plan, "--compare", "1f1b,1f1b"});
-  CHECK(once["schedules"].size() == 1);
-}
-
-TEST_CASE("simulate --compare leaves the order that a plan carries to its own schedule", "[simulate]") {
-  const ScratchFolder folder;
-  const std::string path = folder.path("searched.json");
-  const CommandResult planned = stagecraft::test::stagecraft(
-      {"plan", "--profile", STAGECRAFT_TEST_DATA "/profiles/gpt_10_layers.json", "--cluster",
-       STAGECRAFT_TEST_DATA "/../../configs/clusters/one-machine-4-pcie.json", "--micro-batch-size", "4",
-       "--micro-batches", "8", "--stages", "4", "--schedule", "auto", "-o", path});
-  REQUIRE(planned.code == 0);
-  const Json json = simulated({path, "--compare", "fill_drain,auto"});
-  const auto step = [&](std::size_t row) { return json["schedules"][row]["makespan_ms"].get<double>(); };
-  CHECK(step(1) < step(0));
 }

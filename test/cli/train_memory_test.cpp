@@ -47,12 +47,12 @@ TEST_CASE("a plan that this machine's memory cannot hold is refused, or left out
   config["train_micro_batch_size_per_gpu"] = 1024;
   config["profiler"]["repeats"] = 1;
   const std::string path = folder.write("run.json", config.dump());
-  const auto plan = [&](const std::string& options) {
-    return shell(folder, fmt::format("ulimit -d 700000; {{}} plan {} {}", path, options));
+  const auto run = [&](const std::string& verb, const std::string& options) {
+    return shell(folder, fmt::format("ulimit -d 700000; {{}} {} {} {}", verb, path, options));
   };
-  check_refused(plan("--schedule fill_drain"), 3, "the best plan's 2 ranks need ");
-  check_refused(plan("--schedule fill_drain --pareto"), 3, "What may fit: --recompute auto");
-  const CommandResult both = plan("--schedule fill_drain,1f1b");
+  check_refused(run("plan", "--schedule fill_drain"), 3, "the best plan's 2 ranks need ");
+  check_refused(run("compare", "--schedules fill_drain --pareto"), 3, "What may fit: --recompute auto");
+  const CommandResult both = run("compare", "--schedules fill_drain,1f1b");
   INFO(both.err);
   CHECK(both.code == 0);
   CHECK(says(both.out, "left out: fill_drain, 2 stages, 64 x 1024: 2 ranks need "));

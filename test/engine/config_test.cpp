@@ -288,7 +288,7 @@ TEST_CASE("what is written reads back as the same config", "[config]") {
 
 TEST_CASE("the shipped schema is the parser's", "[config]") {
   const Json shipped = json::parse_file(STAGECRAFT_TEST_DATA "/../../configs/run.schema.json");
-  INFO("if the config changed on purpose: stagecraft train --schema > configs/run.schema.json");
+  INFO("if the config changed on purpose: stagecraft schema run > configs/run.schema.json");
   CHECK(shipped == run_config_schema());
 }
 

@@ -14,7 +14,7 @@
 namespace stagecraft::fuzz {
 namespace {
 
-/// What `simulate --micro-batches` and `--compare` change.
+/// What `compare PLAN` changes: the schedule, and with --micro-batches their number.
 void judge_otherwise(Plan plan, std::size_t choice) {
   plan.program.reset();
   plan.micro_batches = 1 + static_cast<int>(choice / schedules().size() % 5);

@@ -16,6 +16,9 @@ stagecraft --version
 stagecraft plan --profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 \
   --cluster "$work/moved/share/stagecraft/configs/clusters/laptop.json" -o plan.json > /dev/null
 stagecraft check plan.json > /dev/null
+for made in bash-completion/completions/stagecraft zsh/site-functions/_stagecraft man/man1/stagecraft.1; do
+  [ -s "$work/moved/share/$made" ] || { echo "share/$made is missing" >&2; exit 1; }
+done
 [ "$engine" = ON ] || exit 0
 stagecraft doctor
 stagecraft train "$work/moved/share/stagecraft/configs/quickstart_gpt.json" --set train_steps=2 \

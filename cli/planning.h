@@ -1,16 +1,20 @@
 #pragma once
 
-// What `plan` does once it has its inputs, for those who find them elsewhere (a run config names a profile
-// and a cluster too).
+// Making one plan and printing it: what `plan`, `explain` and `compare` share.
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/machine_memory.h"
+#include "stagecraft/cli/request_options.h"
 #include "stagecraft/partitioner/planner.h"
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace stagecraft::cli {
 
@@ -24,24 +28,17 @@ struct PlanOutput {
   std::function<void(const std::string& what, int tried, int all)> progress{};
 };
 
-/// What a plan is made from.
-struct PlanInputs {
-  Profile profile;
-  Cluster cluster;
-  PlanRequest request;
-  /// What the ranks share, where the profile was measured here and no cluster is named.
-  std::vector<MemoryLimit> machine{};
-};
+/// -o and --json, which prints `what_json_has`.
+void add_plan_output(CLI::App& verb, PlanOutput& output, const std::string& what_json_has);
 
-/// A run configuration's: the profile in `profile_path`, checked against the config's model, or measured now
-/// when it is empty; the cluster in `cluster_path`, or the config's own. With the engine only; without it
-/// throws InputError.
-[[nodiscard]] PlanInputs config_plan_inputs(const std::string& config, const std::string& profile_path,
-                                            const std::string& cluster_path);
+/// What `plan` and `explain` do, and `compare` where one schedule leaves only stages to compare: reads the
+/// inputs, plans and prints. `verb` is named in messages. Throws InputError also where the options contradict
+/// each other.
+void plan_asked(const std::string& verb, const RequestOptions& options, PlanOutput output);
 
 /// Plans, writes the plan and prints it with the runners-up. Throws what make_plan throws, and RefusedError
 /// where the plan's ranks do not fit the limits of `machine` together.
-Plan plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
+void plan_from(const Profile& profile, const Cluster& cluster, const PlanRequest& request,
                const PlanOutput& output, const std::vector<MemoryLimit>& machine = {});
 
 /// "4 ranks need 9 GiB together, but ...": where all ranks of a plan do not fit one machine's limits.

@@ -1,8 +1,9 @@
 #pragma once
 
-// `simulate --compare`: the plan under other schedules, side by side.
+// One plan under other schedules, side by side: its stages stay.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/cli/schedule_option.h"
 #include "stagecraft/cli/subject.h"
 #include "stagecraft/schedules/pictures/panel.h"
 
@@ -36,14 +37,20 @@ struct Comparison {
   [[nodiscard]] bool any() const;  ///< whether some schedule could take the plan
 };
 
-/// `names` are schedules, separated by commas, or "all". Throws InputError for an unknown one, and for a
-/// subject that is no plan or has no costs.
-[[nodiscard]] Comparison compare(const InputProgram& subject, const std::string& names,
-                                 const SubjectRequest& request, bool draws);
+struct PlanUnder {
+  std::string path;
+  std::vector<ScheduleAsked> schedules;
+  SubjectRequest request{};
+  bool unit_costs = false;  ///< instead of the plan's
+  std::string svg{};        ///< where a picture goes; empty: nowhere
+  bool as_json = false;
+};
+
+/// Simulates the plan under each schedule and prints the table; draws it where that is asked for. Throws
+/// InputError for a file that is no plan or has no costs, RefusedError where no schedule can take the plan.
+void compare_under(const PlanUnder& asked);
 
 [[nodiscard]] std::string comparison_text(const InputProgram& subject, const Comparison& comparison);
 [[nodiscard]] Json comparison_json(const InputProgram& subject, const Comparison& comparison);
-/// The panels of the schedules that could take the plan.
-[[nodiscard]] std::vector<Panel> comparison_panels(Comparison& comparison);
 
 }  // namespace stagecraft::cli

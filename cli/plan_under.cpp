@@ -1,0 +1,140 @@
+#include "stagecraft/cli/plan_under.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/cli/drawing.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/schedules/costs/traffic.h"
+#include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/pictures/svg.h"
+#include "stagecraft/schedules/simulator/simulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stagecraft::cli {
+namespace {
+
+/// Steps in a picture where nobody says how many and some schedule has no flush between them.
+constexpr int kDrawnSteps = 3;
+
+/// The plan with another schedule. Options of the plan's own schedule mean nothing to others, but whether a
+/// step agrees on the norm is the training's question.
+Plan under(const Plan& plan, const ScheduleAsked& schedule, const CostTable& costs) {
+  Plan other = plan;
+  schedule.apply_to(other.schedule);
+  if (plan.schedule.name != schedule.name) other.program.reset();  // its order is its own schedule's
+  other.costs = costs;
+  return other;
+}
+
+void judge(const Proof& proof, std::optional<Bytes> capacity, Compared& compared) {
+  for (const MemoryProof& memory : proof.memory) {
+    if (compared.worst.valid() && memory.peak <= compared.peak) continue;
+    compared.worst = memory.rank;
+    compared.peak = memory.peak;
+  }
+  compared.fits = !capacity || compared.peak <= *capacity;
+  for (const StageProof& stage : proof.stages)
+    compared.versions = std::max(compared.versions, stage.versions_alive);
+}
+
+Panel drawn(const std::string& path, const Plan& plan, bool synchronous, int steps) {
+  SubjectRequest request;
+  if (!synchronous) request.steps = steps;
+  const InputProgram subject = plan_subject(path, plan, request);
+  const LoweredProgram program = lower(subject.program);
+  return draw(subject, program, prove(program, subject.costs()), synchronous ? steps : 1);
+}
+
+Compared compare_one(const InputProgram& subject, const ScheduleAsked& asked, const SubjectRequest& request,
+                     int drawn_steps) {
+  const Schedule& schedule = find_schedule(asked.name);
+  Compared compared;
+  compared.schedule = asked.name;
+  try {
+    const CostTable& costs = *subject.costs();
+    const Plan plan = under(*subject.plan, asked, costs);
+    const InputProgram other = plan_subject(subject.path, plan, request);
+    const LoweredProgram program = lower(other.program);
+    judge(prove(program, &costs), plan.capacity, compared);
+    const Traffic sent = traffic(program, costs);
+    compared.messages = sent.messages / program.groups();
+    compared.sent = Bytes{sent.bytes.value / program.groups()};
+    if (request.steps || schedule.synchronous) {
+      const Simulation simulation = simulate(program, costs);
+      const int repeats = schedule.synchronous ? request.steps.value_or(1) : 1;
+      compared.time = simulation.makespan * repeats;
+      compared.bubble = simulation.bubble;
+    } else {
+      Plan unbounded = plan;  // what it would take is asked, not whether it fits
+      unbounded.capacity.reset();
+      const Prediction prediction = predict(unbounded);
+      compared.steady = true;
+      compared.time = prediction.step;
+      compared.bubble = prediction.bubble;
+    }
+    if (drawn_steps > 0) compared.panel = drawn(subject.path, plan, schedule.synchronous, drawn_steps);
+  } catch (const InputError& error) {
+    compared.refused = error.what();
+  } catch (const RefusedError& error) {
+    compared.refused = error.what();
+  }
+  return compared;
+}
+
+Comparison compare(const InputProgram& subject, const PlanUnder& asked) {
+  const bool flushes = std::ranges::all_of(
+      asked.schedules, [](const ScheduleAsked& s) { return find_schedule(s.name).synchronous; });
+  const int steps = asked.request.steps.value_or(flushes ? 1 : kDrawnSteps);
+  Comparison comparison;
+  comparison.steps = asked.request.steps.value_or(0);
+  for (const ScheduleAsked& schedule : asked.schedules) {
+    comparison.schedules.push_back(
+        compare_one(subject, schedule, asked.request, asked.svg.empty() ? 0 : steps));
+  }
+  return comparison;
+}
+
+/// The panels of the schedules that could take the plan.
+std::vector<Panel> panels_of(Comparison& comparison) {
+  std::vector<Panel> panels;
+  for (Compared& compared : comparison.schedules) {
+    if (compared.refused.empty()) panels.push_back(std::move(compared.panel));
+  }
+  return panels;
+}
+
+}  // namespace
+
+void compare_under(const PlanUnder& asked) {
+  const InputProgram subject = priced_subject(asked.path, asked.request, asked.unit_costs);
+  if (!subject.plan) {
+    throw InputError({subject.path, ""},
+                     "is one schedule, written out; compare takes a plan, to put its stages under others");
+  }
+  Comparison comparison = compare(subject, asked);
+  const bool any = comparison.any();
+  const bool drawn = any && !asked.svg.empty();
+  if (drawn) write_file_atomically(asked.svg, to_svg(panels_of(comparison)));
+  if (asked.as_json) {
+    print_json(comparison_json(subject, comparison));
+  } else {
+    print(fmt::format("{}: stages {}, ranks {}, micro-batches per step {}\n\n", subject.path,
+                      subject.plan->stages.size(), subject.program.placement.world(),
+                      subject.plan->micro_batches));
+    print(comparison_text(subject, comparison));
+    if (drawn) print(fmt::format("\nPicture: {}\n", asked.svg));
+  }
+  if (!any) throw RefusedError(subject.path + ": none of these schedules can take it");
+}
+
+bool Comparison::any() const {
+  return std::ranges::any_of(schedules, [](const Compared& c) { return c.refused.empty(); });
+}
+
+}  // namespace stagecraft::cli
