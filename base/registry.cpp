@@ -61,8 +61,9 @@ void AnyRegistry::add_entry(std::shared_ptr<const AnyEntry> entry) {
   STAGECRAFT_CHECK(!entry->name.empty(), fmt::format("a {} needs a name", what_));
   STAGECRAFT_CHECK(find(entry->name) == nullptr, at + "the name is taken");
   for (const auto& other : entries_) {
-    STAGECRAFT_CHECK(other->settings != entry->settings,
-                     fmt::format("{}\"{}\" has settings of the same type; give each its own", at, other->name));
+    STAGECRAFT_CHECK(
+        other->settings != entry->settings,
+        fmt::format("{}\"{}\" has settings of the same type; give each its own", at, other->name));
   }
   entries_.push_back(std::move(entry));
 }

@@ -138,8 +138,8 @@ class Named final : public AnyNamed {
   Named() : Named(Kind::registry().entries().front()) {}
   /// Settings of a registered type, as in `LayerSpec{LinearSpec{10}}`.
   template <class Settings>
-    requires(!std::derived_from<std::remove_cvref_t<Settings>, AnyNamed>)
-  Named(Settings settings)  // NOLINT: a value of the kind
+  requires(!std::derived_from<std::remove_cvref_t<Settings>, AnyNamed>)
+      Named(Settings settings)  // NOLINT: a value of the kind
       : AnyNamed(Kind::registry().of(typeid(Settings)), std::make_shared<Settings>(std::move(settings))) {}
 
   [[nodiscard]] const AnyRegistry& registry() const override { return Kind::registry(); }

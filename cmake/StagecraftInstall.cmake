@@ -55,7 +55,7 @@ set(_public_headers
   partitioner/cluster.h partitioner/plan.h partitioner/planner.h partitioner/profile.h partitioner/robustness.h
   cli/command_line.h)
 set(_umbrellas planner)
-stagecraft_component(planner ${STAGECRAFT_PLANNER_ROOMS} cli planner_command)
+stagecraft_component(planner planner_command ${STAGECRAFT_PLANNER_ROOMS} schedules)
 if(STAGECRAFT_ENGINE)
   list(APPEND _umbrellas engine)
   list(APPEND _public_headers
@@ -66,8 +66,8 @@ if(STAGECRAFT_ENGINE)
     models/layers/linear.h models/layers/max_pool.h
     models/data/dataset.h engine/optimizers/optimizer.h engine/settings/learning_rate.h)
   get_property(_rooms GLOBAL PROPERTY STAGECRAFT_ROOMS)
-  list(REMOVE_ITEM _rooms ${STAGECRAFT_PLANNER_ROOMS} cli planner_command)
-  stagecraft_component(engine ${_rooms})
+  list(REMOVE_ITEM _rooms ${STAGECRAFT_PLANNER_ROOMS} cli planner_command engine_command)
+  stagecraft_component(engine engine_command ${_rooms})
 endif()
 foreach(_header IN LISTS _public_headers)
   get_filename_component(_folder ${_header} DIRECTORY)

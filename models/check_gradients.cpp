@@ -81,7 +81,9 @@ class Check {
     const at::Tensor output = layer_.forward({leaves, buffers}, x, {}, nullptr);
     grad_output_ = at::randn_like(output.detach());
     if (output.requires_grad()) output.backward(grad_output_);
-    const auto gradient = [](const at::Tensor& of) { return of.grad().defined() ? of.grad() : at::zeros_like(of); };
+    const auto gradient = [](const at::Tensor& of) {
+      return of.grad().defined() ? of.grad() : at::zeros_like(of);
+    };
     for (const at::Tensor& leaf : leaves) gradients_.push_back(gradient(leaf));
     if (numbers) grad_input_ = gradient(x);
   }

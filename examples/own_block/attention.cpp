@@ -1,6 +1,5 @@
 #include "llama.h"
 #include "rms_norm.h"
-
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -49,8 +48,10 @@ class RotaryAttentionLayer final : public Layer {
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
     auto [normed, normal, scale] = rms_norm(input, p[kNorm], kEpsilon);
-    const auto qkv = functional::linear(normed, p[kQkv], {}).view({input.size(0), input.size(1), 3, heads_, -1});
-    const at::Tensor q = rotate(of(qkv, 0), base_, 1), k = rotate(of(qkv, 1), base_, 1), v = of(qkv, 2).contiguous();
+    const auto qkv =
+        functional::linear(normed, p[kQkv], {}).view({input.size(0), input.size(1), 3, heads_, -1});
+    const at::Tensor q = rotate(of(qkv, 0), base_, 1), k = rotate(of(qkv, 1), base_, 1),
+                     v = of(qkv, 2).contiguous();
     const at::Tensor later = at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kBool)).triu(1);
     const at::Tensor scores = at::matmul(q, k.transpose(2, 3)).mul(1 / root(q));
     const at::Tensor probabilities = scores.masked_fill(later, -1e30).softmax(-1);
@@ -62,7 +63,8 @@ class RotaryAttentionLayer final : public Layer {
     return functional::linear(mixed, p[kProject], {}).add(input);
   }
 
-  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept, bool) const override {
+  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
+                            bool) const override {
     const auto [normal, scale, q, k, v, probabilities] = functional::take<6>(kept.for_input);
     const auto [normed, mixed] = functional::take<2>(kept.for_weight);
     const at::Tensor grad_mixed = functional::linear_grad_input(grad_output, p[kProject])
@@ -92,7 +94,9 @@ class RotaryAttentionLayer final : public Layer {
  private:
   enum { kNorm, kQkv, kProject };
   /// q, k or v of [samples, tokens, 3, heads, d], as [samples, heads, tokens, d].
-  static at::Tensor of(const at::Tensor& qkv, std::int64_t which) { return qkv.select(2, which).transpose(1, 2); }
+  static at::Tensor of(const at::Tensor& qkv, std::int64_t which) {
+    return qkv.select(2, which).transpose(1, 2);
+  }
   static double root(const at::Tensor& q) { return std::sqrt(static_cast<double>(q.size(3))); }
 
   std::int64_t width_, heads_;
@@ -102,12 +106,14 @@ class RotaryAttentionLayer final : public Layer {
 }  // namespace
 
 void describe(stagecraft::Fields& f, RotaryAttention& s) {
-  f.required("heads", s.heads, "attention heads; twice their number divides the width", stagecraft::json::at_least(1));
+  f.required("heads", s.heads, "attention heads; twice their number divides the width",
+             stagecraft::json::at_least(1));
   f.optional("base", s.base, "of the rotation frequencies", stagecraft::json::above(1));
 }
 
 stagecraft::LayerPtr make(const RotaryAttention& s, const stagecraft::LayerSite& site) {
-  if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("rotary_attention takes [tokens, width]");
+  if (site.input_dtype == at::kLong || site.input.size() != 2)
+    site.refuse("rotary_attention takes [tokens, width]");
   if (site.input[1] % (2 * s.heads) != 0) {
     site.refuse("a width that is a multiple of 2 * heads, " + std::to_string(2 * s.heads));
   }

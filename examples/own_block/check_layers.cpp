@@ -1,13 +1,11 @@
 // Holds the layers' written-out backwards against LibTorch's autograd. Run it whenever a layer changes.
 
 #include "llama.h"
-
-#include <stagecraft/models/check_gradients.h>
-
 #include <ATen/ATen.h>
 
 #include <exception>
 #include <iostream>
+#include <stagecraft/models/check_gradients.h>
 
 int main() {
   llama::register_all();

@@ -9,8 +9,9 @@ void describe(stagecraft::Fields& f, Family& s) {
   f.optional("width", s.width, "of the residual stream", stagecraft::json::between(1, 1e6));
   f.optional("heads", s.heads, "attention heads", stagecraft::json::at_least(1));
   f.optional("hidden", s.hidden, "hidden width of the feed-forward part", stagecraft::json::between(1, 1e7));
-  f.require(s.heads >= 1 && s.width % (2 * s.heads) == 0, "heads",
-            "width " + std::to_string(s.width) + " is not a multiple of 2 * heads " + std::to_string(2 * s.heads));
+  f.require(
+      s.heads >= 1 && s.width % (2 * s.heads) == 0, "heads",
+      "width " + std::to_string(s.width) + " is not a multiple of 2 * heads " + std::to_string(2 * s.heads));
 }
 
 stagecraft::LayerList expand(const Family& s, const stagecraft::ModelSite& site) {
@@ -30,11 +31,13 @@ stagecraft::LayerList expand(const Family& s, const stagecraft::ModelSite& site)
 }
 
 void register_all() {
-  const auto layer = [](const auto& settings, const stagecraft::LayerSite& site) { return make(settings, site); };
+  const auto layer = [](const auto& settings, const stagecraft::LayerSite& site) {
+    return make(settings, site);
+  };
   stagecraft::layers().add<RmsNorm>("rms_norm", layer, {.doc = "x / rms(x) * weight"});
   stagecraft::layers().add<TokenEmbedding>("token_embedding", layer, {.doc = "a learned vector per token"});
-  stagecraft::layers().add<RotaryAttention>("rotary_attention", layer,
-                                            {.doc = "norm, causal attention with rotary positions, residual"});
+  stagecraft::layers().add<RotaryAttention>(
+      "rotary_attention", layer, {.doc = "norm, causal attention with rotary positions, residual"});
   stagecraft::layers().add<Swiglu>("swiglu", layer, {.doc = "norm, gated feed-forward part, residual"});
   stagecraft::model_families().add<Family>("llama", expand, {.doc = "Llama-style decoder"});
 }

@@ -4,9 +4,8 @@
 // RMSNorm, rotary positions, SwiGLU, no biases. A layer is the smallest unit that a pipeline can be cut
 // between, so a block is two of them, as in the built-in gpt.
 
-#include <stagecraft/engine.h>
-
 #include <cstdint>
+#include <stagecraft/engine.h>
 
 namespace llama {
 

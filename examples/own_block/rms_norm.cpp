@@ -48,7 +48,8 @@ void describe(stagecraft::Fields& f, RmsNorm& s) {
 }
 
 stagecraft::LayerPtr make(const RmsNorm& s, const stagecraft::LayerSite& site) {
-  if (site.input_dtype == at::kLong || site.input.empty()) site.refuse("rms_norm takes numbers, [..., width]");
+  if (site.input_dtype == at::kLong || site.input.empty())
+    site.refuse("rms_norm takes numbers, [..., width]");
   return std::make_shared<RmsNormLayer>(site.name, site.input.back(), s.epsilon);
 }
 

@@ -2,9 +2,9 @@
 
 // The norm inside the block's layers. Forward and backward are plain functions of tensors.
 
-#include <stagecraft/engine.h>
-
 #include <ATen/ATen.h>
+
+#include <stagecraft/engine.h>
 
 namespace llama {
 
@@ -26,8 +26,7 @@ inline NormGradients rms_norm_backward(const at::Tensor& grad_output, const at::
                                        const at::Tensor& scale, const at::Tensor& weight) {
   const at::Tensor grad_normal = grad_output * weight;
   const at::Tensor along = (grad_normal * normal).mean(-1, /*keepdim=*/true);
-  return {scale * (grad_normal - normal * along),
-          (grad_output * normal).flatten(0, -2).sum(0)};
+  return {scale * (grad_normal - normal * along), (grad_output * normal).flatten(0, -2).sum(0)};
 }
 
 /// Starts as ones; read at full precision in mixed-precision runs.

@@ -1,6 +1,5 @@
 #include "llama.h"
 #include "rms_norm.h"
-
 #include <ATen/ATen.h>
 
 namespace llama {
@@ -20,7 +19,8 @@ class SwigluLayer final : public Layer {
   std::string type() const override { return "swiglu"; }
   std::vector<stagecraft::ParameterSpec> parameters() const override {
     const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
-    return {norm_weight(width_), {"gate_up", {2 * hidden_, width_}, normal}, {"down", {width_, hidden_}, last}};
+    return {
+        norm_weight(width_), {"gate_up", {2 * hidden_, width_}, normal}, {"down", {width_, hidden_}, last}};
   }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
     return 3 * shape[0] * width_ * hidden_;
@@ -39,12 +39,14 @@ class SwigluLayer final : public Layer {
     return functional::linear(active, p[kDown], {}).add(input);
   }
 
-  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept, bool) const override {
+  at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
+                            bool) const override {
     const auto [normal, scale, gate_up] = functional::take<3>(kept.for_input);
     const auto [normed, active] = functional::take<2>(kept.for_weight);
     const at::Tensor grad_active = functional::linear_grad_input(grad_output, p[kDown]);
-    const at::Tensor grad_gate_up = at::cat({at::silu_backward(grad_active * up(gate_up), gate(gate_up)),
-                                             grad_active * at::silu(gate(gate_up))}, -1);
+    const at::Tensor grad_gate_up = at::cat(
+        {at::silu_backward(grad_active * up(gate_up), gate(gate_up)), grad_active * at::silu(gate(gate_up))},
+        -1);
     auto [grad_input, grad_norm] =
         rms_norm_backward(functional::linear_grad_input(grad_gate_up, p[kGateUp]), normal, scale, p[kNorm]);
     kept.for_weight = {grad_norm, normed, grad_gate_up, active, grad_output};

@@ -1,5 +1,4 @@
 #include "llama.h"
-
 #include <ATen/ATen.h>
 
 namespace llama {
@@ -21,7 +20,9 @@ class TokenEmbeddingLayer final : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (kept != nullptr) kept->for_weight = {input};
-    return weights.parameters[0].index_select(0, input.flatten()).view({input.size(0), input.size(1), width_});
+    return weights.parameters[0]
+        .index_select(0, input.flatten())
+        .view({input.size(0), input.size(1), width_});
   }
 
   /// Tokens have no gradient.

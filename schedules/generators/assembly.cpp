@@ -6,7 +6,7 @@
 
 namespace stagecraft {
 
-ProgramHeader training_header(const char* schedule, const ScheduleRequest& request) {
+ProgramHeader training_header(const std::string& schedule, const ScheduleRequest& request) {
   return make_header(schedule, SegmentKind::train, request.placement, request.group_sizes);
 }
 

@@ -15,7 +15,7 @@
 namespace stagecraft {
 
 /// make_header() of what is asked for, to train.
-[[nodiscard]] ProgramHeader training_header(const char* schedule, const ScheduleRequest& request);
+[[nodiscard]] ProgramHeader training_header(const std::string& schedule, const ScheduleRequest& request);
 /// What a list scheduler needs of it.
 [[nodiscard]] WorkloadRequest workload_request(const ScheduleRequest& request);
 

@@ -36,7 +36,7 @@ Orders looped_orders(const ProgramHeader& header, const VirtualStages& shape, co
   return orders;
 }
 
-ScheduleProgram looped_program(const char* schedule, const ScheduleRequest& request,
+ScheduleProgram looped_program(const std::string& schedule, const ScheduleRequest& request,
                                const DivideRounds& rounds, const std::function<void(LoopedRank&)>& fill) {
   ProgramHeader header = training_header(schedule, request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, schedule);

@@ -40,7 +40,7 @@ using DivideRounds = std::function<std::vector<int>(int count, int ranks)>;
                                    const DivideRounds& rounds, const std::function<void(LoopedRank&)>& fill);
 
 /// The program of these orders.
-[[nodiscard]] ScheduleProgram looped_program(const char* schedule, const ScheduleRequest& request,
+[[nodiscard]] ScheduleProgram looped_program(const std::string& schedule, const ScheduleRequest& request,
                                              const DivideRounds& rounds,
                                              const std::function<void(LoopedRank&)>& fill);
 

@@ -63,7 +63,7 @@ std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_b
   return all;
 }
 
-VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, const char* schedule) {
+VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, const std::string& schedule) {
   VirtualStages shape{.kind = kind};
   const auto& ranks = placement.ranks;
   // The first pass ends where a rank comes again: in a loop the first, in a V the last.

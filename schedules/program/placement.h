@@ -74,7 +74,7 @@ struct VirtualStages {
 /// Reads such a placement, a V of two stages per rank; throws InputError naming `schedule` and the first stage
 /// that is out of place.
 [[nodiscard]] VirtualStages virtual_stages(const Placement& placement, PlacementKind kind,
-                                           const char* schedule);
+                                           const std::string& schedule);
 
 /// Between which ranks a transfer goes: an activation's and a gradient's of the stages that hold the
 /// micro-batch, a loss's from a replica of the last stage to the one that reports.

@@ -1,0 +1,32 @@
+#include "stagecraft/cli/command_line.h"
+
+#include "stagecraft/base/registry.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/errors.h"
+#include "stagecraft/cli/output.h"
+
+#include <CLI/CLI.hpp>
+
+namespace stagecraft {
+
+int run_command_line(int argc, char** argv) {
+  using namespace cli;
+  freeze_registries();
+  CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
+               "stagecraft"};
+  app.set_version_flag("--version", "stagecraft " STAGECRAFT_VERSION);
+  app.require_subcommand(1);
+  add_verbs(app);
+  try {
+    check_verb(app, argc, argv);
+    app.parse(argc, argv);
+    finish_output();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error);
+  } catch (...) {
+    return report_exception();
+  }
+}
+
+}  // namespace stagecraft
