@@ -25,7 +25,7 @@ UNITS = (
 )
 NOT_COUNTED = set(
     """as is has does was this its us thus unless versus class process across always less plus pass
-    allows asks begins believes blocks contains costs creates cross crosses decides derives divides draws ends expects fails fits fixes frees
+    allows asks begins believes blocks compares contains costs creates cross crosses decides derives divides draws ends expects fails fits fixes frees
     gets gives happens helps hits holds ignores joins keeps kills leaves lets lists loads locks loses makes marks means meets misses moves
     names needs opens owns passes picks plans posts prints proves puts reaches reads refuses requires returns runs saves says sees sends
     sets shows skips splits starts stops takes tells tests tries uses wakes walks wants writes""".split()
@@ -38,7 +38,7 @@ RATE = re.compile(
 )
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-NAMED = re.compile(r"(?<![\w/.-])(docs/[\w/-]+\.md)(#[\w-]+)?|`(docs/[^\s`]+)")
+NAMED = re.compile(r"(?<![\w$/.-])(docs/[\w/-]+\.md)(#[\w-]+)?|`(docs/[^\s`]+)")
 
 
 def tracked(root):
@@ -122,7 +122,7 @@ def main():
     for file in files:
         text = file.read_text(errors="replace")
         findings = [*rates(text), *broken(root, file, text)] + (list(too_long(text)) if file.suffix == ".md" else [])
-        for number, what in sorted(findings):
+        for number, what in sorted(set(findings)):
             print(f"{file.relative_to(root)}:{number}: {what}")
             found += 1
     print(f"prose: {found or 'no'} findings in {len(files)} files")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measured against simulated steps, for every schedule, with layers that take a given time (docs/delays.md).
+"""Measured against simulated steps, for every schedule, with layers that take a given time (docs/guides/measuring.md).
 
     python3 scripts/bench/delays.py [--ranks 8 16 32] [--schedules all] [--json OUT]
     python3 scripts/bench/delays.py --ranks 4 --slow-links 0 0.25 0.5 --schedules 1f1b 1f1b+1 1f1b+2 zb_h1

@@ -4,7 +4,7 @@
 Makes profiles in the proportions of large GPTs and plans them on clusters of H100s under 1f1b; prints a Markdown table: the gap to the
 lower bound, user CPU time, wall time and the plan. A limit of time counts wall time, so a busy machine makes gaps larger.
   cmake --preset planner && ninja -C build-planner stagecraft
-  python3 scripts/bench/planner_scale.py                            the table of docs/planner.md
+  python3 scripts/bench/planner_scale.py                            the table of docs/design/planner.md
   python3 scripts/bench/planner_scale.py --only 96x4096             its rows of that size
   python3 scripts/bench/planner_scale.py --profile LAYERS WIDTH OUT writes a profile and ends
 
