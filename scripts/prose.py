@@ -28,7 +28,7 @@ NOT_COUNTED = set(
     allows asks begins believes blocks compares contains costs creates cross crosses decides derives divides draws ends expects fails fits fixes frees
     gets gives happens helps hits holds ignores joins keeps kills leaves lets lists loads locks loses makes marks means meets misses moves
     names needs opens owns passes picks plans posts prints proves puts reaches reads refuses requires returns runs saves says sees sends
-    sets shows skips splits starts stops takes tells tests tries uses wakes walks wants writes""".split()
+    sets shares shows skips splits starts stops takes tells tests tries uses wakes walks wants writes""".split()
 )
 GAP = r"[ \t]*(?:[ \t]|\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
 RATE = re.compile(
