@@ -25,14 +25,14 @@ UNITS = (
 )
 NOT_COUNTED = set(
     """as is has does was this its us thus unless versus class process across always less plus pass
-    allows asks begins believes blocks compares contains costs creates cross crosses decides derives divides draws ends expects fails fits fixes frees
+    allows asks begins believes blocks compares contains costs creates cross crosses decides derives divides draws ends executes expects fails fits fixes frees
     gets gives happens helps hits holds ignores joins keeps kills leaves lets lists loads locks loses makes marks means meets misses moves
     names needs opens owns passes picks plans posts prints proves puts reaches reads refuses requires returns runs saves says sees sends
-    sets shares shows skips splits starts stops takes tells tests tries uses wakes walks wants writes""".split()
+    sets shares shows skips splits starts stays stops takes tells tests tries uses wakes walks wants writes""".split()
 )
-GAP = r"[ \t]*(?:[ \t]|\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
+GAP = r"(?: |\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
 RATE = re.compile(
-    rf"\b(?:(?P<plural>[\w-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
+    rf"(?<!which )\b(?:(?P<plural>[\w-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
     rf"{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b",
     re.IGNORECASE,
 )
