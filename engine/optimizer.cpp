@@ -52,7 +52,7 @@ template <class AdamLike>
 void update(const AdamLike& c, double lr, double decay, const ParameterGroup& group, OptimizerState& state) {
   const Tensors first_moments = state_tensors(group, "exp_avg", state);
   const Tensors second_moments = state_tensors(group, "exp_avg_sq", state);
-  // The kernels read the update's number, from 1, out of one tensor a parameter; all may be the same one.
+  // The kernels read the update's number, from 1, out of one tensor per parameter; all may be the same one.
   const at::Tensor number = at::full({}, static_cast<double>(state.steps + 1),
                                      group.parameters.front().options().dtype(at::kFloat));
   const Tensors numbers(group.parameters.size(), number);

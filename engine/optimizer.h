@@ -15,7 +15,7 @@
 
 namespace stagecraft {
 
-/// Optimizer state of one layer: named tensors a parameter ("exp_avg" of parameter 0, ...), and how many
+/// Optimizer state of one layer: named tensors per parameter ("exp_avg" of parameter 0, ...), and how many
 /// updates it has seen.
 struct OptimizerState {
   std::vector<std::map<std::string, at::Tensor>> tensors;  ///< by parameter

@@ -18,8 +18,8 @@ struct Fit {
   LossKind loss;
   const char* description;  ///< of the targets
 };
-constexpr std::array kFits{Fit{Targets::classes, LossKind::cross_entropy, "one class a sample"},
-                           Fit{Targets::tokens, LossKind::token_cross_entropy, "one class a token"},
+constexpr std::array kFits{Fit{Targets::classes, LossKind::cross_entropy, "one class per sample"},
+                           Fit{Targets::tokens, LossKind::token_cross_entropy, "one class per token"},
                            Fit{Targets::values, LossKind::mse, "numbers"}};
 
 const Fit& fit_of(Targets targets) {

@@ -11,7 +11,7 @@ lower bound, user CPU time, wall time and the plan. A limit of time counts wall 
 The model has an embedding, LAYERS - 2 blocks and a head with the loss, in bf16 at one sequence of 2,048 tokens per micro-batch, on
 devices of 400 teraflop/s: 24 s h^2 + 4 s^2 h operations forward a block of width h (Narayanan et al., arXiv 2104.04473, appendix),
 twice as many backward. Blocks are uneven: each one's time is its own log-normal multiple (sigma 0.2; seeded), as with experts, layers
-that alternate or pruned ones. Weights are 2 bytes a parameter, with 12 more of optimizer state (master copy and two moments).
+that alternate or pruned ones. Weights are 2 bytes per parameter, with 12 more of optimizer state (master copy and two moments).
 """
 
 import argparse

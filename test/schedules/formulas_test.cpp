@@ -121,7 +121,7 @@ TEST_CASE("fill-drain and 1F1B idle (p - 1)(F + B)", "[formulas]") {
 }
 
 TEST_CASE(
-    "recomputation takes a forward a micro-batch and nothing more: it goes on while gradients are awaited",
+    "recomputation takes a forward per micro-batch and nothing more: it goes on while gradients are awaited",
     "[formulas]") {
   for (const Recompute recompute : {Recompute::all, Recompute::all_but_last}) {
     for (const int m : {1, 2, 3, 5, 8, 16}) {
