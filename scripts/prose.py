@@ -32,7 +32,7 @@ NOT_COUNTED = set(
 )
 GAP = r"(?: |\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
 RATE = re.compile(
-    rf"(?<!which )(?<!how many )\b(?:(?P<plural>[\w-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
+    rf"(?<![\w-])(?<!which )(?<!how many )(?:(?P<plural>[\w-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
     rf"{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b",
     re.IGNORECASE,
 )
