@@ -21,7 +21,7 @@ SUFFIXES = {".md", ".h", ".cpp", ".py", ".sh"}
 # What a rate is of. Ordinary objects stand behind a verb ("holds a stage") or behind a word that only ends like a plural.
 UNITS = (
     "rank stage step device micro-batch mini-batch machine second link channel layer sample token node level run parameter "
-    "boundary direction placement replica minute pair group thread core process batch segment element action file class"
+    "boundary direction placement replica minute pair group thread core process batch segment element action file class byte"
 )
 NOT_COUNTED = set(
     """as is has does was this its us thus unless versus class process across always less plus pass
@@ -32,7 +32,7 @@ NOT_COUNTED = set(
 )
 GAP = r"(?: |\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
 RATE = re.compile(
-    rf"(?<![\w-])(?<!which )(?<!how many )(?:(?P<plural>[\w-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
+    rf"(?<![\w-])(?<!which )(?<!how many )(?:(?P<plural>[\w/-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
     rf"{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b",
     re.IGNORECASE,
 )
