@@ -33,7 +33,7 @@ NOT_COUNTED = set(
 GAP = r"(?: |\n[ \t]*(?:///?<?[ \t]+|#[ \t]+)?)"  # a blank, or the end of a line of text or of a comment
 RATE = re.compile(
     rf"(?<![\w-])(?<!which )(?<!how many )(?:(?P<plural>[\w/-]+s)|(?:one|an?)(?:{GAP}(?!(?:and|as|by|for|from|in|of|on|or|to|with)\b)[a-z-]+)?|once|twice|time|bottleneck|compute)"
-    rf"{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b",
+    rf"(?=(?P<rate>{GAP}an?{GAP}(?P<unit>{'|'.join(UNITS.split())})\b))",
     re.IGNORECASE,
 )
 
@@ -85,7 +85,7 @@ def rates(text):
         plural = match["plural"]
         if plural and plural.lower() in NOT_COUNTED:
             continue
-        found = " ".join(re.sub(r"\n\s*(///?<?|#)?", " ", match[0]).split())
+        found = " ".join(re.sub(r"\n\s*(///?<?|#)?", " ", match[0] + match["rate"]).split())
         yield text.count("\n", 0, match.start()) + 1, f'"{found}": write "per {match["unit"]}", if it is a rate'
 
 
