@@ -212,7 +212,7 @@ void Executor::forward(const Action& action) {
   LossTask loss;
   loss.targets = stage_targets(action);
   if (context_.loss.reduction() == Reduction::mean) {
-    // Units a sample are the same for all samples, so they cancel out of the share.
+    // Units per sample are the same for all samples, so they cancel out of the share.
     loss.share =
         static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
   }

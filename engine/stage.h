@@ -33,8 +33,8 @@ struct ForwardTask {
   bool recomputed_later = false;
 };
 
-/// Hears, from the last layer to the first, of each layer (counted in the whole model) to whose gradients a
-/// micro-batch's were added.
+/// Hears, from the last layer to the first, of each layer (counted in the whole model) to whose gradients
+/// those of a micro-batch were added.
 using AfterLayer = std::function<void(int layer)>;
 
 class Stage {

@@ -298,7 +298,7 @@ std::string Worker::not_finite() const {
         names.push_back(fmt::format("{} of {}", name, parameters[i].name));
       }
     }
-    if (const auto at = last_not_finite(tensors)) {  // a device is waited for once a layer
+    if (const auto at = last_not_finite(tensors)) {  // a device is waited for once per layer
       return fmt::format("{} in {}", names[*at], layer_words(impl_->model, impl_->stage_layers, index));
     }
   }

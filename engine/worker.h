@@ -82,7 +82,7 @@ class Worker {
   void read_ahead(const LoweredProgram& program, const Segment& segment);
 
   /// Carries out one segment with its program (same group sizes; the caller has proved it). `report` is
-  /// called on stage 0's rank, once a group, as soon as the step is over there; on a device, which runs
+  /// called on stage 0's rank, once per group, as soon as the step is over there; on a device, which runs
   /// behind the host, when the next one is over or settle() is called. The program's version 0 is
   /// the weights as they are; afterwards its last version is.
   /// Throws NotFiniteError before a step whose gradient is not finite: on all ranks where they agree on its

@@ -3,10 +3,10 @@
 // Choosing among schedules, micro-batch sizes and recomputation: each combination is planned by itself, and
 // what is left is the question of time against memory.
 //
-// For that question each combination is planned again under falling caps (docs/choosing.md). Let a plan need
-// m bytes, and c be the last cap that allowed it. The plan that was found for c is no slower, and needs at
-// most a step of the caps more than m, for otherwise the next cap would have allowed it too. So every plan
-// there is, is matched by one that was found within that step.
+// For that question each combination is planned again under falling caps (docs/guides/planning.md). Let a
+// plan need m bytes, and let c be the last cap that allowed it. The plan found for c is no slower. It needs
+// more than m by at most one step of the caps, because otherwise the next cap would have allowed it too. So
+// for every possible plan one was found that is within that step of it.
 
 #include "stagecraft/partitioner/planner.h"
 

@@ -9,7 +9,7 @@
 namespace stagecraft {
 namespace {
 
-// Nanoseconds an action, about: simulated with its longest chain, proved, and generated and lowered.
+// Nanoseconds per action, about: simulated with its longest chain, proved, and generated and lowered.
 constexpr std::int64_t kChained = 30;
 constexpr std::int64_t kProved = 150;
 constexpr std::int64_t kMade = 2'000;

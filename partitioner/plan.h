@@ -40,7 +40,7 @@ struct ScheduleChoice {
 
 void describe(auto& v, ScheduleChoice& s) {
   v.required("name", s.name, "the schedule's name");
-  v.optional("vertical_sync", s.vertical_sync, "pipedream: one version a micro-batch on all stages");
+  v.optional("vertical_sync", s.vertical_sync, "pipedream: one version per micro-batch on all stages");
   v.optional("agree_norm", s.agree_norm,
              "synchronous: each step waits for the gradient's global norm; of a run, its config decides");
   v.optional("warmup_extra", s.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
@@ -89,7 +89,7 @@ struct Plan {
   int micro_batches = 1;  ///< of one step
   std::int64_t micro_batch_size = 1;
   std::optional<CostTable> costs;
-  std::optional<int> threads;     ///< operator threads a rank that the costs were measured with
+  std::optional<int> threads;     ///< operator threads per rank that the costs were measured with
   std::optional<Bytes> capacity;  ///< usable memory per device that the plan was made for
   std::optional<Prediction> predicted;
 
@@ -134,8 +134,8 @@ void describe(auto& v, Plan& p) {
 void validate(const Plan& plan, const std::string& file);
 [[nodiscard]] Plan read_plan(const std::string& path);  ///< parse, read, validate
 
-/// The plan's program of one segment, with `group_sizes` micro-batches a group: the plan's own for a step of
-/// its size, otherwise (the shorter last step of an epoch) what the schedule generates.
+/// The plan's program of one segment, `group_sizes` micro-batches per group: the plan's own for a step of its
+/// size, otherwise (the shorter last step of an epoch) what the schedule generates.
 [[nodiscard]] ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes);
 
 /// What a schedule is asked for under a plan's choice; costs and capacity are left to the caller.

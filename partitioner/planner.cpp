@@ -202,7 +202,7 @@ class Planner {
         const StagePlan& cut = plan.stages[stage.index()];
         refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
       }
-    } catch (const InputError&) {  // not with so many micro-batches a group: take() has said so
+    } catch (const InputError&) {  // not with so many micro-batches per group: take() has said so
     }
     return refused;
   }

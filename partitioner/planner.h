@@ -1,6 +1,6 @@
 #pragma once
 
-// The planner: which layers make which stage on which devices. docs/planner.md has the whole picture.
+// The planner: which layers make which stage on which devices. docs/design/planner.md has the whole picture.
 //
 // Synchronous schedules: the smallest simulated step of the very program that will run, by branch and bound
 // over cuts (planning/cut_search.h), for every layout of the family (planning/layout.h): every stage count,

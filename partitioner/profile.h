@@ -1,9 +1,9 @@
 #pragma once
 
 // profile.json: what a model's layers cost, measured (profiler/) or written by any other framework.
-// docs/formats.md has a worked example. Times are medians over repeats; a spread is the interquartile range
-// of those repeats. The last row computes the loss; measured profiles name it "loss" (its output has 0
-// bytes).
+// docs/reference/formats.md has a worked example. Times are medians over repeats; a spread is the
+// interquartile range of those repeats. The last row computes the loss; measured profiles name it "loss" (its
+// output has 0 bytes).
 
 #include "stagecraft/schedules/costs/costs.h"
 

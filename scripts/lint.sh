@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format and lint, as CI does it.
+# Prose, format and lint, as CI does it.
 #   scripts/lint.sh [--fix] [--tidy] [--includes]
 #     --fix: formats in place; --tidy: clang-tidy as well; --includes: each source compiles without those beside it, which unity builds
 #     hide. Minutes for all sources, seconds when little changed.
@@ -22,6 +22,7 @@ for argument in "$@"; do
   esac
 done
 
+python3 scripts/prose.py
 format=$(stagecraft_llvm clang-format) || { echo "lint.sh: no clang-format 14; run scripts/setup.sh --lint" >&2; exit 2; }
 mapfile -t sources < <(git ls-files '*.h' '*.cpp' | while read -r f; do [ -e "$f" ] && echo "$f"; done)
 if [ "$fix" = 1 ]; then

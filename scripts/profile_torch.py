@@ -7,7 +7,7 @@
 
 `profile` measures every layer of the model (nested Sequentials are opened) by itself: forward, gradient of its input, gradient of
 its weights, optimizer step, and which bytes autograd keeps between them. FILE.py:NAME, or package.module:NAME, is a Sequential or a
-function that returns one. `split` prints a plan's stages as torch.distributed.pipelining wants them. docs/pytorch_models.md.
+function that returns one. `split` prints a plan's stages as torch.distributed.pipelining wants them. docs/guides/pytorch.md.
 Bad input: a message, exit code 2.
 """
 

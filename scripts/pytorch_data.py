@@ -1,4 +1,4 @@
-"""Stagecraft's data sets and their shuffled order, written again in Python from docs/data.md: an independent reader of the same
+"""Stagecraft's data sets and their shuffled order, written again in Python from docs/guides/data.md: an independent reader of the same
 batches. No LibTorch code is shared with models/data."""
 
 import gzip

@@ -125,7 +125,7 @@ def main():
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--steps", type=int, help="compare the first so many (default: all of the run)")
     parser.add_argument("--tolerance", type=float, default=1e-5, help="of the losses (default 1e-5)")
-    parser.add_argument("--json", type=Path, help="write both losses a step there")
+    parser.add_argument("--json", type=Path, help="write both losses per step there")
     arguments = parser.parse_args()
     for needed in ("config.json", "metrics.jsonl", "checkpoints/step-00000000"):
         if not (arguments.run_dir / needed).exists():

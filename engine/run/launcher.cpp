@@ -100,13 +100,13 @@ std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_af
     return fmt::format(
         "Stopping: `kill -USR1` of mpirun saves first, however long that takes. TERM and Ctrl-C leave {} "
         "until "
-        "mpirun kills the ranks (docs/launching.md)\n\n",
+        "mpirun kills the ranks (docs/guides/launching.md)\n\n",
         kill_after ? fmt::format("{:.0f} s", kill_after->value) : "little time");
   }
   if (launch.variable.starts_with("SLURM_")) {
     return "Stopping: `scancel --signal=USR1` saves first. scancel alone leaves Slurm's KillWait; TERM to "
            "srun "
-           "kills at once (docs/launching.md)\n\n";
+           "kills at once (docs/guides/launching.md)\n\n";
   }
   return "";
 }

@@ -39,9 +39,9 @@ using Environment = std::function<const char*(const char*)>;
 /// Throws InputError when the launcher started several processes and MPI sees one, or another number.
 void check_world(const LaunchInfo& launch, int mpi_world);
 
-/// How a run under this launcher is asked to save and stop, in a line for people, with what does not give it
-/// the time; "" alone (docs/launching.md). `kill_after`: mpirun's own timeout (transport::kill_timeout),
-/// where it is known.
+/// One line for people: how to make a run under this launcher save and stop, and which signals do not leave it
+/// enough time. "" without a launcher (docs/guides/launching.md). `kill_after`: mpirun's own timeout
+/// (transport::kill_timeout), where it is known.
 [[nodiscard]] std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after);
 
 /// Cores of this machine, and those that this process may use.

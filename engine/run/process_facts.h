@@ -1,7 +1,7 @@
 #pragma once
 
 // How this process would train, measured here and now: cores, threads, and whether freed activations stay its
-// own. For `stagecraft doctor`; docs/performance.md says what each should be.
+// own. For `stagecraft doctor`; docs/guides/measuring.md says what each should be.
 
 #include "stagecraft/engine/run/launcher.h"
 

@@ -11,8 +11,8 @@ namespace stagecraft {
 namespace {
 
 const char* description(Targets targets) {
-  return targets == Targets::classes  ? "one class a sample"
-         : targets == Targets::tokens ? "one class a token"
+  return targets == Targets::classes  ? "one class per sample"
+         : targets == Targets::tokens ? "one class per token"
                                       : "numbers";
 }
 

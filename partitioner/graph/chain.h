@@ -23,7 +23,7 @@ namespace stagecraft {
 /// and edges.
 [[nodiscard]] std::vector<int> narrow_order(const LayerGraph& graph, const std::vector<int>& group = {});
 
-/// The graph as a profile of one layer a node, for micro-batches of `samples`: as many as one mini-batch of
+/// The graph as a profile of one layer per node, for micro-batches of `samples`: as many as one mini-batch of
 /// the graph's has, which a graph.txt does not say. Sources called "Input..." are what stage 0 loads; sinks
 /// called "__getitem__..." are unused and left out. Where a graph.txt says less than a profile:
 ///   backward      half of it is the weight half where a node has parameters, none elsewhere

@@ -23,7 +23,7 @@ struct GraphProof {
   std::size_t nodes = 0;     ///< planned: without inputs and unused outputs
   std::size_t blocks = 0;    ///< that were not cut through: as many as nodes, or fewer where it was coarsened
   int downsets = 0;          ///< of the blocks
-  bool step = true;          ///< value and bound are of a step; otherwise of the bottleneck a micro-batch
+  bool step = true;          ///< value and bound are of a step; otherwise of the bottleneck per micro-batch
   Seconds value;             ///< the plan's
   Seconds bound;             ///< no plan of the layouts, with any cuts of the graph, is below
   bool whole_family = true;  ///< of all layouts; otherwise of equally wide stages only

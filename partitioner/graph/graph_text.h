@@ -6,7 +6,7 @@
 //       activation_size=[4096.0; 512.0], parameter_size=1792.000 -- stage_id=0          (one line)
 //   <TAB>node1 -- node2
 //
-// Times are milliseconds a mini-batch, sizes bytes; a list of sizes is that of several outputs and is summed;
+// Times are milliseconds per mini-batch, sizes are bytes; several outputs are a list of sizes and are summed;
 // fractions of a byte are rounded. `-- stage_id=` may be there and is not used. A description holds anything
 // but " -- ". Blank lines mean nothing, lines may end in CR LF.
 

@@ -14,9 +14,9 @@
 // and a level's value is the largest over its stages, whose machines add up to M. The next level treats each
 // stretch between two states as one unit of compute: the value that all machines of this level reach on it.
 //
-// docs/pipedream.md says what this model does not see, and in what its code differs: stretches between states
-// of which neither contains the other mean nothing and are not planned here. Sums are rounded in another
-// order than there: agreement is to some 12 digits.
+// docs/design/other_planners.md says what this model leaves out and where PipeDream's code differs. Stretches
+// between states of which neither contains the other mean nothing and are not planned here. Sums are rounded
+// in another order: results agree to about 12 digits.
 
 #include "stagecraft/partitioner/pipedream/states.h"
 
@@ -33,9 +33,9 @@ struct Level {
 
 struct Options {
   std::vector<Level> levels;    ///< innermost first, at least one
-  bool straight = false;        ///< one machine a stage at every level, and so as many stages as machines
+  bool straight = false;        ///< one machine per stage at every level, and so as many stages as machines
   bool fewer_machines = false;  ///< machines may be left over
-  /// Bytes a device: a stage keeps its activations and parameters once for every round that its followers are
+  /// Bytes per device: a stage keeps its activations and parameters once for every round its followers are
   /// behind, ceil((M - machines used so far) / m) times, and once more for none. Absent: unlimited.
   std::optional<double> memory;
   std::optional<double> compression;  ///< of activations; absent: transfers take no time
@@ -45,7 +45,7 @@ struct Options {
 struct StageLevel {
   int replicas = 1;
   double all_reduce = 0;  ///< seconds, before division by the replicas
-  double transfer = 0;    ///< seconds a mini-batch, the longer of in and out; 0 without a compression
+  double transfer = 0;    ///< seconds per mini-batch, the longer of in and out; 0 without a compression
 };
 
 struct Stage {
@@ -53,9 +53,9 @@ struct Stage {
   int to = 0;                      ///< state with which it ends
   std::vector<int> nodes;          ///< of StateGraph::graph: what lies between the two
   std::vector<StageLevel> levels;  ///< innermost first
-  double compute = 0;              ///< seconds a mini-batch on one device
+  double compute = 0;              ///< seconds per mini-batch on one device
   double parameters = 0;           ///< bytes
-  double time = 0;  ///< seconds a mini-batch with everything; the plan's largest is its bottleneck
+  double time = 0;  ///< seconds per mini-batch with everything; the plan's largest is its bottleneck
 
   [[nodiscard]] int devices() const {
     int product = 1;
@@ -66,7 +66,7 @@ struct Stage {
 
 struct Result {
   std::vector<Stage> stages;
-  double bottleneck = 0;     ///< seconds a mini-batch
+  double bottleneck = 0;     ///< seconds per mini-batch
   double one_device = 0;     ///< all compute on one device
   double data_parallel = 0;  ///< all nodes replicated over all devices
   int devices = 1;           ///< there are, of all levels

@@ -21,7 +21,7 @@ constexpr int kByOrder = 1, kLayouts = 2, kPlaced = 3, kSearched = 4;
 constexpr double kPatience = 0.01;
 /// Layouts of a class that are looked at one by one; beyond, those with fewest replicas.
 constexpr int kMostWidths = 16;
-/// Nanoseconds a layer, about, for the bound of a class.
+/// Nanoseconds per layer, about, for the bound of a class.
 constexpr std::int64_t kBound = 500;
 /// Nanoseconds of one look at all (stage, first, last), and looks that a search of cuts takes at least.
 constexpr double kLook = 3, kLooks = 30;

@@ -78,7 +78,7 @@ class EqualStages {
   }
   /// The largest of a stage's bounds.
   [[nodiscard]] double bound(const Shape& shape, int stage, int first, int last, double end) const;
-  /// How many layers a stage takes; 0: none.
+  /// How many layers the stage takes; 0: none.
   [[nodiscard]] int furthest(const Shape& shape, int stage, int first, double seconds, double end) const;
   /// All cuts, behind a first stage of so many layers.
   [[nodiscard]] std::optional<std::vector<int>> behind(const Shape& shape, int last, double seconds,

@@ -14,7 +14,7 @@
 
 namespace stagecraft::planning {
 
-/// Seconds of a boundary a micro-batch: the largest over its links and cards of latency + bytes per second.
+/// Seconds of a boundary per micro-batch: the largest over its links and cards of latency + bytes per second.
 class BoundaryOccupancy {
  public:
   BoundaryOccupancy(const Network& network, const std::vector<Rank>& from, const std::vector<Rank>& to);

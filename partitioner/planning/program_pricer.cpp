@@ -10,7 +10,7 @@
 namespace stagecraft::planning {
 namespace {
 
-// Nanoseconds an action, about: simulated, proved, and generated, lowered and made ready to be simulated.
+// Nanoseconds per action, about: simulated, proved, and generated, lowered and made ready to be simulated.
 constexpr std::int64_t kSimulated = 3;
 constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;

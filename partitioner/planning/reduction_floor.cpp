@@ -8,7 +8,7 @@ namespace stagecraft::planning {
 
 /// A ring of w members crosses some level that holds so many, and its slowest link sets the pace: the fastest
 /// such level's. Level by level, with c_k children at level k and n_k = c_0 ... c_k members inside, bytes
-/// take 2 (1 / n_(k-1) - 1 / n_k) of a level's time a byte. With times that do not fall outwards the sum is
+/// take 2 (1 / n_(k-1) - 1 / n_k) of a level's time per byte. With times that do not fall outwards the sum is
 /// least where inner levels are full; a level counts as fast as the fastest from it outwards. Rounds: 2 (c_k
 /// - 1) of its latency are at least 2 log2 c_k. A card that a child's devices share only makes it longer.
 ReductionFloor::ReductionFloor(const Network& network, int devices)

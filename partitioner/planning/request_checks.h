@@ -17,7 +17,7 @@ struct RequestScope {
   int cuttable;  ///< layers that may be stages of their own
 };
 
-/// Throws InputError for a request that no layout of so many stages a rank can serve.
+/// Throws InputError for a request that no layout of so many stages per rank can serve.
 void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_rank);
 
 /// The stage counts asked for, or all there are room for. Throws InputError when there is none.

@@ -32,7 +32,7 @@ class RankShape {
     return false;
   }
 
-  /// The fields an action uses are looked at by `values`; all others must be "none".
+  /// The fields that an action uses are looked at by `values`; all others must be "none".
   bool unused_fields(const Action& a) {
     const bool work = is_compute(a.op) || a.op == Op::load;
     const bool update = a.op == Op::reduce || a.op == Op::step || a.op == Op::report_loss;

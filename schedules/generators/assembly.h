@@ -59,8 +59,9 @@ class ReplicaList {
 [[nodiscard]] ScheduleProgram flushed_program(ProgramHeader header, bool clip,
                                               const std::function<int(const ReplicaList&)>& ahead);
 
-/// Forwards a replica of `stage` makes before its first backward under 1F1B: floor((ranks - 1 - ranks before
-/// the stage) / ranks of the stage), the SOSP'19 rule for replicated stages; p - 1 - s without replication.
+/// Forwards that a replica of `stage` makes before its first backward under 1F1B: floor((ranks - 1 - ranks
+/// before the stage) / ranks of the stage), the SOSP'19 rule for replicated stages;
+/// p - 1 - s without replication.
 [[nodiscard]] int warm_up_depth(const Placement& placement, StageId stage);
 
 }  // namespace stagecraft

@@ -44,7 +44,7 @@ Schedule auto_schedule() {
   return {
       .name = "auto",
       .summary = "an order searched for, from the costs and within the memory; never behind any other's here",
-      .paper = "list scheduling and threshold accepting over every other schedule; docs/synthesis.md",
+      .paper = "list scheduling and threshold accepting over every other schedule; docs/design/synthesis.md",
       .synchronous = true,
       .orders_by_time = true,
       .searched = true,

@@ -1,4 +1,4 @@
-// The zero-bubble schedules of a straight pipeline, which differ in how many micro-batches a rank may keep.
+// The zero-bubble schedules of a straight pipeline. They differ in how many micro-batches a rank may keep.
 
 #include "stagecraft/schedules/generators/assembly.h"
 #include "stagecraft/schedules/generators/registry.h"

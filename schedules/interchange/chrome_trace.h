@@ -9,8 +9,8 @@
 
 namespace stagecraft {
 
-/// Chrome trace format: opens in ui.perfetto.dev, one process a rank, one row a lane, waits named for their
-/// cause. Our own fields travel in each event's `args`.
+/// Chrome trace format: opens in ui.perfetto.dev, one process per rank, one row per lane, waits named for
+/// their cause. Our own fields travel in each event's `args`.
 [[nodiscard]] Json to_chrome_trace(const Timeline& timeline);
 /// Reads back what to_chrome_trace wrote; times agree to a rounding of the last digits. Throws InputError,
 /// also for ranks and times beyond any run's, which pictures would have to make room for.

@@ -37,8 +37,8 @@ class ComputeCells {
   explicit ComputeCells(const ProgramHeader& header)
       : last_(header.placement.stages() - 1), loaded_(static_cast<std::size_t>(header.micro_batches()) * 2) {}
 
-  /// The load that stands before `forward`: on the first and the last stage, once a micro-batch however often
-  /// the schedule says its forward.
+  /// The load that stands before `forward`: on the first and the last stage, once per micro-batch, however
+  /// often the schedule has its forward.
   std::optional<Action> load_before(const Action& action) {
     if (action.op != Op::forward || (action.stage != StageId{0} && action.stage != last_))
       return std::nullopt;

@@ -38,7 +38,7 @@ struct Workload {
   };
   struct Hop {
     Ticks time = 0;
-    int lane = -1;  ///< one a pair of ranks and direction: its transfers go one after another; -1: same rank
+    int lane = -1;  ///< one per pair of ranks and direction, whose transfers are serialized; -1: same rank
 
     /// Of what is sent at `sent`; its lane is busy until then.
     Ticks arrival(Ticks sent, std::vector<Ticks>& lane_free) const {
@@ -103,7 +103,7 @@ struct KeepLimit {
   std::vector<std::int64_t> weight{};    ///< [stage]
 };
 
-/// One unit a stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or
+/// One unit per stage and micro-batch, from the forward to the weight gradient; `capacity` on every rank, or
 /// what one micro-batch needs where that is more.
 [[nodiscard]] KeepLimit stage_limit(const Placement& placement, std::int64_t capacity);
 

@@ -18,7 +18,7 @@
 // that has micro-batches of the group, except itself, with tag {loss, last stage, stage 0, group, index =
 // replica}; waited for just before that rank's report_loss.
 //
-// They have slots for one group a stage and one more, or more where the transport's rules need them.
+// They have slots for one group per stage and one more, or more where the transport's rules need them.
 //
 // What lowering relies on: the tensor an action sends shares no memory with the slots it reads (a stage that
 // only reshapes must copy), because a slot may be released and refilled before the send is over.

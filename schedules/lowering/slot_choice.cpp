@@ -20,7 +20,7 @@ std::int32_t bisect(std::int32_t low, std::int32_t high, Works works) {
 }  // namespace
 
 std::int32_t SlotRule::slots_of(const Channel& channel, std::int32_t stages) const {
-  // Losses are a few bytes. Usually up to one group a stage is on its way, and none should hold another up.
+  // Losses are a few bytes. Usually up to one group per stage is on its way, and none should hold another up.
   const bool loss = channel.info.payload == Payload::loss;
   const std::int32_t wanted = loss          ? std::max(channel.held, stages) + 1 + losses
                               : uniform > 0 ? uniform

@@ -17,7 +17,7 @@
 
 namespace stagecraft {
 
-/// How many slots a channel gets, if it has as many transfers.
+/// How many slots each channel gets, if it has as many transfers.
 struct SlotRule {
   std::int32_t uniform = 0;  ///< of every boundary; 0: what it holds at once, and `surplus`
   std::int32_t surplus = 0;

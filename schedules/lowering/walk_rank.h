@@ -47,7 +47,7 @@ class SendWindow {
  private:
   TagNumbers numbers_;
   std::ptrdiff_t most_;
-  std::vector<std::uint32_t> sent_;  // oldest first; never more than a handful a boundary
+  std::vector<std::uint32_t> sent_;  // oldest first; never more than a handful per boundary
 };
 
 /// Calls `sink` with what the rank does, in order: wait_receive(r) and release(r) with an index into

@@ -29,8 +29,8 @@ struct MemoryCurve {
   [[nodiscard]] Seconds peak_at() const;  ///< the first time the peak is reached
 };
 
-/// One curve a rank: held_bytes (schedules/checker/held_bytes.h) at the times of `timeline`, which must be a
-/// simulation of `program`. Its peaks are those of the checker's proof.
+/// One curve per rank: held_bytes (schedules/checker/held_bytes.h) at the times of `timeline`, which must be
+/// a simulation of `program`. Its peaks are those of the checker's proof.
 [[nodiscard]] std::vector<MemoryCurve> memory_curves(const LoweredProgram& program, const CostTable& costs,
                                                      const Timeline& timeline);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The actions a program is made of. A schedule is nothing but lists of these, one list a rank; the generator
-// writes them, the checker proves them, the simulator prices them, the engine carries them out and the report
+// The actions a program is made of. A schedule is nothing but lists of these, one per rank. The generator
+// writes them, the checker proves them, the simulator prices them, the engine executes them and the report
 // compares.
 
 #include "stagecraft/base/describe.h"

@@ -49,7 +49,7 @@ inline constexpr std::int64_t kMaxActions = 20'000'000;
 /// takes a program may rely on it; generators and readers see to it.
 void validate_header(const ProgramHeader& header, const InputPlace& place = {});
 
-/// Compute and reduction actions in order, one list a rank.
+/// Compute and reduction actions in order, one list per rank.
 struct ScheduleProgram : ProgramHeader {
   std::vector<std::vector<Action>> ranks{};
   bool operator==(const ScheduleProgram&) const = default;

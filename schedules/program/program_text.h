@@ -23,7 +23,7 @@ namespace stagecraft {
 ///   file     = "stagecraft program 1" { header } { rank }       one line each
 ///   header   = "schedule" NAME                                  absent: custom
 ///            | "kind" ( "train" | "validate" )                  absent: train
-///            | "stages" { RANK { "," RANK } }                   a word a stage: the ranks of its replicas
+///            | "stages" { RANK { "," RANK } }                   a word per stage: the ranks of its replicas
 ///            | "groups" { SIZE | COUNT "x" SIZE }               micro-batches of each accumulation
 ///   rank     = "rank" RANK ":" { action }                       one line for every rank
 ///   action   = [ STAGE ] LETTER NUMBER [ "v" VERSION ]

@@ -25,7 +25,7 @@ enum class Recompute : std::uint8_t {
   all,
   /// All but the last micro-batch of every group on each of the stage's replicas, the one with the highest
   /// number there. Its activations are the last that a step makes: on the last stage of most schedules its
-  /// backward follows its forward directly. It saves one forward a step and replica, and costs the memory of
+  /// backward follows its forward directly. It saves one forward per step and replica. It costs the memory of
   /// one micro-batch more where the backwards of earlier ones come in between (torchgpipe, arXiv 2004.09910,
   /// has the same choice).
   all_but_last,
@@ -69,7 +69,7 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
   return setting == Recompute::all || (setting == Recompute::all_but_last && !last);
 }
 
-/// How many of a step's micro-batches a stage repeats, of `micro_batches`, as a share.
+/// How many of a step's micro-batches each stage repeats, of `micro_batches`, as a share.
 [[nodiscard]] double recomputed_share(Recompute setting, int width, int micro_batches);
 
 /// For people, behind a schedule's name: " with recomputation", and on what; nothing where none is asked for.

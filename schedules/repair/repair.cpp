@@ -54,7 +54,7 @@ void repair_loads(const ProgramHeader& header, std::size_t rank, std::vector<Act
   list = std::move(repaired);
 }
 
-/// What is done once a group.
+/// What is done once per group.
 void merge_doubles(std::size_t rank, std::vector<Action>& list, std::vector<std::string>& changes) {
   std::set<Action> seen;
   std::erase_if(list, [&](const Action& action) {

@@ -57,7 +57,7 @@ class Dependencies {
   /// start_send, of a wait_send its start_send. Of an agree_norm or reduce the number of its collective.
   /// -1: no other end, or an action of another kind.
   [[nodiscard]] std::int32_t peer(std::int32_t node) const { return peer_[static_cast<std::size_t>(node)]; }
-  /// Members of the collective of that number, one node a rank, by rank.
+  /// Members of the collective of that number, one node per rank, by rank.
   [[nodiscard]] const std::vector<std::int32_t>& members(std::int32_t collective) const {
     return collectives_[static_cast<std::size_t>(collective)];
   }

@@ -118,13 +118,13 @@ std::string describe_rules(const TransportRules& rules) {
   text += " and ends that meet without tags";
   switch (rules.channels) {
     case TransportRules::Channels::boundary:
-      return text + ", on a channel a boundary";
+      return text + ", on a channel per boundary";
     case TransportRules::Channels::payload:
-      return text + ", on a channel a payload between two ranks";
+      return text + ", on a channel per payload between two ranks";
     case TransportRules::Channels::pair:
       break;
   }
-  return text + ", on one channel a pair of ranks";
+  return text + ", on one channel per pair of ranks";
 }
 
 }  // namespace stagecraft

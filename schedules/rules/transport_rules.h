@@ -6,7 +6,7 @@
 //   sends     rendezvous  a start_send returns when its receive is posted. No transport is stricter, so what
 //                         finishes under this rule finishes under the next.
 //             eager       a message of at most `eager_limit` bytes is copied and its start_send returns, if a
-//                         buffer of `eager_buffer` bytes a channel has room for it; larger ones are
+//                         buffer of `eager_buffer` bytes per channel has room for it; larger ones are
 //                         rendezvous. The buffer is a ring that every eager message goes through: its bytes
 //                         are free again when its receive and those of all eager messages sent before it are
 //                         posted.
@@ -45,7 +45,7 @@ struct TransportRules {
   Matching matching = Matching::tagged;
   Channels channels = Channels::boundary;
   std::optional<Bytes> eager_limit{};   ///< eager: largest message; none: any
-  std::optional<Bytes> eager_buffer{};  ///< eager: bytes a channel may hold unreceived; none: unlimited
+  std::optional<Bytes> eager_buffer{};  ///< eager: bytes each channel may hold unreceived; none: unlimited
 
   [[nodiscard]] static TransportRules eager(std::optional<Bytes> limit = {},
                                             std::optional<Bytes> buffer = {}) {

@@ -2,7 +2,7 @@
 
 // Where every rank's idle time goes: hooks that follow each wait to its cause while the run goes on.
 //
-// At any moment of a wait a rank waits for something. If that is under way, it is the cause. If it has not
+// At any moment of a wait the rank waits for something. If that is under way, it is the cause. If it has not
 // been started, the cause is whatever its starter does at that moment: work, or its own cause if it waits
 // too, which is known by then, since causes come before effects in the order of the run. So every rank's
 // past is kept as a row of pieces with one cause each, and a wait for another rank copies the pieces of that

@@ -1,7 +1,7 @@
 #pragma once
 
 // What every instruction of a program takes, from a cost table: all look-ups in costs and network are done
-// here, once a run.
+// here, once per run.
 
 #include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/simulator/instructions.h"

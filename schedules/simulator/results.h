@@ -29,7 +29,7 @@ struct Simulation {
 };
 
 /// Why a rank is idle: parts that add up to makespan - busy. At each moment of a wait, what is waited for is
-/// followed from rank to rank to the one thing that is going on (docs/simulator.md).
+/// followed from rank to rank to the one thing that is going on (docs/reference/simulator.md).
 struct LostTime {
   Seconds imbalance;         ///< others' work, beyond `dependency`
   Seconds dependency;        ///< others' work, at most what it would be if all ranks had equally much

@@ -60,7 +60,7 @@ def main():
     actions = 3 * MICRO_BATCHES * (arguments.steps[1] - arguments.steps[0])
     spent = {where: (many[where] - few[where]) / actions for where in many}
     total = sum(spent.values())
-    table = Table("<in", "instructions an action", "share", widths=[28])
+    table = Table("<in", "instructions per action", "share", widths=[28])
     for where, count in sorted(spent.items(), key=lambda item: -item[1])[:8]:
         table.row(where, f"{count:,.0f}", f"{100 * count / total:.1f} %")
     table.row("all", f"{total:,.0f}", "")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measured against simulated steps, for every schedule, with layers that take a given time (docs/delays.md).
+"""Measured against simulated steps, for every schedule, with layers that take a given time (docs/guides/measuring.md).
 
     python3 scripts/bench/delays.py [--ranks 8 16 32] [--schedules all] [--json OUT]
     python3 scripts/bench/delays.py --ranks 4 --slow-links 0 0.25 0.5 --schedules 1f1b 1f1b+1 1f1b+2 zb_h1
@@ -10,7 +10,7 @@ a link that the transport is measured to have (`profile --links`). Measured is t
 first third, which of an asynchronous schedule are its steady state. Every row is a run of its own under mpirun; NAME+N is NAME with
 warmup_extra N.
 
---slow-links: transfers that take so many forwards (the boundary's bytes follow), over cards of --mbit megabits a second
+--slow-links: transfers that take so many forwards (the boundary's bytes follow), over cards of --mbit megabits per second
 between network namespaces (scripts/bench/netns.sh, root only).
 """
 
@@ -57,7 +57,7 @@ class Case:
         (folder / "cluster.json").write_text(json.dumps({"levels": [{"count": ranks, "link": link, "shared_by": "child"}]}))
 
     def plan(self, binary):
-        """Milliseconds a step as simulated."""
+        """Milliseconds per step as simulated."""
         stages = self.ranks * self.a_rank
         virtual = ["--virtual-stages", self.a_rank] if self.a_rank > 1 else []
         run(binary, "plan", self.config, "--profile", self.folder / "profile.json", "--cluster", self.folder / "cluster.json",
@@ -104,9 +104,9 @@ def main():
     parser.add_argument("--times", type=float, nargs=3, default=[20, 20, 20], metavar=("F", "I", "W"), help="ms per rank and micro-batch (default: 20 20 20)")
     parser.add_argument("--micro-batches", type=int, default=0, help="of a step (default: 2 per rank)")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--features", type=int, default=1024, help="numbers a boundary has (default: %(default)s)")
+    parser.add_argument("--features", type=int, default=1024, help="numbers that cross each boundary (default: %(default)s)")
     parser.add_argument("--slow-links", type=float, nargs="+", metavar="T", help="transfers that take T forwards, over shaped links")
-    parser.add_argument("--mbit", type=int, default=200, help="megabits a second of the shaped links (default: %(default)s)")
+    parser.add_argument("--mbit", type=int, default=200, help="megabits per second of the shaped links (default: %(default)s)")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every run's figures there")
     arguments = parser.parse_args()

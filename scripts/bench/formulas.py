@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The grid of docs/schedules.md: bubble and memory of every synchronous schedule, simulated beside its formula.
+"""The grid of docs/reference/schedules.md: bubble and memory of every synchronous schedule, simulated beside its formula.
 
     python3 scripts/bench/formulas.py [--ranks 4 8] [--rounds 2 4] [--times 1:1:1 2:3:1] [--stagecraft build/stagecraft]
 

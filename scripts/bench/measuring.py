@@ -205,7 +205,7 @@ class Turns:
 
 
 def taking_turns(sides, pairs, steps, warm=2):
-    """`sides`: two Turns. Each pair is A B or B A, in turns. Returns for every side its median milliseconds a step, pair by pair."""
+    """`sides`: two Turns. Each pair is A B or B A, in turns. Returns for every side its median milliseconds per step, pair by pair."""
     for side in sides:
         side.take(1, drop=warm)
     figures = [[] for _ in sides]

@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--deepspeed", type=pathlib.Path, required=True, help="checkout of deepspeedai/DeepSpeed")
     parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("build-planner/stagecraft"))
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("test/data"))
-    parser.add_argument("--bandwidth", type=float, default=12e9, help="bytes a second of a link; its latency is 10 us")
+    parser.add_argument("--bandwidth", type=float, default=12e9, help="bytes per second of a link; its latency is 10 us")
     arguments = parser.parse_args()
     torchgpipe, deepspeed = load_torchgpipe(arguments.torchgpipe), load_deepspeed(arguments.deepspeed)
     print("| model | stages | our busiest stage, ms | our step, ms | " + " | ".join(METHODS) + " |")

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 PROFILES = ("alexnet", "vgg16", "squeezenet1_0", "gnmt", "resnet50", "inception_v3")
-CLUSTERS = {  # name: machines a level, bytes/s a level, innermost first
+CLUSTERS = {  # name: machines per level, bytes/s per level, innermost first
     "4": ([4], [12e9]),
     "16": ([16], [1.25e9]),
     "4x4": ([4, 4], [12e9, 1.25e9]),

@@ -4,9 +4,9 @@
     build/stagecraft train CONFIG --set checkpoint.at_start=true --set train_steps=1 --set run_dir=RUN_DIR
     python scripts/bench/pipelining.py RUN_DIR --schedule 1f1b --cuts 9 [--steps 30] [--out STEPS.jsonl]
 
-Schedules: gpipe, 1f1b, interleaved, interleaved_zb and zbv are torch.distributed.pipelining's over gloo, with equally many stages a
-rank; ddp is DistributedDataParallel with one reduction a step; plain is one process: micro-batches one after the other, gradients
-accumulated. One process a rank, one thread each, fused optimizers. A step's time is that between the ends of two steps on the
+Schedules: gpipe, 1f1b, interleaved, interleaved_zb and zbv are torch.distributed.pipelining's over gloo, with equally many stages per
+rank; ddp is DistributedDataParallel with one reduction per step; plain is one process: micro-batches one after the other, gradients
+accumulated. One process per rank, one thread each, fused optimizers. A step's time is that between the ends of two steps on the
 rank with the last stage, which also writes the loss. On a GPU (plain alone) the loss is read one step late, so that nobody waits for
 it, and a step's time is that between the ends of two steps on the GPU.
 """
@@ -180,7 +180,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batches", type=int, default=40, help="different mini-batches, made before the first step")
     parser.add_argument("--bind", action="store_true", help="rank i runs on core i alone")
-    parser.add_argument("--out", type=Path, help="a line a step goes there instead of the standard output")
+    parser.add_argument("--out", type=Path, help="a line per step goes there instead of the standard output")
     arguments = parser.parse_args()
     if (arguments.device == "cuda" or arguments.compile) and arguments.schedule != "plain":
         parser.error("--device cuda and --compile are for --schedule plain")

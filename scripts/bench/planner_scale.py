@@ -4,14 +4,14 @@
 Makes profiles in the proportions of large GPTs and plans them on clusters of H100s under 1f1b; prints a Markdown table: the gap to the
 lower bound, user CPU time, wall time and the plan. A limit of time counts wall time, so a busy machine makes gaps larger.
   cmake --preset planner && ninja -C build-planner stagecraft
-  python3 scripts/bench/planner_scale.py                            the table of docs/planner.md
+  python3 scripts/bench/planner_scale.py                            the table of docs/design/planner.md
   python3 scripts/bench/planner_scale.py --only 96x4096             its rows of that size
   python3 scripts/bench/planner_scale.py --profile LAYERS WIDTH OUT writes a profile and ends
 
 The model has an embedding, LAYERS - 2 blocks and a head with the loss, in bf16 at one sequence of 2,048 tokens per micro-batch, on
 devices of 400 teraflop/s: 24 s h^2 + 4 s^2 h operations forward a block of width h (Narayanan et al., arXiv 2104.04473, appendix),
 twice as many backward. Blocks are uneven: each one's time is its own log-normal multiple (sigma 0.2; seeded), as with experts, layers
-that alternate or pruned ones. Weights are 2 bytes a parameter, with 12 more of optimizer state (master copy and two moments).
+that alternate or pruned ones. Weights are 2 bytes per parameter, with 12 more of optimizer state (master copy and two moments).
 """
 
 import argparse

@@ -42,7 +42,7 @@ def settings_of(words):
 
 
 def name_of(config, size, schedule, cuts):
-    return f"{config} {schedule}, {size} a micro-batch, " + (f"cut at {','.join(map(str, cuts))}" if cuts else "planner's cut")
+    return f"{config} {schedule}, {size} per micro-batch, " + (f"cut at {','.join(map(str, cuts))}" if cuts else "planner's cut")
 
 
 class Setting:

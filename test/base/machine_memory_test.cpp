@@ -1,4 +1,4 @@
-// What limits a process's memory, read from trees of files like the kernel's.
+// What limits the memory of a process, read from trees of files like the kernel's.
 
 #include "stagecraft/base/machine_memory.h"
 

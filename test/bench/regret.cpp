@@ -1,5 +1,5 @@
 // How much longer a simulated step takes with cuts from each planning rule than with the best cuts of all,
-// which are found by enumeration. Prints the table of docs/planner.md.
+// which are found by enumeration. Prints the table of docs/design/planner.md.
 //   bench_regret [SEEDS]        default 20
 
 #include "stagecraft/partitioner/planner.h"

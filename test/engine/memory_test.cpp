@@ -103,7 +103,7 @@ CostTable costs_of(const Setting& setting, const Measurement& measurement) {
   return costs;
 }
 
-/// Bytes a rank.
+/// Bytes per rank.
 struct Peaks {
   std::vector<Bytes> proved, measured;
   /// The proved peak without its transfers: how many of those are still under way at that moment is up to the

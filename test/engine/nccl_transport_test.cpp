@@ -95,7 +95,7 @@ TEST_CASE("the nccl transport keeps the contract, but for tags", "[nccl]") {
 
 TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every schedule", "[nccl]") {
   int runs = 0;
-  int boundaries = 0;  // of them need a channel a boundary
+  int boundaries = 0;  // of them need a channel per boundary
   for (const int ranks : {2, 3, 4}) {
     const std::vector<PipelineCase> all = all_cases(ranks);
     for (std::size_t i = static_cast<std::size_t>(ranks); i < all.size(); i += 47) {
@@ -130,7 +130,7 @@ TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is f
   }
 }
 
-TEST_CASE("channels are what programs need: a payload a direction", "[nccl]") {
+TEST_CASE("channels are what programs need: a payload per direction", "[nccl]") {
   const TransportRules rules = TransportRules::nccl();
   const Setting straight(PipelineCase{.schedule = "1f1b", .stages = 3});
   const std::vector<LoweredProgram> programs = programs_of(straight);

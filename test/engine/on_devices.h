@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole runs on the fake accelerator, a rank a thread, compared with the oracle there.
+// Whole runs on the fake accelerator, a rank per thread, compared with the oracle there.
 
 #include "stagecraft/engine/transport/direct/direct_transport.h"
 #include "stagecraft/engine/transport/nccl/nccl_transport.h"

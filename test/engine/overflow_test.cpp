@@ -185,7 +185,7 @@ TEST_CASE("ranks that agree on the norm stop together, each naming the same tens
   }
 }
 
-TEST_CASE("without an agreement a stage stops before its own step", "[overflow]") {
+TEST_CASE("without an agreement, a stage stops before its own step", "[overflow]") {
   for (const char* schedule : {"1f1b", "pipedream", "2bw"}) {
     PipelineCase pipeline = case_in_turn(find_schedule(schedule), 0);
     pipeline.clipping = 0;
@@ -203,7 +203,7 @@ TEST_CASE("without an agreement a stage stops before its own step", "[overflow]"
   }
 }
 
-TEST_CASE("on a device a stage without an agreement stops when the answer has come, and nobody waits for it",
+TEST_CASE("on a device, a stage without an agreement stops when the answer has come, and nobody waits for it",
           "[overflow]") {
   PipelineCase pipeline = case_in_turn(find_schedule("pipedream"), 0);
   pipeline.planted = {{6, Planted::Where::weight_gradient, kInf}};  // the last: only settle() can hear of it

@@ -124,7 +124,7 @@ void collectives_agree(Transport& transport) {
     const auto numbers = transport.all_gather(std::vector<double>(static_cast<std::size_t>(me), me + 0.5));
     const auto texts = transport.all_gather_text(fmt::format("rank {} round {}", me, round));
     demand(numbers.size() == static_cast<std::size_t>(transport.world()) && texts.size() == numbers.size(),
-           "a collective has one part a rank");
+           "a collective has one part per rank");
     for (int r = 0; r < transport.world(); ++r) {
       demand(numbers[r] == std::vector<double>(static_cast<std::size_t>(r), r + 0.5), "all_gather");
       demand(texts[r] == fmt::format("rank {} round {}", r, round), "all_gather_text");

@@ -139,7 +139,7 @@ TEST_CASE("batch norm's running statistics", "[layers]") {
   CHECK(at::allclose(state.buffers[0], mean * 0.75 + batch_mean * 0.25));
   CHECK(at::allclose(state.buffers[1], variance * 0.75 + unbiased * 0.25));
 
-  CHECK(layer->least_samples({2, 1, 1}) == 2);  // one number a channel has no variance
+  CHECK(layer->least_samples({2, 1, 1}) == 2);  // one number per channel has no variance
   CHECK(layer->least_samples({2, 2, 1}) == 1);
   CHECK_THROWS_AS(layer->forward(weights, numbers({1, 2, 1, 1}), kTrain, nullptr), InternalError);
   CHECK_NOTHROW(layer->forward(weights, numbers({1, 2, 1, 1}), kEvaluate, nullptr));

@@ -247,7 +247,7 @@ TEST_CASE("what stages repeat is chosen with the cuts, the best of all choices t
       RC_ASSERT(most <= capacity);
       RC_ASSERT(found.seconds >= least * (1 - 1e-9));
     }
-    // An order that follows the costs is another one whenever a stage repeats more, so it may be faster.
+    // An order that follows the costs changes whenever a stage repeats more, so it may be faster.
     if (!c.schedule.orders_by_time) {
       RC_ASSERT(found.cuts);
       RC_ASSERT(near(found.seconds, least));

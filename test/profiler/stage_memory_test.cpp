@@ -80,7 +80,7 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
 
 }  // namespace
 
-TEST_CASE("bytes predicted from a profile are the bytes a stage takes, wherever the model is cut",
+TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever the model is cut",
           "[profiled_memory]") {
   install_counting_allocator();
   const c10::InferenceMode no_autograd;

@@ -1,6 +1,6 @@
 // The formulas of the papers, for bubble and memory, reproduced by the simulator and the list of actions;
-// where a formula does not hold, what is true instead. docs/schedules.md has the table. Times are small whole
-// numbers, or those halved a few times: sums of them are exact, so everything is compared to the digit.
+// where a formula does not hold, what is true instead. docs/reference/schedules.md has the table. Times are small
+// whole numbers, or those halved a few times: sums of them are exact, so everything is compared to the digit.
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -121,7 +121,7 @@ TEST_CASE("fill-drain and 1F1B idle (p - 1)(F + B)", "[formulas]") {
 }
 
 TEST_CASE(
-    "recomputation takes a forward a micro-batch and nothing more: it goes on while gradients are awaited",
+    "recomputation takes a forward per micro-batch and nothing more: it goes on while gradients are awaited",
     "[formulas]") {
   for (const Recompute recompute : {Recompute::all, Recompute::all_but_last}) {
     for (const int m : {1, 2, 3, 5, 8, 16}) {
@@ -171,7 +171,7 @@ TEST_CASE("interleaved schedules idle (p - 1)(F + B) / v where m is a multiple o
       CHECK(interleaved.bubble == (p - 1) * times.all() / v);
       CHECK(interleaved.kept == std::min(m * v, v == 1 ? p : p * v + p - 1));
       // A gradient comes round to a rank that is still at its later stage's backwards: it needs a slot
-      // meanwhile. See docs/schedules.md.
+      // meanwhile. See docs/reference/schedules.md.
       const Measured breadth_first = measure("looped_bfs", p, v, m, times);
       CHECK(breadth_first.bubble == (p - 1) * times.all() / v);
       CHECK(breadth_first.kept == m * v);
@@ -264,7 +264,7 @@ TEST_CASE("V schedules keep p, (p + 2) / 2 and (p + 4) / 3 micro-batches' share,
   }
 }
 
-// The table of docs/schedules.md is this test's output.
+// The table of docs/reference/schedules.md is this test's output.
 TEST_CASE("orders by the true costs against orders made for equal times", "[formulas]") {
   struct Row {
     const char* what;

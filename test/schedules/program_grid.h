@@ -49,7 +49,7 @@ inline std::vector<Placement> straight_placements() {
   return all;
 }
 
-/// Loops and Vs of several chunks a rank, with replicas too, and replicas of unequal widths.
+/// Loops and Vs of several chunks per rank, with replicas too, and replicas of unequal widths.
 inline std::vector<Placement> odd_placements() {
   return {Placement::looped(2, 2),
           Placement::looped(3, 2),

@@ -63,7 +63,7 @@ std::vector<std::string> brief(const std::vector<Segment>& segments) {
 
 }  // namespace
 
-TEST_CASE("a synchronous run: one segment a step, a short last mini-batch", "[segments]") {
+TEST_CASE("a synchronous run: one segment per step, a short last mini-batch", "[segments]") {
   const RunShape shape{.samples = 10,
                        .validation_samples = 5,
                        .batch = 4,

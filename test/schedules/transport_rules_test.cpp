@@ -141,7 +141,7 @@ TEST_CASE("without tags the order of sends must be the order of receives", "[tra
   }
 }
 
-TEST_CASE("one communicator a pair of ranks: a receive that is posted early occupies it",
+TEST_CASE("one communicator per pair of ranks: a receive that is posted early occupies it",
           "[transport_rules]") {
   const auto program =
       lower(find_schedule("1f1b").generate({.placement = Placement::straight(2), .group_sizes = {2}}));

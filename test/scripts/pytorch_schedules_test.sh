@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# PyTorch's own schedules under `stagecraft check`, as docs/pytorch_schedules.md says, at a few sizes; and ours in PyTorch's runtime.
+# PyTorch's own schedules under `stagecraft check`, as docs/guides/pytorch.md says, at a few sizes; and ours in PyTorch's runtime.
 #   pytorch_schedules_test.sh STAGECRAFT PYTHON SOURCE
 set -euo pipefail
 table=$("$2" "$3/scripts/pytorch_schedules.py" --stagecraft "$1" --ranks 2 4 --micro-batches 4 8)

@@ -1,7 +1,7 @@
 #pragma once
 
-// Signs of life between processes. Each process has a small thread that tells rank 0 twice a second what its
-// rank does, over a TCP connection of its own; rank 0's thread tells all of them what it knows of all. The
+// Signs of life between processes. Each process has a small thread that tells rank 0 twice per second what
+// its rank does, over a TCP connection of its own; rank 0's thread tells them what it knows of all. The
 // rank's own thread may compute, plan or write a file meanwhile: nobody needs to call MPI for that.
 //
 // The operating system closes the connections of a process that ends, which the others hear at once. A

@@ -14,7 +14,7 @@
 
 namespace stagecraft::transport {
 
-/// A counter a rank, in memory that the ranks of a machine share. Whoever has sent something, or taken
+/// A counter per rank, in memory that the ranks of a machine share. Whoever has sent something, or taken
 /// something in that its sender waits to be rid of, rings; the other looks at its messages then. Rings are
 /// hints: one may come early or for another message, and some of MPI's own turns have none, so a listener
 /// still looks from time to time.
