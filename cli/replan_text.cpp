@@ -83,8 +83,8 @@ std::string answers_text(const std::vector<Replanned>& answers, const RunReport&
                         format_duration(best.predicted->step));
     text += fmt::format("  {:<10} {}\n", "answer", verdict(answer, report, switch_cost));
   }
-  return text + fmt::format("\nA change is taken to cost {} (--switch-seconds).\n",
-                            format_duration(switch_cost));
+  return text +
+         fmt::format("\nA change is taken to cost {} (--switch-seconds).\n", format_duration(switch_cost));
 }
 
 }  // namespace stagecraft::cli
