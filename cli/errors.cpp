@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/printable.h"
+#include "stagecraft/cli/usage_message.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -54,8 +55,8 @@ void check_verb(const CLI::App& app, int argc, const char* const* argv) {
     if (verb->get_name() == word) return;
     if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
   }
-  throw InputError(
-      fmt::format("\"{}\" is not one of {}{}", word, fmt::join(verbs, ", "), did_you_mean(word, verbs)));
+  throw InputError(fmt::format("\"{}\" is not one of {}{}\nSee `stagecraft --help`.", word,
+                               fmt::join(verbs, ", "), did_you_mean(word, verbs)));
 }
 
 int report_usage(const CLI::App& app, const CLI::ParseError& error) {
@@ -65,13 +66,14 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   }
   const CLI::App& verb = innermost(app);
   const bool no_verb = &verb == &app;
-  if (no_verb && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+  const bool extras =
+      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || (no_verb && !app.remaining().empty());
+  if (no_verb && !extras) {
     fmt::print(stderr, "{}\n", app.help());
     return fail(exit_code::kInput, "give one of the verbs above");
   }
   const std::string name = no_verb ? "stagecraft" : "stagecraft " + verb.get_name();
-  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  std::string what = extras ? describe_extras(verb, error) : std::string(error.what());
+  std::string what = extras ? describe_extras(verb, error) : usage_message(error);
   if (!no_verb) what = verb.get_name() + ": " + what;
   return fail(exit_code::kInput, fmt::format("{}\nSee `{} --help`.", what, name));
 }

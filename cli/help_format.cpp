@@ -86,7 +86,8 @@ class HelpFormat : public CLI::Formatter {
   [[nodiscard]] std::string groups_of(const CLI::App& app) const {
     constexpr const char* kOwn = "Options";
     std::vector<std::string> groups = app.get_groups();
-    std::ranges::stable_partition(groups, [](const std::string& group) { return group != kOwn; });
+    std::stable_partition(groups.begin(), groups.end(),
+                          [](const std::string& group) { return group != kOwn; });
     std::string out;
     for (const std::string& group : groups) {
       const auto options = app.get_options(

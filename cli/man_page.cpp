@@ -6,6 +6,7 @@
 #include "stagecraft/cli/help_format.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/schedule_option.h"
+#include "stagecraft/cli/shown_options.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>
@@ -70,8 +71,7 @@ std::string usage(const CLI::App& verb) {
 std::string verb_text(const CLI::App& verb) {
   std::string text =
       fmt::format(".SS {}\n{}\n.PP\n{}.\n", roff(verb.get_name()), usage(verb), roff(verb.get_description()));
-  for (const CLI::Option* option :
-       verb.get_options([](const CLI::Option* o) { return !o->get_group().empty(); })) {
+  for (const CLI::Option* option : shown_options(verb)) {
     if (option != verb.get_help_ptr()) text += option_item(*option);
   }
   return text;
@@ -102,9 +102,8 @@ std::string man_page(const CLI::App& app) {
                      roff("pipeline-parallel training: profile, plan, prove, train, report") +
                      "\n.SH SYNOPSIS\n.B stagecraft\n.I VERB\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
                      roff(app.get_description()) + "\n";
-  const auto verbs = app.get_subcommands([](const CLI::App* verb) { return !verb->get_group().empty(); });
   std::string group;
-  for (const CLI::App* verb : verbs) {
+  for (const CLI::App* verb : shown_verbs(app)) {
     if (verb->get_group() != group) text += ".SH " + roff(capitals(group = verb->get_group())) + "\n";
     text += verb_text(*verb);
   }

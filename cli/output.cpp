@@ -18,7 +18,7 @@ void print(std::string_view text) { print_drawing(printable(text)); }
 void print_drawing(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 std::string json_text(const Json& json) {
-  // Names are whatever bytes a file had; JSON is Unicode.
+  // Names are whatever bytes per file had; JSON is Unicode.
   return printable(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 

@@ -101,7 +101,7 @@ std::string priced_text(const InputProgram& subject, const SimulationReport& pri
                format_percent(busy_share(rank, simulation))});
   }
   text += table.text();
-  text += "\nWhy ranks are idle, in ms (docs/simulator.md):\n";
+  text += "\nWhy ranks are idle, in ms (docs/reference/simulator.md):\n";
   Table lost(
       {"rank", "imbalance", "dependency", "exposed transfer", "blocked send", "memory", "barrier", "idle"});
   for (std::size_t r = 0; r < priced.lost.size(); ++r) {

@@ -86,7 +86,7 @@ std::string profile_text(const Profile& profile) {
       "of the repeats. kept: from forward to backward, without the layer's input and output. transient: the\n"
       "worst moment of forward or backward, above what stays.\n";
   if (profile.link) {
-    out += fmt::format("Link over {}: latency {:.2f} us, {}/s a direction.\n", profile.link->transport,
+    out += fmt::format("Link over {}: latency {:.2f} us, {}/s per direction.\n", profile.link->transport,
                        profile.link->link.latency.value * 1e6,
                        format_bytes(Bytes{static_cast<std::int64_t>(profile.link->link.bytes_per_second)}));
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Counts requested tensor bytes on the CPU: every tensor storage allocated through ATen, per account.
-// Installed once a process, in front of LibTorch's own CPU allocator. What is counted is what the checker's
+// Installed once per process, in front of LibTorch's own CPU allocator. What is counted is what the checker's
 // memory proof counts.
 
 #include "stagecraft/base/ids.h"

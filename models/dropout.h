@@ -3,7 +3,7 @@
 // Dropout with masks by name: the mask of (seed, layer, step, micro-batch, stream) is the same on every rank,
 // in every order and on any number of threads, so a recomputed forward repeats it to the bit.
 //
-// A mask is a byte an element. Probabilities are held to 16 bits (a step of 1.5e-5), and the scale is that of
+// A mask is one byte per element. Probabilities are held to 16 bits (a step of 1.5e-5), and the scale is that of
 // the probability used, so the expectation is exact.
 
 #include "stagecraft/models/random.h"

@@ -13,7 +13,7 @@ namespace stagecraft {
 class GradientAccumulator final : public GradientSink {
  public:
   GradientAccumulator() = default;
-  /// One gradient a parameter (of full precision), of its shape and dtype; memory is taken here, once.
+  /// One gradient per parameter (of full precision), of its shape and dtype; memory is taken here, once.
   explicit GradientAccumulator(const Tensors& parameters);
 
   void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override;

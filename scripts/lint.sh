@@ -54,7 +54,7 @@ if [ "$includes" = 1 ]; then
   done
   compile=$(grep -s -o '"command": "[^"]* -o [^"]*/precompiled_plain.cpp"' $build/compile_commands.json | sed 's/^"command": "//; s/ -o .*//') ||
     { echo "lint.sh: --includes needs what a build has made of the headers: cmake --preset planner && cmake --build --preset planner" >&2; exit 2; }
-  export compile="$compile -I$work -DSTAGECRAFT_VERSION=0 -fsyntax-only"
+  export compile="$compile -I$work -DSTAGECRAFT_VERSION=\"\" -fsyntax-only"
   alone() {
     local seal
     seal=$(seal_of "$compile" "$1")

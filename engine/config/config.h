@@ -1,7 +1,7 @@
 #pragma once
 
 // run.json: everything a training run is told. Keys have DeepSpeed's names where the concept exists there;
-// docs/formats.md has a worked example and configs/run.schema.json the schema, generated from the
+// docs/reference/formats.md has a worked example and configs/run.schema.json the schema, generated from the
 // descriptions below. Reading is strict: unknown keys, wrong types and numbers that do not add up throw
 // InputError.
 

@@ -29,7 +29,7 @@ class BatchNorm : public Layer {
     return {{"running_mean", {channels_}, 0}, {"running_var", {channels_}, 1}};
   }
 
-  /// One number a channel has no variance.
+  /// One number per channel has no variance.
   std::int64_t least_samples(const std::vector<std::int64_t>& shape) const override {
     return c10::multiply_integers(shape) == channels_ ? 2 : 1;
   }
@@ -38,7 +38,7 @@ class BatchNorm : public Layer {
                      Kept* kept) const override {
     if (input.is_meta()) return at::empty_like(input);
     const bool training = context.mode == Mode::train;
-    STAGECRAFT_CHECK(!training || input.numel() > channels_, "batch norm of one number a channel");
+    STAGECRAFT_CHECK(!training || input.numel() > channels_, "batch norm of one number per channel");
     std::optional<at::Tensor> mean, variance;  // absent: not updated
     if (!training || context.commit_buffers) {
       mean = weights.buffers[0];

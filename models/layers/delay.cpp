@@ -145,7 +145,7 @@ class Delay : public Layer {
 
   DelaySpec spec_;
   std::vector<std::int64_t> shape_;  // of one input sample
-  std::int64_t inputs_, outputs_;    // numbers a sample
+  std::int64_t inputs_, outputs_;    // numbers per sample
 };
 
 }  // namespace
@@ -160,7 +160,7 @@ void describe(Fields& v, DelaySpec& s) {
              an_hour);
   v.optional("wait", s.wait, "sleep: the processor is free meanwhile; spin: it is busy");
   v.optional("features", s.features,
-             "numbers a sample of its output, the input's first or over and over; 0: the input's",
+             "numbers per sample of its output, the input's first or over and over; 0: the input's",
              json::between(0, 1e9));
   v.optional("parameters", s.parameters, "numbers that scale the output", json::between(0, 1e9));
   v.optional(

@@ -11,7 +11,7 @@ template <>
 inline constexpr std::array enum_names<DelayWait>{"sleep", "spin"};
 
 /// A layer that takes the time it is told to: for measuring schedules, links and stragglers, also on machines
-/// with fewer processors than ranks (docs/delays.md). Each call takes at least the settings' time, its own
+/// with fewer processors than ranks (docs/guides/measuring.md). Each call takes at least the settings' time, its own
 /// arithmetic included. The output is the input's numbers, cut or repeated to `features`, times a vector of
 /// parameters (repeated as well) that starts as ones. Keeps, with parameters, x and, I->W, dy; with factors a
 /// number. A dry pass on `meta` does not wait. The times are no part of the fingerprint: like a machine's

@@ -25,7 +25,7 @@ Registry<LossKind>& LossKind::registry() {
 }
 
 void describe(Fields& f, LossConfig& c) {
-  f.registered("type", c.type, "cross_entropy: one class a sample; token_cross_entropy: one a token; mse");
+  f.registered("type", c.type, "cross_entropy: one class per sample; token_cross_entropy: one per token; mse");
   f.optional("reduction", c.reduction, "over the mini-batch's samples (tokens for token_cross_entropy)");
 }
 

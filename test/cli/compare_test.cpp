@@ -146,7 +146,7 @@ TEST_CASE("compare PLAN puts schedules side by side", "[compare]") {
     CHECK(entry["bubble"].get<double>() == Approx(3.0 / 11));
     CHECK(entry["of_best"].get<double>() == Approx(33.0 / 24));
     CHECK(entry["versions"] == 1);
-    CHECK(entry["messages"] == 2 * 3 * 8 + 1);  // an activation and a gradient a boundary, and the loss
+    CHECK(entry["messages"] == 2 * 3 * 8 + 1);  // an activation and a gradient per boundary, and the loss
     CHECK(entry["sent_bytes"] == 2 * 3 * 8 * 262144 + 16);
     CHECK_FALSE(entry["steady"].get<bool>());
   }

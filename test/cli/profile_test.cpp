@@ -65,9 +65,9 @@ TEST_CASE("profile refuses before it measures", "[profile]") {
     CHECK(result.out.empty());
     CHECK(says(result.err, message));
   };
-  refused({}, "config is required");
+  refused({}, "CONFIG is required");
   refused({folder.path("nope.json")}, "cannot be opened");
   refused({config, "-o", "/nonexistent/p.json"}, "/nonexistent/p.json: cannot be written");
-  refused({config, "--micro-batch-sizes", "0"}, "not in range");
+  refused({config, "--micro-batch-sizes", "0"}, "expected 1 to 1000000");
   refused({config, "--set", "model.hiden=[1]"}, "unknown key");
 }
