@@ -99,7 +99,7 @@ std::string pipedream_text(const std::string& profile, const Cluster& cluster, c
   };
   const Seconds ideal{result.one_device / result.devices};
   line("bottleneck",
-       fmt::format("{} a mini-batch, {} one device ({}); with all compute spread evenly {}",
+       fmt::format("{} per mini-batch, {} one device ({}); with all compute spread evenly {}",
                    format_duration(Seconds{result.bottleneck}), times(result.one_device / result.bottleneck),
                    format_duration(Seconds{result.one_device}), format_duration(ideal)));
   line("data parallel", fmt::format("{} on all {} devices, {} one device; the plan is {} that",

@@ -159,7 +159,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
                          format_duration(*result.proof->without_cap)));
   }
   if (result.best.search) line("searched", search_text(*result.best.search));
-  if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " a device, reserve taken off");
+  if (plan.capacity) line("memory", format_bytes(*plan.capacity) + " per device, reserve taken off");
   if (!result.others.empty() || !result.infeasible.empty()) {
     out += fmt::format("\n{}", candidates_table(result));
     constexpr std::size_t kReasons = 3;

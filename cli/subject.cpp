@@ -157,8 +157,8 @@ std::string summary(const InputProgram& subject) {
                      subject.plan ? recompute_words(subject.plan->recompute()) : "",
                      count(program.placement.stages(), "stage", "stages"),
                      count(program.placement.world(), "rank", "ranks"), work,
-                     steps == 1 ? "a step"
-                     : even     ? fmt::format("a step, {} steps", steps)
+                     steps == 1 ? "per step"
+                     : even     ? fmt::format("per step, {} steps", steps)
                                 : fmt::format("in {} steps", steps));
 }
 

@@ -38,7 +38,7 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
   const std::string needed = loss.misfit({output.begin() + 1, output.end()}, model.sample);
   if (needed.empty()) return;
   throw InputError({file, "/model"},
-                   fmt::format("{} gives [{}] a sample, but {} needs {}", model.name,
+                   fmt::format("{} gives [{}] per sample, but {} needs {}", model.name,
                                fmt::join(output.begin() + 1, output.end(), ", "), name, needed));
 }
 

@@ -18,7 +18,7 @@ struct SyntheticDataConfig {
 };
 void describe(Fields& f, SyntheticDataConfig& c);
 
-///  classification  one centre per class (uniform in [-1, 1] an element) plus noise, uniform in [-1.5, 1.5]
+///  classification  one centre per class (uniform in [-1, 1] per element) plus noise, uniform in [-1.5, 1.5]
 ///  regression      `classes` outputs, each a fixed linear combination of the inputs (uniform in [-1, 1])
 ///  tokens          shape [sequence]: nine tokens of ten follow from the one before by a fixed table, the
 ///                  tenth is any; the targets are the next tokens

@@ -6,7 +6,7 @@
     $PYTHON scripts/bench/compare_pipelining.py --config configs/bench_vgg.json --rows planned best
 
 Rows, ours against theirs (torch.distributed.pipelining over gloo, 2 ranks):
-  fill_drain, 1f1b, interleaved_1f1b, interleaved_zb, zb_v   the same schedule and cut: equally many blocks a stage, in a convnet layers
+  fill_drain, 1f1b, interleaved_1f1b, interleaved_zb, zb_v   the same schedule and cut: equally many blocks per stage, in a convnet layers
   zb_h1        a schedule they have no peer of, against their fastest
   planned      our 1f1b with the planner's cut, theirs with that even cut, as a user would make it by hand
   best         what `compare` takes of all schedules from a fresh profile, against their fastest

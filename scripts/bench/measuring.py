@@ -87,7 +87,7 @@ class Workbench:
         return len(json.loads(self.profile_file.read_text())["measurements"][0]["layers"]) - 1
 
     def even_cuts(self, stages):
-        """As a user cuts by hand: equally many blocks a stage, or where there are none layers."""
+        """As a user cuts by hand: equally many blocks per stage, or where there are none layers."""
         blocks = self.config["model"].get("blocks")
         if blocks:
             return [1 + 2 * (blocks * s // stages) for s in range(1, stages)]  # behind the embedding, two layers per block

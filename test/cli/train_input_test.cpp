@@ -30,7 +30,7 @@ TEST_CASE("a config that cannot be used exits 2 with one message", "[train_input
   refused("/loss/type", "mse", "/loss/type: mse does not fit the data");
   refused("/data/task", "regression", "/loss/type: cross_entropy does not fit the data");
   refused("/model", Json::parse(R"({"family": "sequential", "layers": [{"type": "linear", "features": 3}]})"),
-          "/model: sequential of 1 gives [3] a sample, but cross_entropy needs [classes], 4 of them");
+          "/model: sequential of 1 gives [3] per sample, but cross_entropy needs [classes], 4 of them");
   refused("/profiler/micro_batch_sizes", Json{8, -1}, "/profiler/micro_batch_sizes");
   refused("/model/hidden", Json{std::int64_t{1} << 62}, "/model");
   refused("/pipeline/cuts", Json{9}, "cuts");

@@ -186,7 +186,7 @@ TEST_CASE("a host that leaves is no loss to those that are still there", "[waits
   CHECK(one->of(Rank{0}).life == Life::unknown);
 }
 
-TEST_CASE("a guest falls silent, is_reporter again, and is gone when its connection ends", "[waits]") {
+TEST_CASE("a guest falls silent, is heard again, and is gone when its connection ends", "[waits]") {
   std::string text;
   const auto host = Heartbeats::host(2, text, kFast);
   REQUIRE(host);

@@ -128,7 +128,7 @@ TEST_CASE("the bubble of equal stages is dependency, (p - 1)(F + B) on every ran
 }
 
 TEST_CASE("what waits for a slower rank beyond the bubble is imbalance", "[lost_time]") {
-  // Stage 1 takes twice as long. Scaled to 4.5 s a micro-batch on both, each rank would wait 4.5 s.
+  // Stage 1 takes twice as long. Scaled to 4.5 s per micro-batch on both, each rank would wait 4.5 s.
   const LoweredProgram program = program_of("1f1b", 2, {8});
   CostTable costs = even_costs(2, 1, 2, 0);
   costs.stages[1].forward = Seconds{2};
