@@ -24,7 +24,7 @@ std::string usage_message(const CLI::ParseError& error) {
   static const std::regex kOutOfRange("(\\S+): Value (\\S+) not in range (\\S+) to (\\S+)");
   static const std::regex kTwice("(\\S+): At Most 1 required but received .*");
   static const std::regex kNoValue("(\\S+): 1 required .* missing");
-  const std::string what = error.what();
+  std::string what = error.what();
   std::smatch part;
   if (std::regex_match(what, part, kWrongType)) {
     return fmt::format("{}: expected a number, found \"{}\"", part.str(1), part.str(2));

@@ -30,7 +30,10 @@ void add_verbs(CLI::App& app) {
   add_group(app, "Convert and help", {add_convert, add_schema, add_doctor, add_completion, add_man});
   add_old_spellings(app);
   // After the verbs, or each would repeat it.
-  app.footer("`stagecraft VERB --help` lists a verb's options.\n\nExit codes:\n" + exit_codes_text());
+  app.footer(
+      "`stagecraft VERB --help` lists a verb's options; `stagecraft man` and `stagecraft completion "
+      "bash|zsh`\nprint what the build installs.\n\nExit codes:\n" +
+      exit_codes_text());
 }
 
 }  // namespace stagecraft::cli
