@@ -57,7 +57,7 @@ bool AnyRegistry::names_only() const {
 
 void AnyRegistry::add_entry(std::shared_ptr<const AnyEntry> entry) {
   const std::string at = fmt::format("{} \"{}\": ", what_, entry->name);
-  STAGECRAFT_CHECK(!frozen, at + "register it before run_command_line()");
+  STAGECRAFT_CHECK(!frozen || adds_built_in_, at + "register it before run_command_line()");
   STAGECRAFT_CHECK(!entry->name.empty(), fmt::format("a {} needs a name", what_));
   STAGECRAFT_CHECK(find(entry->name) == nullptr, at + "the name is taken");
   for (const auto& other : entries_) {

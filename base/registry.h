@@ -63,6 +63,9 @@ class AnyRegistry {
  private:
   const char* what_;  ///< "layer"
   std::vector<std::shared_ptr<const AnyEntry>> entries_;
+
+ protected:
+  bool adds_built_in_ = false;  ///< also after the freeze: a registry is made when it is first asked for
 };
 
 /// From here on nothing can be registered. Called by run_command_line().
@@ -76,7 +79,13 @@ class Registry : public AnyRegistry {
     std::function<typename Kind::Product(const void*, const typename Kind::Site&)> make;
   };
 
-  Registry() : AnyRegistry(Kind::kWhat) {}
+  /// `add_built_in(Registry&)` adds what every program has.
+  template <class AddBuiltIn>
+  explicit Registry(const AddBuiltIn& add_built_in) : AnyRegistry(Kind::kWhat) {
+    adds_built_in_ = true;
+    add_built_in(*this);
+    adds_built_in_ = false;
+  }
 
   /// What a type may have besides its name, its settings and what makes it.
   struct More {

@@ -36,14 +36,12 @@ void optimizer_step(const Optimizer& optimizer, double learning_rate, const Tens
 
 Registry<OptimizerKind>& OptimizerKind::registry() {
   // Never destroyed, and in the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<OptimizerKind>;
+  static auto& all = *new Registry<OptimizerKind>([](Registry<OptimizerKind>& added) {
     const auto make = [](const auto& settings, Site) { return make_optimizer(settings); };
-    made->add<SgdConfig>("SGD", make);
-    made->add<AdamConfig>("Adam", make);
-    made->add<AdamWConfig>("AdamW", make);
-    return made;
-  }();
+    added.add<SgdConfig>("SGD", make);
+    added.add<AdamConfig>("Adam", make);
+    added.add<AdamWConfig>("AdamW", make);
+  });
   return all;
 }
 

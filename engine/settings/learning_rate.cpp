@@ -62,14 +62,12 @@ double warmup_then_cosine(const WarmupCosineLRConfig& c, const LearningRateSite&
 
 Registry<LearningRateKind>& LearningRateKind::registry() {
   // Never destroyed, and in the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<LearningRateKind>;
-    made->add<ConstantLRConfig>("constant", constant);
-    made->add<WarmupLRConfig>("WarmupLR", warmup_then_constant);
-    made->add<WarmupDecayLRConfig>("WarmupDecayLR", warmup_then_decay);
-    made->add<WarmupCosineLRConfig>("WarmupCosineLR", warmup_then_cosine);
-    return made;
-  }();
+  static auto& all = *new Registry<LearningRateKind>([](Registry<LearningRateKind>& added) {
+    added.add<ConstantLRConfig>("constant", constant);
+    added.add<WarmupLRConfig>("WarmupLR", warmup_then_constant);
+    added.add<WarmupDecayLRConfig>("WarmupDecayLR", warmup_then_decay);
+    added.add<WarmupCosineLRConfig>("WarmupCosineLR", warmup_then_cosine);
+  });
   return all;
 }
 

@@ -8,18 +8,16 @@ namespace stagecraft {
 
 Registry<DatasetKind>& DatasetKind::registry() {
   // Never destroyed, and in the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<DatasetKind>;
+  static auto& all = *new Registry<DatasetKind>([](Registry<DatasetKind>& added) {
     const auto path = [](const InputPlace& data) { return InputPlace{data.file, data.pointer + "/path"}; };
-    made->add<IdxDataConfig>(
+    added.add<IdxDataConfig>(
         "idx", [=](const IdxDataConfig& c, const InputPlace& data) { return open_idx(c, path(data)); },
         {.location_keys = {"path"}});
-    made->add<TextDataConfig>(
+    added.add<TextDataConfig>(
         "text", [=](const TextDataConfig& c, const InputPlace& data) { return open_text(c, path(data)); },
         {.location_keys = {"path"}});
-    made->add<SyntheticDataConfig>("synthetic", open_synthetic);
-    return made;
-  }();
+    added.add<SyntheticDataConfig>("synthetic", open_synthetic);
+  });
   return all;
 }
 

@@ -24,11 +24,9 @@ void add_all(Registry<ModelFamilyKind>& all) {
 
 Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
   // Never destroyed, and in the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<ModelFamilyKind>;
-    add_all<MlpConfig, ConvnetConfig, GptConfig, SequentialConfig>(*made);
-    return made;
-  }();
+  static auto& all = *new Registry<ModelFamilyKind>([](Registry<ModelFamilyKind>& added) {
+    add_all<MlpConfig, ConvnetConfig, GptConfig, SequentialConfig>(added);
+  });
   return all;
 }
 

@@ -27,12 +27,10 @@ void add_all(Registry<LayerKind>& all) {
 
 Registry<LayerKind>& LayerKind::registry() {
   // Never destroyed: configs with static storage may name its entries at exit. In the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<LayerKind>;
+  static auto& all = *new Registry<LayerKind>([](Registry<LayerKind>& added) {
     add_all<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec, DropoutSpec,
-            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>(*made);
-    return made;
-  }();
+            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>(added);
+  });
   return all;
 }
 

@@ -16,16 +16,14 @@ void add_all(Registry<LossKind>& all) {
 
 Registry<LossKind>& LossKind::registry() {
   // Never destroyed, and in the schema's order.
-  static auto& all = *[] {
-    auto* made = new Registry<LossKind>;
-    add_all<CrossEntropy, TokenCrossEntropy, MeanSquaredError>(*made);
-    return made;
-  }();
+  static auto& all = *new Registry<LossKind>(
+      [](Registry<LossKind>& added) { add_all<CrossEntropy, TokenCrossEntropy, MeanSquaredError>(added); });
   return all;
 }
 
 void describe(Fields& f, LossConfig& c) {
-  f.registered("type", c.type, "cross_entropy: one class per sample; token_cross_entropy: one per token; mse");
+  f.registered("type", c.type,
+               "cross_entropy: one class per sample; token_cross_entropy: one per token; mse");
   f.optional("reduction", c.reduction, "over the mini-batch's samples (tokens for token_cross_entropy)");
 }
 

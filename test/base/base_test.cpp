@@ -68,13 +68,11 @@ struct Kind {
   using Product = std::string;
   static constexpr const char* kWhat = "kind";
   static Registry<Kind>& registry() {
-    static auto& all = *[] {
-      auto* made = new Registry<Kind>;
-      made->add<Inner>("inner", [](const Inner& i, int site) { return std::to_string(i.count + site); });
-      made->add<Other>("other", [](const Other& o, int) { return o.word; },
+    static auto& all = *new Registry<Kind>([](Registry<Kind>& added) {
+      added.add<Inner>("inner", [](const Inner& i, int site) { return std::to_string(i.count + site); });
+      added.add<Other>("other", [](const Other& o, int) { return o.word; },
                        {.doc = "all types", .location_keys = {"word"}});
-      return made;
-    }();
+    });
     return all;
   }
 };
@@ -170,7 +168,7 @@ TEST_CASE("registries: built-in and added types, once each", "[base]") {
   CHECK(Named<Kind>(Inner{4}).make(3) == "7");
   CHECK(Named<Kind>().name() == "inner");
   CHECK(Named<Kind>(Other{}).entry().location_keys == std::vector<std::string>{"word"});
-  Registry<Kind> registry;
+  Registry<Kind> registry([](auto&) {});
   const auto make = [](const auto&, int) { return std::string(); };
   registry.add<Inner>("a", make);
   CHECK_THROWS_AS(registry.add<Other>("a", make), InternalError);
