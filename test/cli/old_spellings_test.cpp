@@ -77,6 +77,7 @@ TEST_CASE("lines as they were written before", "[old_spellings]") {
            {"plan --profile p --cluster c --schedule 1f1b,zb_h1 -o plan.json",
             "compare --schedules 1f1b,zb_h1"},
            {"plan --schema plan", "schema KIND"},
+           {"plan --stages two --pareto", "compare --pareto"},  // before what else is wrong
            {"simulate plan.json --compare all", "compare PLAN --schedules NAME,NAME,..."},
            {"train --schema", "schema run"}}) {
     check_answer(line, now);

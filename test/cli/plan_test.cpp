@@ -80,6 +80,7 @@ TEST_CASE("a schedule's settings stand behind its name", "[plan]") {
   CHECK(schedule("1f1b:warmup_extra=2")["warmup_extra"] == 2);
   CHECK(schedule("pipedream:vertical_sync")["vertical_sync"] == true);
   CHECK(schedule("pipedream:vertical_sync=false")["vertical_sync"] == false);
+  CHECK(schedule("pipedream:vertical_sync,vertical_sync=false")["vertical_sync"] == false);
 
   for (const auto& [asked, answer] : std::vector<std::pair<std::string, std::string>>{
            {"1f1b:warmup_xtra=2", "did you mean \"warmup_extra\"?"},
@@ -87,6 +88,7 @@ TEST_CASE("a schedule's settings stand behind its name", "[plan]") {
            {"1f1b:warmup_extra=-1", "expected warmup_extra=N"},
            {"1f1b:warmup_extra=2x", "expected warmup_extra=N"},
            {"1f1b:vertical_sync", "1f1b takes the setting warmup_extra"},
+           {"1f1b:warmup_extra=1,vertical_sync", "found \"vertical_sync\"; pipedream takes"},
            {"1f1b:", "1f1b takes the setting warmup_extra"},
            {"zb_h1:warmup_extra=1", "zb_h1 takes no settings"},
            {"pipedream:vertical_sync=no", "expected true or false"},
