@@ -43,7 +43,7 @@ function(stagecraft_component name)
 endfunction()
 
 # Public headers: what a project may include. They include each other, the standard library and, for the engine,
-# ATen/core/Tensor.h; nothing else (ctest -R install.headers).
+# ATen/core/Tensor.h; nothing else (test/scripts/public_headers.py).
 set(_public_headers
   base/describe.h base/error.h base/fields.h base/ids.h base/registry.h
   schedules/program/action.h schedules/program/orders.h schedules/program/placement.h schedules/program/program.h

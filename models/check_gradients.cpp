@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/gradient_accumulator.h"
+#include "stagecraft/models/libtorch_error.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
@@ -139,6 +140,8 @@ class Check {
 
 }  // namespace
 
-void check_gradients(const Layer& layer, const at::Tensor& input) { Check(layer, input).run(); }
+void check_gradients(const Layer& layer, const at::Tensor& input) {
+  named([&] { return layer.name(); }, [&] { Check(layer, input).run(); });
+}
 
 }  // namespace stagecraft

@@ -20,9 +20,10 @@ class TokenEmbeddingLayer final : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (kept != nullptr) kept->for_weight = {input};
-    return weights.parameters[0]
-        .index_select(0, input.flatten())
-        .view({input.size(0), input.size(1), width_});
+    if (input.is_meta()) {  // shapes are found on the meta device, where ATen has no such kernel
+      return at::empty({input.size(0), input.size(1), width_}, weights.parameters[0].options());
+    }
+    return at::embedding(weights.parameters[0], input);
   }
 
   /// Tokens have no gradient.

@@ -2,7 +2,7 @@
 // 4): stage s forwards 2 (p - s) - 1 micro-batches before its first backward, about twice as many as 1F1B. Each
 // transfer then has a forward's time to arrive in, for up to twice the kept activations.
 
-#include <stagecraft/engine.h>
+#include <stagecraft/planner.h>
 
 namespace {
 

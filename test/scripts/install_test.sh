@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The installed tree works from any folder, moved, and without the environment it was built in.
+# The installed tree works from any folder, moved, and without the environment it was built in; and projects outside of this tree
+# build on it (examples/).
 #   install_test.sh CMAKE BUILD_DIR SOURCE_DIR ENGINE
 set -euo pipefail
 cmake=$1 build=$2 source=$3 engine=$4
-# Beside the build, not in /tmp: it is 650 MB with LibTorch.
+# Beside the build, not in /tmp: it is 700 MB with LibTorch.
 work=$(mktemp -d "$build/install-test.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 "$cmake" --install "$build" --prefix "$work/first" > /dev/null
@@ -16,11 +17,57 @@ stagecraft --version
 stagecraft plan --profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 \
   --cluster "$work/moved/share/stagecraft/configs/clusters/laptop.json" -o plan.json > /dev/null
 stagecraft check plan.json > /dev/null
-for made in bash-completion/completions/stagecraft zsh/site-functions/_stagecraft man/man1/stagecraft.1; do
-  [ -s "$work/moved/share/$made" ] || { echo "share/$made is missing" >&2; exit 1; }
+for file in share/bash-completion/completions/stagecraft share/zsh/site-functions/_stagecraft share/man/man1/stagecraft.1; do
+  [ -s "$work/moved/$file" ]
 done
+python3 "$source/test/scripts/public_headers.py" "$work/moved/include"
+if [ "$engine" = ON ]; then
+  stagecraft doctor
+  stagecraft train "$work/moved/share/stagecraft/configs/quickstart_gpt.json" --set train_steps=2 \
+    --set data.path="$source/test/data/text/shakespeare.txt" --set run_dir=run
+  grep -q '"step": *2' run/metrics.jsonl
+fi
+
+# example NAME [cmake arguments]: configured and built as a user would. Unoptimized: what is tried here is that it builds.
+example() {
+  "$cmake" -S "$source/examples/$1" -B "$work/$1" -DCMAKE_PREFIX_PATH="$work/moved" "${@:2}" > "$work/$1.log" &&
+    "$cmake" --build "$work/$1" -j 2 >> "$work/$1.log" || { cat "$work/$1.log"; exit 1; }
+}
+refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; exit 1; fi; }
+refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
+grep -q 'no component "engin" here; it was installed with:' refused.log
+
+mine=$work/own_schedule/my_trainer
+profile=(--profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 --micro-batches 8
+         --cluster "$source/configs/clusters/one-machine-4-pcie.json" --stages 4)
+if [ "$engine" = ON ]; then example own_schedule; else example own_schedule -DCOMPONENT=planner; fi
+refused "$mine" plan "${profile[@]}" --schedule eager_1f
+grep -q 'did you mean "eager_1f1b"?' refused.log
+"$mine" plan "${profile[@]}" --schedule eager_1f1b -o eager.json
+"$mine" check eager.json | grep "eager_1f1b"
+"$mine" simulate eager.json --svg eager.svg > /dev/null
+grep -q eager_1f1b eager.svg
+"$mine" compare eager.json --schedules 1f1b,eager_1f1b
 [ "$engine" = ON ] || exit 0
-stagecraft doctor
-stagecraft train "$work/moved/share/stagecraft/configs/quickstart_gpt.json" --set train_steps=2 \
-  --set data.path="$source/test/data/text/shakespeare.txt" --set run_dir=run
-grep -q '"step": *2' run/metrics.jsonl
+
+text=(--set data.path="$source/test/data/text/shakespeare.txt")
+"$mine" train "$source/configs/quickstart_gpt.json" "${text[@]}" --set train_steps=2 --set run_dir=eager --set pipeline.schedule=eager_1f1b
+grep -q '"step": *2' eager/metrics.jsonl
+
+example own_block
+"$work/own_block/check_layers"
+mine=$work/own_block/my_trainer
+"$mine" schema run > schema.json
+grep -q '"const": "llama"' schema.json
+refused "$mine" train "$source/examples/own_block/run.json" "${text[@]}" --set model.heds=3
+grep -q '/model/heds: unknown key; did you mean "heads"?' refused.log
+export OMP_NUM_THREADS=1
+config=$source/examples/own_block/run.json
+"$mine" train "$config" "${text[@]}" --set run_dir=one --set pipeline.stages=1 --set 'pipeline.cuts=[]'
+mpirun --allow-run-as-root --oversubscribe -np 2 "$mine" train "$config" "${text[@]}" --set run_dir=two
+"$mine" report two > /dev/null
+# Equal to the bit: all digits of all losses.
+losses() { grep -o '"loss": *[^,}]*' "$1/metrics.jsonl"; }
+[ "$(losses one | wc -l)" -ge 20 ]
+diff <(losses one) <(losses two)
+echo "own_block: the losses of 2 processes are those of one, to the last digit"
