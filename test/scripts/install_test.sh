@@ -28,10 +28,11 @@ if [ "$engine" = ON ]; then
   grep -q '"step": *2' run/metrics.jsonl
 fi
 
-# example NAME [cmake arguments]: configured and built as a user would. Unoptimized: what is tried here is that it builds.
+# example FOLDER NAME [cmake arguments]: configured and built as a user would. Unoptimized: what is tried here is that it builds.
 example() {
-  "$cmake" -S "$source/examples/$1" -B "$work/$1" -DCMAKE_PREFIX_PATH="$work/moved" "${@:2}" > "$work/$1.log" &&
-    "$cmake" --build "$work/$1" -j 2 >> "$work/$1.log" || { cat "$work/$1.log"; exit 1; }
+  local name=$2
+  "$cmake" -S "$1" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/moved" "${@:3}" > "$work/$name.log" &&
+    "$cmake" --build "$work/$name" -j 2 >> "$work/$name.log" || { cat "$work/$name.log"; exit 1; }
 }
 refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; exit 1; fi; }
 refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
@@ -40,7 +41,8 @@ grep -q 'no component "engin" here; it was installed with:' refused.log
 mine=$work/own_schedule/my_trainer
 profile=(--profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 --micro-batches 8
          --cluster "$source/configs/clusters/one-machine-4-pcie.json" --stages 4)
-if [ "$engine" = ON ]; then example own_schedule; else example own_schedule -DCOMPONENT=planner; fi
+if [ "$engine" = ON ]; then component=engine; else component=planner; fi
+example "$source/examples/own_schedule" own_schedule -DCOMPONENT=$component
 refused "$mine" plan "${profile[@]}" --schedule eager_1f
 grep -q 'did you mean "eager_1f1b"?' refused.log
 "$mine" plan "${profile[@]}" --schedule eager_1f1b -o eager.json
@@ -54,7 +56,7 @@ text=(--set data.path="$source/test/data/text/shakespeare.txt")
 "$mine" train "$source/configs/quickstart_gpt.json" "${text[@]}" --set train_steps=2 --set run_dir=eager --set pipeline.schedule=eager_1f1b
 grep -q '"step": *2' eager/metrics.jsonl
 
-example own_block
+example "$source/examples/own_block" own_block
 "$work/own_block/check_layers"
 mine=$work/own_block/my_trainer
 "$mine" schema run > schema.json
@@ -71,3 +73,32 @@ losses() { grep -o '"loss": *[^,}]*' "$1/metrics.jsonl"; }
 [ "$(losses one | wc -l)" -ge 20 ]
 diff <(losses one) <(losses two)
 echo "own_block: the losses of 2 processes are those of one, to the last digit"
+
+example "$source/examples/own_data" own_data
+mine=$work/own_data/my_trainer
+config=$source/examples/own_data/run.json
+points=(--set data.path="$source/examples/own_data/points.csv")
+"$mine" train "$config" "${points[@]}" --set run_dir=csv_one --set pipeline.stages=1 --set train_steps=20
+"$mine" train "$config" "${points[@]}" --set run_dir=csv_two --set train_steps=20
+diff <(losses csv_one) <(losses csv_two)
+# Where the data lies may differ when a run goes on; what it is may not.
+cp "$source/examples/own_data/points.csv" other.csv
+"$mine" train "$config" --set data.path=other.csv --set run_dir=csv_two --set train_steps=30 --resume
+echo "1,2,x" > bad.csv
+refused "$mine" train "$config" --set data.path=bad.csv --set run_dir=bad
+grep -q 'data/path: bad.csv, line 1: expected numbers and commas' refused.log
+refused "$mine" train "$config" "${points[@]}" --set loss.dleta=1 --set run_dir=bad
+grep -q '/loss/dleta: unknown key; did you mean "delta"?' refused.log
+
+# The guide's smallest project, word for word.
+python3 - "$source/docs/guides/library.md" "$work/guide" <<'PYTHON'
+import re, sys
+from pathlib import Path
+page, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
+folder.mkdir()
+for language, name in (("cmake", "CMakeLists.txt"), ("cpp", "main.cpp"), ("json", "run.json")):
+    (folder / name).write_text(re.search(rf"```{language}\n(.*?)```", page, re.S)[1])
+PYTHON
+example "$work/guide" guide_build
+mpirun --allow-run-as-root --oversubscribe -np 2 "$work/guide_build/my_trainer" train "$work/guide/run.json" --set train_steps=5 --set run_dir=guide
+grep -q '"step": *5' guide/metrics.jsonl
