@@ -85,7 +85,8 @@ class ArgumentReader {
 
   std::string text(const Json& json, const InputPlace& place, const char* key) const {
     const Json* inside = object_with(json, key);
-    if (inside == nullptr || !inside->is_string()) refuse(json, place, fmt::format(R"({{"{}": "..."}})", key));
+    if (inside == nullptr || !inside->is_string())
+      refuse(json, place, fmt::format(R"({{"{}": "..."}})", key));
     return inside->get<std::string>();
   }
 

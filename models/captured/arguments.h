@@ -20,7 +20,7 @@ using FindValue = std::function<ValueId(const std::string& name, const InputPlac
 [[nodiscard]] at::Tensor wrapped_number(const c10::Scalar& number);
 
 /// Throws InputError with `place` for what the schema does not take.
-[[nodiscard]] Argument read_argument(const Json& json, const InputPlace& place,
-                                     const c10::Argument& schema, const FindValue& find);
+[[nodiscard]] Argument read_argument(const Json& json, const InputPlace& place, const c10::Argument& schema,
+                                     const FindValue& find);
 
 }  // namespace stagecraft::captured

@@ -74,7 +74,9 @@ class CapturedLayer final : public Layer {
     return folder_->weights.at(layer_.buffers.at(static_cast<std::size_t>(buffer)));
   }
 
-  std::int64_t least_samples(const std::vector<std::int64_t>&) const override { return folder_->least_samples; }
+  std::int64_t least_samples(const std::vector<std::int64_t>&) const override {
+    return folder_->least_samples;
+  }
   /// Not tried with recordings.
   bool repeats() const override { return false; }
   std::int64_t multiply_adds(const std::vector<std::int64_t>&) const override { return graph_.multiply_adds; }
@@ -83,7 +85,8 @@ class CapturedLayer final : public Layer {
                      Kept* kept) const override {
     if (input.is_meta()) return dry_output(weights, input);
     const bool training = context.mode == Mode::train;
-    const Programs& programs = layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
+    const Programs& programs =
+        layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
     Frame frame;
     frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size());
     frame.emplace_back(input);
@@ -177,15 +180,17 @@ class CapturedLayer final : public Layer {
     for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
       const at::ScalarType dtype = weights.parameters[i].scalar_type();
       if (dtype == graph_.parameters[i].dtype) continue;
-      refuse(fmt::format("{} is {}", layer_.parameters[i], captured::dtype_name(dtype)), graph_.parameters[i]);
+      refuse(fmt::format("{} is {}", layer_.parameters[i], captured::dtype_name(dtype)),
+             graph_.parameters[i]);
     }
     return at::empty(graph_.output.at(*b), input.options().dtype(graph_.output.dtype));
   }
 
   [[noreturn]] void refuse(const std::string& found, const ValueType& type) const {
-    throw InputError(place_, fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
-                                         "capture it in the type that the run computes in, or set that type",
-                                         name(), found, type.text()));
+    throw InputError(place_,
+                     fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
+                                 "capture it in the type that the run computes in, or set that type",
+                                 name(), found, type.text()));
   }
 
   /// Copied to a device once.

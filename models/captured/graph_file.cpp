@@ -102,7 +102,9 @@ enum class Part : std::uint8_t { forward, backward_input, backward_weight, evalu
 /// Reads the parts of one graph in their order, keeping account of which values there are.
 class GraphReader {
  public:
-  GraphReader(std::string file, std::string hash) : place_{std::move(file), ""} { graph_.hash = std::move(hash); }
+  GraphReader(std::string file, std::string hash) : place_{std::move(file), ""} {
+    graph_.hash = std::move(hash);
+  }
 
   Graph read(const Json& json) {
     const auto file = json::read<GraphFile>(json, place_);
@@ -132,7 +134,8 @@ class GraphReader {
 
   std::vector<ValueType> types(const std::vector<std::string>& texts, const char* key, bool of_b) const {
     if (texts.size() > kMostTensors) {
-      throw InputError(at(key), fmt::format("{} tensors; a layer has at most {}", texts.size(), kMostTensors));
+      throw InputError(at(key),
+                       fmt::format("{} tensors; a layer has at most {}", texts.size(), kMostTensors));
     }
     std::vector<ValueType> all;
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -200,7 +203,8 @@ class GraphReader {
     graph_.hand_on = kept(part.keep_weight, "backward_input/keep_weight");
     for (const ValueId id : graph_.hand_on) {
       if (std::find(graph_.keep_weight.begin(), graph_.keep_weight.end(), id) != graph_.keep_weight.end()) {
-        throw InputError(at("backward_input/keep_weight"), "names a value that forward/keep_weight names too");
+        throw InputError(at("backward_input/keep_weight"),
+                         "names a value that forward/keep_weight names too");
       }
     }
     note_buffers_read_back();
@@ -217,8 +221,9 @@ class GraphReader {
     }
     read_steps(part.steps, "backward_weight", graph_.backward_weight);
     if (!graph_.backward_weight.empty() && !knows_b) {
-      throw InputError(at("backward_weight/steps"),
-                       "nothing is kept for them whose size depends on b; make these values in backward_input");
+      throw InputError(
+          at("backward_weight/steps"),
+          "nothing is kept for them whose size depends on b; make these values in backward_input");
     }
     graph_.gradients = named_or_null(part.gradients, graph_.parameters, "backward_weight/gradients");
   }
@@ -241,7 +246,8 @@ class GraphReader {
   std::vector<ValueId> named_or_null(const std::vector<std::optional<std::string>>& names,
                                      const std::vector<ValueType>& types, const std::string& pointer) const {
     if (names.size() != types.size()) {
-      throw InputError(at(pointer), fmt::format("expected {} names or nulls, found {}", types.size(), names.size()));
+      throw InputError(at(pointer),
+                       fmt::format("expected {} names or nulls, found {}", types.size(), names.size()));
     }
     std::vector<ValueId> ids(names.size(), kNoValue);
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -259,7 +265,8 @@ class GraphReader {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
       const ValueId id = found(names[i], place);
       const bool at_hand = id != kInput && id != kGradient && id < graph_.result(0);
-      if (at_hand) throw InputError(place, fmt::format("\"{}\" need not be kept: only in, g and results are", names[i]));
+      if (at_hand)
+        throw InputError(place, fmt::format("\"{}\" need not be kept: only in, g and results are", names[i]));
       if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
         throw InputError(place, fmt::format("\"{}\" is kept twice", names[i]));
       }
@@ -271,7 +278,8 @@ class GraphReader {
   void require_type(ValueId id, const ValueType& type, const std::string& pointer) const {
     const ValueType& found = (*values_)[static_cast<std::size_t>(id)].type;
     if (found == type) return;
-    throw InputError(at(pointer), fmt::format("expected a value of type {}, this is {}", type.text(), found.text()));
+    throw InputError(at(pointer),
+                     fmt::format("expected a value of type {}, this is {}", type.text(), found.text()));
   }
 
   /// The value must not share the memory of a buffer that a training forward writes (`of_any`: of any buffer).
@@ -279,22 +287,25 @@ class GraphReader {
     const std::int32_t buffer = graph_.values[static_cast<std::size_t>(id)].buffer;
     if (buffer < 0) return;
     if (!of_any && graph_.new_buffers[static_cast<std::size_t>(buffer)] == kNoValue) return;
-    throw InputError(at(pointer), fmt::format("is a view of u{}, which the forward changes; clone it", buffer));
+    throw InputError(at(pointer),
+                     fmt::format("is a view of u{}, which the forward changes; clone it", buffer));
   }
 
   void note_buffers_read_back() {
     std::set<ValueId> read;
     for (const Step& step : graph_.backward_input) {
-      for (const Argument& argument : step.arguments) read.insert(argument.values.begin(), argument.values.end());
+      for (const Argument& argument : step.arguments)
+        read.insert(argument.values.begin(), argument.values.end());
     }
     read.insert(graph_.input_gradient);
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       if (!read.contains(graph_.buffer(i))) continue;
       if (graph_.new_buffers[i] != kNoValue) {
-        throw InputError(at("backward_input/steps"),
-                         fmt::format("read u{}, which another micro-batch's forward may have changed; keep what "
-                                     "they need of it",
-                                     i));
+        throw InputError(
+            at("backward_input/steps"),
+            fmt::format("read u{}, which another micro-batch's forward may have changed; keep what "
+                        "they need of it",
+                        i));
       }
       graph_.buffers_read_back.push_back(graph_.buffer(i));
     }
@@ -356,7 +367,8 @@ class GraphReader {
     if (json.size() > kMostSteps) {
       throw InputError(at(pointer), fmt::format("{} steps; a part has at most {}", json.size(), kMostSteps));
     }
-    for (std::size_t i = 0; i < json.size(); ++i) steps.push_back(step(json[i], fmt::format("{}/{}", pointer, i)));
+    for (std::size_t i = 0; i < json.size(); ++i)
+      steps.push_back(step(json[i], fmt::format("{}/{}", pointer, i)));
   }
 
   Step step(const Json& json, const std::string& pointer) {
@@ -377,9 +389,10 @@ class GraphReader {
   void listed(Step& step, const Json& json, const std::string& pointer) {
     const Operator* op = find_operator(step.name);
     if (op == nullptr) {
-      throw InputError(at(pointer + "/0"), fmt::format("operator {} is not in the list of those that a captured "
-                                                       "model may use{}",
-                                                       json::brief(step.name), similar_operator(step.name)));
+      throw InputError(at(pointer + "/0"),
+                       fmt::format("operator {} is not in the list of those that a captured "
+                                   "model may use{}",
+                                   json::brief(step.name), similar_operator(step.name)));
     }
     step.op = handle_of(*op);
     const c10::FunctionSchema& schema = step.op->schema();
@@ -402,8 +415,8 @@ class GraphReader {
   void arguments(Step& step, const Json& json, const std::string& pointer,
                  const std::vector<c10::Argument>& schema) const {
     if (json.size() != schema.size()) {
-      throw InputError(at(pointer + "/2"), fmt::format("{} takes {} arguments, found {}", step.name,
-                                                       schema.size(), json.size()));
+      throw InputError(at(pointer + "/2"),
+                       fmt::format("{} takes {} arguments, found {}", step.name, schema.size(), json.size()));
     }
     const FindValue find = [this](const std::string& name, const InputPlace& place) {
       return found(name, place);
@@ -422,8 +435,8 @@ class GraphReader {
                        fmt::format("{} has {} results, found {}", step.name, expected, json.size()));
     }
     for (std::size_t i = 0; i < json.size(); ++i) {
-      step.results.push_back(
-          json[i].is_null() ? kNoValue : result(json[i], at(fmt::format("{}/1/{}", pointer, i))));
+      step.results.push_back(json[i].is_null() ? kNoValue
+                                               : result(json[i], at(fmt::format("{}/1/{}", pointer, i))));
     }
   }
 
@@ -431,10 +444,12 @@ class GraphReader {
   ValueId result(const Json& json, const InputPlace& place) {
     if (!json.is_string()) json::detail::wrong(place, json, "\"%N TYPE\" or null");
     const auto& text = json.get_ref<const std::string&>();
-    const std::string next = fmt::format("%{} ", values_->size() - static_cast<std::size_t>(graph_.result(0)));
+    const std::string next =
+        fmt::format("%{} ", values_->size() - static_cast<std::size_t>(graph_.result(0)));
     if (!text.starts_with(next)) {
-      throw InputError(place, fmt::format("expected \"{}TYPE\": results are numbered in their order; found {}",
-                                          next, json::brief(json)));
+      throw InputError(place,
+                       fmt::format("expected \"{}TYPE\": results are numbered in their order; found {}", next,
+                                   json::brief(json)));
     }
     values_->push_back({parse_value_type(std::string_view(text).substr(next.size()), place)});
     readable_.push_back(true);
@@ -451,15 +466,17 @@ class GraphReader {
       return argument(name).kind == Argument::Kind::constant && argument(name).constant.isNone();
     };
     if (op.condition == Condition::no_dropout && argument("dropout_p").constant.toDouble() != 0) {
-      throw InputError(at(pointer + "/2"),
-                       fmt::format("{} with dropout would draw random numbers of its own; expected dropout_p 0",
-                                   step.name));
+      throw InputError(
+          at(pointer + "/2"),
+          fmt::format("{} with dropout would draw random numbers of its own; expected dropout_p 0",
+                      step.name));
     }
     if (op.condition == Condition::no_running_mean && argument("training").constant.toBool() &&
         !(absent("running_mean") && absent("running_var"))) {
-      throw InputError(at(pointer + "/2"), fmt::format("{} in training would write to its running statistics; "
-                                                       "use aten::_native_batch_norm_legit_functional",
-                                                       step.name));
+      throw InputError(at(pointer + "/2"),
+                       fmt::format("{} in training would write to its running statistics; "
+                                   "use aten::_native_batch_norm_legit_functional",
+                                   step.name));
     }
   }
 
@@ -490,21 +507,23 @@ class GraphReader {
     }
     const ValueType x = tensor(0);
     if (!c10::isFloatingType(x.dtype)) {
-      throw InputError(at(pointer + "/2/0"), fmt::format("dropout takes floating-point numbers, this is {}", x.text()));
+      throw InputError(at(pointer + "/2/0"),
+                       fmt::format("dropout takes floating-point numbers, this is {}", x.text()));
     }
     if (draws) {
-      json::read_value(arguments[2], at(pointer + "/2/2"), step.stream,
-                       json::between(0, kInitialStream - 1));
+      json::read_value(arguments[2], at(pointer + "/2/2"), step.stream, json::between(0, kInitialStream - 1));
       if (!streams_.insert(step.stream).second) {
         throw InputError(at(pointer + "/2/2"), fmt::format("stream {} is another dropout's", step.stream));
       }
     } else if (const ValueType mask = tensor(1); mask != ValueType{at::kBool, x.sizes}) {
-      throw InputError(at(pointer + "/2/1"), fmt::format("expected a mask for {}, this is {}", x.text(), mask.text()));
+      throw InputError(at(pointer + "/2/1"),
+                       fmt::format("expected a mask for {}, this is {}", x.text(), mask.text()));
     }
     results(step, json[1], pointer, draws ? 2 : 1);
     for (std::size_t i = 0; i < step.results.size(); ++i) {
       const ValueType type = i == 0 ? x : ValueType{at::kBool, x.sizes};
-      if (step.results[i] != kNoValue) require_type(step.results[i], type, fmt::format("{}/1/{}", pointer, i));
+      if (step.results[i] != kNoValue)
+        require_type(step.results[i], type, fmt::format("{}/1/{}", pointer, i));
     }
   }
 
@@ -524,8 +543,9 @@ std::shared_ptr<const Graph> read_graph(const std::string& folder, const std::st
   const std::string path = folder + "/graphs/" + hash + ".json";
   const std::string bytes = read_file(path, kMostFileBytes);
   if (const std::string actual = graph_hash(bytes); actual != hash) {
-    throw InputError({path, ""}, fmt::format("its SHA-256 begins with {}: the file was changed, or named by hand",
-                                             actual));
+    throw InputError(
+        {path, ""},
+        fmt::format("its SHA-256 begins with {}: the file was changed, or named by hand", actual));
   }
   return std::make_shared<const Graph>(GraphReader(path, hash).read(json::parse_text(bytes, path)));
 }

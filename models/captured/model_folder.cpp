@@ -79,8 +79,8 @@ class FolderMaker {
     folder_.least_samples = *std::min_element(manifest_.sizes.begin(), manifest_.sizes.end());
     if (folder_.least_samples < 1) throw InputError(at("/sizes"), "expected sizes of at least 1");
     if (manifest_.layers.size() > kMostLayers) {
-      throw InputError(at("/layers"), fmt::format("{} layers; a model has at most {}", manifest_.layers.size(),
-                                                  kMostLayers));
+      throw InputError(at("/layers"), fmt::format("{} layers; a model has at most {}",
+                                                  manifest_.layers.size(), kMostLayers));
     }
     for (const auto& [name, text] : manifest_.weights) {
       types_[name] = parse_value_type(text, at("/weights/" + name));
@@ -111,20 +111,23 @@ class FolderMaker {
     if (!layer_names_.insert(layer.name).second) {
       throw InputError(at(pointer + "/name"), fmt::format("\"{}\" is another layer's name", layer.name));
     }
-    FolderLayer made{layer.name, replay_of(layer.graph, at(pointer + "/graph")), layer.parameters, layer.buffers,
-                     layer.constants};
+    FolderLayer made{layer.name, replay_of(layer.graph, at(pointer + "/graph")), layer.parameters,
+                     layer.buffers, layer.constants};
     const Graph& graph = made.replay->graph();
     const ValueType& before = i == 0 ? folder_.input : folder_.layers.back().replay->graph().output;
-    require_same(graph.input, before, at(pointer + "/graph"),
-                 i == 0 ? "the model's input is" : fmt::format("layer \"{}\" makes", folder_.layers.back().name));
+    require_same(
+        graph.input, before, at(pointer + "/graph"),
+        i == 0 ? "the model's input is" : fmt::format("layer \"{}\" makes", folder_.layers.back().name));
     if (i > 0 && graph.input_gradient == kNoValue) {
-      throw InputError(at(pointer + "/graph"), "its backward_input has no output: only the first layer's input may "
-                                               "be without a gradient");
+      throw InputError(at(pointer + "/graph"),
+                       "its backward_input has no output: only the first layer's input may "
+                       "be without a gradient");
     }
     check_weights(layer.parameters, graph.parameters, pointer + "/parameters");
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");
     check_weights(layer.constants, graph.constants, pointer + "/constants");
-    for (std::size_t j = 0; j < layer.parameters.size(); ++j) own(layer.parameters[j], pointer, "parameters", j);
+    for (std::size_t j = 0; j < layer.parameters.size(); ++j)
+      own(layer.parameters[j], pointer, "parameters", j);
     for (std::size_t j = 0; j < layer.buffers.size(); ++j) {
       if (graph.new_buffers[j] != kNoValue) own(layer.buffers[j], pointer, "buffers", j);
     }
@@ -132,7 +135,8 @@ class FolderMaker {
   }
 
   std::shared_ptr<const Replay> replay_of(const std::string& hash, const InputPlace& place) {
-    const bool plain = hash.size() == kGraphHashDigits && hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+    const bool plain =
+        hash.size() == kGraphHashDigits && hash.find_first_not_of("0123456789abcdef") == std::string::npos;
     if (!plain) {  // it becomes part of a path
       throw InputError(place, fmt::format("expected {} hex digits in lower case, found {}", kGraphHashDigits,
                                           json::brief(hash)));
@@ -145,7 +149,8 @@ class FolderMaker {
   void check_weights(const std::vector<std::string>& names, const std::vector<ValueType>& types,
                      const std::string& pointer) {
     if (names.size() != types.size()) {
-      throw InputError(at(pointer), fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
+      throw InputError(at(pointer),
+                       fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
     }
     for (std::size_t i = 0; i < names.size(); ++i) {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
@@ -170,7 +175,8 @@ class FolderMaker {
     }
     for (const auto& [name, tensor] : file.tensors) {
       if (!types_.contains(name)) {
-        throw InputError({file.path, ""}, fmt::format("tensor \"{}\" is not in the manifest's weights", name));
+        throw InputError({file.path, ""},
+                         fmt::format("tensor \"{}\" is not in the manifest's weights", name));
       }
     }
   }

@@ -81,7 +81,7 @@ Ids forward_inputs(const Graph& graph) {
 }
 Ids backward_inputs(const Graph& graph) {
   return joined({Ids{kGradient}, range(graph.parameter(0), graph.buffer(0)),
-                range(graph.constant(0), graph.result(0)), graph.keep_input, graph.buffers_read_back});
+                 range(graph.constant(0), graph.result(0)), graph.keep_input, graph.buffers_read_back});
 }
 
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
@@ -224,8 +224,9 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
   const std::vector<std::int32_t>& results = instruction.results;
   if (step.returns_list) {
     const c10::List<at::Tensor> list = std::move(stack.at(0)).toTensorList();
-    STAGECRAFT_CHECK(list.size() == results.size(), fmt::format("{}: {} makes {} tensors, the graph says {}", where_,
-                                                                step.name, list.size(), results.size()));
+    STAGECRAFT_CHECK(list.size() == results.size(),
+                     fmt::format("{}: {} makes {} tensors, the graph says {}", where_, step.name, list.size(),
+                                 results.size()));
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (results[i] >= 0) frame[static_cast<std::size_t>(results[i])] = list.get(i);
     }
@@ -247,9 +248,9 @@ void Program::check_types(const Instruction& instruction, const std::vector<c10:
     const std::string found = made.defined() ? fmt::format("{}{}", dtype_name(made.scalar_type()),
                                                            functional::shape_text(made.sizes()))
                                              : "no tensor";
-    throw InternalError(fmt::format("{}, {}: result {} is {}, its declared type {} is {} for micro-batches of {} samples",
-                                    where_, instruction.step->name, i, found, type.text(),
-                                    functional::shape_text(shape), b_));
+    throw InternalError(fmt::format(
+        "{}, {}: result {} is {}, its declared type {} is {} for micro-batches of {} samples", where_,
+        instruction.step->name, i, found, type.text(), functional::shape_text(shape), b_));
   }
 }
 
@@ -257,24 +258,26 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
     : forward({fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values,
                forward_inputs(graph), joined({Ids{graph.forward_output}, graph.new_buffers})},
               b, device),
-      forward_keeping({fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values,
-                       forward_inputs(graph),
-                       joined({Ids{graph.forward_output}, graph.new_buffers, graph.keep_input,
-                              graph.keep_weight})},
-                      b, device),
+      forward_keeping(
+          {fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values, forward_inputs(graph),
+           joined({Ids{graph.forward_output}, graph.new_buffers, graph.keep_input, graph.keep_weight})},
+          b, device),
       backward_input({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
                       backward_inputs(graph), joined({Ids{graph.input_gradient}, graph.hand_on})},
                      b, device),
       backward_for_weight({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input,
                            graph.values, backward_inputs(graph), joined({Ids{kNoValue}, graph.hand_on})},
                           b, device),
-      backward_weight({fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight,
-                       graph.values,
-                       joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.result(0))}),
-                       graph.gradients},
-                      b, device),
-      evaluate({fmt::format("graph {}, evaluate", graph.hash), graph.evaluate, graph.evaluate_values,
-                forward_inputs(graph), {graph.evaluate_output}},
+      backward_weight(
+          {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
+           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.result(0))}),
+           graph.gradients},
+          b, device),
+      evaluate({fmt::format("graph {}, evaluate", graph.hash),
+                graph.evaluate,
+                graph.evaluate_values,
+                forward_inputs(graph),
+                {graph.evaluate_output}},
                b, device) {}
 
 const Programs& Replay::at(std::int64_t b, c10::Device device) const {

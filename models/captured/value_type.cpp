@@ -139,8 +139,9 @@ std::string ValueType::text() const {
 ValueType parse_value_type(std::string_view text, const InputPlace& place) {
   std::optional<ValueType> type = parsed(text);
   if (!type) {
-    throw InputError(place, fmt::format("expected a type like f32[b,64] or i64[4*b+1], with one of {}; found {}",
-                                        all_dtype_names(), json::brief(std::string(text))));
+    throw InputError(place,
+                     fmt::format("expected a type like f32[b,64] or i64[4*b+1], with one of {}; found {}",
+                                 all_dtype_names(), json::brief(std::string(text))));
   }
   return *std::move(type);
 }

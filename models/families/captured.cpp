@@ -25,12 +25,12 @@ void describe(Fields& f, CapturedConfig& c) {
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   const auto folder = config.reader.read(config.path);
   if (!takes(folder->input, site.sample)) {
-    throw InputError({site.place.file, site.place.pointer + "/path"},
-                     fmt::format("{} was captured for {}, this data has {} of shape {}, without the samples' own "
-                                 "dimension",
-                                 config.path, folder->input.text(),
-                                 site.sample.dtype == at::kLong ? "tokens" : "numbers",
-                                 functional::shape_text(site.sample.shape)));
+    throw InputError(
+        {site.place.file, site.place.pointer + "/path"},
+        fmt::format("{} was captured for {}, this data has {} of shape {}, without the samples' own "
+                    "dimension",
+                    config.path, folder->input.text(), site.sample.dtype == at::kLong ? "tokens" : "numbers",
+                    functional::shape_text(site.sample.shape)));
   }
   LayerList list;
   list.name = folder->name;

@@ -37,7 +37,9 @@ Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
 }
 
 void describe(Fields& f, ModelConfig& c) {
-  f.registered("family", c.family, "mlp, convnet, gpt, sequential: a list of layers, or captured: a folder made from a PyTorch model");
+  f.registered(
+      "family", c.family,
+      "mlp, convnet, gpt, sequential: a list of layers, or captured: a folder made from a PyTorch model");
 }
 
 void ModelSite::require_numbers(const std::string& family) const {

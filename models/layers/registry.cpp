@@ -30,8 +30,8 @@ Registry<LayerKind>& LayerKind::registry() {
   // Never destroyed: configs with static storage may name its entries at exit. In the schema's order.
   static auto& all = *new Registry<LayerKind>([](Registry<LayerKind>& added) {
     add_all<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec, DropoutSpec,
-            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec,
-            CapturedLayerSpec>(added);
+            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec, CapturedLayerSpec>(
+        added);
   });
   return all;
 }

@@ -51,8 +51,10 @@ TEST_CASE("graphs that are refused", "[captured_refusals]") {
   check("/forward/steps/2/0", "aten::relu_", "did you mean \"aten::relu\"?");
   check("/forward/steps/2/0", "aten::bernoulli", "is not in the list");
   check("/forward/steps/2/0", "aten::from_file", "is not in the list");
-  check("/forward/steps/0/2", Json::array({"p0", 1}), "/forward/steps/0/2: aten::t takes 1 arguments, found 2");
-  check("/forward/steps/0/2/0", 3, "/forward/steps/0/2/0: expected a value or {\"scalar\": ...} for self (Tensor)");
+  check("/forward/steps/0/2", Json::array({"p0", 1}),
+        "/forward/steps/0/2: aten::t takes 1 arguments, found 2");
+  check("/forward/steps/0/2/0", 3,
+        "/forward/steps/0/2/0: expected a value or {\"scalar\": ...} for self (Tensor)");
   check("/forward/steps/1/2/3", "p0", "for beta (");
   check("/forward/steps/0/2/0", "%0", "there is no value \"%0\" by now");
   check("/forward/steps/0/2/0", "p2", "there is no value \"p2\" by now");
@@ -121,10 +123,12 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   CHECK_THAT(dropout("/forward/steps/1/2/2", 4000), Contains("/forward/steps/1/2/2: "));
   CHECK_THAT(dropout("/forward/steps/1/1/1", "%2 f32[b,4]"), Contains("expected a value of type bool[b,4]"));
   CHECK_THAT(dropout("/backward_input/steps/0/2/1", "g"), Contains("expected a mask for f32[b,4]"));
-  CHECK_THAT(dropout("/evaluate/steps/1", Json::parse(R"(["stagecraft::dropout", ["%1 f32[b,4]", null], ["%0", 0.5, 1]])")),
+  CHECK_THAT(dropout("/evaluate/steps/1",
+                     Json::parse(R"(["stagecraft::dropout", ["%1 f32[b,4]", null], ["%0", 0.5, 1]])")),
              Contains("masks are drawn in forward alone"));
   const auto twice = [](Json& graph) {
-    graph["forward"]["steps"][2] = Json::parse(R"(["stagecraft::dropout", ["%3 f32[b,4]", null], ["%1", 0.5, 0]])");
+    graph["forward"]["steps"][2] =
+        Json::parse(R"(["stagecraft::dropout", ["%3 f32[b,4]", null], ["%1", 0.5, 0]])");
   };
   CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another dropout's"));
 }
@@ -144,19 +148,21 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
   check("/layers/0/graph", "0123456789abcdef", "cannot be opened");
   check("/input", "f32[b,9]", "/layers/0/graph: expected f32[b,8], but the model's input is f32[b,9]");
   check("/output", "f32[b,9]", "/output: expected f32[b,9], but the last layer makes f32[b,4]");
-  check("/layers/0/parameters", Json::array({"0.weight"}), "/layers/0/parameters: the graph has 2 of them, found 1");
+  check("/layers/0/parameters", Json::array({"0.weight"}),
+        "/layers/0/parameters: the graph has 2 of them, found 1");
   check("/layers/0/parameters/0", "0.wight", "\"0.wight\" is not in /weights");
   check("/layers/0/parameters/1", "2.bias", "expected f32[16], but \"2.bias\" is f32[4]");
   check("/weights/0.bias", "f32[b]", "depends on b");
   check("/weights/more", "f32[1]", "no layer names it");
   check("/weights/0.weight", "f64[16,8]", "expected f32[16,8], but \"0.weight\" is f64[16,8]");
-  CHECK_THAT(refusal("tiny", {.manifest =
-                                  [](Json& manifest) {
-                                    std::swap(manifest["layers"][0], manifest["layers"][1]);
-                                  }}),
-             Contains("/layers/0/graph: expected f32[b,16], but the model's input is f32[b,8]"));
-  CHECK_THAT(refusal("tiny", {.manifest = [](Json& manifest) { manifest["layers"].push_back(manifest["layers"][1]); }}),
-             Contains("is another layer's name"));
+  CHECK_THAT(
+      refusal("tiny",
+              {.manifest = [](Json& manifest) { std::swap(manifest["layers"][0], manifest["layers"][1]); }}),
+      Contains("/layers/0/graph: expected f32[b,16], but the model's input is f32[b,8]"));
+  CHECK_THAT(
+      refusal("tiny",
+              {.manifest = [](Json& manifest) { manifest["layers"].push_back(manifest["layers"][1]); }}),
+      Contains("is another layer's name"));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights.erase("2.bias"); }}),
              Contains("weights.safetensors: has no tensor \"2.bias\""));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["x"] = at::ones({1}); }}),
@@ -176,14 +182,15 @@ TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") 
 
 TEST_CASE("results of another type than declared are found by the first run", "[captured_refusals]") {
   const ScratchFolder folder;
-  const std::string path = edited_copy(
-      folder, "tiny",
-      {.first_graph = [](Json& graph) { graph["forward"]["steps"][0][1][0] = "%0 f32[16,8]"; }});
+  const std::string path =
+      edited_copy(folder, "tiny",
+                  {.first_graph = [](Json& graph) { graph["forward"]["steps"][0][1][0] = "%0 f32[16,8]"; }});
   const auto model = captured::read_model_folder(path);
   const captured::Programs& programs = model->layers[0].replay->at(3, at::kCPU);
   const std::vector<c10::IValue> frame{at::ones({3, 8}), at::ones({16, 8}), at::ones({16})};
-  CHECK_THROWS_WITH(programs.forward.run(frame, {}),
-                    Contains("forward, aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
+  CHECK_THROWS_WITH(
+      programs.forward.run(frame, {}),
+      Contains("forward, aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
 }
 
 }  // namespace stagecraft::test::captured_refusal_cases

@@ -60,7 +60,8 @@ class Training {
     std::vector<Kept> kept(layers);
     at::Tensor x = input;
     for (std::size_t i = 0; i < layers; ++i) {
-      x = model_.layers[i]->forward({parameters[i], buffers[i]}, x, {Mode::train, {1, i, number, 0}}, &kept[i]);
+      x = model_.layers[i]->forward({parameters[i], buffers[i]}, x, {Mode::train, {1, i, number, 0}},
+                                    &kept[i]);
     }
     at::Tensor gradient = at::_softmax(x, 1, false).sub(at::one_hot(targets, x.size(1))).div(x.size(0));
     const double loss = at::cross_entropy_loss(x, targets).item<double>();
@@ -113,16 +114,19 @@ TEST_CASE("value types: sizes are multiples of b and a number", "[captured]") {
   CHECK_FALSE(type.samples_of({49, 64, 3}));
   CHECK_FALSE(type.samples_of({50, 64, 3, 5}));
   CHECK(captured::parse_value_type("i64[]", kPlace).at(9).empty());
-  for (const char* bad : {"", "f32", "f32[", "f33[1]", "f32[1,]", "f32[,1]", "f32[-1]", "f32[0*b]", "f32[b*2]",
-                          "f32[1 ,2]", "f32[b+]", "f32[b]x", "f32[99999999999999999999]", "f32[b+-1]"}) {
+  for (const char* bad :
+       {"", "f32", "f32[", "f33[1]", "f32[1,]", "f32[,1]", "f32[-1]", "f32[0*b]", "f32[b*2]", "f32[1 ,2]",
+        "f32[b+]", "f32[b]x", "f32[99999999999999999999]", "f32[b+-1]"}) {
     INFO(bad);
-    CHECK_THAT(refusal([&] { (void)captured::parse_value_type(bad, kPlace); }), Contains("expected a type like"));
+    CHECK_THAT(refusal([&] { (void)captured::parse_value_type(bad, kPlace); }),
+               Contains("expected a type like"));
   }
   CHECK_THAT(refusal([] { (void)captured::parse_value_type("f32[b-4]", kPlace).at(3); }),
              Contains("has a negative size"));
 }
 
-TEST_CASE("every operator in the list is in this LibTorch, and makes tensors of its arguments alone", "[captured]") {
+TEST_CASE("every operator in the list is in this LibTorch, and makes tensors of its arguments alone",
+          "[captured]") {
   for (const captured::Operator& op : captured::operators()) {
     INFO(op.name);
     CHECK(captured::find_operator(op.name) == &op);  // named once
@@ -151,8 +155,10 @@ TEST_CASE("a captured layer's halves are autograd's gradients through its forwar
     const Model model = model_at(path, at::kDouble);
     for (const LayerPtr& layer : model.layers) {
       INFO(name << ", layer " << layer->name());
-      const std::int64_t width = boundaries(model, 5)[static_cast<std::size_t>(&layer - model.layers.data())].shape[1];
-      if (layer->buffers().empty()) CHECK_NOTHROW(check_gradients(*layer, at::randn({5, width}, at::kDouble)));
+      const std::int64_t width =
+          boundaries(model, 5)[static_cast<std::size_t>(&layer - model.layers.data())].shape[1];
+      if (layer->buffers().empty())
+        CHECK_NOTHROW(check_gradients(*layer, at::randn({5, width}, at::kDouble)));
     }
   }
 }
@@ -180,7 +186,8 @@ TEST_CASE("a captured layer starts with the folder's weights, in copies of its o
   CHECK(at::equal(initial_parameters(model, 0, 2)[0], file.tensors.at("0.weight")));
 }
 
-TEST_CASE("captured batch norm: buffers have their types, and change in committed training alone", "[captured]") {
+TEST_CASE("captured batch norm: buffers have their types, and change in committed training alone",
+          "[captured]") {
   const c10::InferenceMode guard;
   const Model model = model_at(captured_model("norm"));
   const Layer& norm = *model.layers[1];
@@ -224,7 +231,8 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
   const at::Tensor output = layer.forward({parameters, buffers}, x, {Mode::train, key}, &kept);
   CHECK(at::equal(output, dropout.apply(product, mask).add(constant)));
   CHECK(at::equal(output, layer.forward({parameters, buffers}, x, {Mode::train, key, false}, nullptr)));
-  CHECK(at::equal(layer.forward({parameters, buffers}, x, {Mode::evaluate, key}, nullptr), product.add(constant)));
+  CHECK(at::equal(layer.forward({parameters, buffers}, x, {Mode::evaluate, key}, nullptr),
+                  product.add(constant)));
 
   REQUIRE(kept.for_input.size() == 1);
   REQUIRE(kept.for_weight.size() == 1);
@@ -243,7 +251,8 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
 
 TEST_CASE("a captured model's fingerprint is of its graphs, not of where the folder lies", "[captured]") {
   const ScratchFolder folder;
-  const std::string path = edited_copy(folder, "tiny", {.weights = [](auto& weights) { weights["0.bias"].zero_(); }});
+  const std::string path =
+      edited_copy(folder, "tiny", {.weights = [](auto& weights) { weights["0.bias"].zero_(); }});
   // The copy's files have other bytes, so its own copy is compared.
   const ScratchFolder second;
   const std::string again = edited_copy(second, "tiny", {});
@@ -256,20 +265,29 @@ TEST_CASE("a captured layer may stand in a list of layers", "[captured]") {
                                    {{"type", "linear"}, {"features", 4}}});
   CHECK(build({{"family", "sequential"}, {"layers", layers}}).parameter_count() == 16 * 8 + 16 + 4 * 16 + 4);
   const Json wrong = Json::array({{{"type", "captured"}, {"path", captured_model("tiny")}, {"layer", "1"}}});
-  CHECK_THAT(refusal([&] { (void)build({{"family", "sequential"}, {"layers", wrong}}); }),
+  CHECK_THAT(refusal([&] {
+               (void)build({{"family", "sequential"}, {"layers", wrong}});
+             }),
              Contains("run.json: /model/layers/0: ") && Contains("has no layer \"1\""));
-  const Json misplaced = Json::array({{{"type", "captured"}, {"path", captured_model("tiny")}, {"layer", "2"}}});
-  CHECK_THAT(refusal([&] { (void)build({{"family", "sequential"}, {"layers", misplaced}}); }),
+  const Json misplaced =
+      Json::array({{{"type", "captured"}, {"path", captured_model("tiny")}, {"layer", "2"}}});
+  CHECK_THAT(refusal([&] {
+               (void)build({{"family", "sequential"}, {"layers", misplaced}});
+             }),
              Contains("it was captured for f32[b,16]"));
 }
 
 TEST_CASE("a captured model refuses other data and another precision", "[captured]") {
   const std::string tiny = captured_model("tiny");
-  CHECK_THAT(refusal([&] { (void)model_at(tiny, {}, {{9}, at::kFloat, 4}); }),
+  CHECK_THAT(refusal([&] {
+               (void)model_at(tiny, {}, {{9}, at::kFloat, 4});
+             }),
              Contains("run.json: /model/path: ") && Contains("captured for f32[b,8]") && Contains("[9]"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, {}, {{8}, at::kLong, 4}); }), Contains("tokens"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, at::kDouble); }), Contains("captured in other types"));
-  CHECK_THAT(refusal([&] { (void)model_at(tiny, {at::kFloat, at::kBFloat16}); }),
+  CHECK_THAT(refusal([&] {
+               (void)model_at(tiny, {at::kFloat, at::kBFloat16});
+             }),
              Contains("its input is bf16[2, 8], and f32[b,8] in the folder"));
 }
 
