@@ -280,7 +280,7 @@ std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
   };
   for (int layer = summed.first_layer(); layer < summed.last_layer(); ++layer) {
     count(summed.parameters(layer));
-    count(summed.buffers(layer));
+    count(summed.averaged_buffers(layer));
   }
   return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, context_.options.device);
 }
@@ -305,7 +305,7 @@ void Executor::reduce(const Action& action) {
   // Each replica has seen its own micro-batches: what they have learned of the data is averaged.
   Tensors buffers;
   for (int layer = reduced.first_layer(); layer < reduced.last_layer(); ++layer) {
-    const Tensors& own = reduced.buffers(layer);
+    const Tensors own = reduced.averaged_buffers(layer);
     buffers.insert(buffers.end(), own.begin(), own.end());
   }
   for (const at::Tensor& buffer : buffers) sum->second->add(buffer);

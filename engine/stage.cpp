@@ -67,6 +67,15 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
   if (graphs != nullptr && repeats) graphs_ = std::make_unique<StageGraphs>(graphs, device);
 }
 
+Tensors Stage::averaged_buffers(int layer) const {
+  const std::vector<BufferSpec> specs = layers_[local(layer)]->buffers();
+  Tensors averaged;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].averaged) averaged.push_back(buffers_[local(layer)][i]);
+  }
+  return averaged;
+}
+
 void Stage::begin(const std::vector<Action>& list) {
   if (!versions_.begin(list, id_)) spare_.clear();
 }

@@ -289,8 +289,14 @@ std::string Worker::not_finite() const {
     std::vector<std::string> names;
     Tensors tensors = stage.parameters(index);
     for (const ParameterSpec& parameter : parameters) names.push_back(parameter.name);
-    tensors.insert(tensors.end(), stage.buffers(index).begin(), stage.buffers(index).end());
-    for (const BufferSpec& buffer : layer.buffers()) names.push_back(buffer.name);
+    // Statistics of the data; a table may well hold infinities, as masks do.
+    const std::vector<BufferSpec> buffers = layer.buffers();
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      if (!buffers[i].averaged) continue;
+      const at::Tensor& buffer = stage.buffers(index)[i];
+      tensors.push_back(buffer.element_size() < 4 ? buffer.to(at::kFloat) : buffer);
+      names.push_back(buffers[i].name);
+    }
     const OptimizerState& optimizer = stage.optimizer_state(index);
     for (std::size_t i = 0; i < optimizer.tensors.size(); ++i) {
       for (const auto& [name, tensor] : optimizer.tensors[i]) {

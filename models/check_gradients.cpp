@@ -28,7 +28,7 @@ class Check {
     for (const ParameterSpec& spec : layer.parameters())
       parameters_.push_back(at::randn(spec.shape, at::kDouble).mul_(0.5));
     for (const BufferSpec& spec : layer.buffers())
-      buffers_.push_back(at::rand(spec.shape, at::kDouble).add_(0.5));
+      buffers_.push_back(at::rand(spec.shape, at::kDouble).add_(0.5).to(spec.dtype.value_or(at::kDouble)));
   }
 
   void run() {

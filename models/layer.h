@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,10 @@ struct BufferSpec {
   std::string name;  ///< "running_mean"
   std::vector<std::int64_t> shape;
   double initial = 0;
+  std::optional<at::ScalarType> dtype{};  ///< absent: full precision
+  /// Replicas average it at the end of a step, each having seen its own micro-batches. False for what is no
+  /// floating-point statistic of the data: counters, tables.
+  bool averaged = true;
 };
 
 /// What one layer keeps of one micro-batch. backward_input consumes `for_input` and may move tensors on to
@@ -111,6 +116,17 @@ class Layer {
   [[nodiscard]] virtual std::string details() const { return ""; }
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters() const { return {}; }
   [[nodiscard]] virtual std::vector<BufferSpec> buffers() const { return {}; }
+
+  /// The value that a parameter or buffer begins with, where the layer brings its own: on the CPU, of the
+  /// spec's shape, to be copied. Undefined: it begins as its spec says.
+  [[nodiscard]] virtual at::Tensor initial_parameter(int parameter) const {
+    (void)parameter;
+    return {};
+  }
+  [[nodiscard]] virtual at::Tensor initial_buffer(int buffer) const {
+    (void)buffer;
+    return {};
+  }
 
   /// Samples of the smallest micro-batch it can be trained on, `shape` being that of one sample of its input.
   [[nodiscard]] virtual std::int64_t least_samples(const std::vector<std::int64_t>& shape) const {

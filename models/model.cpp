@@ -38,7 +38,7 @@ at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, Precision pr
     parameters.push_back(at::empty(spec.shape, meta.dtype(dtype_of(spec, precision))));
   }
   for (const BufferSpec& spec : layer.buffers()) {
-    buffers.push_back(at::empty(spec.shape, meta.dtype(precision.full)));
+    buffers.push_back(at::empty(spec.shape, meta.dtype(spec.dtype.value_or(precision.full))));
   }
   return layer.forward({parameters, buffers}, input, {Mode::evaluate, {}}, nullptr);
 }
@@ -77,6 +77,10 @@ std::string model_fingerprint(const Model& model) {
     text += "\n";
   }
   return fingerprint(text);
+}
+
+at::Tensor copy_of(const at::Tensor& value, at::Device device, at::ScalarType dtype) {
+  return value.to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
 double deviation(const Initial& initial, const Model& model) {
@@ -198,7 +202,12 @@ std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batc
 
 Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at::Device device) {
   Tensors parameters;
-  for (const ParameterSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->parameters()) {
+  const Layer& its = *model.layers.at(static_cast<std::size_t>(layer));
+  for (const ParameterSpec& spec : its.parameters()) {
+    if (const at::Tensor own = its.initial_parameter(static_cast<int>(parameters.size())); own.defined()) {
+      parameters.push_back(copy_of(own, device, model.precision.full));
+      continue;
+    }
     RandomStream stream{{seed, static_cast<std::uint64_t>(layer), 0, 0},
                         kInitialStream + static_cast<std::uint32_t>(parameters.size())};
     at::Tensor value = at::empty(spec.shape, model.precision.full);
@@ -234,9 +243,13 @@ Tensors compute_copy(const Model& model, int layer, const Tensors& parameters) {
 
 Tensors initial_buffers(const Model& model, int layer, at::Device device) {
   Tensors buffers;
-  for (const BufferSpec& spec : model.layers.at(static_cast<std::size_t>(layer))->buffers()) {
-    buffers.push_back(
-        at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(model.precision.full)));
+  const Layer& its = *model.layers.at(static_cast<std::size_t>(layer));
+  for (const BufferSpec& spec : its.buffers()) {
+    const at::ScalarType dtype = spec.dtype.value_or(model.precision.full);
+    const at::Tensor own = its.initial_buffer(static_cast<int>(buffers.size()));
+    buffers.push_back(own.defined()
+                          ? copy_of(own, device, dtype)
+                          : at::full(spec.shape, spec.initial, at::TensorOptions(device).dtype(dtype)));
   }
   return buffers;
 }

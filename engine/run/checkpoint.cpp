@@ -235,14 +235,18 @@ std::string layer_file(const std::string& layer) {
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   const Model& model = setup.materials().model;
   const double states = setup.config().optimizer.make()->bytes_per_parameter_byte();
+  const at::ScalarType full = model.precision.full;
   double bytes = 0;
   for (const LayerPtr& layer : model.layers) {
-    std::int64_t parameters = 0, buffers = 0;
+    std::int64_t parameters = 0;
     for (const ParameterSpec& spec : layer->parameters()) parameters += c10::multiply_integers(spec.shape);
-    for (const BufferSpec& spec : layer->buffers()) buffers += c10::multiply_integers(spec.shape);
-    bytes += static_cast<double>(parameters) * (1 + states) + static_cast<double>(buffers);
+    for (const BufferSpec& spec : layer->buffers()) {
+      bytes += static_cast<double>(c10::multiply_integers(spec.shape)) *
+               static_cast<double>(c10::elementSize(spec.dtype.value_or(full)));
+    }
+    bytes += static_cast<double>(parameters) * (1 + states) * static_cast<double>(c10::elementSize(full));
   }
-  return static_cast<std::uint64_t>(bytes * static_cast<double>(c10::elementSize(model.precision.full)));
+  return static_cast<std::uint64_t>(bytes);
 }
 
 Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,

@@ -1,5 +1,6 @@
 #include "stagecraft/models/families/registry.h"
 
+#include "stagecraft/models/families/captured.h"
 #include "stagecraft/models/families/convnet.h"
 #include "stagecraft/models/families/gpt.h"
 #include "stagecraft/models/families/mlp.h"
@@ -26,12 +27,19 @@ Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
   // Never destroyed, and in the schema's order.
   static auto& all = *new Registry<ModelFamilyKind>([](Registry<ModelFamilyKind>& added) {
     add_all<MlpConfig, ConvnetConfig, GptConfig, SequentialConfig>(added);
+    // A run may go on with the folder elsewhere: the model's fingerprint has the graphs' hashes.
+    added.add<CapturedConfig>(
+        CapturedConfig::kName,
+        [](const CapturedConfig& config, const ModelSite& site) { return expand(config, site); },
+        {.location_keys = {"path"}});
   });
   return all;
 }
 
 void describe(Fields& f, ModelConfig& c) {
-  f.registered("family", c.family, "mlp, convnet, gpt, or sequential: a list of layers");
+  f.registered(
+      "family", c.family,
+      "mlp, convnet, gpt, sequential: a list of layers, or captured: a folder made from a PyTorch model");
 }
 
 void ModelSite::require_numbers(const std::string& family) const {

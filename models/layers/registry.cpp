@@ -1,5 +1,6 @@
 #include "stagecraft/models/layers/registry.h"
 
+#include "stagecraft/models/captured/captured_layer.h"
 #include "stagecraft/models/layers/activation.h"
 #include "stagecraft/models/layers/attention.h"
 #include "stagecraft/models/layers/batch_norm.h"
@@ -29,7 +30,8 @@ Registry<LayerKind>& LayerKind::registry() {
   // Never destroyed: configs with static storage may name its entries at exit. In the schema's order.
   static auto& all = *new Registry<LayerKind>([](Registry<LayerKind>& added) {
     add_all<LinearSpec, Conv2dSpec, BatchNormSpec, ReluSpec, GeluSpec, MaxPoolSpec, FlattenSpec, DropoutSpec,
-            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec>(added);
+            LayerNormSpec, EmbeddingSpec, AttentionSpec, FeedForwardSpec, DelaySpec, CapturedLayerSpec>(
+        added);
   });
   return all;
 }

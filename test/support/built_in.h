@@ -2,6 +2,8 @@
 
 // The settings of everything built in, for tests that write configs in C++.
 
+#include "stagecraft/models/captured/captured_layer.h"
+#include "stagecraft/models/families/captured.h"
 #include "stagecraft/models/families/convnet.h"
 #include "stagecraft/models/families/gpt.h"
 #include "stagecraft/models/families/mlp.h"

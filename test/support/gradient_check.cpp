@@ -45,7 +45,7 @@ LayerState random_state(const Layer& layer, at::ScalarType dtype) {
   for (const ParameterSpec& spec : layer.parameters())
     state.parameters.push_back(at::randn(spec.shape, dtype).mul_(0.5));
   for (const BufferSpec& spec : layer.buffers())
-    state.buffers.push_back(at::rand(spec.shape, dtype).add_(0.5));
+    state.buffers.push_back(at::rand(spec.shape, dtype).add_(0.5).to(spec.dtype.value_or(dtype)));
   return state;
 }
 

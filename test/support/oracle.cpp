@@ -128,8 +128,10 @@ class Oracle {
   /// The replicas' buffers become their mean, once an update.
   void average(std::size_t layer, int updates) {
     std::vector<Tensors>& replicas = buffers_[layer];
+    const std::vector<BufferSpec> specs = model_.layers[layer]->buffers();
     for (; averaged_[layer] < updates; ++averaged_[layer]) {
       for (std::size_t i = 0; replicas.size() > 1 && i < replicas.front().size(); ++i) {
+        if (!specs[i].averaged) continue;
         at::Tensor sum = replicas.front()[i].clone();
         for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r][i]);
         sum.div_(static_cast<double>(replicas.size()));

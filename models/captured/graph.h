@@ -1,0 +1,86 @@
+#pragma once
+
+// One layer's graph as its file says it (docs/reference/model_folder.md): lists of operators over numbered
+// values, checked when they were read, the same for every size of micro-batch.
+
+#include "stagecraft/models/captured/value_type.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft::captured {
+
+/// A value by its number: the input, the gradient of the output, parameters, buffers, constants, then the
+/// results of steps in their order.
+using ValueId = std::int32_t;
+inline constexpr ValueId kNoValue = -1;
+inline constexpr ValueId kInput = 0, kGradient = 1, kFirstParameter = 2;
+
+struct Value {
+  ValueType type;
+  std::int32_t buffer = -1;  ///< whose memory it may share; -1: no buffer's
+};
+
+/// One argument of a step. Where it depends on b it is finished by replay.h.
+struct Argument {
+  enum class Kind : std::uint8_t {
+    constant,         ///< `constant`, as it stands
+    value,            ///< values[0]
+    values,           ///< a list of tensors
+    optional_values,  ///< the same, kNoValue for those that are absent
+    integer,          ///< sizes[0], where the schema has an integer
+    integers,         ///< `sizes`, a list of integers
+    number,           ///< sizes[0], where the schema has a number
+    wrapped,          ///< sizes[0] as a tensor without dimensions, as Python's numbers become
+    device,           ///< the input's
+  };
+  Kind kind = Kind::constant;
+  c10::IValue constant{};
+  std::vector<ValueId> values{};
+  std::vector<AffineSize> sizes{};
+};
+
+struct Step {
+  enum class Own : std::uint8_t { none, dropout, dropout_apply };
+
+  std::string name;                       ///< "aten::addmm"
+  std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own
+  Own own = Own::none;
+  double probability = 0;    ///< of Stagecraft's own
+  std::uint32_t stream = 0;  ///< of stagecraft::dropout
+  std::vector<Argument> arguments;
+  std::vector<ValueId> results;  ///< kNoValue: nothing reads it
+  bool returns_list = false;     ///< the results are the elements of one list
+};
+using Steps = std::vector<Step>;
+
+struct Graph {
+  std::string hash;  ///< the first 16 hex digits of its file's SHA-256
+  std::vector<ValueType> parameters, buffers, constants;
+  ValueType input, output;
+
+  std::vector<Value> values;           ///< of training, by ValueId
+  std::vector<Value> evaluate_values;  ///< of evaluation
+  Steps forward, backward_input, backward_weight, evaluate;
+
+  ValueId forward_output = kNoValue, evaluate_output = kNoValue;
+  std::vector<ValueId> new_buffers;              ///< after a training forward; kNoValue: stays
+  std::vector<ValueId> keep_input, keep_weight;  ///< by the forward
+  std::vector<ValueId> buffers_read_back;        ///< by backward_input: none of those that change
+  ValueId input_gradient = kNoValue;             ///< kNoValue: the input has none
+  std::vector<ValueId> hand_on;                  ///< by backward_input for backward_weight
+  std::vector<ValueId> gradients;                ///< of the parameters; kNoValue: none
+  std::int64_t multiply_adds = 0;                ///< of one sample's forward
+
+  [[nodiscard]] ValueId parameter(std::size_t i) const { return kFirstParameter + static_cast<ValueId>(i); }
+  [[nodiscard]] ValueId buffer(std::size_t i) const { return parameter(parameters.size() + i); }
+  [[nodiscard]] ValueId constant(std::size_t i) const { return buffer(buffers.size() + i); }
+  [[nodiscard]] ValueId result(std::size_t i) const { return constant(constants.size() + i); }
+};
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,290 @@
+#include "stagecraft/models/captured/replay.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/arguments.h"
+#include "stagecraft/models/dropout.h"
+#include "stagecraft/models/layers/functional.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace stagecraft::captured {
+namespace {
+
+constexpr std::size_t kUsualArguments = 16;
+
+/// The argument as it is for micro-batches of b samples; none where it is a value.
+c10::IValue constant_of(const Argument& argument, std::int64_t b, c10::Device device) {
+  switch (argument.kind) {
+    case Argument::Kind::constant:
+      return argument.constant;
+    case Argument::Kind::integer:
+      return argument.sizes[0].at(b);
+    case Argument::Kind::number:
+      return c10::Scalar(argument.sizes[0].at(b));
+    case Argument::Kind::wrapped:
+      return wrapped_number(c10::Scalar(argument.sizes[0].at(b)));
+    case Argument::Kind::integers: {
+      c10::List<std::int64_t> list;
+      for (const AffineSize& size : argument.sizes) list.push_back(size.at(b));
+      return list;
+    }
+    case Argument::Kind::device:
+      return device;
+    default:
+      return {};
+  }
+}
+
+/// Of steps, those with a result that an output or a later step reads.
+std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<ValueId>& outputs) {
+  std::set<ValueId> wanted(outputs.begin(), outputs.end());
+  wanted.erase(kNoValue);
+  std::vector<const Step*> kept;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (std::none_of(step->results.begin(), step->results.end(),
+                     [&](ValueId id) { return wanted.contains(id); })) {
+      continue;
+    }
+    kept.push_back(&*step);
+    for (const Argument& argument : step->arguments) {
+      wanted.insert(argument.values.begin(), argument.values.end());
+    }
+    wanted.erase(kNoValue);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+using Ids = std::vector<ValueId>;
+
+Ids joined(const std::vector<Ids>& lists) {
+  Ids all;
+  for (const Ids& list : lists) {
+    for (const ValueId id : list) all.push_back(id);
+  }
+  return all;
+}
+
+std::vector<ValueId> range(ValueId first, ValueId end) {
+  Ids ids;
+  for (ValueId id = first; id < end; ++id) ids.push_back(id);
+  return ids;
+}
+
+Ids forward_inputs(const Graph& graph) {
+  return joined({Ids{kInput}, range(graph.parameter(0), graph.result(0))});
+}
+Ids backward_inputs(const Graph& graph) {
+  return joined({Ids{kGradient}, range(graph.parameter(0), graph.buffer(0)),
+                 range(graph.constant(0), graph.result(0)), graph.keep_input, graph.buffers_read_back});
+}
+
+c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
+  return last ? std::move(frame[slot]) : frame[slot];
+}
+
+template <class Element>
+c10::List<Element> list_of(std::vector<c10::IValue>& frame,
+                           const std::vector<std::pair<std::int32_t, bool>>& slots) {
+  c10::List<Element> list;
+  list.reserve(slots.size());
+  for (const auto& [slot, last] : slots) {
+    if (slot < 0) {
+      list.push_back(Element());
+    } else {
+      list.push_back(taken(frame, static_cast<std::size_t>(slot), last).toTensor());
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+Program::Program(const Source& source, std::int64_t b, c10::Device device) : where_(source.where), b_(b) {
+  const c10::InferenceMode normal(false);  // constants outlive the caller's mode
+  for (const ValueId id : source.inputs) (void)slot_of(id);
+  inputs_ = slots_.size();
+  STAGECRAFT_CHECK(inputs_ == source.inputs.size(), "an input is given twice");
+  for (const Step* step : wanted_steps(source.steps, source.outputs)) prepare(*step, source.values, device);
+  for (const ValueId id : source.outputs) {
+    outputs_.push_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slots_.at(id)));
+  }
+  find_last_reads();
+}
+
+std::uint32_t Program::slot_of(ValueId id) {
+  return slots_.emplace(id, static_cast<std::uint32_t>(slots_.size())).first->second;
+}
+
+void Program::prepare(const Step& step, const std::vector<Value>& values, c10::Device device) {
+  Instruction instruction{&step, {}, {}, {}, {}, {}};
+  for (const Argument& argument : step.arguments) {
+    const auto position = static_cast<std::uint32_t>(instruction.stack.size());
+    instruction.stack.push_back(constant_of(argument, b_, device));
+    if (argument.kind == Argument::Kind::value) {
+      instruction.reads.push_back({position, slots_.at(argument.values[0]), false});
+    } else if (argument.kind == Argument::Kind::values || argument.kind == Argument::Kind::optional_values) {
+      ListRead read{position, argument.kind == Argument::Kind::optional_values, {}};
+      for (const ValueId id : argument.values) {
+        read.slots.emplace_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slots_.at(id)), false);
+      }
+      instruction.lists.push_back(std::move(read));
+    }
+  }
+  for (const ValueId id : step.results) {
+    instruction.results.push_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slot_of(id)));
+    instruction.types.push_back(id == kNoValue ? ValueType{} : values[static_cast<std::size_t>(id)].type);
+  }
+  instructions_.push_back(std::move(instruction));
+}
+
+void Program::find_last_reads() {
+  std::vector<bool> read(slots_.size(), false);
+  for (const std::int32_t output : outputs_) {
+    if (output >= 0) read[static_cast<std::size_t>(output)] = true;
+  }
+  const auto is_last = [&](std::size_t slot) {
+    const bool last = !read[slot];
+    read[slot] = true;
+    return last;
+  };
+  // Backwards: also within a step, where lists are taken first, then single values in their order.
+  for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend(); ++instruction) {
+    for (std::int32_t& result : instruction->results) {
+      if (result >= 0 && !read[static_cast<std::size_t>(result)]) result = -1;
+    }
+    for (auto it = instruction->reads.rbegin(); it != instruction->reads.rend(); ++it) {
+      it->last = is_last(it->slot);
+    }
+    for (auto list = instruction->lists.rbegin(); list != instruction->lists.rend(); ++list) {
+      for (auto it = list->slots.rbegin(); it != list->slots.rend(); ++it) {
+        if (it->first >= 0) it->second = is_last(static_cast<std::size_t>(it->first));
+      }
+    }
+  }
+  for (std::uint32_t input = 0; input < inputs_; ++input) {
+    if (!read[input]) unused_.push_back(input);
+  }
+}
+
+Tensors Program::run(std::vector<c10::IValue> frame, const RandomKey& key) const {
+  STAGECRAFT_CHECK(frame.size() == inputs_, where_ + " with other inputs");
+  for (const std::uint32_t unused : unused_) frame[unused] = {};
+  frame.resize(slots_.size());
+  std::vector<c10::IValue> stack;
+  stack.reserve(kUsualArguments);
+  const bool checks = !checked_.load(std::memory_order_acquire);
+  const Instruction* current = nullptr;
+  try {
+    for (const Instruction& instruction : instructions_) {
+      current = &instruction;
+      run_one(instruction, frame, stack, key);
+      if (checks) check_types(instruction, frame);
+    }
+  } catch (c10::Error& error) {
+    error.add_context(fmt::format("{}, {}", where_, current->step->name));
+    throw;
+  }
+  checked_.store(true, std::memory_order_release);
+  Tensors outputs;
+  outputs.reserve(outputs_.size());
+  for (const std::int32_t slot : outputs_) {
+    outputs.push_back(slot < 0 ? at::Tensor() : frame[static_cast<std::size_t>(slot)].toTensor());
+  }
+  return outputs;
+}
+
+void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
+                      std::vector<c10::IValue>& stack, const RandomKey& key) const {
+  const Step& step = *instruction.step;
+  stack.assign(instruction.stack.begin(), instruction.stack.end());
+  for (const ListRead& list : instruction.lists) {
+    stack[list.position] = list.optional ? c10::IValue(list_of<std::optional<at::Tensor>>(frame, list.slots))
+                                         : c10::IValue(list_of<at::Tensor>(frame, list.slots));
+  }
+  for (const Read& read : instruction.reads) stack[read.position] = taken(frame, read.slot, read.last);
+  if (step.own == Step::Own::none) {
+    step.op->callBoxed(stack);
+  } else {
+    const Dropout dropout(step.probability, step.stream);
+    const at::Tensor& x = stack[0].toTensor();
+    if (step.own == Step::Own::dropout) {
+      at::Tensor mask = dropout.mask(x.sizes(), key, x.device());
+      at::Tensor dropped = dropout.apply(x, mask);
+      stack = {std::move(dropped), std::move(mask)};
+    } else {
+      stack = {dropout.apply(x, stack[1].toTensor())};
+    }
+  }
+  const std::vector<std::int32_t>& results = instruction.results;
+  if (step.returns_list) {
+    const c10::List<at::Tensor> list = std::move(stack.at(0)).toTensorList();
+    STAGECRAFT_CHECK(list.size() == results.size(),
+                     fmt::format("{}: {} makes {} tensors, the graph says {}", where_, step.name, list.size(),
+                                 results.size()));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (results[i] >= 0) frame[static_cast<std::size_t>(results[i])] = list.get(i);
+    }
+  } else {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (results[i] >= 0) frame[static_cast<std::size_t>(results[i])] = std::move(stack[i]);
+    }
+  }
+  stack.clear();  // what nobody reads dies here
+}
+
+void Program::check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const {
+  for (std::size_t i = 0; i < instruction.results.size(); ++i) {
+    if (instruction.results[i] < 0) continue;
+    const at::Tensor& made = frame[static_cast<std::size_t>(instruction.results[i])].toTensor();
+    const ValueType& type = instruction.types[i];
+    const std::vector<std::int64_t> shape = type.at(b_);
+    if (made.defined() && made.scalar_type() == type.dtype && made.sizes() == shape) continue;
+    const std::string found = made.defined() ? fmt::format("{}{}", dtype_name(made.scalar_type()),
+                                                           functional::shape_text(made.sizes()))
+                                             : "no tensor";
+    throw InternalError(fmt::format(
+        "{}, {}: result {} is {}, its declared type {} is {} for micro-batches of {} samples", where_,
+        instruction.step->name, i, found, type.text(), functional::shape_text(shape), b_));
+  }
+}
+
+Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
+    : forward({fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values,
+               forward_inputs(graph), joined({Ids{graph.forward_output}, graph.new_buffers})},
+              b, device),
+      forward_keeping(
+          {fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values, forward_inputs(graph),
+           joined({Ids{graph.forward_output}, graph.new_buffers, graph.keep_input, graph.keep_weight})},
+          b, device),
+      backward_input({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
+                      backward_inputs(graph), joined({Ids{graph.input_gradient}, graph.hand_on})},
+                     b, device),
+      backward_for_weight({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input,
+                           graph.values, backward_inputs(graph), joined({Ids{kNoValue}, graph.hand_on})},
+                          b, device),
+      backward_weight(
+          {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
+           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.result(0))}),
+           graph.gradients},
+          b, device),
+      evaluate({fmt::format("graph {}, evaluate", graph.hash),
+                graph.evaluate,
+                graph.evaluate_values,
+                forward_inputs(graph),
+                {graph.evaluate_output}},
+               b, device) {}
+
+const Programs& Replay::at(std::int64_t b, c10::Device device) const {
+  const std::scoped_lock lock(mutex_);
+  std::unique_ptr<const Programs>& programs = programs_[{b, device.type(), device.index()}];
+  if (programs == nullptr) programs = std::make_unique<const Programs>(*graph_, b, device);
+  return *programs;
+}
+
+}  // namespace stagecraft::captured

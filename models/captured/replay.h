@@ -1,0 +1,109 @@
+#pragma once
+
+// Runs a graph's steps through LibTorch's dispatcher. A program is one part of a graph prepared for one size
+// of micro-batch and one device: operators looked up, constants and sizes in place, and for each value the
+// step that reads it last, where it dies. Steps whose results nobody wants are left out.
+//
+// Programs are immutable: ranks that are threads share them.
+
+#include "stagecraft/models/captured/graph.h"
+#include "stagecraft/models/layer.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::captured {
+
+class Program {
+ public:
+  /// What it is made of: `steps` over `values`, which read `inputs` and make `outputs` (kNoValue for none).
+  struct Source {
+    std::string where;  ///< "graph 3f2a9c0d1b2e4f56, forward", for messages
+    const Steps& steps;
+    const std::vector<Value>& values;
+    std::vector<ValueId> inputs, outputs;
+  };
+  Program(const Source& source, std::int64_t b, c10::Device device);
+
+  /// Tensors in the order of `outputs`, undefined for kNoValue. `frame` has the inputs in their order; a
+  /// tensor that is moved there dies where it is read last. `key` names the masks of dropouts. The first run
+  /// compares every result with its declared type and throws InternalError where they differ.
+  [[nodiscard]] Tensors run(std::vector<c10::IValue> frame, const RandomKey& key) const;
+
+ private:
+  struct Read {
+    std::uint32_t position;  ///< of the argument
+    std::uint32_t slot;
+    bool last;
+  };
+  struct ListRead {
+    std::uint32_t position;
+    bool optional;
+    std::vector<std::pair<std::int32_t, bool>> slots;  ///< -1: absent; and whether it is the last read
+  };
+  struct Instruction {
+    const Step* step;
+    std::vector<c10::IValue> stack;  ///< the arguments that are the same in each run
+    std::vector<Read> reads;
+    std::vector<ListRead> lists;
+    std::vector<std::int32_t> results;  ///< slots; -1: nobody reads it
+    std::vector<ValueType> types;
+  };
+
+  [[nodiscard]] std::uint32_t slot_of(ValueId id);
+  void prepare(const Step& step, const std::vector<Value>& values, c10::Device device);
+  void find_last_reads();
+  void run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
+               std::vector<c10::IValue>& stack, const RandomKey& key) const;
+  void check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const;
+
+  std::string where_;
+  std::int64_t b_;
+  std::map<ValueId, std::uint32_t> slots_;
+  std::size_t inputs_;
+  std::vector<Instruction> instructions_;
+  std::vector<std::int32_t> outputs_;  ///< slots
+  std::vector<std::uint32_t> unused_;  ///< inputs that nothing reads
+  mutable std::atomic<bool> checked_ = false;
+};
+
+/// A graph's programs. Inputs and outputs are in the order given here; "given" are the parameters, buffers and
+/// constants.
+struct Programs {
+  Programs(const Graph& graph, std::int64_t b, c10::Device device);
+
+  Program forward;              ///< input, given -> output, new buffers
+  Program forward_keeping;      ///< the same, and what is kept for the input half, then for the weight half
+  Program backward_input;       ///< gradient, parameters, constants, kept, buffers -> gradient, handed on
+  Program backward_for_weight;  ///< the same -> handed on
+  Program backward_weight;      ///< kept, handed on, constants -> gradients
+  Program evaluate;             ///< input, given -> output
+};
+
+/// A graph's programs for every size of micro-batch, prepared when one is first asked for.
+class Replay {
+ public:
+  explicit Replay(std::shared_ptr<const Graph> graph) : graph_(std::move(graph)) {}
+  [[nodiscard]] const Graph& graph() const { return *graph_; }
+  /// Valid while this is. Any thread.
+  [[nodiscard]] const Programs& at(std::int64_t b, c10::Device device) const;
+
+ private:
+  using Key = std::tuple<std::int64_t, c10::DeviceType, c10::DeviceIndex>;
+
+  std::shared_ptr<const Graph> graph_;
+  mutable std::mutex mutex_;
+  mutable std::map<Key, std::unique_ptr<const Programs>> programs_;
+};
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "stagecraft/models/captured/model_folder.h"
+#include "stagecraft/models/families/registry.h"
+
+namespace stagecraft {
+
+/// A model captured from PyTorch, with its weights (docs/reference/model_folder.md). Cut between the layers of
+/// its manifest.
+struct CapturedConfig {
+  static constexpr const char* kName = "captured";
+  std::string path;
+  captured::FolderReader reader;
+};
+void describe(Fields& f, CapturedConfig& c);
+[[nodiscard]] LayerList expand(const CapturedConfig& config, const ModelSite& site);
+
+}  // namespace stagecraft

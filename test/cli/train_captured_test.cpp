@@ -1,0 +1,87 @@
+// `train` with models captured from PyTorch.
+
+#include "stagecraft/base/json.h"
+#include "test/cli/train_cases.h"
+#include "test/support/catch.h"
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace stagecraft::test {
+namespace {
+
+Json captured_run(const ScratchFolder& folder, const std::string& model, const Json& pipeline) {
+  Json config = tiny_run(folder);
+  config["model"] = {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/" + model}};
+  config["pipeline"] = pipeline;
+  return config;
+}
+
+/// All weights of the last checkpoint.
+std::map<std::string, std::string> weights(const ScratchFolder& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path("run/checkpoints/step-00000004"))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    files[entry.path().filename().string()] = read_text_file(entry.path().string());
+  }
+  return files;
+}
+
+}  // namespace
+
+TEST_CASE("a captured model trains the same on one stage, and on two with split backward", "[train_captured]") {
+  for (const char* model : {"tiny", "norm", "dropout"}) {
+    INFO(model);
+    const ScratchFolder one, two;
+    const CommandResult whole = train(one, captured_run(one, model, {{"stages", 1}}));
+    INFO(whole.err);
+    REQUIRE(whole.code == 0);
+    const Json split{{"schedule", "zb_h1"}, {"cuts", {1}}};
+    const CommandResult halves = train(two, captured_run(two, model, split));
+    INFO(halves.err);
+    REQUIRE(halves.code == 0);
+    CHECK(says(halves.out, "Plan: 2 stages"));
+    CHECK(facts(one.path("run")) == facts(two.path("run")));
+    CHECK(weights(one).size() >= 2);
+    CHECK(weights(one) == weights(two));
+  }
+}
+
+TEST_CASE("replicas of captured batch norm average statistics, not counters", "[train_captured]") {
+  const ScratchFolder folder;
+  const CommandResult result =
+      train(folder, captured_run(folder, "norm", {{"schedule", "1f1b"}, {"cuts", {1}}, {"widths", {1, 2}}}));
+  INFO(result.err);
+  CHECK(result.code == 0);
+}
+
+TEST_CASE("a run of a captured model goes on with the folder elsewhere, but with no other model", "[train_captured]") {
+  const ScratchFolder folder;
+  Json config = captured_run(folder, "norm", {{"stages", 1}});
+  REQUIRE(train(folder, config).code == 0);
+  const std::string moved = folder.path("moved");
+  std::filesystem::copy(STAGECRAFT_TEST_DATA "/captured/norm", moved, std::filesystem::copy_options::recursive);
+  config["model"]["path"] = moved;
+  config["train_steps"] = 6;
+  const CommandResult resumed = train(folder, config, {"--resume"});
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(says(resumed.out, "Done: "));
+  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/tiny";
+  check_refused(train(folder, config, {"--resume"}), 2, "the model has changed");
+}
+
+TEST_CASE("a captured model that is not there or not whole is refused", "[train_captured]") {
+  const ScratchFolder folder;
+  Json config = captured_run(folder, "none", {{"stages", 1}});
+  check_refused(train(folder, config), 2, "none/manifest.json: ");
+  config = captured_run(folder, "tiny", {{"stages", 1}});
+  config["data"]["shape"] = {9};
+  check_refused(train(folder, config), 2, "/model/path: ");
+  config = captured_run(folder, "tiny", {{"stages", 1}});
+  config["bf16"] = {{"enabled", true}};
+  check_refused(train(folder, config), 2, "captured in other types");
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,65 @@
+#pragma once
+
+// Captured models for tests: those in test/data/captured, and copies of them with something changed.
+
+#include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
+#include "stagecraft/models/captured/graph_file.h"
+#include "stagecraft/models/safetensors.h"
+#include "test/support/scratch_folder.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::test {
+
+[[nodiscard]] inline std::string captured_model(const std::string& name) {
+  return STAGECRAFT_TEST_DATA "/captured/" + name;
+}
+
+/// What is to be changed in a copy.
+struct Edits {
+  std::function<void(Json& manifest)> manifest{};
+  std::function<void(Json& graph)> first_graph{};
+  std::function<void(std::map<std::string, at::Tensor>& weights)> weights{};
+  bool doubles = false;  ///< every f32 becomes f64
+};
+
+/// A copy in `folder`, whose graphs have names that fit their contents again.
+inline std::string edited_copy(const ScratchFolder& folder, const std::string& model, const Edits& edits) {
+  const std::string from = captured_model(model), to = folder.path("model");
+  const auto text = [&](const Json& json) {
+    std::string dumped = json.dump();
+    for (std::size_t at = 0; edits.doubles && (at = dumped.find("f32[")) != std::string::npos;) {
+      dumped.replace(at, 3, "f64");
+    }
+    return dumped;
+  };
+  make_folder(to + "/graphs");
+  Json manifest = json::parse_file(from + "/manifest.json");
+  for (std::size_t i = 0; i < manifest["layers"].size(); ++i) {
+    Json& name = manifest["layers"][i]["graph"];
+    Json graph = json::parse_file(from + "/graphs/" + name.get<std::string>() + ".json");
+    if (i == 0 && edits.first_graph) edits.first_graph(graph);
+    const std::string bytes = text(graph);
+    name = captured::graph_hash(bytes);
+    write_file_atomically(to + "/graphs/" + name.get<std::string>() + ".json", bytes);
+  }
+  if (edits.manifest) edits.manifest(manifest);
+  write_file_atomically(to + "/manifest.json", text(manifest));
+  std::map<std::string, at::Tensor> weights = read_safetensors(from + "/weights.safetensors").tensors;
+  if (edits.weights) edits.weights(weights);
+  std::vector<std::pair<std::string, at::Tensor>> list;
+  for (const auto& [name, tensor] : weights) {
+    list.emplace_back(name, edits.doubles && tensor.is_floating_point() ? tensor.to(at::kDouble) : tensor);
+  }
+  write_safetensors(to + "/weights.safetensors", list);
+  return to;
+}
+
+}  // namespace stagecraft::test

@@ -1,0 +1,196 @@
+// What a model folder must not be.
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/model_folder.h"
+#include "stagecraft/models/layer.h"
+#include "test/models/captured_folder.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+
+namespace stagecraft::test::captured_refusal_cases {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string refusal(const std::string& model, const Edits& edits) {
+  const ScratchFolder folder;
+  const std::string path = edited_copy(folder, model, edits);
+  try {
+    (void)captured::read_model_folder(path);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// Sets what a pointer names in the first graph.
+std::string with_graph(const std::string& model, const std::string& pointer, const Json& value) {
+  return refusal(model, {.first_graph = [&](Json& graph) { graph[Json::json_pointer(pointer)] = value; }});
+}
+std::string with_manifest(const std::string& model, const std::string& pointer, const Json& value) {
+  return refusal(model, {.manifest = [&](Json& manifest) { manifest[Json::json_pointer(pointer)] = value; }});
+}
+
+}  // namespace
+
+TEST_CASE("graphs that are refused", "[captured_refusals]") {
+  CHECK(refusal("tiny", {}) == "accepted");
+  const auto check = [](const std::string& pointer, const Json& value, const std::string& says) {
+    INFO(pointer << " " << value.dump());
+    CHECK_THAT(with_graph("tiny", pointer, value), Contains(says));
+  };
+  check("/format", 2, "/format: ");
+  check("/extra", 1, "extra");
+  check("/parameters/0", "f32[16,9*b]", "/parameters/0: expected a type whose sizes do not depend on b");
+  check("/input", "f32[8]", "/input: expected a type whose sizes depend on b");
+  check("/multiply_adds", -1, "/multiply_adds: ");
+  check("/forward/steps", 3, "/forward/steps: expected a list of steps");
+  check("/forward/steps/0", Json::array({"aten::t"}), "/forward/steps/0: expected [\"OPERATOR\"");
+  check("/forward/steps/0/0", "aten::tt", "operator \"aten::tt\" is not in the list");
+  check("/forward/steps/2/0", "aten::relu_", "did you mean \"aten::relu\"?");
+  check("/forward/steps/2/0", "aten::bernoulli", "is not in the list");
+  check("/forward/steps/2/0", "aten::from_file", "is not in the list");
+  check("/forward/steps/0/2", Json::array({"p0", 1}),
+        "/forward/steps/0/2: aten::t takes 1 arguments, found 2");
+  check("/forward/steps/0/2/0", 3,
+        "/forward/steps/0/2/0: expected a value or {\"scalar\": ...} for self (Tensor)");
+  check("/forward/steps/1/2/3", "p0", "for beta (");
+  check("/forward/steps/0/2/0", "%0", "there is no value \"%0\" by now");
+  check("/forward/steps/0/2/0", "p2", "there is no value \"p2\" by now");
+  check("/forward/steps/0/2/0", "p00", "there is no value \"p00\" by now");
+  check("/forward/steps/0/2/0", "u0", "there is no value \"u0\" by now");
+  check("/forward/steps/0/2/0", "g", "\"g\" cannot be read here");
+  check("/forward/steps/0/2/0", "%99999999999999999999", "there is no value");
+  check("/forward/steps/0/1/0", "%1 f32[8,16]", "expected \"%0 TYPE\": results are numbered in their order");
+  check("/forward/steps/0/1/0", "%0 f33[8,16]", "expected a type like");
+  check("/forward/steps/0/1", Json::array({"%0 f32[8,16]", nullptr}), "aten::t has 1 results, found 2");
+  check("/forward/output", "%0", "/forward/output: expected a value of type f32[b,16], this is f32[8,16]");
+  check("/forward/keep_input/0", "p0", "need not be kept");
+  check("/forward/keep_input/0", "%7", "there is no value \"%7\" by now");
+  check("/forward/keep_weight", Json::array({"in", "in"}), "is kept twice");
+  check("/forward/buffers", Json::array({nullptr}), "expected 0 names or nulls, found 1");
+  check("/backward_input/steps/0/2/1", "%1", "\"%1\" cannot be read here: it is not kept for this part");
+  check("/backward_input/output", "%3", "expected a value of type f32[b,8]");
+  check("/backward_input/keep_weight/0", "in", "it is not kept for this part");
+  check("/backward_weight/steps/0/2/0", "p0", "\"p0\" cannot be read here");
+  check("/backward_weight/gradients", Json::array({"%6"}), "expected 2 names or nulls, found 1");
+  check("/backward_weight/gradients/0", "%7", "expected a value of type f32[16,8]");
+  check("/backward_weight/steps/2/2/1", Json::array({"x"}), "expected an integer for dim");
+  check("/backward_weight/steps/2/2/2", 0, "expected true or false for keepdim");
+  check("/backward_weight/steps/2/2/3", Json{{"dtype", "f8"}}, "expected one of f32");
+  check("/evaluate/steps/0/1/0", "%4 f32[8,16]", "expected \"%0 TYPE\"");
+  check("/evaluate/output", "%9", "there is no value \"%9\" by now");
+}
+
+TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals]") {
+  const auto alone = [](const std::string& model, std::size_t layer, const std::function<void(Json&)>& edit) {
+    const ScratchFolder folder;
+    const std::string from = captured_model(model);
+    const Json manifest = json::parse_file(from + "/manifest.json");
+    Json graph =
+        json::parse_file(from + "/graphs/" + manifest["layers"][layer]["graph"].get<std::string>() + ".json");
+    edit(graph);
+    const std::string bytes = graph.dump();
+    const std::string hash = captured::graph_hash(bytes);
+    make_folder(folder.path("graphs"));
+    (void)folder.write("graphs/" + hash + ".json", bytes);
+    try {
+      (void)captured::read_graph(folder.path("."), hash);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto norm = [&](const std::string& pointer, const Json& value) {
+    return alone("norm", 1, [&](Json& graph) { graph[Json::json_pointer(pointer)] = value; });
+  };
+  CHECK(norm("/multiply_adds", 0) == "accepted");
+  CHECK_THAT(norm("/forward/buffers/0", "u1"), Contains("is a view of u1, which the forward changes"));
+  CHECK_THAT(norm("/forward/buffers/2", "%4"), Contains("expected a value of type i64[]"));
+  CHECK_THAT(norm("/backward_input/steps/0/2/3", "u0"),
+             Contains("read u0, which another micro-batch's forward may have changed"));
+  const Json stats = Json::parse(
+      R"(["aten::native_batch_norm", ["%1 f32[b,6]", "%2 f32[6]", "%3 f32[6]"], ["in", "p0", "p1", "u0", "u1", true, 0.1, 1e-5]])");
+  CHECK_THAT(norm("/forward/steps/1", stats), Contains("in training would write to its running statistics"));
+
+  const auto dropout = [&](const std::string& pointer, const Json& value) {
+    return alone("dropout", 1, [&](Json& graph) { graph[Json::json_pointer(pointer)] = value; });
+  };
+  CHECK(dropout("/forward/steps/1/2/2", 1) == "accepted");
+  CHECK_THAT(dropout("/forward/steps/1/2/1", 1.0), Contains("/forward/steps/1/2/1: "));
+  CHECK_THAT(dropout("/forward/steps/1/2/1", 0.9999999), Contains("too close to 1"));
+  CHECK_THAT(dropout("/forward/steps/1/2/2", 4000), Contains("/forward/steps/1/2/2: "));
+  CHECK_THAT(dropout("/forward/steps/1/1/1", "%2 f32[b,4]"), Contains("expected a value of type bool[b,4]"));
+  CHECK_THAT(dropout("/backward_input/steps/0/2/1", "g"), Contains("expected a mask for f32[b,4]"));
+  CHECK_THAT(dropout("/evaluate/steps/1",
+                     Json::parse(R"(["stagecraft::dropout", ["%1 f32[b,4]", null], ["%0", 0.5, 1]])")),
+             Contains("masks are drawn in forward alone"));
+  const auto twice = [](Json& graph) {
+    graph["forward"]["steps"][2] =
+        Json::parse(R"(["stagecraft::dropout", ["%3 f32[b,4]", null], ["%1", 0.5, 0]])");
+  };
+  CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another dropout's"));
+}
+
+TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
+  const auto check = [](const std::string& pointer, const Json& value, const std::string& says) {
+    INFO(pointer << " " << value.dump());
+    CHECK_THAT(with_manifest("tiny", pointer, value), Contains(says));
+  };
+  check("/format", 3, "/format: ");
+  check("/more", 3, "more");
+  check("/sizes", Json::array(), "/sizes: ");
+  check("/sizes/0", 0, "/sizes: expected sizes of at least 1");
+  check("/layers", Json::array(), "/layers: ");
+  check("/layers/1/name", "0", "/layers/1/name: \"0\" is another layer's name");
+  check("/layers/0/graph", "../../etc/passwd", "/layers/0/graph: expected 16 hex digits");
+  check("/layers/0/graph", "0123456789abcdef", "cannot be opened");
+  check("/input", "f32[b,9]", "/layers/0/graph: expected f32[b,8], but the model's input is f32[b,9]");
+  check("/output", "f32[b,9]", "/output: expected f32[b,9], but the last layer makes f32[b,4]");
+  check("/layers/0/parameters", Json::array({"0.weight"}),
+        "/layers/0/parameters: the graph has 2 of them, found 1");
+  check("/layers/0/parameters/0", "0.wight", "\"0.wight\" is not in /weights");
+  check("/layers/0/parameters/1", "2.bias", "expected f32[16], but \"2.bias\" is f32[4]");
+  check("/weights/0.bias", "f32[b]", "depends on b");
+  check("/weights/more", "f32[1]", "no layer names it");
+  check("/weights/0.weight", "f64[16,8]", "expected f32[16,8], but \"0.weight\" is f64[16,8]");
+  CHECK_THAT(
+      refusal("tiny",
+              {.manifest = [](Json& manifest) { std::swap(manifest["layers"][0], manifest["layers"][1]); }}),
+      Contains("/layers/0/graph: expected f32[b,16], but the model's input is f32[b,8]"));
+  CHECK_THAT(
+      refusal("tiny",
+              {.manifest = [](Json& manifest) { manifest["layers"].push_back(manifest["layers"][1]); }}),
+      Contains("is another layer's name"));
+  CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights.erase("2.bias"); }}),
+             Contains("weights.safetensors: has no tensor \"2.bias\""));
+  CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["x"] = at::ones({1}); }}),
+             Contains("tensor \"x\" is not in the manifest's weights"));
+  CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["2.bias"] = at::ones({5}); }}),
+             Contains("tensor \"2.bias\": expected [4] of F32, found [5] of F32"));
+}
+
+TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {
+  const ScratchFolder folder;
+  const std::string path = edited_copy(folder, "tiny", {});
+  const std::string hash = json::parse_file(path + "/manifest.json")["layers"][0]["graph"].get<std::string>();
+  const std::string graph = path + "/graphs/" + hash + ".json";
+  (void)folder.write("model/graphs/" + hash + ".json", read_text_file(graph) + "\n");
+  CHECK_THROWS_WITH(captured::read_model_folder(path), Contains(graph + ": its SHA-256 begins with "));
+}
+
+TEST_CASE("results of another type than declared are found by the first run", "[captured_refusals]") {
+  const ScratchFolder folder;
+  const std::string path =
+      edited_copy(folder, "tiny",
+                  {.first_graph = [](Json& graph) { graph["forward"]["steps"][0][1][0] = "%0 f32[16,8]"; }});
+  const auto model = captured::read_model_folder(path);
+  const captured::Programs& programs = model->layers[0].replay->at(3, at::kCPU);
+  const std::vector<c10::IValue> frame{at::ones({3, 8}), at::ones({16, 8}), at::ones({16})};
+  CHECK_THROWS_WITH(
+      programs.forward.run(frame, {}),
+      Contains("forward, aten::t: result 0 is f32[8, 16], its declared type f32[16,8] is [16, 8]"));
+}
+
+}  // namespace stagecraft::test::captured_refusal_cases
