@@ -15,7 +15,6 @@ namespace {
 
 constexpr Effect kView = Effect::view;
 
-// Composite operators are listed where a capture leaves them whole.
 constexpr std::array kOperators{
     // Matrix products
     Operator{"aten::addmm"},
@@ -311,6 +310,31 @@ constexpr std::array kOperators{
     Operator{"aten::scatter.src"},
     Operator{"aten::scatter.value"},
     Operator{"aten::scatter_add"},
+    // Composites of the above, which graphs of evaluation may have whole
+    Operator{"aten::linear"},
+    Operator{"aten::matmul"},
+    Operator{"aten::layer_norm"},
+    Operator{"aten::group_norm"},
+    Operator{"aten::rms_norm"},
+    Operator{"aten::softmax.int"},
+    Operator{"aten::log_softmax.int"},
+    Operator{"aten::conv1d"},
+    Operator{"aten::conv2d"},
+    Operator{"aten::conv3d"},
+    Operator{"aten::max_pool2d"},
+    Operator{"aten::adaptive_avg_pool2d"},
+    Operator{"aten::adaptive_avg_pool1d"},
+    Operator{"aten::pad"},
+    Operator{"aten::repeat_interleave.self_int"},
+    Operator{"aten::flatten.using_ints", kView},
+    Operator{"aten::unflatten.int", kView},
+    Operator{"aten::narrow", kView},
+    Operator{"aten::movedim.int", kView},
+    Operator{"aten::view_as", kView},
+    Operator{"aten::reshape_as", kView},
+    Operator{"aten::type_as", kView},
+    Operator{"aten::to.dtype", kView},
+    Operator{"aten::scaled_dot_product_attention", Effect::pure, Condition::no_dropout},
 };
 
 c10::OperatorName split_name(std::string_view name) {

@@ -21,7 +21,8 @@ Json captured_run(const ScratchFolder& folder, const std::string& model, const J
 /// All weights of the last checkpoint.
 std::map<std::string, std::string> weights(const ScratchFolder& folder) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path("run/checkpoints/step-00000004"))) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder.path("run/checkpoints/step-00000004"))) {
     if (entry.path().extension() != ".safetensors") continue;
     files[entry.path().filename().string()] = read_text_file(entry.path().string());
   }
@@ -30,7 +31,8 @@ std::map<std::string, std::string> weights(const ScratchFolder& folder) {
 
 }  // namespace
 
-TEST_CASE("a captured model trains the same on one stage, and on two with split backward", "[train_captured]") {
+TEST_CASE("a captured model trains the same on one stage, and on two with split backward",
+          "[train_captured]") {
   for (const char* model : {"tiny", "norm", "dropout"}) {
     INFO(model);
     const ScratchFolder one, two;
@@ -56,12 +58,14 @@ TEST_CASE("replicas of captured batch norm average statistics, not counters", "[
   CHECK(result.code == 0);
 }
 
-TEST_CASE("a run of a captured model goes on with the folder elsewhere, but with no other model", "[train_captured]") {
+TEST_CASE("a run of a captured model goes on with the folder elsewhere, but with no other model",
+          "[train_captured]") {
   const ScratchFolder folder;
   Json config = captured_run(folder, "norm", {{"stages", 1}});
   REQUIRE(train(folder, config).code == 0);
   const std::string moved = folder.path("moved");
-  std::filesystem::copy(STAGECRAFT_TEST_DATA "/captured/norm", moved, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(STAGECRAFT_TEST_DATA "/captured/norm", moved,
+                        std::filesystem::copy_options::recursive);
   config["model"]["path"] = moved;
   config["train_steps"] = 6;
   const CommandResult resumed = train(folder, config, {"--resume"});
