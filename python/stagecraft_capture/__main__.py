@@ -66,13 +66,17 @@ def main():
     module, inputs_at = load(arguments)
     layers = capture(module, inputs_at)
     checked = check(module, layers, inputs_at(4))
+    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
+    sizes = [*SIZES, 4] + ([1] if single["output"] == "equal" and single["equal"] == single["gradients"] else [])
     prefix = getattr(module, "PREFIX", "")
     strip_prefix(layers, prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    write_folder(arguments.output, name, layers, SIZES, checked)
+    write_folder(arguments.output, name, layers, sorted(sizes), checked)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print(f"checked with a micro-batch of 4: {said(checked)}")
+    if 1 not in sizes:
+        print(f"a micro-batch of one sample {said(single)}: train with two or more")
     print(f"written to {arguments.output}")
     return 0
 

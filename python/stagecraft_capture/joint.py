@@ -135,6 +135,20 @@ def simplify(graph):
             for user in list(node.users):
                 user.args = (halves[user.args[1] != 0], user.args[1])
             graph.erase_node(node)
+            weight_by_shape(graph, halves[1])
+        elif op == "convolution_backward" and not node.args[10][0]:
+            weight_by_shape(graph, node)
+
+
+def weight_by_shape(graph, node):
+    """The weight half of a convolution's backward reads the weight's shape alone: it gets one element, expanded."""
+    gradient, weight = node.args[0], node.args[2]
+    with graph.inserting_before(node):
+        one = graph.call_function(ATEN.new_empty.default, (gradient, [1] * weight.meta["val"].dim()))
+        shape = graph.call_function(ATEN.expand.default, (one, list(weight.meta["val"].shape)))
+    one.meta = {**node.meta, "val": gradient.meta["val"].new_empty([1] * weight.meta["val"].dim())}
+    shape.meta = {**node.meta, "val": one.meta["val"].expand(weight.meta["val"].shape)}
+    node.args = (*node.args[:2], shape, *node.args[3:])
 
 
 def same_layout(node):
@@ -164,31 +178,35 @@ def split(joint):
     backward_input = ancestors([joint.grad_input], forward)
     backward_weight = ancestors(joint.gradients, forward | backward_input)
 
-    def made_again(node):
-        """Views of weights and inputs cost nothing, and would only be kept."""
+    def made_again(node, of):
+        """Views of what a part may read anyway cost nothing, and would only be kept."""
         if node.op == "placeholder":
-            return joint.roles[node][0] in "pc"
+            return joint.roles[node][0] in of
         if node.target is operator.getitem:
-            return made_again(node.args[0])
-        return name_of(node) in VIEWS and all(made_again(n) for n in node.all_input_nodes)
+            return made_again(node.args[0], of)
+        return name_of(node) in VIEWS and all(made_again(n, of) for n in node.all_input_nodes)
 
-    def reads(part):
+    def reads(part, of):
         """The part with what it makes again, and what it reads of earlier parts."""
         part, outside, todo = set(part), set(), list(part)
         while todo:
             for node in todo.pop().all_input_nodes:
                 if node in part:
                     continue
-                if node.op == "call_function" and made_again(node):
+                if node.op == "call_function" and made_again(node, of):
                     part.add(node)
                     todo.append(node)
                 else:
                     outside.add(node)
         return part, outside
 
-    backward_weight, from_outside = reads(backward_weight)
+    backward_weight, from_outside = reads(backward_weight, "c")
     from_outside |= {g for g in joint.gradients if g is not None and g not in backward_weight}  # a norm's, made in the input half
-    backward_input, of_input = reads(backward_input)
+    backward_input, of_input = reads(backward_input, "pc")
+    for node in from_outside:
+        if node.op == "placeholder" and joint.roles[node][0] in "pu":
+            reader = next(n for n in node.users if n in backward_weight)
+            raise CaptureError(f"{place_of(reader)}: the gradient of a weight reads weights ({reader.target}); not supported yet")
     in_order = lambda found: sorted(found, key=order.get)
     is_kept = lambda n: n in forward if n.op == "call_function" else joint.roles[n] in ("in",)
     return Parts(
