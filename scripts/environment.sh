@@ -3,6 +3,7 @@
 # shellcheck shell=bash disable=SC2034
 
 stagecraft_torch=2.11.0
+stagecraft_torchvision=0.26.0  # made for that torch
 stagecraft_cache=${XDG_CACHE_HOME:-$HOME/.cache}/stagecraft
 stagecraft_venv=$stagecraft_cache/venv-torch-$stagecraft_torch
 stagecraft_tools=$stagecraft_cache/tools

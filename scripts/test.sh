@@ -9,7 +9,7 @@ phase_start=$SECONDS
 phase() { echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start)))"; phase_start=$SECONDS; }
 
 echo "test: set-up (about 2 minutes on a new machine, a second later)"
-scripts/setup.sh --lint
+scripts/setup.sh --lint --models
 phase set-up
 
 echo "test: building with $(nproc) cores (about 8 minutes on 2 cores from nothing)"

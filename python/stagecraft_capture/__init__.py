@@ -1,0 +1,1 @@
+"""Captures PyTorch modules as folders that Stagecraft trains (docs/reference/model_folder.md)."""

@@ -1,0 +1,115 @@
+"""A module as one graph of composite operators, before differentiation: linear, layer_norm, dropout.
+
+Cutting comes before differentiating: a joint graph of a whole model, cut afterwards, rounds otherwise than eager does.
+"""
+
+import contextlib
+import io
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from .errors import CaptureError
+from .hugging_face import eager_masks
+
+
+@dataclass
+class Composite:
+    """One export, for one micro-batch size."""
+
+    graph: fx.Graph
+    input: fx.Node  # the placeholder of the batch's one field
+    output: fx.Node  # the value the model returns
+    tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, buffer, constant
+    nodes: list  # the operators, in order
+
+
+def inline_regions(module):
+    """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not str(node.target).startswith("wrap_with"):
+            continue
+        at = next(i for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")
+        body = getattr(module, node.args[at].target)
+        inline_regions(body)
+        placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
+        known = dict(zip(placeholders, node.args[at + 1 :]))
+        results = None
+        with module.graph.inserting_before(node):
+            for inner in body.graph.nodes:
+                if inner.op == "call_function":
+                    known[inner] = module.graph.node_copy(inner, lambda n: known[n])
+                elif inner.op == "output":
+                    results = fx.map_arg(inner.args[0], lambda n: known[n])
+        for user in list(node.users) if not isinstance(results, fx.Node) else []:
+            user.replace_all_uses_with(results[user.args[1]])
+            module.graph.erase_node(user)
+        if isinstance(results, fx.Node):
+            node.replace_all_uses_with(results)
+        module.graph.erase_node(node)
+
+
+def storage(node):
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def is_assertion(node):
+    return "assert" in str(node.target) or "sym_constrain" in str(node.target)
+
+
+def export(module, inputs):
+    """The composite graph of `module` for keyword arguments `inputs`, of which the first is the batch's field."""
+    logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
+    try:
+        with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
+            program = torch.export.export(module, (), inputs, strict=False)
+    except Exception as error:  # torch.export has many types of its own
+        text = str(error).strip().splitlines()
+        raise CaptureError("torch.export cannot follow the model: " + (text[0] if text else type(error).__name__)) from error
+    finally:
+        logging.disable(logging.NOTSET)
+    inline_regions(program.graph_module)
+    graph = program.graph
+    buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    tensors, fields = {}, []
+    placeholders = {n.name: n for n in graph.nodes if n.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        node = placeholders[spec.arg.name]
+        if spec.target in parameters:
+            tensors[node] = ("parameter", spec.target, parameters[spec.target])
+        elif spec.target in buffers:
+            tensors[node] = ("buffer", spec.target, buffers[spec.target])
+        elif spec.target in constants:
+            tensors[node] = ("constant", spec.target, constants[spec.target])
+        else:
+            fields.append(node)
+    for node in list(graph.nodes):
+        if node.op == "call_function" and is_assertion(node):
+            graph.erase_node(node)
+        elif node.op == "call_function" and node.target == torch.ops.aten.dropout_.default:
+            # The same numbers, and autograd then names the mask. Who read the tensor after it reads the result.
+            node.target = torch.ops.aten.dropout.default
+            position = {n: i for i, n in enumerate(graph.nodes)}
+            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])
+        elif node.op == "get_attr" and node.users:
+            tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    results = next(n for n in graph.nodes if n.op == "output").args[0]
+    outputs = [n for n in results if isinstance(n, fx.Node)]
+    if len(outputs) != 1:
+        raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
+    return Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+
+
+def dependencies(composite):
+    """node -> the nodes it needs, those that write to what it reads (batch norm's counters) among them."""
+    writers, needs = {}, {}
+    for node in composite.nodes:
+        reads = list(node.all_input_nodes)
+        needs[node] = reads + [w for r in reads for w in writers.get(storage(r), []) if w is not node]
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            writers.setdefault(storage(node.args[0]), []).append(node)
+    return needs

@@ -1,0 +1,143 @@
+"""Where a model can be cut into layers: between modules, where one tensor alone goes on.
+
+Nodes that depend on constants only (masks, positions, rotary tables) travel nowhere: each layer that reads one makes it, or has it as a
+constant. So they do not count as crossing a cut.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from .composite import dependencies
+from .errors import CaptureError, place_of
+
+
+@dataclass
+class Piece:
+    """One layer's part of a composite graph."""
+
+    name: str
+    nodes: list  # what it computes, in order
+    constant_nodes: list  # what it makes of constants alone
+    input: object  # the node it reads
+    output: object
+
+
+def module_of(node):
+    """Path of the innermost module that made the node."""
+    stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    return stack[-1] if stack else ""
+
+
+def constant_only(composite, needs):
+    """Nodes that no input, parameter or buffer reaches."""
+    constant = {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
+    for node in composite.nodes:
+        if all(n in constant for n in needs[node]) and not is_write(node):
+            constant.add(node)
+    return constant
+
+
+def is_numbers(node):
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def is_write(node):
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def written(placeholder):
+    """Whether an operator updates the buffer: batch norm's statistics and counters."""
+    return any(is_write(u) or str(u.target).startswith("aten.batch_norm") or "batch_norm" in str(u.target) for u in placeholder.users)
+
+
+def cut(composite):
+    """The model as a list of pieces."""
+    needs = dependencies(composite)
+    constant = constant_only(composite, needs)
+    order = [n for n in composite.nodes if n not in constant]
+    position = {n: i for i, n in enumerate(order)}
+    last_use = {}
+    for i, node in enumerate(order):
+        for read in node.all_input_nodes:
+            if read in position or read is composite.input:
+                last_use[read] = i
+    last_use[composite.output] = len(order)
+
+    def crossing(i):
+        """Values that are made up to order[i] and read after it."""
+        return [n for n, last in last_use.items() if last > i and (n is composite.input or position[n] <= i)]
+
+    cuts = []
+    for i in range(len(order) - 1):
+        live = crossing(i)
+        if len(live) != 1 or live[0] is composite.input or not is_numbers(live[0]):
+            continue
+        if module_of(order[i]) != module_of(order[i + 1]):
+            cuts.append((i, live[0]))
+
+    pieces, begin, read = [], 0, composite.input
+    for end, value in cuts + [(len(order) - 1, composite.output)]:
+        nodes = order[begin : end + 1]
+        own = any(n in composite.tensors and composite.tensors[n][0] == "parameter" for node in nodes for n in node.all_input_nodes)
+        if pieces and not own:  # an activation or a pooling belongs to the layer before it
+            pieces[-1].nodes += nodes
+            pieces[-1].output = value
+        else:
+            pieces.append(Piece("", nodes, [], read, value))
+        begin, read = end + 1, value
+    if len(pieces) > 1 and not any(composite.tensors.get(n, ("",))[0] == "parameter" for node in pieces[0].nodes for n in node.all_input_nodes):
+        first = pieces.pop(0)  # a flatten before the first layer
+        pieces[0].nodes = first.nodes + pieces[0].nodes
+        pieces[0].input = composite.input
+    for piece in pieces:
+        reads_input = [n for n in piece.nodes if composite.input in n.all_input_nodes]
+        if reads_input and piece is not pieces[0]:
+            raise CaptureError(f"{place_of(reads_input[0])}: a layer behind the first one reads the batch again; this is not supported yet")
+        add_constants(piece, constant, needs, composite)
+    name_pieces(pieces, composite)
+    return pieces
+
+
+def add_constants(piece, constant, needs, composite):
+    """What the piece reads of constants, with all that it is made of, in the graph's order."""
+    wanted, todo = set(), [n for node in piece.nodes for n in needs[node]]
+    while todo:
+        node = todo.pop()
+        if node in constant and node.op == "call_function" and node not in wanted:
+            wanted.add(node)
+            todo += needs[node]
+    piece.constant_nodes = [n for n in composite.nodes if n in wanted]
+
+
+def common_path(paths):
+    """The module that all of them lie in."""
+    common = []
+    for parts in zip(*(path.split(".") for path in paths)):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join(common)
+
+
+def name_pieces(pieces, composite):
+    """After the module that holds all parameters of a piece; where two pieces share one, after the module of most of the numbers."""
+    taken = set()
+    for piece in pieces:
+        sizes = {}
+        for node in {n for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] == "parameter"}:
+            _, name, tensor = composite.tensors[node]
+            owner = name.rpartition(".")[0]
+            sizes[owner] = sizes.get(owner, 0) + tensor.numel()
+        if not sizes:
+            sizes = {path: 1 for path in map(module_of, piece.nodes) if path}
+        largest = max(sorted(sizes), key=sizes.get, default="layer")
+        name = common_path(list(sizes)) or largest
+        if name in taken:
+            name = largest.rpartition(".")[0] or largest
+        base, k = name, 2
+        while name in taken:
+            name, k = f"{base}#{k}", k + 1
+        taken.add(name)
+        piece.name = name

@@ -1,0 +1,205 @@
+"""A layer as the JSON of a graph file, and the fit of its sizes over micro-batch sizes."""
+
+import math
+import operator
+
+import torch
+from torch import fx
+
+from .errors import CaptureError, place_of
+from .joint import name_of
+
+TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
+
+
+def type_text(tensor):
+    if tensor.dtype not in TYPES:
+        raise CaptureError(f"a tensor of {tensor.dtype}: not supported")
+    return f"{TYPES[tensor.dtype]}[{','.join(str(int(size)) for size in tensor.shape)}]"
+
+
+class Names:
+    """%0, %1, ... in the order of appearance."""
+
+    def __init__(self, roles):
+        self.names = dict(roles)
+        self.count = 0
+
+    def new(self, node):
+        self.names[node] = f"%{self.count}"
+        self.count += 1
+        return self.names[node]
+
+    def __getitem__(self, node):
+        return self.names[node]
+
+
+def argument(value, kind, names):
+    """One argument of a step. `kind`: of the operator's schema."""
+    if isinstance(value, fx.Node):
+        return names[value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        if kind == "Tensor":
+            return {"scalar": number(value)}
+        return number(value)
+    if isinstance(value, str):
+        return {"string": value}
+    if isinstance(value, (list, tuple)):
+        inner = kind.removeprefix("List[").removesuffix("]").removeprefix("Optional[").removesuffix("]")
+        return [argument(v, inner, names) for v in value]
+    if isinstance(value, torch.dtype):
+        return {"dtype": TYPES[value]}
+    if isinstance(value, torch.device):
+        return {"device": "run"}
+    if isinstance(value, torch.layout):
+        return {"layout": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.memory_format):
+        return {"format": str(value).removeprefix("torch.").removesuffix("_format")}
+    raise CaptureError(f"an argument of type {type(value).__name__}: not supported")
+
+
+def number(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def arguments(node, names):
+    out = []
+    for i, parameter in enumerate(node.target._schema.arguments):
+        value = node.args[i] if i < len(node.args) else node.kwargs.get(parameter.name, parameter.default_value)
+        out.append(argument(value, str(parameter.type), names))
+    return out
+
+
+def draws_numbers(node):
+    if torch.Tag.nondeterministic_seeded not in node.target.tags or name_of(node) == "native_dropout":
+        return False
+    schema = node.target._schema.arguments  # fused attention draws its own dropout, where it has any
+    at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)
+    return at is None or (node.args[at] if at < len(node.args) else schema[at].default_value) != 0
+
+
+def steps(nodes, names, read, streams):
+    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null."""
+    out, taken = [], {n for n in nodes}
+    for node in nodes:
+        if node.target is operator.getitem:
+            continue
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen: not supported")
+        if draws_numbers(node):
+            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers; only dropout may (set its probability to 0)")
+        schema = node.target._schema
+        several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
+        if several:
+            parts = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in taken}
+            made = node.meta["val"]
+            count = len(made)
+            nodes_made = [parts.get(i) for i in range(count)]
+        else:
+            nodes_made = [node]
+        given = arguments(node, names)
+        results = [f"{names.new(n)} {type_text(n.meta['val'])}" if n is not None and n in read else None for n in nodes_made]
+        name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        if name == "aten::native_dropout":
+            name, given = "stagecraft::dropout", [given[0], given[1], streams.setdefault(node, len(streams))]
+        elif name == "aten::native_dropout_backward":
+            # given: gradient, mask, scale = 1 / (1 - p)
+            name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
+        out.append([name, results, given])
+    return out
+
+
+def readers(nodes, kept):
+    """Nodes that some node of the lists, or a result of the layer, reads."""
+    return {n for node in nodes for n in node.all_input_nodes} | {n for n in kept if n is not None}
+
+
+def graph_json(joint, parts, evaluation, tensors):
+    """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in evaluation."""
+    ordered = lambda letter: [type_text(tensors.values[name]) for name in tensors.names[letter]]
+    names, streams = Names(joint.roles), {}
+    kept = [joint.output, *joint.buffers, joint.grad_input, *joint.gradients, *parts.keep_input, *parts.keep_weight, *parts.hand_weight]
+    read = readers(parts.forward + parts.backward_input + parts.backward_weight, kept)
+    text = lambda n: None if n is None else names[n]
+    given = next(n for n, role in joint.roles.items() if role == "in")
+    forward = steps(parts.forward, names, read, streams)
+    out = {
+        "format": 1,
+        "parameters": ordered("p"),
+        "buffers": ordered("u"),
+        "constants": ordered("c"),
+        "input": type_text(given.meta["val"]),
+        "output": type_text(joint.output.meta["val"]),
+        "forward": {
+            "steps": forward,
+            "output": text(joint.output),
+            "buffers": [text(n) for n in joint.buffers],
+            "keep_input": [text(n) for n in parts.keep_input],
+            "keep_weight": [text(n) for n in parts.keep_weight],
+        },
+    }
+    halves = steps(parts.backward_input, names, read, streams)
+    out["backward_input"] = {"steps": halves, "output": text(joint.grad_input), "keep_weight": [text(n) for n in parts.hand_weight]}
+    halves = steps(parts.backward_weight, names, read, streams)
+    out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}
+    ejoint, enodes = evaluation
+    enames = Names(ejoint.roles)
+    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, [ejoint.output]), {}), "output": enames[ejoint.output]}
+    out["multiply_adds"] = 0
+    return out
+
+
+def affine(at):
+    """{b: number} as c * b + d, or None."""
+    sizes = sorted(at)
+    (x, y), (u, v) = [(b, at[b]) for b in sizes[-2:]]
+    if (v - y) % (u - x):
+        return None
+    c = (v - y) // (u - x)
+    d = y - c * x
+    return (c, d) if all(c * b + d == n for b, n in at.items()) else None
+
+
+def fit(texts):
+    """One JSON value for all micro-batch sizes: {b: value} with equal structure. Raises ValueError where there is none."""
+    values = list(texts.values())
+    first = values[0]
+    if all(v == first and type(v) is type(first) for v in values):
+        return first
+    if isinstance(first, dict):
+        if any(not isinstance(v, dict) or v.keys() != first.keys() for v in values):
+            raise ValueError("other arguments")
+        return {k: fit({b: t[k] for b, t in texts.items()}) for k in first}
+    if isinstance(first, list):
+        if any(not isinstance(v, list) or len(v) != len(first) for v in values):
+            raise ValueError("another number of steps or arguments")
+        return [fit({b: t[i] for b, t in texts.items()}) for i in range(len(first))]
+    if isinstance(first, str) and all(isinstance(v, str) for v in values):
+        return fit_type(texts)
+    if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+        found = affine(texts)
+        if found is not None:
+            return {"size": list(found)}
+    raise ValueError(f"{values}")
+
+
+def fit_type(texts):
+    """ "%3 f32[32,64]" at b = 2 and "%3 f32[48,64]" at 3 is "%3 f32[16*b,64]"."""
+    heads = {t[: t.index("[")] for t in texts.values() if "[" in t}
+    if len(heads) != 1:
+        raise ValueError(f"{list(texts.values())}")
+    shapes = {b: [int(s) for s in t[t.index("[") + 1 : -1].split(",") if s] for b, t in texts.items()}
+    if len({len(s) for s in shapes.values()}) != 1:
+        raise ValueError(f"{list(texts.values())}")
+    out = []
+    for i in range(len(next(iter(shapes.values())))):
+        found = affine({b: s[i] for b, s in shapes.items()})
+        if found is None:
+            raise ValueError(f"{list(texts.values())}")
+        c, d = found
+        out.append(str(d) if c == 0 else ("b" if c == 1 else f"{c}*b") + (f"{d:+d}" if d else ""))
+    return f"{heads.pop()}[{','.join(out)}]"

@@ -1,0 +1,94 @@
+"""Runs graph files in Python, operator by operator: what the self-check compares with eager."""
+
+import torch
+
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+
+
+def operator_of(name):
+    if name == "stagecraft::dropout":
+        return lambda x, p, stream: torch.native_dropout(x, p, True)
+    if name == "stagecraft::dropout_apply":
+        return lambda x, mask, p: torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - p))
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    overload = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    parameters = overload._schema.arguments
+
+    def call(*given):
+        positional = [a for a, p in zip(given, parameters) if not p.kwarg_only]
+        return overload(*positional, **{p.name: a for a, p in zip(given, parameters) if p.kwarg_only})
+
+    return call
+
+
+def value_of(argument, values, b):
+    if isinstance(argument, str):
+        return values[argument]
+    if isinstance(argument, list):
+        return [value_of(a, values, b) for a in argument]
+    if isinstance(argument, dict):
+        ((kind, what),) = argument.items()
+        if kind == "size":
+            return what[0] * b + what[1]
+        if kind == "scalar":
+            return value_of(what, values, b)
+        if kind == "float":
+            return float(what)
+        if kind == "dtype":
+            return DTYPES[what]
+        if kind == "layout":
+            return getattr(torch, what)
+        if kind == "format":
+            return getattr(torch, what + "_format" if what in ("contiguous", "preserve") else what)
+        if kind == "device":
+            return torch.device("cpu")
+        return what
+    return argument
+
+
+def run_steps(steps, values, b):
+    for name, results, arguments in steps:
+        made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
+        made = made if isinstance(made, (tuple, list)) else [made]
+        for result, tensor in zip(results, made):
+            if result is not None:
+                values[result.split(" ")[0]] = tensor
+
+
+class Replayed:
+    """One layer, as the engine runs it: between its parts it has only what the graph says is kept."""
+
+    def __init__(self, graph, tensors):
+        self.graph = graph
+        self.fixed = {}
+        for letter in "puc":
+            for i, name in enumerate(tensors.names[letter]):
+                self.fixed[f"{letter}{i}"] = tensors.values[name].detach().clone()
+
+    def forward(self, x):
+        self.b = x.shape[0]
+        values = {**self.fixed, "in": x}
+        part = self.graph["forward"]
+        run_steps(part["steps"], values, self.b)
+        self.for_input = {n: values[n] for n in part["keep_input"]}
+        self.for_weight = {n: values[n] for n in part["keep_weight"]}
+        for i, new in enumerate(part["buffers"]):
+            if new is not None:
+                self.fixed[f"u{i}"].copy_(values[new])
+        return values[part["output"]]
+
+    def backward(self, g):
+        part = self.graph["backward_input"]
+        values = {**self.fixed, **self.for_input, "g": g}
+        run_steps(part["steps"], values, self.b)
+        grad_input = values[part["output"]] if part["output"] is not None else None
+        kept = {**self.fixed, **self.for_weight, **{n: values[n] for n in part["keep_weight"]}}
+        part = self.graph["backward_weight"]
+        run_steps(part["steps"], kept, self.b)
+        return grad_input, [kept[n] if n is not None else None for n in part["gradients"]]
+
+    def evaluate(self, x):
+        values = {**self.fixed, "in": x}
+        run_steps(self.graph["evaluate"]["steps"], values, x.shape[0])
+        return values[self.graph["evaluate"]["output"]]

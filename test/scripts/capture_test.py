@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Captures PyTorch models and holds every layer's replay against eager, to the bit; and tries what is refused.
+
+    capture_test.py SOURCE_DIR          exits with 77 where transformers, torchvision or safetensors is missing
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import safetensors.torch
+    import torch
+    import torchvision
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh --models installs it")
+    sys.exit(77)
+
+SOURCE = os.path.abspath(sys.argv[1])
+sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture.capture import capture
+from stagecraft_capture.check import check
+from stagecraft_capture.errors import CaptureError
+from stagecraft_capture.folder import graph_name
+from stagecraft_capture.hugging_face import Logits
+
+torch.set_num_threads(1)
+nn = torch.nn
+EQUAL = 0  # no difference at all
+
+
+def numbers(*shape, name="x"):
+    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
+    return lambda b: {name: drawn[:b].clone()}
+
+
+def tokens(vocabulary, count=12):
+    drawn = torch.randint(vocabulary, (8, count), generator=torch.Generator().manual_seed(3))
+    return lambda b: {"input_ids": drawn[:b].clone()}
+
+
+def equal(name, module, inputs_at, layers_at_least, graphs_at_most=None):
+    layers = capture(module, inputs_at)
+    checked = check(module, layers, inputs_at(4))  # a size that no graph was made at
+    graphs = len({graph_name(layer.graph) for layer in layers})
+    print(f"{name}: {len(layers)} layers, {graphs} graphs, {checked}")
+    assert checked["output"] == checked["evaluation"] == "equal", name
+    assert checked["gradients"] == checked["equal"] > 0, name
+    assert checked["buffers"] == checked["buffers_equal"] and checked["worst"] == EQUAL, name
+    assert len(layers) >= layers_at_least, name
+    assert graphs_at_most is None or graphs <= graphs_at_most, name
+    return layers
+
+
+def refused(name, module, inputs_at, *texts):
+    try:
+        capture(module, inputs_at)
+    except CaptureError as error:
+        for text in texts:
+            assert text in str(error), f"{name}: {error}"
+        return
+    raise AssertionError(f"{name} was captured, and should not be")
+
+
+def sequential():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+def test_models():
+    torch.manual_seed(0)
+    equal("sequential, with dropout", sequential(), numbers(8, name="input"), 3)
+    convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
+    equal("batch norm", convolutions, numbers(3, 8, 8, name="input"), 3)
+    equal("resnet18", torchvision.models.resnet18(num_classes=10), numbers(3, 32, 32), 9)
+    equal("vision transformer", torchvision.models.VisionTransformer(32, 8, 2, 2, 32, 64), numbers(3, 32, 32), 8)
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, tie_word_embeddings=False)
+    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
+    layers = equal("llama", Logits(llama), tokens(96), 9, graphs_at_most=5)
+    assert layers[1].graph == layers[3].graph, "equal blocks share one graph"
+    gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
+    equal("gpt2, with dropout", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 7)
+    equal("bert, with dropout", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 8)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.middle = nn.Embedding(20, 8), nn.Linear(8, 8)
+
+    def forward(self, input_ids):
+        return self.middle(self.embedding(input_ids)) @ self.embedding.weight.t()
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else x
+
+
+class Draws(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x + torch.rand_like(x))
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x), x
+
+
+def test_refusals():
+    refused("tied weights", Tied(), tokens(20), "embedding.weight", "--untie")
+    refused("a branch on data", Branches(), numbers(8), "torch.export cannot follow the model")
+    refused("random numbers", Draws(), numbers(8), "draws random numbers", "capture_test.py")
+    refused("two results", Pair(), numbers(8), "returns 2 tensors")
+
+
+def command(*arguments):
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}/python"}
+    return subprocess.run([sys.executable, "-m", "stagecraft_capture", *arguments], capture_output=True, text=True, env=environment)
+
+
+def test_command():
+    with tempfile.TemporaryDirectory() as folder:
+        model = f"{folder}/mine.py"
+        with open(model, "w") as file:
+            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))\n")
+        out = f"{folder}/mine.model"
+        done = command(f"{model}:build", "--input", "1,4,4", "-o", out)
+        assert done.returncode == 0, done.stderr
+        assert "output equals eager's, 4 of 4 gradients equal eager's" in done.stdout, done.stdout
+        with open(f"{out}/manifest.json") as file:
+            manifest = json.load(file)
+        weights = safetensors.torch.load_file(f"{out}/weights.safetensors")
+        assert set(weights) == set(manifest["weights"])
+        assert manifest["input"] == "f32[b,1,4,4]" and manifest["output"] == "f32[b,4]", manifest
+        assert command(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, "a model folder may be replaced"
+        for arguments, said in (
+            ([f"{model}:nope", "--input", "1"], "has no 'nope'; it has"),
+            ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
+            ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
+            ([f"{model}:build"], "give --input SIZES"),
+            ([f"{model}:build", "--input", "3,4,4"], "torch.export cannot follow the model"),
+            (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
+        ):
+            failed = command(*arguments, "-o", f"{folder}/x.model")
+            assert failed.returncode == 2 and said in failed.stderr, failed.stderr
+            assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
+        failed = command(f"{model}:build", "--input", "1,4,4", "-o", folder)
+        assert failed.returncode == 2 and "is no model folder" in failed.stderr, failed.stderr
+
+
+if __name__ == "__main__":
+    test_models()
+    test_refusals()
+    test_command()
