@@ -31,15 +31,18 @@ void describe(V& v, ManifestLayer& l) {
 }
 
 struct Checked {
-  std::string output;
-  std::int64_t gradients = 0, equal = 0;
+  std::string output, evaluation;
+  std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
 };
 template <class V>
 void describe(V& v, Checked& c) {
   v.required("output", c.output, "how the output compared with PyTorch's");
+  v.required("evaluation", c.evaluation, "how the output in evaluation compared");
   v.required("gradients", c.gradients, "compared", json::at_least(0));
   v.required("equal", c.equal, "of them, to the bit", json::at_least(0));
+  v.required("buffers", c.buffers, "compared", json::at_least(0));
+  v.required("buffers_equal", c.buffers_equal, "of them, to the bit", json::at_least(0));
   v.required("worst", c.worst, "largest difference of one", json::at_least(0));
 }
 
