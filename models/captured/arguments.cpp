@@ -105,15 +105,18 @@ class ArgumentReader {
   AffineSize integer(const Json& json, const InputPlace& place) const {
     if (const Json* size = object_with(json, "size")) {
       if (!size->is_array() || size->size() != 2) refuse(json, place, R"({"size": [times, plus]})");
-      AffineSize read;
-      json::read_value((*size)[0], place, read.times, json::Range{});
-      json::read_value((*size)[1], place, read.plus, json::Range{});
-      return read;
+      return {whole((*size)[0], place), whole((*size)[1], place)};
     }
-    if (!json.is_number_integer()) refuse(json, place, "an integer");
-    AffineSize read;
-    json::read_value(json, place, read.plus, json::Range{});
-    return read;
+    return {0, whole(json, place)};
+  }
+
+  /// Any of 64 bits: the largest stands for "to the end" in slices.
+  std::int64_t whole(const Json& json, const InputPlace& place) const {
+    const bool fits = json.is_number_integer() &&
+                      (!json.is_number_unsigned() ||
+                       json.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+    if (!fits) refuse(json, place, "an integer");
+    return json.get<std::int64_t>();
   }
 
   double real(const Json& json, const InputPlace& place) const {

@@ -38,11 +38,11 @@ struct Checked {
 template <class V>
 void describe(V& v, Checked& c) {
   v.required("output", c.output, "how the output compared with PyTorch's");
-  v.optional("evaluation", c.evaluation, "how the output in evaluation did");
+  v.required("evaluation", c.evaluation, "how the output in evaluation compared");
   v.required("gradients", c.gradients, "compared", json::at_least(0));
   v.required("equal", c.equal, "of them, to the bit", json::at_least(0));
-  v.optional("buffers", c.buffers, "compared", json::at_least(0));
-  v.optional("buffers_equal", c.buffers_equal, "of them, to the bit", json::at_least(0));
+  v.required("buffers", c.buffers, "compared", json::at_least(0));
+  v.required("buffers_equal", c.buffers_equal, "of them, to the bit", json::at_least(0));
   v.required("worst", c.worst, "largest difference of one", json::at_least(0));
 }
 

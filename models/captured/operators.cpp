@@ -313,6 +313,7 @@ constexpr std::array kOperators{
     // Composites of the above, which graphs of evaluation may have whole
     Operator{"aten::linear"},
     Operator{"aten::matmul"},
+    Operator{"aten::outer"},
     Operator{"aten::layer_norm"},
     Operator{"aten::group_norm"},
     Operator{"aten::rms_norm"},
