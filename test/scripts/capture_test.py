@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Captures PyTorch models and holds every layer's replay against eager, to the bit; and tries what is refused.
 
-    capture_test.py SOURCE_DIR          exits with 77 where transformers, torchvision or safetensors is missing
+    capture_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
 """
 
 import json
@@ -163,7 +163,46 @@ def test_command():
         assert failed.returncode == 2 and "is no model folder" in failed.stderr, failed.stderr
 
 
+def train(stagecraft, folder, config, run, *settings):
+    """Losses of a run, as they stand in metrics.jsonl."""
+    with open(f"{folder}/run.json", "w") as file:
+        json.dump(config, file)
+    changes = [part for setting in (f"run_dir={folder}/{run}", *settings) for part in ("--set", setting)]
+    done = subprocess.run([stagecraft, "train", f"{folder}/run.json", *changes], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    with open(f"{folder}/{run}/metrics.jsonl") as file:
+        return [json.loads(line)["loss"] for line in file]
+
+
+def test_training(stagecraft):
+    """A captured model's pipelined runs equal the run of one stage."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/llama.json", "w") as file:
+            json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2), file)
+        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", f"{folder}/llama.model")
+        assert done.returncode == 0, done.stderr
+        with open(f"{folder}/mine.py", "w") as file:
+            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), "
+                       "nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1352, 10))\n")
+        done = command(f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model")
+        assert done.returncode == 0, done.stderr
+        text = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
+        images = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
+        for name, data, loss in (("llama", text, "token_cross_entropy"), ("mine", images, "cross_entropy")):
+            config = {
+                "model": {"family": "captured", "path": f"{folder}/{name}.model"}, "data": data, "loss": {"type": loss},
+                "optimizer": {"type": "AdamW"}, "train_batch_size": 16, "train_micro_batch_size_per_gpu": 4, "train_steps": 4, "threads_per_rank": 1,
+            }
+            one = train(stagecraft, folder, config, name + "_one", "pipeline.stages=1")
+            assert len(one) == 5 and one[3] < one[0], one  # and a validation
+            split = train(stagecraft, folder, config, name + "_split", "pipeline.stages=2", "pipeline.schedule=zb_h1")
+            again = train(stagecraft, folder, config, name + "_again", "pipeline.stages=2", "activation_checkpointing.recompute=all")
+            assert one == split == again, (one, split, again)
+            print(f"{name}: losses of 1 stage, of zb_h1 on 2 and of 1f1b with recomputation are equal: {one}")
+
+
 if __name__ == "__main__":
+    test_training(sys.argv[2])
     test_models()
     test_refusals()
     test_command()
