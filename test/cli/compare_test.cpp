@@ -68,7 +68,8 @@ TEST_CASE("compare takes the fastest of several schedules, --pareto shows time a
   const CommandResult kept = planned(
       {"--pareto", "--schedules", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
   REQUIRE(kept.code == 0);
-  for (const Json& choice : Json::parse(kept.out)["choices"]) CHECK(choice["recompute"] == "none");
+  for (const Json choices = Json::parse(kept.out)["choices"]; const Json& choice : choices)
+    CHECK(choice["recompute"] == "none");
 }
 
 TEST_CASE("compare --jitter says how the best plans take to varying times", "[compare]") {
@@ -97,7 +98,7 @@ TEST_CASE("compare takes settings behind a schedule's name, in a list too", "[co
                                         "1f1b:warmup_extra=1,zb_h1,pipedream:vertical_sync", "--json"});
   INFO(result.err);
   REQUIRE(result.code == 0);
-  for (const Json& choice : Json::parse(result.out)["choices"]) {
+  for (const Json choices = Json::parse(result.out)["choices"]; const Json& choice : choices) {
     const Json& schedule = choice["plan"]["schedule"];
     CHECK(schedule.value("warmup_extra", 0) == (schedule["name"] == "1f1b" ? 1 : 0));
     CHECK(schedule.value("vertical_sync", false) == (schedule["name"] == "pipedream"));

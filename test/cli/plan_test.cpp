@@ -36,7 +36,7 @@ TEST_CASE("explain says why, and what else would bring", "[plan]") {
   CHECK(explanation["what_if"][0]["counts"] == Json{5});
   const CommandResult schema = stagecraft::test::stagecraft({"schema", "explanation"});
   REQUIRE(schema.code == 0);
-  for (const Json& key : Json::parse(schema.out)["required"]) {
+  for (const Json keys = Json::parse(schema.out)["required"]; const Json& key : keys) {
     CHECK(explanation.contains(key.get<std::string>()));
   }
 }

@@ -69,7 +69,8 @@ TEST_CASE("simulate of an asynchronous plan fills once", "[simulate]") {
 
 TEST_CASE("simulate says where every rank's idle time goes", "[simulate]") {
   const ScratchFolder folder;
-  for (const Json& rank : simulated({changed_plan(folder, even_costs), "--steps", "2"})["rank_times"]) {
+  for (const Json ranks = simulated({changed_plan(folder, even_costs), "--steps", "2"})["rank_times"];
+       const Json& rank : ranks) {
     CHECK(rank["lost"]["dependency_ms"].get<double>() == Approx(2 * 9.0));
     CHECK(rank["lost"]["exposed_transfer_ms"].get<double>() == Approx(0).margin(1e-9));
   }
