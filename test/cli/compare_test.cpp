@@ -68,8 +68,8 @@ TEST_CASE("compare takes the fastest of several schedules, --pareto shows time a
   const CommandResult kept = planned(
       {"--pareto", "--schedules", "1f1b", "--micro-batch-size", "8", "--recompute", "none", "--json"});
   REQUIRE(kept.code == 0);
-  for (const Json choices = Json::parse(kept.out)["choices"]; const Json& choice : choices)
-    CHECK(choice["recompute"] == "none");
+  const Json unrecomputed = Json::parse(kept.out)["choices"];
+  for (const Json& choice : unrecomputed) CHECK(choice["recompute"] == "none");
 }
 
 TEST_CASE("compare --jitter says how the best plans take to varying times", "[compare]") {
