@@ -7,7 +7,8 @@ import torch
 from torch import fx
 
 from .errors import CaptureError, place_of
-from .joint import name_of
+from .nodes import name_of
+from .split import mask_of
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
 
@@ -86,14 +87,32 @@ def draws_numbers(node):
     return at is None or (node.args[at] if at < len(node.args) else schema[at].default_value) != 0
 
 
-def steps(nodes, names, read, streams):
-    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null."""
+def made_again(node, names, read):
+    """The step that makes a node's results again from what is kept, where it is another than the node's own; or None."""
+    result = lambda n: f"{names.new(n)} {type_text(n.meta['val'])}"
+    elements = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in read}
+    if name_of(node) == "native_dropout":
+        given = [names[node.args[0]], names[mask_of(node)], node.args[1]]
+        return ["stagecraft::dropout_apply", [result(elements[0])], given]
+    if name_of(node) == "_native_batch_norm_legit_functional":  # the running statistics have changed by now, and are not read
+        x, weight, bias, _, _, training, momentum, epsilon = node.args
+        given = [argument(a, "Tensor", names) for a in (x, weight, bias)] + [training, number(momentum), number(epsilon)]
+        return ["aten::_native_batch_norm_legit.no_stats", [result(elements[i]) if i in elements else None for i in range(3)], given]
+    return None
+
+
+def steps(nodes, names, read, streams, again=frozenset()):
+    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`: nodes that are made again."""
     out, taken = [], {n for n in nodes}
     for node in nodes:
         if node.target is operator.getitem:
             continue
         if not isinstance(node.target, torch._ops.OpOverload):
             raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen: not supported")
+        remade = made_again(node, names, read) if node in again else None
+        if remade is not None:
+            out.append(remade)
+            continue
         if draws_numbers(node):
             raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers; only dropout may (set its probability to 0)")
         schema = node.target._schema
@@ -146,7 +165,7 @@ def graph_json(joint, parts, evaluation, tensors):
             "keep_weight": [text(n) for n in parts.keep_weight],
         },
     }
-    halves = steps(parts.backward_input, names, read, streams)
+    halves = steps(parts.backward_input, names, read, streams, parts.again)
     out["backward_input"] = {"steps": halves, "output": text(joint.grad_input), "keep_weight": [text(n) for n in parts.hand_weight]}
     halves = steps(parts.backward_weight, names, read, streams)
     out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}
