@@ -8,6 +8,7 @@ from torch import fx
 
 from .errors import CaptureError, place_of
 from .nodes import name_of
+from .noise import is_random
 from .split import mask_of
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
@@ -79,14 +80,6 @@ def arguments(node, names):
     return out
 
 
-def draws_numbers(node):
-    if torch.Tag.nondeterministic_seeded not in node.target.tags or name_of(node) == "native_dropout":
-        return False
-    schema = node.target._schema.arguments  # fused attention draws its own dropout, where it has any
-    at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)
-    return at is None or (node.args[at] if at < len(node.args) else schema[at].default_value) != 0
-
-
 def made_again(node, names, read):
     """The step that makes a node's results again from what is kept, where it is another than the node's own; or None."""
     result = lambda n: f"{names.new(n)} {type_text(n.meta['val'])}"
@@ -113,8 +106,8 @@ def steps(nodes, names, read, streams, again=frozenset()):
         if remade is not None:
             out.append(remade)
             continue
-        if draws_numbers(node):
-            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers; only dropout may (set its probability to 0)")
+        if is_random(node) and name_of(node) != "native_dropout":
+            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by name; use dropout, torch.rand or bernoulli_ with a number, or set its probability to 0")
         schema = node.target._schema
         several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
         if several:
@@ -132,6 +125,10 @@ def steps(nodes, names, read, streams, again=frozenset()):
         elif name == "aten::native_dropout_backward":
             # given: gradient, mask, scale = 1 / (1 - p)
             name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
+        elif name == "stagecraft::bernoulli":
+            given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
+        elif name == "stagecraft::uniform":
+            given = [streams.setdefault(node, len(streams))]
         out.append([name, results, given])
     return out
 

@@ -3,6 +3,7 @@
 import torch
 
 from .nodes import name_of
+from .noise import draw_by_name, is_random
 
 ATEN = torch.ops.aten
 
@@ -14,6 +15,8 @@ def simplify(graph):
         if same is not None:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
+        elif is_random(node):
+            draw_by_name(graph, node)
         elif op == "native_batch_norm_backward" and node.args[7]:
             # In training the kernel does not read the running statistics, which by then another micro-batch has changed.
             node.args = (*node.args[:3], None, None, *node.args[5:])
