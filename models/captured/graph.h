@@ -46,13 +46,13 @@ struct Argument {
 };
 
 struct Step {
-  enum class Own : std::uint8_t { none, dropout, dropout_apply };
+  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform };
 
   std::string name;                       ///< "aten::addmm"
   std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own
   Own own = Own::none;
   double probability = 0;    ///< of Stagecraft's own
-  std::uint32_t stream = 0;  ///< of stagecraft::dropout
+  std::uint32_t stream = 0;  ///< of those that draw
   std::vector<Argument> arguments;
   std::vector<ValueId> results;  ///< kNoValue: nothing reads it
   bool returns_list = false;     ///< the results are the elements of one list

@@ -391,6 +391,8 @@ class GraphReader {
     step.name = json[0].get<std::string>();
     if (step.name == "stagecraft::dropout" || step.name == "stagecraft::dropout_apply") {
       own(step, json, pointer);
+    } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform") {
+      noise(step, json, pointer);
     } else {
       listed(step, json, pointer);
     }
@@ -496,13 +498,8 @@ class GraphReader {
     const Json& arguments = json[2];
     const bool draws = step.name == "stagecraft::dropout";
     step.own = draws ? Step::Own::dropout : Step::Own::dropout_apply;
-    if (draws && part_ != Part::forward) {
-      throw InputError(at(pointer + "/0"), "masks are drawn in forward alone; backward reads them");
-    }
-    if (arguments.size() != 3) {
-      throw InputError(at(pointer + "/2"),
-                       fmt::format("{} takes 3 arguments, found {}", step.name, arguments.size()));
-    }
+    if (draws) only_in_forward(pointer);
+    require_arguments(step, arguments, 3, pointer);
     const auto tensor = [&](std::size_t i) {
       std::string name;
       const InputPlace place = at(fmt::format("{}/2/{}", pointer, i));
@@ -522,10 +519,7 @@ class GraphReader {
                        fmt::format("dropout takes floating-point numbers, this is {}", x.text()));
     }
     if (draws) {
-      json::read_value(arguments[2], at(pointer + "/2/2"), step.stream, json::between(0, kInitialStream - 1));
-      if (!streams_.insert(step.stream).second) {
-        throw InputError(at(pointer + "/2/2"), fmt::format("stream {} is another dropout's", step.stream));
-      }
+      read_stream(step, arguments, 2, pointer);
     } else if (const ValueType mask = tensor(1); mask != ValueType{at::kBool, x.sizes}) {
       throw InputError(at(pointer + "/2/1"),
                        fmt::format("expected a mask for {}, this is {}", x.text(), mask.text()));
@@ -536,6 +530,45 @@ class GraphReader {
       if (step.results[i] != kNoValue)
         require_type(step.results[i], type, fmt::format("{}/1/{}", pointer, i));
     }
+  }
+
+  // Stagecraft's own: (p, stream) -> ones with probability p, and (stream) -> numbers from [0, 1). Their result's
+  // type says which and how many.
+  void noise(Step& step, const Json& json, const std::string& pointer) {
+    const bool ones = step.name == "stagecraft::bernoulli";
+    step.own = ones ? Step::Own::bernoulli : Step::Own::uniform;
+    only_in_forward(pointer);
+    require_arguments(step, json[2], ones ? 2 : 1, pointer);
+    if (ones) {
+      json::read_value(json[2][0], at(pointer + "/2/0"), step.probability, json::between(0.0, 1.0));
+    }
+    read_stream(step, json[2], ones ? 1 : 0, pointer);
+    results(step, json[1], pointer, 1);
+    const InputPlace place = at(pointer + "/1/0");
+    if (step.results[0] == kNoValue) throw InputError(place, "expected \"%N TYPE\": nothing reads what is drawn");
+    if (const ValueType& type = value(step.results[0]).type; !c10::isFloatingType(type.dtype)) {
+      throw InputError(place, fmt::format("expected a floating-point type, found {}", type.text()));
+    }
+  }
+
+  void only_in_forward(const std::string& pointer) const {
+    if (part_ == Part::forward) return;
+    throw InputError(at(pointer + "/0"), "random numbers are drawn in forward alone; backward reads them");
+  }
+
+  void require_arguments(const Step& step, const Json& arguments, std::size_t number,
+                         const std::string& pointer) const {
+    if (arguments.size() == number) return;
+    throw InputError(at(pointer + "/2"),
+                     fmt::format("{} takes {} argument{}, found {}", step.name, number, number == 1 ? "" : "s",
+                                 arguments.size()));
+  }
+
+  void read_stream(Step& step, const Json& arguments, std::size_t i, const std::string& pointer) {
+    const InputPlace place = at(fmt::format("{}/2/{}", pointer, i));
+    json::read_value(arguments[i], place, step.stream, json::between(0, kInitialStream - 1));
+    if (streams_.insert(step.stream).second) return;
+    throw InputError(place, fmt::format("stream {} is another step's", step.stream));
   }
 
   InputPlace place_;

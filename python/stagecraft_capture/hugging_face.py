@@ -22,6 +22,19 @@ class Logits(torch.nn.Module):
         return self.wrapped(input_ids=input_ids, use_cache=False).logits
 
 
+class Images(torch.nn.Module):
+    """A classifier from images to logits."""
+
+    PREFIX = "wrapped."
+
+    def __init__(self, model):
+        super().__init__()
+        self.wrapped = model
+
+    def forward(self, pixel_values):
+        return self.wrapped(pixel_values=pixel_values).logits
+
+
 @contextlib.contextmanager
 def eager_masks():
     """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks for packed sequences. Full
@@ -78,6 +91,6 @@ def masked(about):
 def untie_head(model):
     """The head gets a copy of the embedding that it shares."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if head is not None and head.weight is embedding.weight:
+    if head is not None and head.weight is getattr(embedding, "weight", None):
         head.weight = torch.nn.Parameter(head.weight.detach().clone())
     model.config.tie_word_embeddings = False
