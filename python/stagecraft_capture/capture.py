@@ -12,6 +12,7 @@ from .composite import dependencies
 from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, split, trace
+from .multiply_adds import multiply_adds
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
@@ -108,9 +109,11 @@ def capture_layer(name, index, exported, cuts, sizes):
         forward = split(evaluation_only(evaluation)).forward
         texts[b] = graph_json(training, split(training), (evaluation, forward), tensors)
     try:
-        return Layer(name, fit(texts), tensors)
+        graph = fit(texts)
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
+    graph["multiply_adds"] = multiply_adds(graph)
+    return Layer(name, graph, tensors)
 
 
 def evaluation_only(joint):
