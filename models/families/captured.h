@@ -10,6 +10,7 @@ namespace stagecraft {
 struct CapturedConfig {
   static constexpr const char* kName = "captured";
   std::string path;
+  std::string weights;  ///< safetensors file, or folder with one; empty: the model folder's
   captured::FolderReader reader;
 };
 void describe(Fields& f, CapturedConfig& c);
