@@ -227,10 +227,11 @@ class CapturedLayer final : public Layer {
 void describe(Fields& v, CapturedLayerSpec& s) {
   v.required("path", s.path, "model folder that stagecraft-capture made", json::non_empty());
   v.required("layer", s.layer, "its name in the manifest");
+  v.optional("weights", s.weights, "safetensors file or folder to start from (default: the model folder's)");
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
-  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path);
+  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path, spec.weights);
   const auto found = std::find_if(folder->layers.begin(), folder->layers.end(),
                                   [&](const FolderLayer& layer) { return layer.name == spec.layer; });
   if (found == folder->layers.end()) {

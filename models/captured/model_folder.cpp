@@ -1,5 +1,6 @@
 #include "stagecraft/models/captured/model_folder.h"
 
+#include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/captured/graph_file.h"
 #include "stagecraft/models/families/registry.h"
@@ -94,7 +95,8 @@ struct Manifest {
   std::map<std::string, ManifestField> fields;
   std::vector<ManifestLayer> layers;
   std::optional<ManifestLoss> loss;
-  std::map<std::string, std::string> weights;
+  std::map<std::string, std::string> weights, untrained, same_as;
+  std::string prefix;
   Checked checked;
 };
 template <class V>
@@ -109,6 +111,9 @@ void describe(V& v, Manifest& m) {
   v.required("layers", m.layers, "in order", json::non_empty());
   v.optional("loss", m.loss, "of the model's own");
   v.required("weights", m.weights, "types by name");
+  v.optional("untrained", m.untrained, "types of what no layer trains, by name");
+  v.optional("same_as", m.same_as, "a second name of a tensor: the first");
+  v.optional("prefix", m.prefix, "of all names but the head's, which files without a head leave out");
   v.required("checked", m.checked, "what the capture saw");
 }
 
@@ -116,7 +121,10 @@ namespace {
 
 class FolderMaker {
  public:
-  explicit FolderMaker(const std::string& path) : file_(path + "/manifest.json") { folder_.path = path; }
+  FolderMaker(const std::string& path, std::string weights)
+      : file_(path + "/manifest.json"), weights_(std::move(weights)) {
+    folder_.path = path;
+  }
 
   std::shared_ptr<const ModelFolder> make() {
     manifest_ = json::read_file<Manifest>(file_);
@@ -129,11 +137,10 @@ class FolderMaker {
       throw InputError(at("/layers"), fmt::format("{} layers; a model has at most {}",
                                                   manifest_.layers.size(), kMostLayers));
     }
-    for (const auto& [name, text] : manifest_.weights) {
-      types_[name] = parse_value_type(text, at("/weights/" + name));
-      if (types_[name].depends_on_b()) throw InputError(at("/weights/" + name), "depends on b");
-    }
     for (const auto& [name, field] : manifest_.fields) add_field(name, field);
+    types_ = types_of(manifest_.weights, "/weights/");
+    folder_.untrained = types_of(manifest_.untrained, "/untrained/");
+    folder_.same_as = manifest_.same_as;
     for (std::size_t i = 0; i < manifest_.layers.size(); ++i) add_layer(i);
     require_same(folder_.output, folder_.layers.back().replay->graph().output, at("/output"),
                  "the last layer makes");
@@ -141,12 +148,25 @@ class FolderMaker {
     for (const auto& [name, type] : types_) {
       if (!named_.contains(name)) throw InputError(at("/weights/" + name), "no layer names it");
     }
-    read_weights();
+    for (const auto& [name, type] : folder_.untrained) {
+      if (types_.contains(name)) throw InputError(at("/untrained/" + name), "a layer trains it");
+    }
+    find_weights();
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }
 
  private:
   [[nodiscard]] InputPlace at(const std::string& pointer) const { return {file_, pointer}; }
+
+  [[nodiscard]] std::map<std::string, ValueType> types_of(const std::map<std::string, std::string>& texts,
+                                                          const std::string& pointer) const {
+    std::map<std::string, ValueType> types;
+    for (const auto& [name, text] : texts) {
+      types[name] = parse_value_type(text, at(pointer + name));
+      if (types[name].depends_on_b()) throw InputError(at(pointer + name), "depends on b");
+    }
+    return types;
+  }
 
   static void require_same(const ValueType& expected, const ValueType& found, const InputPlace& place,
                            const std::string& who) {
@@ -281,20 +301,61 @@ class FolderMaker {
                      fmt::format("\"{}\" is named twice: tied weights would be trained apart", name));
   }
 
-  void read_weights() {
-    const SafetensorsFile file = read_safetensors(folder_.path + "/weights.safetensors");
-    for (const auto& [name, type] : types_) {
-      folder_.weights[name] = file.tensor(name, type.at(1), type.dtype);
+  /// The model folder's files of weights; null where it has none.
+  [[nodiscard]] std::shared_ptr<WeightFiles> own_files() const {
+    for (const char* name : {"/weights.safetensors", "/weights.safetensors.index.json"}) {
+      if (is_there(folder_.path + name)) return std::make_shared<WeightFiles>(folder_.path + name);
     }
-    for (const auto& [name, tensor] : file.tensors) {
-      if (!types_.contains(name)) {
-        throw InputError({file.path, ""},
-                         fmt::format("tensor \"{}\" is not in the manifest's weights", name));
+    return nullptr;
+  }
+
+  [[nodiscard]] WeightNames names() const {
+    const std::string& prefix = manifest_.prefix;
+    const auto has = [&](const auto& named) { return named.first.starts_with(prefix); };
+    return {prefix, !prefix.empty() && std::any_of(types_.begin(), types_.end(), has), manifest_.same_as};
+  }
+
+  /// Parameters lie in weight files, constants beside them, buffers in either.
+  void find_weights() {
+    folder_.weights = {weights_.empty() ? nullptr : std::make_shared<WeightFiles>(weights_), own_files(),
+                       names(),
+                       folder_.path + ": has no weights: name a file or a folder that has, as model.weights"};
+    std::set<std::string> constants, parameters;
+    for (const FolderLayer& layer : folder_.layers) {
+      constants.insert(layer.constants.begin(), layer.constants.end());
+      parameters.insert(layer.parameters.begin(), layer.parameters.end());
+    }
+    SafetensorsFile fixed{folder_.path + "/constants.safetensors", {}, {}};
+    if (!constants.empty() || is_there(fixed.path)) fixed = read_safetensors(fixed.path);
+    for (const auto& [name, type] : types_) {
+      const bool in_file = fixed.tensors.contains(name) && !parameters.contains(name);
+      if (in_file || constants.contains(name)) {
+        folder_.weights.hold(name, fixed.tensor(name, type.at(1), type.dtype));
+      } else {
+        folder_.weights.need(name, type);
       }
+    }
+    for (const auto& [name, type] : folder_.untrained) {
+      folder_.weights.want(name, type);
+      if (fixed.tensors.contains(name)) take_folded(name, fixed.tensor(name, type.at(1), type.dtype));
     }
   }
 
+  /// A buffer whose value the graphs' constants were made of: other weights must have the same.
+  void take_folded(const std::string& name, const at::Tensor& value) {
+    const std::shared_ptr<WeightFiles>& files = folder_.weights.first();
+    const std::string stored = files == nullptr ? "" : stored_name(*files, name, names());
+    if (!stored.empty() && !folder_.weights.at(name).equal(value)) {
+      throw InputError({files->path(), ""},
+                       fmt::format("tensor \"{}\" has other values than the capture made constants of: "
+                                   "capture the model with these weights",
+                                   stored));
+    }
+    folder_.weights.hold(name, value);
+  }
+
   std::string file_;
+  std::string weights_;  ///< from elsewhere
   Manifest manifest_;
   ModelFolder folder_;
   std::map<std::string, ValueType> types_;  ///< of weights
@@ -304,22 +365,23 @@ class FolderMaker {
 
 }  // namespace
 
-std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path) {
+std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path, const std::string& weights) {
   const c10::InferenceMode normal(false);  // what is read outlives the caller's mode
-  return FolderMaker(path).make();
+  return FolderMaker(path, weights).make();
 }
 
 struct FolderReader::Shared {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const ModelFolder>> folders;
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const ModelFolder>> folders;
 };
 
 std::shared_ptr<FolderReader::Shared> FolderReader::make_shared() { return std::make_shared<Shared>(); }
 
-std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path) const {
+std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path,
+                                                      const std::string& weights) const {
   const std::scoped_lock lock(shared_->mutex);
-  std::shared_ptr<const ModelFolder>& folder = shared_->folders[path];
-  if (folder == nullptr) folder = read_model_folder(path);
+  std::shared_ptr<const ModelFolder>& folder = shared_->folders[{path, weights}];
+  if (folder == nullptr) folder = read_model_folder(path, weights);
   return folder;
 }
 

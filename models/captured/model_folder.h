@@ -5,9 +5,8 @@
 
 #include "stagecraft/models/captured/replay.h"
 #include "stagecraft/models/captured/value_type.h"
+#include "stagecraft/models/captured/weight_files.h"
 #include "stagecraft/models/loss.h"
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
@@ -56,17 +55,25 @@ struct ModelFolder {
   std::vector<FolderField> fields;
   std::vector<FolderLayer> layers;
   std::optional<FolderLoss> loss;
-  std::map<std::string, at::Tensor> weights;  ///< on the CPU; nobody writes to them
+  ModelWeights weights;  ///< of what layers name, and of `untrained`
+  /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.
+  std::map<std::string, ValueType> untrained;
+  std::map<std::string, std::string>
+      same_as;  ///< further names of tensors; those of copies, which layers name
 };
 
 /// Throws InputError with file and JSON pointer for whatever does not follow the format: unknown keys, layers
 /// that do not fit together, weights that are missing or of another type, and all that read_graph refuses.
-[[nodiscard]] std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path);
+/// `weights`: a safetensors file or a folder with one to take the weights from; empty: the model folder, which
+/// may be without, as long as nobody asks for them.
+[[nodiscard]] std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path,
+                                                                   const std::string& weights = "");
 
 /// Reads a folder once, however many models are made of it. Copies share what was read. Any thread.
 class FolderReader {
  public:
-  [[nodiscard]] std::shared_ptr<const ModelFolder> read(const std::string& path) const;
+  [[nodiscard]] std::shared_ptr<const ModelFolder> read(const std::string& path,
+                                                        const std::string& weights = "") const;
 
  private:
   struct Shared;

@@ -125,10 +125,12 @@ void describe(Fields& f, CapturedConfig::FieldSource& s) {
 void describe(Fields& f, CapturedConfig& c) {
   f.required("path", c.path, "model folder that stagecraft-capture made", json::non_empty());
   f.optional("fields", c.fields, "where fields of the batch come from, in place of what the folder says");
+  f.optional("weights", c.weights,
+             "safetensors file or folder of Hugging Face to start from (default: the model folder's)");
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
-  const auto folder = config.reader.read(config.path);
+  const auto folder = config.reader.read(config.path, config.weights);
   if (!takes(folder->input, site.sample)) {
     throw InputError(
         {site.place.file, site.place.pointer + "/path"},
@@ -140,7 +142,8 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   LayerList list;
   list.name = folder->name;
   for (const captured::FolderLayer& layer : folder->layers) {
-    list.layers.push_back({CapturedLayerSpec{config.path, layer.name, config.reader}, layer.name});
+    list.layers.push_back(
+        {CapturedLayerSpec{config.path, layer.name, config.weights, config.reader}, layer.name});
   }
   list.fields = FieldFinder(config, *folder, site).all();
   if (folder->loss) list.loss = make_captured_loss(folder);

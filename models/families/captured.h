@@ -17,6 +17,7 @@ struct CapturedConfig {
   static constexpr const char* kName = "captured";
   std::string path;
   std::vector<FieldSource> fields;
+  std::string weights;  ///< safetensors file, or folder with one; empty: the model folder's
   captured::FolderReader reader;
 };
 void describe(Fields& f, CapturedConfig::FieldSource& s);
