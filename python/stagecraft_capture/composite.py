@@ -20,8 +20,10 @@ class Composite:
     """One export, for one micro-batch size."""
 
     graph: fx.Graph
-    input: fx.Node  # the placeholder of the batch's one field
+    input: fx.Node  # the placeholder of the model's input
+    fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
+    loss: fx.Node  # the loss behind it, or None
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, buffer, constant
     nodes: list  # the operators, in order
 
@@ -60,8 +62,8 @@ def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
 
-def export(module, inputs):
-    """The composite graph of `module` for keyword arguments `inputs`, of which the first is the batch's field."""
+def export(module, inputs, has_loss=False):
+    """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
         with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
@@ -99,9 +101,10 @@ def export(module, inputs):
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
-    if len(outputs) != 1:
+    if len(outputs) != (2 if has_loss else 1):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
-    return Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+    nodes = [n for n in graph.nodes if n.op == "call_function"]
+    return Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
 
 
 def dependencies(composite):

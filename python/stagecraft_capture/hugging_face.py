@@ -7,6 +7,7 @@ import os
 import torch
 
 from . import companions
+from .batch import Batch, Field
 from .errors import CaptureError
 
 
@@ -22,8 +23,10 @@ class Logits(torch.nn.Module):
         self.untied = {}  # names of weights that are copies now: whose
         self.source = None  # the folder that the config lies in
 
-    def forward(self, input_ids):
-        return self.wrapped(input_ids=input_ids, use_cache=False).logits
+    def forward(self, **batch):
+        """Logits; with labels, (logits, loss)."""
+        made = self.wrapped(**batch, use_cache=False)
+        return (made.logits, made.loss) if "labels" in batch else made.logits
 
     def write_companions(self, folder):
         companions.write(self.wrapped, self.source, folder)
@@ -89,6 +92,34 @@ def load(path, untie, seed):
     logits = Logits(model)
     logits.untied, logits.source = untied, folder or "."
     return logits
+
+
+# Fields that models of transformers take, by their names.
+FIELDS = {
+    "labels": lambda s, vocabulary: Field("labels", [s], below=vocabulary, ignore=-100),
+    "attention_mask": lambda s, vocabulary: Field("attention_mask", [s], lengths=True, fill=1),
+    "token_type_ids": lambda s, vocabulary: Field("token_type_ids", [s], below=2, fill=0),
+    "position_ids": lambda s, vocabulary: Field("position_ids", [s], below=s),
+}
+
+
+def load_with_batch(arguments):
+    """The model, what it reads, and whether it returns its loss."""
+    model = load(arguments.hf, arguments.untie, arguments.seed)
+    names = [name for name in arguments.fields.split(",") if name]
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown:
+        raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(FIELDS)}")
+    vocabulary = model.wrapped.config.vocab_size
+    fields = [Field("input_ids", [arguments.sequence], below=vocabulary), *(FIELDS[name](arguments.sequence, vocabulary) for name in names)]
+    for field in fields:
+        if field.name == "labels" and not masked_model(model.wrapped):
+            field.source = "inputs"  # a causal model shifts them itself
+    return model, Batch(fields), "labels" in names
+
+
+def masked_model(model):
+    return type(model).__name__.endswith("ForMaskedLM")
 
 
 def base_prefix(model):
