@@ -58,6 +58,14 @@ def said(checked):
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
+def one_sample(module, layers, inputs_at):
+    """Eager may take another path for one sample, or refuse it: batch norm over a single number."""
+    try:
+        return check(module, layers, inputs_at(1))
+    except ValueError:
+        return None
+
+
 def main():
     arguments = parse()
     if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
@@ -67,8 +75,8 @@ def main():
     module, inputs_at = load(arguments)
     layers = capture(module, inputs_at)
     checked = check(module, layers, inputs_at(4))
-    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
-    sizes = [*SIZES, 4] + ([1] if single["output"] == "equal" and single["equal"] == single["gradients"] else [])
+    single = one_sample(module, layers, inputs_at)
+    sizes = [*SIZES, 4] + ([1] if single and single["output"] == "equal" and single["equal"] == single["gradients"] else [])
     prefix = getattr(module, "PREFIX", "")
     strip_prefix(layers, prefix)
     name = type(getattr(module, "wrapped", module)).__name__
@@ -77,7 +85,7 @@ def main():
     table(layers)
     print(f"checked with a micro-batch of 4: {said(checked)}")
     if 1 not in sizes:
-        print(f"a micro-batch of one sample {said(single)}: train with two or more")
+        print(f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more")
     print(f"written to {arguments.output}")
     return 0
 
