@@ -49,6 +49,8 @@ class CapturedLayer final : public Layer {
     return details;
   }
 
+  std::vector<std::string> fields() const override { return layer_.fields; }
+
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
@@ -88,11 +90,17 @@ class CapturedLayer final : public Layer {
     const Programs& programs =
         layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
     Frame frame;
-    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size());
+    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size() +
+                  layer_.fields.size());
     frame.emplace_back(input);
     add(frame, weights.parameters);
     add(frame, weights.buffers);
     add(frame, constants_on(input.device()));
+    for (const std::string& name : layer_.fields) {
+      STAGECRAFT_CHECK(context.fields != nullptr && context.fields->contains(name),
+                       fmt::format("layer {}: field {} was not loaded", this->name(), name));
+      frame.emplace_back(context.fields->at(name));
+    }
     const bool keeps = training && kept != nullptr;
     const captured::Program& program = !training ? programs.evaluate
                                        : keeps   ? programs.forward_keeping

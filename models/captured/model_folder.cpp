@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -20,7 +21,7 @@ namespace stagecraft::captured {
 
 struct ManifestLayer {
   std::string name, graph;
-  std::vector<std::string> parameters, buffers, constants;
+  std::vector<std::string> parameters, buffers, constants, fields;
 };
 template <class V>
 void describe(V& v, ManifestLayer& l) {
@@ -29,6 +30,45 @@ void describe(V& v, ManifestLayer& l) {
   v.required("parameters", l.parameters, "PyTorch's names");
   v.required("buffers", l.buffers, "PyTorch's names");
   v.required("constants", l.constants, "names of constants");
+  v.optional("fields", l.fields, "names of fields of the batch");
+}
+
+struct ManifestField {
+  std::string type;
+  std::optional<std::string> from;
+  std::optional<double> fill;
+};
+template <class V>
+void describe(V& v, ManifestField& f) {
+  v.required("type", f.type, "of a micro-batch");
+  v.optional("from", f.from, "the data set's field, where nobody says otherwise");
+  v.optional("fill", f.fill, "the value of all entries, where the data set has no such field");
+}
+
+struct ManifestUnits {
+  std::string field;
+  std::int64_t ignore = 0, from = 0;
+};
+template <class V>
+void describe(V& v, ManifestUnits& u) {
+  v.required("field", u.field, "whose entries are counted");
+  v.required("ignore", u.ignore, "the entry that does not count");
+  v.optional("from", u.from, "entries of the last dimension left out at its beginning", json::at_least(0));
+}
+
+struct ManifestLoss {
+  std::string graph;
+  std::vector<std::string> fields, constants;
+  Reduction reduction = Reduction::mean;
+  std::optional<ManifestUnits> units;
+};
+template <class V>
+void describe(V& v, ManifestLoss& l) {
+  v.required("graph", l.graph, "file in graphs/, without .json");
+  v.required("fields", l.fields, "names of fields of the batch");
+  v.required("constants", l.constants, "names of constants");
+  v.optional("reduction", l.reduction, "mean or sum");
+  v.optional("units", l.units, "what micro-batches weigh; absent: their samples");
 }
 
 struct Checked {
@@ -52,7 +92,9 @@ struct Manifest {
   std::string name, torch;
   std::vector<std::int64_t> sizes;
   std::string input, output;
+  std::map<std::string, ManifestField> fields;
   std::vector<ManifestLayer> layers;
+  std::optional<ManifestLoss> loss;
   std::map<std::string, std::string> weights, untrained, same_as;
   std::string prefix;
   Checked checked;
@@ -65,7 +107,9 @@ void describe(V& v, Manifest& m) {
   v.required("sizes", m.sizes, "micro-batch sizes compared with PyTorch", json::non_empty());
   v.required("input", m.input, "type");
   v.required("output", m.output, "type");
+  v.optional("fields", m.fields, "fields of the batch that layers and the loss read");
   v.required("layers", m.layers, "in order", json::non_empty());
+  v.optional("loss", m.loss, "of the model's own");
   v.required("weights", m.weights, "types by name");
   v.optional("untrained", m.untrained, "types of what no layer trains, by name");
   v.optional("same_as", m.same_as, "a second name of a tensor: the first");
@@ -93,12 +137,14 @@ class FolderMaker {
       throw InputError(at("/layers"), fmt::format("{} layers; a model has at most {}",
                                                   manifest_.layers.size(), kMostLayers));
     }
+    for (const auto& [name, field] : manifest_.fields) add_field(name, field);
     types_ = types_of(manifest_.weights, "/weights/");
     folder_.untrained = types_of(manifest_.untrained, "/untrained/");
     folder_.same_as = manifest_.same_as;
     for (std::size_t i = 0; i < manifest_.layers.size(); ++i) add_layer(i);
     require_same(folder_.output, folder_.layers.back().replay->graph().output, at("/output"),
                  "the last layer makes");
+    if (manifest_.loss) add_loss(*manifest_.loss);
     for (const auto& [name, type] : types_) {
       if (!named_.contains(name)) throw InputError(at("/weights/" + name), "no layer names it");
     }
@@ -132,6 +178,66 @@ class FolderMaker {
     throw InputError(place, fmt::format("expected {}, but {} {}", expected.text(), who, found.text()));
   }
 
+  void add_field(const std::string& name, const ManifestField& field) {
+    const std::string pointer = "/fields/" + name;
+    FolderField made{name, parse_value_type(field.type, at(pointer + "/type")), field.from, field.fill};
+    const bool of_samples = !made.type.sizes.empty() && made.type.sizes.front() == AffineSize{1, 0} &&
+                            std::none_of(made.type.sizes.begin() + 1, made.type.sizes.end(),
+                                         [](const AffineSize& size) { return size.depends_on_b(); });
+    if (!of_samples) {
+      throw InputError(at(pointer + "/type"),
+                       fmt::format("expected b as the first size and as no other, found {}", field.type));
+    }
+    folder_.fields.push_back(std::move(made));
+  }
+
+  void check_fields(const std::vector<std::string>& names, const std::vector<ValueType>& types,
+                    const std::string& pointer) {
+    if (names.size() != types.size()) {
+      throw InputError(at(pointer),
+                       fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const InputPlace place = at(fmt::format("{}/{}", pointer, i));
+      const auto found = std::find_if(folder_.fields.begin(), folder_.fields.end(),
+                                      [&](const FolderField& field) { return field.name == names[i]; });
+      if (found == folder_.fields.end()) {
+        throw InputError(place, fmt::format("\"{}\" is not in /fields", names[i]));
+      }
+      require_same(types[i], found->type, place, fmt::format("\"{}\" is", names[i]));
+    }
+  }
+
+  void add_loss(const ManifestLoss& loss) {
+    FolderLoss made{replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
+    const Graph& graph = made.replay->graph();
+    require_same(graph.input, folder_.output, at("/loss/graph"), "the model's output is");
+    if (!graph.output.sizes.empty() || !c10::isFloatingType(graph.output.dtype)) {
+      throw InputError(at("/loss/graph"),
+                       fmt::format("expected a loss of one number, its output is {}", graph.output.text()));
+    }
+    if (!graph.parameters.empty() || !graph.buffers.empty() || graph.input_gradient == kNoValue) {
+      throw InputError(at("/loss/graph"), "a loss has neither parameters nor buffers, and a gradient");
+    }
+    if (loss.fields.empty()) throw InputError(at("/loss/fields"), "a loss reads a field of the batch");
+    check_fields(loss.fields, graph.fields, "/loss/fields");
+    check_weights(loss.constants, graph.constants, "/loss/constants");
+    if (loss.units) {
+      const auto at_field = std::find(loss.fields.begin(), loss.fields.end(), loss.units->field);
+      if (at_field == loss.fields.end()) {
+        throw InputError(at("/loss/units/field"), "expected one of the loss's fields");
+      }
+      const ValueType& type = graph.fields[static_cast<std::size_t>(at_field - loss.fields.begin())];
+      if (c10::isFloatingType(type.dtype) ||
+          (loss.units->from > 0 && (type.sizes.size() < 2 || loss.units->from >= type.sizes.back().plus))) {
+        throw InputError(at("/loss/units"), fmt::format("does not fit \"{}\", which is {}",
+                                                        loss.units->field, type.text()));
+      }
+      made.units = {loss.units->field, loss.units->ignore, loss.units->from};
+    }
+    folder_.loss = std::move(made);
+  }
+
   void add_layer(std::size_t i) {
     const ManifestLayer& layer = manifest_.layers[i];
     const std::string pointer = fmt::format("/layers/{}", i);
@@ -139,7 +245,7 @@ class FolderMaker {
       throw InputError(at(pointer + "/name"), fmt::format("\"{}\" is another layer's name", layer.name));
     }
     FolderLayer made{layer.name, replay_of(layer.graph, at(pointer + "/graph")), layer.parameters,
-                     layer.buffers, layer.constants};
+                     layer.buffers, layer.constants, layer.fields};
     const Graph& graph = made.replay->graph();
     const ValueType& before = i == 0 ? folder_.input : folder_.layers.back().replay->graph().output;
     require_same(
@@ -153,6 +259,10 @@ class FolderMaker {
     check_weights(layer.parameters, graph.parameters, pointer + "/parameters");
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");
     check_weights(layer.constants, graph.constants, pointer + "/constants");
+    check_fields(layer.fields, graph.fields, pointer + "/fields");
+    if (!graph.output.depends_on_b()) {
+      throw InputError(at(pointer + "/graph"), "its output has no dimension of samples");
+    }
     for (std::size_t j = 0; j < layer.parameters.size(); ++j)
       own(layer.parameters[j], pointer, "parameters", j);
     for (std::size_t j = 0; j < layer.buffers.size(); ++j) {

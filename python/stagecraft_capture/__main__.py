@@ -11,6 +11,7 @@ from .capture import SIZES, capture
 from .check import check
 from .errors import CaptureError
 from .folder import graph_name, write_folder
+from .keep import BUDGET
 from .source import load
 from .weights import state_of
 
@@ -23,6 +24,7 @@ def parse():
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
+    parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     arguments = parser.parse_args()
@@ -33,13 +35,25 @@ def parse():
 
 def table(layers):
     """One line per layer."""
-    rows = [("layer", "parameters", "output", "graph")]
+    rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph")]
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
-        rows.append((layer.name, f"{count:,}", layer.graph["output"], graph_name(layer.graph)))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), layer.graph["output"], graph_name(layer.graph)))
+    rows.append(("all layers", "", size(sum(layer.kept for layer in layers)), size(sum(layer.kept_all for layer in layers)), "", ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print(f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  {row[3]}")
+        line = f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
+        print(line.rstrip())
+
+
+def size(count):
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            break
+        count /= 1024
+    else:
+        unit = "GiB"
+    return f"{count:.4g} {unit}"
 
 
 def strip_prefix(layers, prefix):
@@ -73,7 +87,7 @@ def main():
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, inputs_at = load(arguments)
-    layers = capture(module, inputs_at)
+    layers = capture(module, inputs_at, budget=BUDGET[arguments.keep])
     checked = check(module, layers, inputs_at(4))
     single = one_sample(module, layers, inputs_at)
     sizes = [*SIZES, 4] + ([1] if single and single["output"] == "equal" and single["equal"] == single["gradients"] else [])

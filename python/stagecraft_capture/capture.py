@@ -11,7 +11,10 @@ from .cut import add_constants, constant_only, cut
 from .composite import dependencies
 from .errors import CaptureError
 from .graph_text import fit, graph_json
-from .joint import Tensors, split, trace
+from .joint import Tensors, trace
+from .keep import BUDGET, choose, kept_bytes
+from .multiply_adds import multiply_adds
+from .split import split
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
@@ -21,6 +24,8 @@ class Layer:
     name: str
     graph: dict  # the graph file's JSON
     tensors: Tensors
+    kept: int  # bytes per sample that wait between forward and backward
+    kept_all: int  # the same with nothing made again
 
 
 def digest(tensor):
@@ -71,8 +76,8 @@ def constant_only_placeholders(composite):
     return {n for n in composite.tensors if n in constant}
 
 
-def capture(module, inputs_at, sizes=SIZES):
-    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples."""
+def capture(module, inputs_at, sizes=SIZES, budget=BUDGET["cheap"]):
+    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples. `budget`: of keep.py."""
     exported = {}
     for mode in (True, False):
         module.train(mode)
@@ -84,33 +89,55 @@ def capture(module, inputs_at, sizes=SIZES):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
-    layers = []
+    layers, chosen = [], {}
     for index, name in enumerate(names):
-        layers.append(capture_layer(name, index, exported, cuts, sizes))
+        layers.append(capture_layer(name, index, exported, cuts, sizes, budget, chosen))
     check_not_tied(layers)
     return layers
 
 
-def capture_layer(name, index, exported, cuts, sizes):
-    tensors, texts = Tensors(), {}
+def capture_layer(name, index, exported, cuts, sizes, budget, chosen):
+    """`chosen` remembers what equal layers make again."""
+    tensors, joints = Tensors(), {}
     for b in sizes:
-        joints = {}
+        joints[b] = {}
         for mode in (True, False):
             piece = cuts[mode][b][index]
             like = piece.input.meta["val"]
             example = torch.zeros([int(size) for size in like.shape], dtype=like.dtype)
-            joints[mode] = trace(piece, exported[mode][b], example, tensors)
-        texts[b] = (joints[True], joints[False])
+            joints[b][mode] = trace(piece, exported[mode][b], example, tensors)
     # Only now are all names known.
-    for b, (training, evaluation) in texts.items():
+    texts, again = {}, None
+    for b in sorted(sizes, reverse=True):  # what is made again is chosen once, for the largest
+        training, evaluation = joints[b][True], evaluation_only(joints[b][False])
         training.buffers += [None] * (len(tensors.names["u"]) - len(training.buffers))
         training.gradients += [None] * (len(tensors.names["p"]) - len(training.gradients))
-        forward = split(evaluation_only(evaluation)).forward
-        texts[b] = graph_json(training, split(training), (evaluation, forward), tensors)
+        nodes = list(training.graph.nodes)
+        if again is None:
+            again = made_again(training, nodes, budget, chosen)
+        parts = split(training, frozenset(nodes[i] for i in again if i < len(nodes)))
+        texts[b] = graph_json(training, parts, (evaluation, split(evaluation).forward), tensors)
     try:
-        return Layer(name, fit(texts), tensors)
+        graph = fit({b: texts[b] for b in sizes})
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
+    graph["multiply_adds"] = multiply_adds(graph)
+    return Layer(name, graph, tensors, *kept_per_sample(joints, again))
+
+
+def made_again(joint, nodes, budget, chosen):
+    """Places of the nodes."""
+    key = str([(n.op, str(n.target), str(n.args), str(n.kwargs), n.meta["val"].shape if isinstance(n.meta.get("val"), torch.Tensor) else None) for n in nodes])
+    if key not in chosen:
+        found = choose(joint, budget)
+        chosen[key] = frozenset(i for i, n in enumerate(nodes) if n in found)
+    return chosen[key]
+
+
+def kept_per_sample(joints, again):
+    few, many = min(joints), max(joints)
+    bytes_at = lambda b, places: kept_bytes(split(joints[b][True], frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places)))
+    return [(bytes_at(many, places) - bytes_at(few, places)) // (many - few) for places in (again, ())]
 
 
 def evaluation_only(joint):

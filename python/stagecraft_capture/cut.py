@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .composite import dependencies
+from .composite import dependencies, storage
 from .errors import CaptureError, place_of
+from .noise import is_random
 
 
 @dataclass
@@ -32,8 +33,10 @@ def module_of(node):
 def constant_only(composite, needs):
     """Nodes that no input, parameter or buffer reaches."""
     constant = {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
+    overwritten = {storage(n.args[0]) for n in composite.nodes if is_write(n)}
     for node in composite.nodes:
-        if all(n in constant for n in needs[node]) and not is_write(node):
+        changes = is_write(node) or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten)
+        if not changes and all(n in constant for n in needs[node]):
             constant.add(node)
     return constant
 

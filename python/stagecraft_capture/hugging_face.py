@@ -10,8 +10,8 @@ from . import companions
 from .errors import CaptureError
 
 
-class Logits(torch.nn.Module):
-    """A language model from tokens to logits. Its names lose this wrapper's prefix in the model folder."""
+class Wrapped(torch.nn.Module):
+    """Its names lose this wrapper's prefix in the model folder."""
 
     PREFIX = "wrapped."
 
@@ -20,13 +20,24 @@ class Logits(torch.nn.Module):
         self.wrapped = model
         self.base_prefix = base_prefix(model)
         self.untied = {}  # names of weights that are copies now: whose
-        self.source = None  # the folder that the config lies in
+        self.source = "."  # the folder that the config lies in
+
+    def write_companions(self, folder):
+        companions.write(self.wrapped, self.source, folder)
+
+
+class Logits(Wrapped):
+    """A language model from tokens to logits."""
 
     def forward(self, input_ids):
         return self.wrapped(input_ids=input_ids, use_cache=False).logits
 
-    def write_companions(self, folder):
-        companions.write(self.wrapped, self.source, folder)
+
+class Images(Wrapped):
+    """A classifier from images to logits."""
+
+    def forward(self, pixel_values):
+        return self.wrapped(pixel_values=pixel_values).logits
 
 
 @contextlib.contextmanager
@@ -92,7 +103,7 @@ def masked(about):
 def untie_head(model):
     """The head gets a copy of the embedding that it shares. Returns its name, and the embedding's."""
     untied, head, embedding = {}, model.get_output_embeddings(), model.get_input_embeddings()
-    if head is not None and head.weight is embedding.weight:
+    if head is not None and head.weight is getattr(embedding, "weight", None):
         of = {id(module): name for name, module in model.named_modules(remove_duplicate=False)}
         untied[f"{of[id(head)]}.weight"] = f"{of[id(embedding)]}.weight"
         head.weight = torch.nn.Parameter(head.weight.detach().clone())

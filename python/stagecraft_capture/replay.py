@@ -5,6 +5,18 @@ import torch
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
 
+def sizes_of(result, b):
+    """Of "%3 f32[16*b+1,64]"."""
+    text = result[result.index("[") + 1 : -1]
+    return [eval(size, {"__builtins__": {}}, {"b": b}) for size in text.split(",") if size]
+
+
+def draw(name, result, arguments, b):
+    """Numbers as eager draws them. A run draws them by name."""
+    noise = torch.empty(sizes_of(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
+    return noise.bernoulli_(arguments[0]) if name == "stagecraft::bernoulli" else noise.uniform_()
+
+
 def operator_of(name):
     if name == "stagecraft::dropout":
         return lambda x, p, stream: torch.native_dropout(x, p, True)
@@ -49,6 +61,9 @@ def value_of(argument, values, b):
 
 def run_steps(steps, values, b):
     for name, results, arguments in steps:
+        if name in ("stagecraft::bernoulli", "stagecraft::uniform"):
+            values[results[0].split(" ")[0]] = draw(name, results[0], arguments, b)
+            continue
         made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
         made = made if isinstance(made, (tuple, list)) else [made]
         for result, tensor in zip(results, made):

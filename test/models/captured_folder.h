@@ -22,6 +22,20 @@ namespace stagecraft::test {
   return STAGECRAFT_TEST_DATA "/captured/" + name;
 }
 
+/// Steps are added to the forward: results of the backward count on behind them. `last`: the highest number.
+inline void count_on(Json& graph, int first, int last, int by) {
+  for (const char* part : {"backward_input", "backward_weight"}) {
+    std::string text = graph[part].dump();
+    for (int i = last; i >= first; --i) {
+      const std::string from = "\"%" + std::to_string(i), to = "\"%" + std::to_string(i + by);
+      for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+        text.replace(at, from.size(), to);
+      }
+    }
+    graph[part] = Json::parse(text);
+  }
+}
+
 /// What is to be changed in a copy.
 struct Edits {
   std::function<void(Json& manifest)> manifest{};

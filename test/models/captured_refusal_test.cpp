@@ -125,12 +125,31 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   CHECK_THAT(dropout("/backward_input/steps/0/2/1", "g"), Contains("expected a mask for f32[b,4]"));
   CHECK_THAT(dropout("/evaluate/steps/1",
                      Json::parse(R"(["stagecraft::dropout", ["%1 f32[b,4]", null], ["%0", 0.5, 1]])")),
-             Contains("masks are drawn in forward alone"));
+             Contains("random numbers are drawn in forward alone"));
   const auto twice = [](Json& graph) {
     graph["forward"]["steps"][2] =
         Json::parse(R"(["stagecraft::dropout", ["%3 f32[b,4]", null], ["%1", 0.5, 0]])");
   };
-  CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another dropout's"));
+  CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another step's"));
+
+  const auto noise = [&](const char* step) {
+    return alone("dropout", 1, [&](Json& graph) {
+      Json& steps = graph["forward"]["steps"];
+      steps[2] = Json::parse(step);
+      steps.push_back(Json::parse(R"(["aten::add.Tensor", ["%4 f32[b,4]"], ["%1", "%3", 1]])"));
+      graph["forward"]["output"] = "%4";
+      count_on(graph, 4, 8, 1);
+    });
+  };
+  CHECK(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.8, 1]])") == "accepted");
+  CHECK(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [1]])") == "accepted");
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"), Contains("/forward/steps/2/2/0: "));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5, 0]])"),
+             Contains("stream 0 is another step's"));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5]])"), Contains("takes 2 arguments, found 1"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [0.5, 1]])"), Contains("takes 1 argument, found 2"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 i64[b,1]"], [1]])"), Contains("expected a floating-point type"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", [null], [1]])"), Contains("nothing reads what is drawn"));
 }
 
 TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
