@@ -153,6 +153,10 @@ class FolderMaker {
     for (const auto& [name, type] : folder_.untrained) {
       if (types_.contains(name)) throw InputError(at("/untrained/" + name), "a layer trains it");
     }
+    for (const auto& [second, first] : folder_.same_as) {
+      if (types_.contains(first) || folder_.untrained.contains(first)) continue;
+      throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
+    }
     find_weights();
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }

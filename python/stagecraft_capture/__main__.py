@@ -81,6 +81,14 @@ def said(checked):
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
+def one_sample(module, model, batch):
+    """Eager may take another path for one sample, or refuse it: batch norm over a single number."""
+    try:
+        return check(module, model, batch.at(1))
+    except ValueError:
+        return None
+
+
 def main():
     arguments = parse()
     if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
@@ -91,8 +99,8 @@ def main():
     model = capture(module, batch, has_loss, budget=BUDGET[arguments.keep])
     layers = model.layers
     checked = check(module, model, batch.at(4))
-    single = check(module, model, batch.at(1))  # eager may take another path for one sample
-    sizes = [*SIZES, 4] + ([1] if all_equal(single) else [])
+    single = one_sample(module, model, batch)
+    sizes = [*SIZES, 4] + ([1] if single and all_equal(single) else [])
     prefix = getattr(module, "PREFIX", "")
     strip_prefix([*layers, *([model.loss] if model.loss else [])], prefix)
     name = type(getattr(module, "wrapped", module)).__name__
@@ -102,7 +110,7 @@ def main():
     table(layers)
     print(f"checked with a micro-batch of 4: {said(checked)}")
     if 1 not in sizes:
-        print(f"a micro-batch of one sample {said(single)}: train with two or more")
+        print(f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more")
     print(f"written to {arguments.output}")
     return 0
 

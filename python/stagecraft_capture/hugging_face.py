@@ -11,38 +11,36 @@ from .batch import Batch, Field
 from .errors import CaptureError
 
 
-class Logits(torch.nn.Module):
-    """A language model from tokens to logits. Its names lose this wrapper's prefix in the model folder."""
+class Wrapped(torch.nn.Module):
+    """Its names lose this wrapper's prefix in the model folder."""
 
     PREFIX = "wrapped."
+    FIXED = {}  # arguments besides the batch
 
     def __init__(self, model):
         super().__init__()
         self.wrapped = model
         self.base_prefix = base_prefix(model)
         self.untied = {}  # names of weights that are copies now: whose
-        self.source = None  # the folder that the config lies in
+        self.source = "."  # the folder that the config lies in
 
     def forward(self, **batch):
         """Logits; with labels, (logits, loss)."""
-        made = self.wrapped(**batch, use_cache=False)
+        made = self.wrapped(**batch, **self.FIXED)
         return (made.logits, made.loss) if "labels" in batch else made.logits
 
     def write_companions(self, folder):
         companions.write(self.wrapped, self.source, folder)
 
 
-class Images(torch.nn.Module):
+class Logits(Wrapped):
+    """A language model from tokens to logits."""
+
+    FIXED = {"use_cache": False}
+
+
+class Images(Wrapped):
     """A classifier from images to logits."""
-
-    PREFIX = "wrapped."
-
-    def __init__(self, model):
-        super().__init__()
-        self.wrapped = model
-
-    def forward(self, pixel_values):
-        return self.wrapped(pixel_values=pixel_values).logits
 
 
 @contextlib.contextmanager
