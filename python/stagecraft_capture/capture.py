@@ -13,6 +13,7 @@ from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
+from .layers import checked
 from .split import split
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
@@ -75,14 +76,16 @@ def constant_only_placeholders(composite):
     return {n for n in composite.tensors if n in constant}
 
 
-def capture(module, inputs_at, sizes=SIZES, budget=BUDGET["cheap"]):
-    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples. `budget`: of keep.py."""
+def capture(module, inputs_at, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
+    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples. `budget`: of keep.py. `choice`: of
+    layers.py."""
+    checked(choice, module)
     exported = {}
     for mode in (True, False):
         module.train(mode)
         exported[mode] = {b: export(module, inputs_at(b)) for b in sizes}
     module.train()
-    cuts = {mode: {b: cut(c) for b, c in at.items()} for mode, at in exported.items()}
+    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
     if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
