@@ -49,6 +49,8 @@ class CapturedLayer final : public Layer {
     return details;
   }
 
+  std::vector<std::string> fields() const override { return layer_.fields; }
+
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
@@ -88,11 +90,17 @@ class CapturedLayer final : public Layer {
     const Programs& programs =
         layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
     Frame frame;
-    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size());
+    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size() +
+                  layer_.fields.size());
     frame.emplace_back(input);
     add(frame, weights.parameters);
     add(frame, weights.buffers);
     add(frame, constants_on(input.device()));
+    for (const std::string& name : layer_.fields) {
+      STAGECRAFT_CHECK(context.fields != nullptr && context.fields->contains(name),
+                       fmt::format("layer {}: field {} was not loaded", this->name(), name));
+      frame.emplace_back(context.fields->at(name));
+    }
     const bool keeps = training && kept != nullptr;
     const captured::Program& program = !training ? programs.evaluate
                                        : keeps   ? programs.forward_keeping
@@ -219,10 +227,11 @@ class CapturedLayer final : public Layer {
 void describe(Fields& v, CapturedLayerSpec& s) {
   v.required("path", s.path, "model folder that stagecraft-capture made", json::non_empty());
   v.required("layer", s.layer, "its name in the manifest");
+  v.optional("weights", s.weights, "safetensors file or folder to start from (default: the model folder's)");
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
-  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path);
+  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path, spec.weights);
   const auto found = std::find_if(folder->layers.begin(), folder->layers.end(),
                                   [&](const FolderLayer& layer) { return layer.name == spec.layer; });
   if (found == folder->layers.end()) {

@@ -69,7 +69,7 @@ void describe(V& v, EvaluatePart& p) {
 
 struct GraphFile {
   std::int64_t format = 0;
-  std::vector<std::string> parameters, buffers, constants;
+  std::vector<std::string> parameters, buffers, constants, fields;
   std::string input, output;
   ForwardPart forward;
   BackwardInputPart backward_input;
@@ -83,6 +83,7 @@ void describe(V& v, GraphFile& g) {
   v.required("parameters", g.parameters, "types");
   v.required("buffers", g.buffers, "types");
   v.required("constants", g.constants, "types");
+  v.optional("fields", g.fields, "types of the fields of the batch that it reads besides its input");
   v.required("input", g.input, "type");
   v.required("output", g.output, "type");
   v.required("forward", g.forward, "steps of training");
@@ -112,10 +113,14 @@ class GraphReader {
     graph_.parameters = types(file.parameters, "parameters", false);
     graph_.buffers = types(file.buffers, "buffers", false);
     graph_.constants = types(file.constants, "constants", false);
+    graph_.fields = types(file.fields, "fields", true);
     graph_.input = parse_value_type(file.input, at("input"));
     graph_.output = parse_value_type(file.output, at("output"));
     if (!graph_.input.depends_on_b()) refuse("input", file.input, "a type whose sizes depend on b");
-    if (!graph_.output.depends_on_b()) refuse("output", file.output, "a type whose sizes depend on b");
+    const bool number = graph_.output.sizes.empty();  // a loss
+    if (!graph_.output.depends_on_b() && !number) {
+      refuse("output", file.output, "a type whose sizes depend on b, or of one number");
+    }
     forward(file.forward);
     backward_input(file.backward_input);
     backward_weight(file.backward_weight);
@@ -155,6 +160,7 @@ class GraphReader {
       values.push_back({graph_.buffers[i], static_cast<std::int32_t>(i)});
     }
     for (const ValueType& type : graph_.constants) values.push_back({type});
+    for (const ValueType& type : graph_.fields) values.push_back({type});
     return values;
   }
 
@@ -166,7 +172,8 @@ class GraphReader {
     part_ = part;
     values_ = &values;
     readable_.assign(values.size(), false);
-    open(graph_.constant(0), graph_.result(0));
+    open(graph_.constant(0), graph_.field(0));
+    if (part == Part::forward || part == Part::evaluate) open(graph_.field(0), graph_.result(0));
     if (part != Part::backward_weight) open(graph_.parameter(0), graph_.constant(0));
   }
 
@@ -264,9 +271,11 @@ class GraphReader {
     for (std::size_t i = 0; i < names.size(); ++i) {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
       const ValueId id = found(names[i], place);
-      const bool at_hand = id != kInput && id != kGradient && id < graph_.result(0);
-      if (at_hand)
-        throw InputError(place, fmt::format("\"{}\" need not be kept: only in, g and results are", names[i]));
+      const bool at_hand = id != kInput && id != kGradient && id < graph_.field(0);
+      if (at_hand) {
+        throw InputError(
+            place, fmt::format("\"{}\" need not be kept: only in, g, fields and results are", names[i]));
+      }
       if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
         throw InputError(place, fmt::format("\"{}\" is kept twice", names[i]));
       }
@@ -342,7 +351,9 @@ class GraphReader {
       case 'u':
         return within(graph_.buffer(0), graph_.constant(0));
       case 'c':
-        return within(graph_.constant(0), graph_.result(0));
+        return within(graph_.constant(0), graph_.field(0));
+      case 'f':
+        return within(graph_.field(0), graph_.result(0));
       case '%':
         return within(graph_.result(0), static_cast<ValueId>(values_->size()));
       default:

@@ -82,7 +82,7 @@ Ids forward_inputs(const Graph& graph) {
 }
 Ids backward_inputs(const Graph& graph) {
   return joined({Ids{kGradient}, range(graph.parameter(0), graph.buffer(0)),
-                 range(graph.constant(0), graph.result(0)), graph.keep_input, graph.buffers_read_back});
+                 range(graph.constant(0), graph.field(0)), graph.keep_input, graph.buffers_read_back});
 }
 
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
@@ -286,7 +286,7 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
                           b, device),
       backward_weight(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
-           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.result(0))}),
+           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            graph.gradients},
           b, device),
       evaluate({fmt::format("graph {}, evaluate", graph.hash),

@@ -80,7 +80,7 @@ class Program {
 };
 
 /// A graph's programs. Inputs and outputs are in the order given here; "given" are the parameters, buffers and
-/// constants.
+/// constants, and for forwards the fields of the batch.
 struct Programs {
   Programs(const Graph& graph, std::int64_t b, c10::Device device);
 

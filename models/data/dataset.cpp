@@ -4,7 +4,27 @@
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
 
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
 namespace stagecraft {
+
+at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std::int64_t>&) const {
+  throw InternalError(fmt::format("the data set has no field \"{}\"", name));
+}
+
+at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
+                      const std::vector<std::int64_t>& indices) {
+  if (wanted.from.empty()) {
+    std::vector<std::int64_t> shape{static_cast<std::int64_t>(indices.size())};
+    shape.insert(shape.end(), wanted.shape.begin(), wanted.shape.end());
+    return at::full(shape, wanted.fill, at::TensorOptions(wanted.dtype));
+  }
+  const at::Tensor read = wanted.from == "inputs"    ? data.inputs(split, indices)
+                          : wanted.from == "targets" ? data.targets(split, indices)
+                                                     : data.field(split, wanted.from, indices);
+  return read.to(wanted.dtype);
+}
 
 Registry<DatasetKind>& DatasetKind::registry() {
   // Never destroyed, and in the schema's order.

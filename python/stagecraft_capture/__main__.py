@@ -13,6 +13,7 @@ from .errors import CaptureError
 from .folder import graph_name, write_folder
 from .keep import BUDGET
 from .source import load
+from .weights import state_of
 
 
 def parse():
@@ -87,7 +88,7 @@ def main():
     prefix = getattr(module, "PREFIX", "")
     strip_prefix(layers, prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    write_folder(arguments.output, name, layers, sorted(sizes), checked)
+    write_folder(arguments.output, name, layers, sorted(sizes), checked, state_of(module, layers, prefix), getattr(module, "write_companions", None))
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print(f"checked with a micro-batch of 4: {said(checked)}")

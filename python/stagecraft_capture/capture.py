@@ -14,6 +14,7 @@ from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import checked
+from .multiply_adds import multiply_adds
 from .split import split
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
@@ -123,6 +124,7 @@ def capture_layer(name, index, exported, cuts, sizes, budget, chosen):
         graph = fit({b: texts[b] for b in sizes})
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
+    graph["multiply_adds"] = multiply_adds(graph)
     return Layer(name, graph, tensors, *kept_per_sample(joints, again))
 
 

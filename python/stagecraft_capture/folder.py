@@ -9,7 +9,6 @@ import tempfile
 import torch
 
 from .errors import CaptureError
-from .graph_text import type_text
 
 try:
     from safetensors.torch import save_file
@@ -25,11 +24,11 @@ def graph_name(graph):
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
-def write_folder(path, name, layers, sizes, checked):
-    """Replaces `path`, which must not exist or be such a folder."""
+def write_folder(path, name, layers, sizes, checked, state, hugging_face=None):
+    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder."""
     if save_file is None:
-        raise CaptureError("weights are written with safetensors, which is missing: scripts/setup.sh --models, or pip install safetensors")
-    tensors, manifest_layers = {}, []
+        raise CaptureError("weights are written with safetensors, which is missing: pip install safetensors")
+    manifest_layers = []
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
     try:
@@ -40,9 +39,6 @@ def write_folder(path, name, layers, sizes, checked):
                 file.write(graph_bytes(layer.graph))
             names = layer.tensors.names
             manifest_layers.append({"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]})
-            tensors.update(layer.tensors.values)
-        used = {n for entry in manifest_layers for kind in ("parameters", "buffers", "constants") for n in entry[kind]}
-        tensors = {n: t.detach().contiguous().clone() for n, t in tensors.items() if n in used}
         manifest = {
             "format": 1,
             "name": name,
@@ -51,14 +47,20 @@ def write_folder(path, name, layers, sizes, checked):
             "input": layers[0].graph["input"],
             "output": layers[-1].graph["output"],
             "layers": manifest_layers,
-            "weights": {n: type_text(t) for n, t in tensors.items()},
+            "weights": state.types,
+            **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
             "checked": checked,
         }
         with open(f"{made}/manifest.json", "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
-        save_file(tensors, f"{made}/weights.safetensors", metadata={"format": "pt"})
-        os.chmod(f"{made}/weights.safetensors", 0o644)
+        for file, tensors in (("weights", state.weights), ("constants", state.fixed)):
+            if tensors:
+                save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
+                os.chmod(f"{made}/{file}.safetensors", 0o644)
+        if hugging_face:
+            os.mkdir(f"{made}/hugging_face")
+            hugging_face(f"{made}/hugging_face")
         os.chmod(made, 0o755)
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -6,6 +6,7 @@ import os
 
 import torch
 
+from . import companions
 from .errors import CaptureError
 
 
@@ -17,9 +18,15 @@ class Logits(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.wrapped = model
+        self.base_prefix = base_prefix(model)
+        self.untied = {}  # names of weights that are copies now: whose
+        self.source = None  # the folder that the config lies in
 
     def forward(self, input_ids):
         return self.wrapped(input_ids=input_ids, use_cache=False).logits
+
+    def write_companions(self, folder):
+        companions.write(self.wrapped, self.source, folder)
 
 
 class Images(torch.nn.Module):
@@ -60,7 +67,7 @@ def load(path, untie, seed):
     try:
         import transformers
     except ImportError as error:
-        raise CaptureError("--hf needs transformers: pip install transformers") from error
+        raise CaptureError("--hf needs transformers, which is missing: pip install transformers") from error
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     file = os.path.join(path, "config.json") if os.path.isdir(path) else path
     try:
@@ -78,9 +85,16 @@ def load(path, untie, seed):
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
         model = kind.from_config(config)
-    if untie:
-        untie_head(model)
-    return Logits(model)
+    untied = untie_head(model) if untie else {}
+    logits = Logits(model)
+    logits.untied, logits.source = untied, folder or "."
+    return logits
+
+
+def base_prefix(model):
+    """What transformers puts before the names of a model without its head, where it becomes one with a head; and leaves out the other way."""
+    name = getattr(model, "base_model_prefix", "")
+    return f"{name}." if name else ""
 
 
 def masked(about):
@@ -89,8 +103,11 @@ def masked(about):
 
 
 def untie_head(model):
-    """The head gets a copy of the embedding that it shares."""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    """The head gets a copy of the embedding that it shares. Returns its name, and the embedding's."""
+    untied, head, embedding = {}, model.get_output_embeddings(), model.get_input_embeddings()
     if head is not None and head.weight is getattr(embedding, "weight", None):
+        of = {id(module): name for name, module in model.named_modules(remove_duplicate=False)}
+        untied[f"{of[id(head)]}.weight"] = f"{of[id(embedding)]}.weight"
         head.weight = torch.nn.Parameter(head.weight.detach().clone())
     model.config.tie_word_embeddings = False
+    return untied

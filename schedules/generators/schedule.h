@@ -17,6 +17,7 @@ namespace stagecraft {
 struct ScheduleRequest {
   Placement placement{};
   std::vector<int> group_sizes{};  ///< synchronous: one group. All >= 1.
+  std::vector<StageId> also_load{};  ///< as in ProgramHeader
   /// Pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3).
   bool vertical_sync = false;
   bool clip = false;     ///< an agree_norm before each step
@@ -56,6 +57,7 @@ struct Schedule {
 };
 
 /// Forward only, for validation: loads, forwards and one report for the whole segment. Needs no schedule.
-[[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches);
+[[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches,
+                                                 const std::vector<StageId>& also_load = {});
 
 }  // namespace stagecraft

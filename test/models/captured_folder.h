@@ -41,6 +41,7 @@ struct Edits {
   std::function<void(Json& manifest)> manifest{};
   std::function<void(Json& graph)> first_graph{};
   std::function<void(std::map<std::string, at::Tensor>& weights)> weights{};
+  std::function<void(std::map<std::string, at::Tensor>& constants)> constants{};
   bool doubles = false;  ///< every f32 becomes f64
 };
 
@@ -66,13 +67,18 @@ inline std::string edited_copy(const ScratchFolder& folder, const std::string& m
   }
   if (edits.manifest) edits.manifest(manifest);
   write_file_atomically(to + "/manifest.json", text(manifest));
-  std::map<std::string, at::Tensor> weights = read_safetensors(from + "/weights.safetensors").tensors;
-  if (edits.weights) edits.weights(weights);
-  std::vector<std::pair<std::string, at::Tensor>> list;
-  for (const auto& [name, tensor] : weights) {
-    list.emplace_back(name, edits.doubles && tensor.is_floating_point() ? tensor.to(at::kDouble) : tensor);
-  }
-  write_safetensors(to + "/weights.safetensors", list);
+  const auto copy = [&](const std::string& file, const auto& edit) {
+    std::map<std::string, at::Tensor> tensors;
+    if (is_there(from + file)) tensors = read_safetensors(from + file).tensors;
+    if (edit) edit(tensors);
+    std::vector<std::pair<std::string, at::Tensor>> list;
+    for (const auto& [name, tensor] : tensors) {
+      list.emplace_back(name, edits.doubles && tensor.is_floating_point() ? tensor.to(at::kDouble) : tensor);
+    }
+    if (!list.empty()) write_safetensors(to + file, list);
+  };
+  copy("/weights.safetensors", edits.weights);
+  copy("/constants.safetensors", edits.constants);
   return to;
 }
 

@@ -184,10 +184,14 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
       Contains("is another layer's name"));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights.erase("2.bias"); }}),
              Contains("weights.safetensors: has no tensor \"2.bias\""));
-  CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["x"] = at::ones({1}); }}),
-             Contains("tensor \"x\" is not in the manifest's weights"));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["2.bias"] = at::ones({5}); }}),
-             Contains("tensor \"2.bias\": expected [4] of F32, found [5] of F32"));
+             Contains("tensor \"2.bias\": expected f32[4], found [5] of F32"));
+  CHECK_THAT(
+      refusal("dropout", {.constants = [](auto& constants) { constants.begin()->second = at::ones({5}); }}),
+      Contains("constants.safetensors: tensor \"constant/144034bee48bc4f7\": expected [4] of F32"));
+  CHECK_THAT(with_manifest("tiny", "/untrained", {{"2.bias", "f32[4]"}}),
+             Contains("/untrained/2.bias: a layer trains it"));
+  CHECK_THAT(with_manifest("tiny", "/untrained", {{"x", "f32[b]"}}), Contains("/untrained/x: depends on b"));
 }
 
 TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {
