@@ -37,9 +37,20 @@ class Images(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.wrapped = model
+        self.base_prefix = base_prefix(model)
+        self.untied = {}
+        self.source = None
 
     def forward(self, pixel_values):
         return self.wrapped(pixel_values=pixel_values).logits
+
+    def sample_shape(self):
+        config = self.wrapped.config
+        size = getattr(config, "image_size", None) or 224
+        return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
+
+    def write_companions(self, folder):
+        companions.write(self.wrapped, self.source, folder)
 
 
 @contextlib.contextmanager
@@ -79,14 +90,15 @@ def load(path, untie, seed):
         raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) else []
-    kind = transformers.AutoModelForMaskedLM if masked(about) else transformers.AutoModelForCausalLM
+    kind = kind_of(about, file)
     torch.manual_seed(seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
         model = kind.from_config(config)
-    untied = untie_head(model) if untie else {}
-    logits = Logits(model)
+    images = kind is transformers.AutoModelForImageClassification
+    untied = untie_head(model) if untie and not images else {}
+    logits = Images(model) if images else Logits(model)
     logits.untied, logits.source = untied, folder or "."
     return logits
 
@@ -97,9 +109,24 @@ def base_prefix(model):
     return f"{name}." if name else ""
 
 
-def masked(about):
-    names = about.get("architectures") or [about["model_type"]]
-    return any("MaskedLM" in name for name in names) or about["model_type"] in ("bert", "roberta")
+def kind_of(about, file):
+    """The class of transformers that makes the model: what the config's architectures say, else the first that knows its type."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    classes = {
+        "ForMaskedLM": (transformers.AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+        "ForImageClassification": (transformers.AutoModelForImageClassification, modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
+        "ForCausalLM": (transformers.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    }
+    for name in about.get("architectures") or []:
+        for ending, (kind, _) in classes.items():
+            if name.endswith(ending) or (name.endswith("LMHeadModel") and ending == "ForCausalLM"):
+                return kind
+    for kind, known in classes.values():
+        if about["model_type"] in known:
+            return kind
+    raise CaptureError(f"{file}: models of type {about['model_type']!r} are neither language models nor image classifiers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
 
 
 def untie_head(model):

@@ -47,6 +47,17 @@ def numbers(module, shape):
     return lambda b: {name: drawn[:b].clone()}
 
 
+def sizes_in(text):
+    """Of --input."""
+    try:
+        shape = [int(size) for size in text.split(",")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise CaptureError(f"--input {text}: expected sizes of one sample, as in 3,224,224")
+    return shape
+
+
 def tokens(module, sequence, vocabulary):
     name = input_name(module)
     drawn = torch.randint(vocabulary, (8, sequence), generator=torch.Generator().manual_seed(3))
@@ -56,20 +67,16 @@ def tokens(module, sequence, vocabulary):
 def load(arguments):
     """The module and its micro-batches."""
     if arguments.hf:
-        if not arguments.sequence:
-            raise CaptureError("--hf needs --sequence: the tokens of a sample")
         module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed)
+        if hasattr(module, "sample_shape"):
+            return module, numbers(module, sizes_in(arguments.input) if arguments.input else module.sample_shape())
+        if not arguments.sequence:
+            raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
         return module, tokens(module, arguments.sequence, module.wrapped.config.vocab_size)
     torch.manual_seed(arguments.seed)
     module = from_file(arguments.source)
     if arguments.input:
-        try:
-            shape = [int(size) for size in arguments.input.split(",")]
-        except ValueError:
-            shape = []
-        if not shape or min(shape) < 1:
-            raise CaptureError(f"--input {arguments.input}: expected sizes of one sample, as in 3,224,224")
-        return module, numbers(module, shape)
+        return module, numbers(module, sizes_in(arguments.input))
     if arguments.sequence and arguments.vocabulary:
         return module, tokens(module, arguments.sequence, arguments.vocabulary)
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
