@@ -28,6 +28,8 @@ def parse():
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
+    parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on), "
+                        "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     arguments = parser.parse_args()
@@ -63,7 +65,7 @@ def strip_prefix(layers, prefix):
     """The wrapper's prefix out of all names."""
     cut = lambda name: name.removeprefix(prefix)
     for layer in layers:
-        layer.name = cut(layer.name) or "model"
+        layer.name = "model" if layer.name in ("", prefix.removesuffix(".")) else cut(layer.name)
         layer.tensors.names = {letter: [cut(n) for n in names] for letter, names in layer.tensors.names.items()}
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
@@ -96,7 +98,7 @@ def main():
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
-    model = capture(module, batch, has_loss, budget=BUDGET[arguments.keep])
+    model = capture(module, batch, has_loss, budget=BUDGET[arguments.keep], choice=arguments.layers)
     layers = model.layers
     checked = check(module, model, batch.at(4))
     single = one_sample(module, model, batch)

@@ -63,6 +63,17 @@ class Batch:
         return {name: drawn[:b].clone() for name, drawn in self.drawn.items()}
 
 
+def sizes_in(text):
+    """Of --input."""
+    try:
+        shape = [int(size) for size in text.split(",")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise CaptureError(f"--input {text}: expected sizes of one sample, as in 3,224,224")
+    return shape
+
+
 DTYPES = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
 

@@ -13,6 +13,7 @@ from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
+from .layers import checked
 from .losses import units_of
 from .multiply_adds import multiply_adds
 from .split import split
@@ -86,14 +87,16 @@ def constant_only_placeholders(composite):
     return {n for n in composite.tensors if n in constant}
 
 
-def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"]):
-    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py."""
+def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
+    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
+    layers.py."""
+    checked(choice, module)
     exported = {}
     for mode in (True, False):
         module.train(mode)
         exported[mode] = {b: export(module, batch.at(b), has_loss) for b in sizes}
     module.train()
-    cuts = {mode: {b: cut(c) for b, c in at.items()} for mode, at in exported.items()}
+    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
     if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")

@@ -10,6 +10,7 @@ import torch
 
 from .composite import dependencies, storage
 from .errors import CaptureError, place_of
+from .layers import chosen
 from .noise import is_random
 
 
@@ -26,8 +27,12 @@ class Piece:
 
 def module_of(node):
     """Path of the innermost module that made the node."""
-    stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    return stack[-1] if stack else ""
+    return (modules_of(node) or [""])[-1]
+
+
+def modules_of(node):
+    """Paths of the modules that the node lies in, outermost first."""
+    return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
 
 
 def derived(composite, needs):
@@ -85,8 +90,8 @@ def take_loss(composite, needs, order):
     return nodes, read.pop()
 
 
-def cut(composite):
-    """The model as a list of pieces; the last is its loss, where it has one."""
+def cut(composite, choice="auto", prefix=""):
+    """The model as a list of pieces; the last is its loss, where it has one. `choice`: of layers.py."""
     needs = dependencies(composite)
     given = derived(composite, needs)
     order = [n for n in composite.nodes if n not in given]
@@ -107,13 +112,13 @@ def cut(composite):
         """Values that are made up to order[i] and read after it."""
         return [n for n, last in last_use.items() if last > i and position[n] <= i]
 
-    cuts = []
+    candidates = []
     for i in range(len(order) - 1):
         live = crossing(i)
         if len(live) != 1 or not is_numbers(live[0]):
             continue
-        if module_of(order[i]) != module_of(order[i + 1]):
-            cuts.append((i, live[0]))
+        candidates.append((i, live[0]))
+    cuts = chosen(candidates, order, choice, modules_of, prefix)
 
     pieces, begin, read = [], 0, composite.input
     for end, value in cuts + [(len(order) - 1, output)]:

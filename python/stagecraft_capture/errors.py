@@ -11,4 +11,4 @@ def place_of(node):
     path = list(stack.values())[-1][0] if stack else ""
     lines = (node.meta.get("stack_trace") or "").strip().splitlines()
     where = next((line.strip() for line in reversed(lines) if line.strip().startswith("File")), "")
-    return f"module {path!r}" + (f", {where}" if where else "")
+    return (f"module {path!r}" if path else "the model itself") + (f", {where}" if where else "")

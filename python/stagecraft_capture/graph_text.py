@@ -6,6 +6,7 @@ import operator
 import torch
 from torch import fx
 
+from . import operators
 from .errors import CaptureError, place_of
 from .nodes import name_of
 from .noise import is_random
@@ -129,6 +130,8 @@ def steps(nodes, names, read, streams, again=frozenset()):
             given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
         elif name == "stagecraft::uniform":
             given = [streams.setdefault(node, len(streams))]
+        if name.startswith("aten::") and name.removeprefix("aten::") not in operators.NAMES:
+            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; compute the same with others (models/captured/operators.cpp lists them)")
         out.append([name, results, given])
     return out
 

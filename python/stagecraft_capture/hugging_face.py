@@ -7,7 +7,7 @@ import os
 import torch
 
 from . import companions
-from .batch import Batch, Field
+from .batch import Batch, Field, sizes_in
 from .errors import CaptureError
 
 
@@ -41,6 +41,11 @@ class Logits(Wrapped):
 
 class Images(Wrapped):
     """A classifier from images to logits."""
+
+    def sample_shape(self):
+        config = self.wrapped.config
+        size = getattr(config, "image_size", None) or 224
+        return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
 
 
 @contextlib.contextmanager
@@ -80,14 +85,15 @@ def load(path, untie, seed):
         raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) else []
-    kind = transformers.AutoModelForMaskedLM if masked(about) else transformers.AutoModelForCausalLM
+    kind = kind_of(about, file)
     torch.manual_seed(seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
         model = kind.from_config(config)
-    untied = untie_head(model) if untie else {}
-    logits = Logits(model)
+    images = kind is transformers.AutoModelForImageClassification
+    untied = untie_head(model) if untie and not images else {}
+    logits = Images(model) if images else Logits(model)
     logits.untied, logits.source = untied, folder or "."
     return logits
 
@@ -108,6 +114,12 @@ def load_with_batch(arguments):
     unknown = [name for name in names if name not in FIELDS]
     if unknown:
         raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(FIELDS)}")
+    if hasattr(model, "sample_shape"):
+        shape = sizes_in(arguments.input) if arguments.input else model.sample_shape()
+        labels = [Field("labels", [], below=model.wrapped.config.num_labels, source="targets")] if "labels" in names else []
+        return model, Batch([Field("pixel_values", shape, torch.float32), *labels]), bool(labels)
+    if not arguments.sequence:
+        raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
     vocabulary = model.wrapped.config.vocab_size
     fields = [Field("input_ids", [arguments.sequence], below=vocabulary), *(FIELDS[name](arguments.sequence, vocabulary) for name in names)]
     for field in fields:
@@ -126,9 +138,24 @@ def base_prefix(model):
     return f"{name}." if name else ""
 
 
-def masked(about):
-    names = about.get("architectures") or [about["model_type"]]
-    return any("MaskedLM" in name for name in names) or about["model_type"] in ("bert", "roberta")
+def kind_of(about, file):
+    """The class of transformers that makes the model: what the config's architectures say, else the first that knows its type."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    classes = {
+        "ForMaskedLM": (transformers.AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+        "ForImageClassification": (transformers.AutoModelForImageClassification, modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
+        "ForCausalLM": (transformers.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    }
+    for name in about.get("architectures") or []:
+        for ending, (kind, _) in classes.items():
+            if name.endswith(ending) or (name.endswith("LMHeadModel") and ending == "ForCausalLM"):
+                return kind
+    for kind, known in classes.values():
+        if about["model_type"] in known:
+            return kind
+    raise CaptureError(f"{file}: models of type {about['model_type']!r} are neither language models nor image classifiers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
 
 
 def untie_head(model):

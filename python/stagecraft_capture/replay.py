@@ -11,6 +11,13 @@ def sizes_of(result, b):
     return [eval(size, {"__builtins__": {}}, {"b": b}) for size in text.split(",") if size]
 
 
+def samples_of(tensor, type_of):
+    """b, for which "f32[16*b,64]" is the tensor's type."""
+    sizes = type_of[type_of.index("[") + 1 : -1].split(",")
+    at = next(i for i, size in enumerate(sizes) if "b" in size)
+    return next(b for b in range(1, tensor.shape[at] + 1) if sizes_of(type_of, b)[at] == tensor.shape[at])
+
+
 def draw(name, result, arguments, b):
     """Numbers as eager draws them. A run draws them by name."""
     noise = torch.empty(sizes_of(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
@@ -87,7 +94,7 @@ class Replayed:
 
     def forward(self, x, batch):
         """`batch`: fields by name."""
-        self.b = x.shape[0]
+        self.b = samples_of(x, self.graph["input"])
         values = self.given(x, batch)
         part = self.graph["forward"]
         run_steps(part["steps"], values, self.b)
@@ -110,5 +117,5 @@ class Replayed:
 
     def evaluate(self, x, batch):
         values = self.given(x, batch)
-        run_steps(self.graph["evaluate"]["steps"], values, x.shape[0])
+        run_steps(self.graph["evaluate"]["steps"], values, samples_of(x, self.graph["input"]))
         return values[self.graph["evaluate"]["output"]]

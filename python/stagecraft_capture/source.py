@@ -8,7 +8,7 @@ import sys
 import torch
 
 from . import hugging_face
-from .batch import Batch, Field, parse_field
+from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError
 from .losses import USUAL, WithLoss, usual
 
@@ -50,13 +50,7 @@ def input_name(module):
 def input_field(module, arguments):
     name = input_name(module)
     if arguments.input:
-        try:
-            shape = [int(size) for size in arguments.input.split(",")]
-        except ValueError:
-            shape = []
-        if not shape or min(shape) < 1:
-            raise CaptureError(f"--input {arguments.input}: expected sizes of one sample, as in 3,224,224")
-        return Field(name, shape, torch.float32)
+        return Field(name, sizes_in(arguments.input), torch.float32)
     if arguments.sequence and arguments.vocabulary:
         return Field(name, [arguments.sequence], below=arguments.vocabulary)
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
@@ -73,8 +67,6 @@ def load_loss(text):
 def load(arguments):
     """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
-        if not arguments.sequence:
-            raise CaptureError("--hf needs --sequence: the tokens of a sample")
         if arguments.loss or arguments.field:
             raise CaptureError("--hf has the model's own loss; --loss and --field are for FILE.py:NAME")
         return hugging_face.load_with_batch(arguments)

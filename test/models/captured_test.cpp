@@ -270,15 +270,16 @@ TEST_CASE("captured noise is drawn by name", "[captured]") {
     const Model model = model_at(edited_copy(folder, "dropout", edits));
     const Layer& layer = *model.layers[0];
     const Tensors parameters = initial_parameters(model, 0, 1);
+    Tensors buffers;
     const at::Tensor plain = at::addmm(parameters[1], x, parameters[0].t()).relu();
     const at::Tensor drawn = ones ? bernoulli_numbers({5, 1}, at::kFloat, 0.6, {key, 4}, at::kCPU)
                                   : uniform_numbers({5, 1}, at::kFloat, {key, 4}, at::kCPU);
     Kept kept;
-    const at::Tensor output = layer.forward({parameters, Tensors{}}, x, {Mode::train, key}, &kept);
+    const at::Tensor output = layer.forward({parameters, buffers}, x, {Mode::train, key}, &kept);
     CHECK(at::equal(output, plain.mul(drawn)));
     RandomKey other = key;
     other.micro_batch = 3;
-    CHECK_FALSE(at::equal(output, layer.forward({parameters, Tensors{}}, x, {Mode::train, other}, nullptr)));
+    CHECK_FALSE(at::equal(output, layer.forward({parameters, buffers}, x, {Mode::train, other}, nullptr)));
   }
 }
 
