@@ -3,7 +3,8 @@ capture refuses others, with the line of Python that called for them, before a r
 
 NAMES = frozenset(
     """
-addmm mm bmm baddbmm mv dot t transpose.int permute view reshape _unsafe_view expand expand_as unsqueeze squeeze squeeze.dim squeeze.dims
+nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward
+huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits addmm mm bmm baddbmm mv dot t transpose.int permute view reshape _unsafe_view expand expand_as unsqueeze squeeze squeeze.dim squeeze.dims
 slice.Tensor select.int diagonal unfold split.Tensor split_with_sizes unbind.int chunk detach alias contiguous _to_copy clone copy
 lift_fresh_copy cat stack repeat roll flip constant_pad_nd reflection_pad1d reflection_pad1d_backward reflection_pad2d
 reflection_pad2d_backward replication_pad2d replication_pad2d_backward select_backward slice_backward diagonal_backward unfold_backward
