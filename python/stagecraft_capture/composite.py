@@ -13,6 +13,7 @@ from torch import fx
 
 from .errors import CaptureError
 from .hugging_face import eager_masks
+from .in_place import out_of_place, storage
 
 
 @dataclass
@@ -51,11 +52,6 @@ def inline_regions(module):
         module.graph.erase_node(node)
 
 
-def storage(node):
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
-
-
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
@@ -90,13 +86,9 @@ def export(module, inputs):
     for node in list(graph.nodes):
         if node.op == "call_function" and is_assertion(node):
             graph.erase_node(node)
-        elif node.op == "call_function" and node.target == torch.ops.aten.dropout_.default:
-            # The same numbers, and autograd then names the mask. Who read the tensor after it reads the result.
-            node.target = torch.ops.aten.dropout.default
-            position = {n: i for i, n in enumerate(graph.nodes)}
-            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    out_of_place(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != 1:
