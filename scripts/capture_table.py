@@ -93,6 +93,7 @@ def transformers_model(name):
         size = size[0] if isinstance(size, list) else size
         return hugging_face.Images(auto.from_config(config)), numbers("pixel_values", 3, size, size)
     config = transformers.AutoConfig.for_model(kind, **{**settings, "vocab_size": 96})
+    hugging_face.choose_experts(config)
     model = auto.from_config(config)
     hugging_face.untie_head(model)
     return hugging_face.Logits(model), tokens(96)

@@ -93,7 +93,24 @@ def export(module, inputs):
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != 1:
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
-    return Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+    composite = Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+    composite.nodes = wanted(composite)
+    return composite
+
+
+def wanted(composite):
+    """The operators that the result needs, and those that update buffers (a pooler that nobody reads is left out)."""
+    needs = dependencies(composite)
+    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(composite.output)}
+    updates = lambda n: "batch_norm" in str(n.target) or (isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable and storage(n.args[0]) in outlasting)
+    todo = [composite.output, *(n for n in composite.nodes if updates(n))]
+    found = set()
+    while todo:
+        node = todo.pop()
+        if node not in found and node in needs:
+            found.add(node)
+            todo += needs[node]
+    return [n for n in composite.nodes if n in found]
 
 
 def dependencies(composite):
