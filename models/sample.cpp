@@ -12,6 +12,8 @@ std::optional<FieldSpec> SampleSpec::field(const std::string& name) const {
         return FieldSpec{name, shape, at::kLong};
       case Targets::values:
         return FieldSpec{name, {classes}, at::kFloat};
+      case Targets::none:
+        return std::nullopt;
     }
   }
   for (const FieldSpec& spec : fields) {

@@ -13,8 +13,8 @@
 
 namespace stagecraft {
 
-/// What a data set's targets are: one class per sample, one class per token, or numbers.
-enum class Targets : std::uint8_t { classes, tokens, values };
+/// What a data set's targets are: one class per sample, one class per token, numbers, or nothing.
+enum class Targets : std::uint8_t { classes, tokens, values, none };
 
 /// Shape, without the batch dimension, and dtype of what the data set yields.
 struct SampleSpec {

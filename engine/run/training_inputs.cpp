@@ -31,6 +31,12 @@ std::string losses_for(Targets targets) {
 void check_loss(const Model& model, const Loss& loss, const std::string& name, const std::string& file) {
   if (!loss.fields().empty()) return;  // the model's own: its fields were compared with the data
   if (const Targets targets = model.sample.targets; loss.targets() != targets) {
+    if (targets == Targets::none) {
+      throw InputError({file, "/loss/type"},
+                       fmt::format("{} compares with targets, and the data has none: name them in data.targets, "
+                                   "or leave the loss out where the model brings its own",
+                                   name));
+    }
     throw InputError({file, "/loss/type"},
                      fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
                                  description(targets), losses_for(targets)));

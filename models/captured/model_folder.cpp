@@ -73,12 +73,14 @@ void describe(V& v, ManifestLoss& l) {
 
 struct Checked {
   std::string output, evaluation;
+  std::optional<std::string> loss;
   std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
 };
 template <class V>
 void describe(V& v, Checked& c) {
   v.required("output", c.output, "how the output compared with PyTorch's");
+  v.optional("loss", c.loss, "how the model's own loss compared");
   v.required("evaluation", c.evaluation, "how the output in evaluation compared");
   v.required("gradients", c.gradients, "compared", json::at_least(0));
   v.required("equal", c.equal, "of them, to the bit", json::at_least(0));
@@ -150,6 +152,10 @@ class FolderMaker {
     }
     for (const auto& [name, type] : folder_.untrained) {
       if (types_.contains(name)) throw InputError(at("/untrained/" + name), "a layer trains it");
+    }
+    for (const auto& [second, first] : folder_.same_as) {
+      if (types_.contains(first) || folder_.untrained.contains(first)) continue;
+      throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
     }
     find_weights();
     return std::make_shared<const ModelFolder>(std::move(folder_));

@@ -72,6 +72,8 @@ class ModelWeights {
   /// Held in memory: constants and what else is not in weight files.
   void hold(const std::string& name, at::Tensor tensor) { held_[name] = std::move(tensor); }
 
+  [[nodiscard]] bool holds(const std::string& name) const { return held_.contains(name); }
+
   /// On the CPU; nobody may write to it. Throws InputError where it is nowhere.
   [[nodiscard]] at::Tensor at(const std::string& name) const;
   /// Where the weights come from; null: nowhere.

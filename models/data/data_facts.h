@@ -42,7 +42,7 @@ void describe(V& v, DataFacts& f) {
   v.required("shape", f.shape, "of one sample");
   v.required("tokens", f.tokens, "inputs are tokens, not numbers");
   v.required("classes", f.classes, "of the targets");
-  v.required("targets", f.targets, "their kind", json::between(0, 2));
+  v.required("targets", f.targets, "their kind", json::between(0, 3));
   v.required("fields", f.fields, "besides inputs and targets");
   v.required("fingerprint", f.fingerprint, "of the bytes read");
   v.required("summary", f.summary, "for people");

@@ -1,5 +1,6 @@
 #include "stagecraft/models/data/dataset.h"
 
+#include "stagecraft/models/data/arrays.h"
 #include "stagecraft/models/data/idx.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
@@ -36,13 +37,14 @@ Registry<DatasetKind>& DatasetKind::registry() {
     added.add<TextDataConfig>(
         "text", [=](const TextDataConfig& c, const InputPlace& data) { return open_text(c, path(data)); },
         {.location_keys = {"path"}});
+    added.add<ArraysDataConfig>("arrays", open_arrays, {.location_keys = {"path", "validation_path"}});
     added.add<SyntheticDataConfig>("synthetic", open_synthetic);
   });
   return all;
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.registered("type", c.source, "idx, text or synthetic");
+  f.registered("type", c.source, "idx, text, arrays or synthetic");
   f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
   f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
 }

@@ -23,6 +23,9 @@ def parse():
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
+    parser.add_argument("--fields", default="labels", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
+    parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
+    parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
     parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on), "
@@ -67,11 +70,25 @@ def strip_prefix(layers, prefix):
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
 
+def all_equal(checked):
+    return all(checked.get(part, "equal") == "equal" for part in ("output", "loss")) and checked["equal"] == checked["gradients"]
+
+
 def said(checked):
-    text = f"output {'equals' if checked['output'] == 'equal' else 'DIFFERS from'} eager's, {checked['equal']} of {checked['gradients']} gradients equal eager's"
+    parts = [part for part in ("output", "loss") if part in checked]
+    text = ", ".join(f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts)
+    text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
     if checked["buffers"]:
         text += f", {checked['buffers_equal']} of {checked['buffers']} buffers"
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
+
+
+def one_sample(module, model, batch):
+    """Eager may take another path for one sample, or refuse it: batch norm over a single number."""
+    try:
+        return check(module, model, batch.at(1))
+    except ValueError:
+        return None
 
 
 def main():
@@ -80,20 +97,22 @@ def main():
         raise CaptureError(f"{arguments.output}: exists and is no model folder; name another one")
     torch.set_num_threads(1)
     begin = time.monotonic()
-    module, inputs_at = load(arguments)
-    layers = capture(module, inputs_at, budget=BUDGET[arguments.keep], choice=arguments.layers)
-    checked = check(module, layers, inputs_at(4))
-    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
-    sizes = [*SIZES, 4] + ([1] if single["output"] == "equal" and single["equal"] == single["gradients"] else [])
+    module, batch, has_loss = load(arguments)
+    model = capture(module, batch, has_loss, budget=BUDGET[arguments.keep], choice=arguments.layers)
+    layers = model.layers
+    checked = check(module, model, batch.at(4))
+    single = one_sample(module, model, batch)
+    sizes = [*SIZES, 4] + ([1] if single and all_equal(single) else [])
     prefix = getattr(module, "PREFIX", "")
-    strip_prefix(layers, prefix)
+    strip_prefix([*layers, *([model.loss] if model.loss else [])], prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    write_folder(arguments.output, name, layers, sorted(sizes), checked, state_of(module, layers, prefix), getattr(module, "write_companions", None))
+    state = state_of(module, [*layers, *([model.loss] if model.loss else [])], prefix)
+    write_folder(arguments.output, name, model, batch, sorted(sizes), checked, state, getattr(module, "write_companions", None))
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print(f"checked with a micro-batch of 4: {said(checked)}")
     if 1 not in sizes:
-        print(f"a micro-batch of one sample {said(single)}: train with two or more")
+        print(f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more")
     print(f"written to {arguments.output}")
     return 0
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from .composite import export
-from .cut import add_constants, constant_only, cut
+from .cut import add_constants, constant_only, cut, derived
 from .composite import dependencies
 from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import checked
+from .losses import units_of
 from .multiply_adds import multiply_adds
 from .split import split
 
@@ -35,9 +36,18 @@ def digest(tensor):
     return hashlib.sha256(about + tensor.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
-def constant_values(composite, constant):
-    """node -> its tensor, for nodes that depend on constants only."""
+@dataclass
+class Model:
+    layers: list
+    loss: Layer = None
+    units: dict = None  # what a mean counts, as the manifest has it; None: samples
+    reduction: str = "mean"
+
+
+def constant_values(composite, constant, batch=None):
+    """node -> its tensor, for nodes that depend on constants only, and on fields of `batch`."""
     values = {n: tensor for n, (_, _, tensor) in composite.tensors.items() if n in constant}
+    values.update({n: batch[name] for n, name in composite.fields.items()} if batch else {})
     with torch.no_grad():
         for node in composite.nodes:
             if node in constant:
@@ -62,8 +72,8 @@ def settle_constants(composites, cuts):
                 for b, composite in composites.items():
                     composite.tensors[read[b][k]] = ("constant", "constant/" + digest(tensors[0]), tensors[0].contiguous())
     for b, composite in composites.items():
-        unsettled = constants[b] - {n for n in composite.tensors if n.op == "call_function"}
         needs = dependencies(composite)
+        unsettled = derived(composite, needs) - {n for n in composite.tensors if n.op == "call_function"}
         for piece in cuts[b]:
             add_constants(piece, unsettled, needs, composite)
     for composite in composites.values():
@@ -77,26 +87,34 @@ def constant_only_placeholders(composite):
     return {n for n in composite.tensors if n in constant}
 
 
-def capture(module, inputs_at, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
-    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples. `budget`: of keep.py. `choice`: of
+def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
+    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
     layers.py."""
     checked(choice, module)
     exported = {}
     for mode in (True, False):
         module.train(mode)
-        exported[mode] = {b: export(module, inputs_at(b)) for b in sizes}
+        exported[mode] = {b: export(module, batch.at(b), has_loss) for b in sizes}
     module.train()
     cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
     if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
+    units, reduction = loss_units(exported, cuts, batch, max(sizes)) if has_loss else (None, "mean")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
     layers, chosen = [], {}
     for index, name in enumerate(names):
         layers.append(capture_layer(name, index, exported, cuts, sizes, budget, chosen))
+    loss = layers.pop() if has_loss else None
     check_not_tied(layers)
-    return layers
+    return Model(layers, loss, units, reduction)
+
+
+def loss_units(exported, cuts, batch, b):
+    composite, fields = exported[True][b], batch.at(b)
+    needs = dependencies(composite)
+    return units_of(cuts[True][b][-1], constant_values(composite, derived(composite, needs), fields), fields)
 
 
 def capture_layer(name, index, exported, cuts, sizes, budget, chosen):

@@ -21,8 +21,10 @@ class Composite:
     """One export, for one micro-batch size."""
 
     graph: fx.Graph
-    input: fx.Node  # the placeholder of the batch's one field
+    input: fx.Node  # the placeholder of the model's input
+    fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
+    loss: fx.Node  # the loss behind it, or None
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, buffer, constant
     nodes: list  # the operators, in order
 
@@ -56,8 +58,8 @@ def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
 
-def export(module, inputs):
-    """The composite graph of `module` for keyword arguments `inputs`, of which the first is the batch's field."""
+def export(module, inputs, has_loss=False):
+    """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
         with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
@@ -91,19 +93,21 @@ def export(module, inputs):
     out_of_place(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
-    if len(outputs) != 1:
+    if len(outputs) != (2 if has_loss else 1):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
-    composite = Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+    nodes = [n for n in graph.nodes if n.op == "call_function"]
+    composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
     composite.nodes = wanted(composite)
     return composite
 
 
 def wanted(composite):
-    """The operators that the result needs, and those that update buffers (a pooler that nobody reads is left out)."""
+    """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
     needs = dependencies(composite)
-    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(composite.output)}
+    results = [n for n in (composite.output, composite.loss) if n is not None]
+    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(n) for n in results}
     updates = lambda n: "batch_norm" in str(n.target) or (isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable and storage(n.args[0]) in outlasting)
-    todo = [composite.output, *(n for n in composite.nodes if updates(n))]
+    todo = [*results, *(n for n in composite.nodes if updates(n))]
     found = set()
     while todo:
         node = todo.pop()

@@ -9,6 +9,7 @@ import tempfile
 import torch
 
 from .errors import CaptureError
+from .graph_text import type_text
 
 try:
     from safetensors.torch import save_file
@@ -24,7 +25,15 @@ def graph_name(graph):
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
-def write_folder(path, name, layers, sizes, checked, state, hugging_face=None):
+def loss_of(model):
+    """As manifest.json has it."""
+    names = model.loss.tensors.names
+    about = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
+    about |= {"reduction": "sum"} if model.reduction == "sum" else {}
+    return about | ({"units": model.units} if model.units else {})
+
+
+def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None):
     """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder."""
     if save_file is None:
         raise CaptureError("weights are written with safetensors, which is missing: pip install safetensors")
@@ -33,12 +42,16 @@ def write_folder(path, name, layers, sizes, checked, state, hugging_face=None):
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
     try:
         os.mkdir(f"{made}/graphs")
-        for layer in layers:
-            graph = graph_name(layer.graph)
+        layers, read = model.layers, set()
+        for layer in [*layers, *([model.loss] if model.loss else [])]:
+            graph, names = graph_name(layer.graph), layer.tensors.names
             with open(f"{made}/graphs/{graph}.json", "wb") as file:
                 file.write(graph_bytes(layer.graph))
-            names = layer.tensors.names
-            manifest_layers.append({"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]})
+            read |= set(names["f"])
+            entry = {"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
+            manifest_layers.append({**entry, **({"fields": names["f"]} if names["f"] else {})})
+        del manifest_layers[len(layers) :]
+        fields = {name: batch.field(name).manifest(type_text) for name in batch.fields if name in read}
         manifest = {
             "format": 1,
             "name": name,
@@ -46,7 +59,9 @@ def write_folder(path, name, layers, sizes, checked, state, hugging_face=None):
             "sizes": list(sizes),
             "input": layers[0].graph["input"],
             "output": layers[-1].graph["output"],
+            **({"fields": fields} if fields else {}),
             "layers": manifest_layers,
+            **({"loss": loss_of(model)} if model.loss else {}),
             "weights": state.types,
             **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
             "checked": checked,

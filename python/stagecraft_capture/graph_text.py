@@ -141,6 +141,11 @@ def readers(nodes, kept):
     return {n for node in nodes for n in node.all_input_nodes} | {n for n in kept if n is not None}
 
 
+def field_types(training, evaluation, tensors):
+    found = {role: type_text(n.meta["val"]) for joint in (training, evaluation) for n, role in joint.roles.items() if role[0] == "f"}
+    return [found[f"f{i}"] for i in range(len(tensors.names["f"]))]
+
+
 def graph_json(joint, parts, evaluation, tensors):
     """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in evaluation."""
     ordered = lambda letter: [type_text(tensors.values[name]) for name in tensors.names[letter]]
@@ -155,6 +160,7 @@ def graph_json(joint, parts, evaluation, tensors):
         "parameters": ordered("p"),
         "buffers": ordered("u"),
         "constants": ordered("c"),
+        **({"fields": field_types(joint, evaluation[0], tensors)} if tensors.names["f"] else {}),
         "input": type_text(given.meta["val"]),
         "output": type_text(joint.output.meta["val"]),
         "forward": {

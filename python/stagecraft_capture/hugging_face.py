@@ -7,50 +7,45 @@ import os
 import torch
 
 from . import companions
+from .batch import Batch, Field, sizes_in
 from .errors import CaptureError
 
 
-class Logits(torch.nn.Module):
-    """A language model from tokens to logits. Its names lose this wrapper's prefix in the model folder."""
+class Wrapped(torch.nn.Module):
+    """Its names lose this wrapper's prefix in the model folder."""
 
     PREFIX = "wrapped."
+    FIXED = {}  # arguments besides the batch
 
     def __init__(self, model):
         super().__init__()
         self.wrapped = model
         self.base_prefix = base_prefix(model)
         self.untied = {}  # names of weights that are copies now: whose
-        self.source = None  # the folder that the config lies in
+        self.source = "."  # the folder that the config lies in
 
-    def forward(self, input_ids):
-        return self.wrapped(input_ids=input_ids, use_cache=False).logits
+    def forward(self, **batch):
+        """Logits; with labels, (logits, loss)."""
+        made = self.wrapped(**batch, **self.FIXED)
+        return (made.logits, made.loss) if "labels" in batch else made.logits
 
     def write_companions(self, folder):
         companions.write(self.wrapped, self.source, folder)
 
 
-class Images(torch.nn.Module):
+class Logits(Wrapped):
+    """A language model from tokens to logits."""
+
+    FIXED = {"use_cache": False}
+
+
+class Images(Wrapped):
     """A classifier from images to logits."""
-
-    PREFIX = "wrapped."
-
-    def __init__(self, model):
-        super().__init__()
-        self.wrapped = model
-        self.base_prefix = base_prefix(model)
-        self.untied = {}
-        self.source = None
-
-    def forward(self, pixel_values):
-        return self.wrapped(pixel_values=pixel_values).logits
 
     def sample_shape(self):
         config = self.wrapped.config
         size = getattr(config, "image_size", None) or 224
         return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
-
-    def write_companions(self, folder):
-        companions.write(self.wrapped, self.source, folder)
 
 
 @contextlib.contextmanager
@@ -108,6 +103,40 @@ def choose_experts(config):
     """Experts by batched products: the other ways ask which tokens go where, and take other operators for each answer."""
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
         config._experts_implementation = "batched_mm"
+
+
+# Fields that models of transformers take, by their names.
+FIELDS = {
+    "labels": lambda s, vocabulary: Field("labels", [s], below=vocabulary, ignore=-100),
+    "attention_mask": lambda s, vocabulary: Field("attention_mask", [s], lengths=True, fill=1),
+    "token_type_ids": lambda s, vocabulary: Field("token_type_ids", [s], below=2, fill=0),
+    "position_ids": lambda s, vocabulary: Field("position_ids", [s], below=s),
+}
+
+
+def load_with_batch(arguments):
+    """The model, what it reads, and whether it returns its loss."""
+    model = load(arguments.hf, arguments.untie, arguments.seed)
+    names = [name for name in arguments.fields.split(",") if name]
+    unknown = [name for name in names if name not in FIELDS]
+    if unknown:
+        raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(FIELDS)}")
+    if hasattr(model, "sample_shape"):
+        shape = sizes_in(arguments.input) if arguments.input else model.sample_shape()
+        labels = [Field("labels", [], below=model.wrapped.config.num_labels, source="targets")] if "labels" in names else []
+        return model, Batch([Field("pixel_values", shape, torch.float32), *labels]), bool(labels)
+    if not arguments.sequence:
+        raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
+    vocabulary = model.wrapped.config.vocab_size
+    fields = [Field("input_ids", [arguments.sequence], below=vocabulary), *(FIELDS[name](arguments.sequence, vocabulary) for name in names)]
+    for field in fields:
+        if field.name == "labels" and not masked_model(model.wrapped):
+            field.source = "inputs"  # a causal model shifts them itself
+    return model, Batch(fields), "labels" in names
+
+
+def masked_model(model):
+    return type(model).__name__.endswith("ForMaskedLM")
 
 
 def base_prefix(model):

@@ -38,14 +38,15 @@ class Tensors:
     """Names and types of a layer's parameters, buffers and constants, in the order p0, p1, ..., u0, ..., c0, ..."""
 
     def __init__(self):
-        self.names = {"p": [], "u": [], "c": []}
+        self.names = {"p": [], "u": [], "c": [], "f": []}
         self.values = {}
 
     def role(self, kind, name, value):
-        letter = {"parameter": "p", "buffer": "u", "constant": "c"}[kind]
+        letter = {"parameter": "p", "buffer": "u", "constant": "c", "field": "f"}[kind]
         if name not in self.names[letter]:
             self.names[letter].append(name)
-        self.values[name] = value
+        if kind != "field":
+            self.values[name] = value
         return f"{letter}{self.names[letter].index(name)}"
 
 
@@ -59,6 +60,12 @@ def trace(piece, composite, example, tensors):
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
+    for node, name in composite.fields.items():
+        if node in used and node is not piece.input:
+            like = node.meta["val"]
+            named.append(node)
+            role_names.append(tensors.role("field", name, None))
+            arguments.append(torch.zeros([int(size) for size in like.shape], dtype=like.dtype))
     role_names.append("in")
     first = piece.input is composite.input
     read = example.detach().clone()

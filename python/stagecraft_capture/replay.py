@@ -84,13 +84,18 @@ class Replayed:
     def __init__(self, graph, tensors):
         self.graph = graph
         self.fixed = {}
+        self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
                 self.fixed[f"{letter}{i}"] = tensors.values[name].detach().clone()
 
-    def forward(self, x):
+    def given(self, x, batch):
+        return {**self.fixed, "in": x, **{f"f{i}": batch[name] for i, name in enumerate(self.field_names)}}
+
+    def forward(self, x, batch):
+        """`batch`: fields by name."""
         self.b = samples_of(x, self.graph["input"])
-        values = {**self.fixed, "in": x}
+        values = self.given(x, batch)
         part = self.graph["forward"]
         run_steps(part["steps"], values, self.b)
         self.for_input = {n: values[n] for n in part["keep_input"]}
@@ -110,7 +115,7 @@ class Replayed:
         run_steps(part["steps"], kept, self.b)
         return grad_input, [kept[n] if n is not None else None for n in part["gradients"]]
 
-    def evaluate(self, x):
-        values = {**self.fixed, "in": x}
+    def evaluate(self, x, batch):
+        values = self.given(x, batch)
         run_steps(self.graph["evaluate"]["steps"], values, samples_of(x, self.graph["input"]))
         return values[self.graph["evaluate"]["output"]]

@@ -8,14 +8,13 @@ import sys
 import torch
 
 from . import hugging_face
+from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError
+from .losses import USUAL, WithLoss, usual
 
 
-def from_file(text):
-    """The module that FILE.py:NAME is, or that it returns when it is a function or a class."""
-    path, colon, name = text.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        raise CaptureError(f"{text!r}: expected FILE.py:NAME, as in model.py:build")
+def function_in(path, name):
+    """What a Python file has under a name."""
     if not os.path.isfile(path):
         raise CaptureError(f"{path}: there is no such file")
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
@@ -25,7 +24,15 @@ def from_file(text):
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
-    found = getattr(module, name)
+    return getattr(module, name)
+
+
+def from_file(text):
+    """The module that FILE.py:NAME is, or that it returns when it is a function or a class."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise CaptureError(f"{text!r}: expected FILE.py:NAME, as in model.py:build")
+    found = function_in(path, name)
     made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
         raise CaptureError(f"{text}: is a {type(made).__name__}; expected a torch.nn.Module, or a function that returns one")
@@ -33,50 +40,47 @@ def from_file(text):
 
 
 def input_name(module):
-    """The first argument of its forward: the batch's one field."""
+    """The first argument of its forward."""
     names = list(inspect.signature(module.forward).parameters)
     if not names:
         raise CaptureError("the model's forward takes no argument")
     return names[0]
 
 
-def numbers(module, shape):
-    """Micro-batches of numbers. One array serves all sizes, so that captures at different sizes see equal samples."""
+def input_field(module, arguments):
     name = input_name(module)
-    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+    if arguments.input:
+        return Field(name, sizes_in(arguments.input), torch.float32)
+    if arguments.sequence and arguments.vocabulary:
+        return Field(name, [arguments.sequence], below=arguments.vocabulary)
+    raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
 
 
-def sizes_in(text):
-    """Of --input."""
-    try:
-        shape = [int(size) for size in text.split(",")]
-    except ValueError:
-        shape = []
-    if not shape or min(shape) < 1:
-        raise CaptureError(f"--input {text}: expected sizes of one sample, as in 3,224,224")
-    return shape
-
-
-def tokens(module, sequence, vocabulary):
-    name = input_name(module)
-    drawn = torch.randint(vocabulary, (8, sequence), generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+def load_loss(text):
+    """FILE.py:NAME, a function of (output, batch)."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise CaptureError(f"--loss {text}: expected {', '.join(USUAL)} or FILE.py:NAME, a function of the output and the batch")
+    return function_in(path, name)
 
 
 def load(arguments):
-    """The module and its micro-batches."""
+    """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
-        module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed)
-        if hasattr(module, "sample_shape"):
-            return module, numbers(module, sizes_in(arguments.input) if arguments.input else module.sample_shape())
-        if not arguments.sequence:
-            raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
-        return module, tokens(module, arguments.sequence, module.wrapped.config.vocab_size)
+        if arguments.loss or arguments.field:
+            raise CaptureError("--hf has the model's own loss; --loss and --field are for FILE.py:NAME")
+        return hugging_face.load_with_batch(arguments)
     torch.manual_seed(arguments.seed)
     module = from_file(arguments.source)
-    if arguments.input:
-        return module, numbers(module, sizes_in(arguments.input))
-    if arguments.sequence and arguments.vocabulary:
-        return module, tokens(module, arguments.sequence, arguments.vocabulary)
-    raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
+    fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
+    if not arguments.loss and len(fields) == 1:
+        return module, Batch(fields), False
+    loss = None
+    if arguments.loss in USUAL:
+        with torch.no_grad():
+            example = WithLoss(module.eval(), None)(**Batch(fields).at(2))
+        loss, target = usual(arguments.loss, example)
+        fields = [*(f for f in fields if f.name != target.name), target]
+    elif arguments.loss:
+        loss = load_loss(arguments.loss)
+    return WithLoss(module, loss), Batch(fields), loss is not None

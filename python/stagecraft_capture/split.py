@@ -100,7 +100,7 @@ class Splitter:
         wanted = {n for n in from_outside if n in again}
         backward_input, of_input = self.reads(self.backward_input | wanted, "pc", again)
         in_order = lambda found: sorted(found, key=self.order.get)
-        is_kept = lambda n: (n in forward and n not in again) if n.op == "call_function" else joint.roles[n] == "in"
+        is_kept = lambda n: (n in forward and n not in again) if n.op == "call_function" else joint.roles[n] == "in" or joint.roles[n][0] == "f"
         again = frozenset(n for n in backward_input if n in again)
         return Parts(
             forward=[n for n in self.nodes if n in forward],

@@ -25,8 +25,8 @@ def state_of(module, layers, prefix):
     """`prefix`: of the wrapper, which names lose."""
     state, held = State(prefix=getattr(module, "base_prefix", "")), {}
     for layer in layers:
-        for kind, names in layer.tensors.names.items():
-            for name in names:
+        for kind in "puc":
+            for name in layer.tensors.names[kind]:
                 state.types[name] = type_text(layer.tensors.values[name])
                 held[name] = (kind, layer.tensors.values[name])
     # Equal objects under several names are all of PyTorch's state.

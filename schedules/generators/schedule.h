@@ -17,7 +17,6 @@ namespace stagecraft {
 struct ScheduleRequest {
   Placement placement{};
   std::vector<int> group_sizes{};  ///< synchronous: one group. All >= 1.
-  std::vector<StageId> also_load{};  ///< as in ProgramHeader
   /// Pipedream: a micro-batch reads the same version on every stage (SOSP'19, 3.3).
   bool vertical_sync = false;
   bool clip = false;     ///< an agree_norm before each step
@@ -27,6 +26,7 @@ struct ScheduleRequest {
   const CostTable* costs = nullptr;
   std::optional<Bytes> capacity{};  ///< usable memory per rank, for schedules that search within it
   RecomputeSettings recompute{};    ///< [stage] which forwards are repeated; empty: none
+  std::vector<StageId> also_load{};  ///< as in ProgramHeader
 };
 
 /// A schedule as users name it in `pipeline.schedule`.

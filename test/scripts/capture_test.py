@@ -23,6 +23,7 @@ except ImportError as error:
 SOURCE = os.path.abspath(sys.argv[1])
 sys.path.insert(0, f"{SOURCE}/python")
 from stagecraft_capture import operators
+from stagecraft_capture.batch import Batch, Field
 from stagecraft_capture.capture import capture
 from stagecraft_capture.check import check
 from stagecraft_capture.errors import CaptureError
@@ -35,18 +36,17 @@ EQUAL = 0  # no difference at all
 
 
 def numbers(*shape, name="x"):
-    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+    return Batch([Field(name, list(shape), torch.float32)])
 
 
 def tokens(vocabulary, count=12):
-    drawn = torch.randint(vocabulary, (8, count), generator=torch.Generator().manual_seed(3))
-    return lambda b: {"input_ids": drawn[:b].clone()}
+    return Batch([Field("input_ids", [count], below=vocabulary)])
 
 
-def equal(name, module, inputs_at, layers_at_least, graphs_at_most=None, **how):
-    layers = capture(module, inputs_at, **how)
-    checked = check(module, layers, inputs_at(4))  # a size that no graph was made at
+def equal(name, module, batch, layers_at_least, graphs_at_most=None, **how):
+    model = capture(module, batch, **how)
+    layers = model.layers
+    checked = check(module, model, batch.at(4))  # a size that no graph was made at
     graphs = len({graph_name(layer.graph) for layer in layers})
     print(f"{name}: {len(layers)} layers, {graphs} graphs, {checked}")
     assert checked["output"] == checked["evaluation"] == "equal", name
@@ -57,9 +57,9 @@ def equal(name, module, inputs_at, layers_at_least, graphs_at_most=None, **how):
     return layers
 
 
-def refused(name, module, inputs_at, *texts):
+def refused(name, module, batch, *texts):
     try:
-        capture(module, inputs_at)
+        capture(module, batch)
     except CaptureError as error:
         for text in texts:
             assert text in str(error), f"{name}: {error}"
@@ -97,15 +97,15 @@ def test_keep():
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
     gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
     convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 10))
-    for name, module, inputs_at, least_saved in (
+    for name, module, batch, least_saved in (
         ("llama", Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))), tokens(96), 0.2),
         ("gpt2", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 0.3),
         ("bert", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 0.15),
         ("batch norm", convolutions, numbers(3, 8, 8, name="input"), 0.2),
         ("resnet18", torchvision.models.resnet18(num_classes=10), numbers(3, 32, 32), 0.2),
     ):
-        plain = equal(f"{name}, all kept", module, inputs_at, 2, budget=0.0)
-        cheap = equal(f"{name}, all that is cheap made again", module, inputs_at, 2, budget=10.0)
+        plain = equal(f"{name}, all kept", module, batch, 2, budget=0.0)
+        cheap = equal(f"{name}, all that is cheap made again", module, batch, 2, budget=10.0)
         kept, kept_all = sum(layer.kept for layer in cheap), sum(layer.kept_all for layer in cheap)
         print(f"{name}: keeps {kept} of {kept_all} bytes per sample")
         assert all(layer.kept == layer.kept_all for layer in plain) and kept_all == sum(layer.kept for layer in plain), name
@@ -159,7 +159,7 @@ def test_cuts():
     torch.manual_seed(0)
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, tie_word_embeddings=False)
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    names = lambda choice: [layer.name.removeprefix("wrapped.") for layer in capture(llama, tokens(96), choice=choice)]
+    names = lambda choice: [layer.name.removeprefix("wrapped.") for layer in capture(llama, tokens(96), choice=choice).layers]
     assert names("model.layers.*")[:4] == ["model.embed_tokens", *(f"model.layers.{i}" for i in range(3))] and len(names("model.layers.*")) == 5
     assert names("model.layers.*,lm_head")[-2:] == ["model.norm", "lm_head"]
     assert len(names("narrow:3")) == 3 and len(names("narrow:1")) == 1
