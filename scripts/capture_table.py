@@ -67,16 +67,15 @@ def torchvision_model(name):
 
 def numbers(name, *shape):
     import torch
+    from stagecraft_capture.batch import Batch, Field
 
-    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+    return Batch([Field(name, list(shape), torch.float32)])
 
 
 def tokens(vocabulary, count=12):
-    import torch
+    from stagecraft_capture.batch import Batch, Field
 
-    drawn = torch.randint(2, vocabulary, (8, count), generator=torch.Generator().manual_seed(3))
-    return lambda b: {"input_ids": drawn[:b].clone()}
+    return Batch([Field("input_ids", [count], below=vocabulary)])
 
 
 def transformers_model(name):
@@ -93,6 +92,7 @@ def transformers_model(name):
         size = size[0] if isinstance(size, list) else size
         return hugging_face.Images(auto.from_config(config)), numbers("pixel_values", 3, size, size)
     config = transformers.AutoConfig.for_model(kind, **{**settings, "vocab_size": 96})
+    hugging_face.choose_experts(config)
     model = auto.from_config(config)
     hugging_face.untie_head(model)
     return hugging_face.Logits(model), tokens(96)
@@ -115,10 +115,11 @@ def one(name, gigabytes):
     torch.manual_seed(0)
     begin, row = time.monotonic(), {"model": name}
     try:
-        module, inputs_at = transformers_model(name) if ":" in name else torchvision_model(name)
-        layers = capture(module, inputs_at)
+        module, batch = transformers_model(name) if ":" in name else torchvision_model(name)
+        model = capture(module, batch)
+        layers = model.layers
         row.update(layers=len(layers), graphs=len({graph_name(layer.graph) for layer in layers}), kept=sum(l.kept for l in layers), kept_all=sum(l.kept_all for l in layers))
-        row.update(check(module, layers, inputs_at(4)), operators=sorted({step[0] for l in layers for part in ("forward", "backward_input", "backward_weight", "evaluate") for step in l.graph[part]["steps"]}))
+        row.update(check(module, model, batch.at(4)), operators=sorted({step[0] for l in layers for part in ("forward", "backward_input", "backward_weight", "evaluate") for step in l.graph[part]["steps"]}))
     except CaptureError as error:
         row["refused"] = str(error)
     except MemoryError:

@@ -171,5 +171,5 @@ def check_not_tied(layers):
     for layer in layers:
         for name in layer.tensors.names["p"]:
             if name in holders:
-                raise CaptureError(f"parameter {name!r} is used by layers {holders[name]!r} and {layer.name!r}; tied weights are not supported yet: give --untie")
+                raise CaptureError(f"parameter {name!r} is used by layers {holders[name]!r} and {layer.name!r}; tied weights are not supported yet: give --untie for a head that shares an embedding, or --layers with a module that holds all their users")
             holders[name] = layer.name

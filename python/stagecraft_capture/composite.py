@@ -13,6 +13,7 @@ from torch import fx
 
 from .errors import CaptureError
 from .hugging_face import eager_masks
+from .in_place import out_of_place, storage
 
 
 @dataclass
@@ -65,11 +66,6 @@ def drop_broadcasts(graph):
             graph.erase_node(node)
 
 
-def storage(node):
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
-
-
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
@@ -105,19 +101,33 @@ def export(module, inputs, has_loss=False):
     for node in list(graph.nodes):
         if node.op == "call_function" and is_assertion(node):
             graph.erase_node(node)
-        elif node.op == "call_function" and node.target == torch.ops.aten.dropout_.default:
-            # The same numbers, and autograd then names the mask. Who read the tensor after it reads the result.
-            node.target = torch.ops.aten.dropout.default
-            position = {n: i for i, n in enumerate(graph.nodes)}
-            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    out_of_place(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
     if len(outputs) != (2 if has_loss else 1):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
     nodes = [n for n in graph.nodes if n.op == "call_function"]
-    return Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    composite.nodes = wanted(composite)
+    return composite
+
+
+def wanted(composite):
+    """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
+    needs = dependencies(composite)
+    results = [n for n in (composite.output, composite.loss) if n is not None]
+    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(n) for n in results}
+    updates = lambda n: "batch_norm" in str(n.target) or (isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable and storage(n.args[0]) in outlasting)
+    todo = [*results, *(n for n in composite.nodes if updates(n))]
+    found = set()
+    while todo:
+        node = todo.pop()
+        if node not in found and node in needs:
+            found.add(node)
+            todo += needs[node]
+    return [n for n in composite.nodes if n in found]
 
 
 def dependencies(composite):

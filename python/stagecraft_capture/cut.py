@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from .composite import dependencies, storage
+from .composite import dependencies
 from .errors import CaptureError, place_of
+from .in_place import storage
 from .layers import chosen
 from .noise import is_random
 
@@ -65,6 +66,19 @@ def written(placeholder):
     return any(is_write(u) or str(u.target).startswith("aten.batch_norm") or "batch_norm" in str(u.target) for u in placeholder.users)
 
 
+def calls_of_repeated(composite, position):
+    """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first and the last time."""
+    calls = []
+    for placeholder, (kind, _, _) in composite.tensors.items():
+        if kind == "parameter":
+            readers = {}
+            for node in placeholder.users:
+                if node in position:
+                    readers.setdefault(module_of(node), []).append(position[node])
+            calls += [(min(at), max(at)) for at in readers.values() if len(at) > 1]
+    return calls
+
+
 def ancestors(node, needs):
     found, todo = set(), [node]
     while todo:
@@ -118,6 +132,9 @@ def cut(composite, choice="auto", prefix=""):
         if len(live) != 1 or not is_numbers(live[0]):
             continue
         candidates.append((i, live[0]))
+    if choice == "auto" or choice.startswith("narrow:"):
+        repeated = calls_of_repeated(composite, position)
+        candidates = [(i, value) for i, value in candidates if not any(first <= i < last for first, last in repeated)]
     cuts = chosen(candidates, order, choice, modules_of, prefix)
 
     pieces, begin, read = [], 0, composite.input

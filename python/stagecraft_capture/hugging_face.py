@@ -86,6 +86,7 @@ def load(path, untie, seed):
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) else []
     kind = kind_of(about, file)
+    choose_experts(config)
     torch.manual_seed(seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
@@ -96,6 +97,12 @@ def load(path, untie, seed):
     logits = Images(model) if images else Logits(model)
     logits.untied, logits.source = untied, folder or "."
     return logits
+
+
+def choose_experts(config):
+    """Experts by batched products: the other ways ask which tokens go where, and take other operators for each answer."""
+    if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
+        config._experts_implementation = "batched_mm"
 
 
 # Fields that models of transformers take, by their names.

@@ -96,6 +96,9 @@ def trace(piece, composite, example, tensors):
                 joint.grad_input = node
             elif role.startswith("p"):
                 joint.gradients[int(role[1:])] = node
+        elif "Mutation" in kind and not role_names[about.mutated_input.idx].startswith("u"):
+            writers = [n for n in piece.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable]
+            raise CaptureError(f"{place_of((writers or piece.nodes)[-1])}: writes in place to what another layer made, or to a constant; use the operator that returns a new tensor")
         elif "Mutation" in kind:
             joint.buffers[int(role_names[about.mutated_input.idx][1:])] = node
         else:
