@@ -8,7 +8,7 @@ import tempfile
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, missing
 
 try:
     from safetensors.torch import save_file
@@ -27,7 +27,7 @@ def graph_name(graph):
 def write_folder(path, name, layers, sizes, checked, state, hugging_face=None):
     """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder."""
     if save_file is None:
-        raise CaptureError("weights are written with safetensors, which is missing: pip install safetensors")
+        raise CaptureError(missing("safetensors"))
     manifest_layers = []
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)

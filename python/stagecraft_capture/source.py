@@ -8,7 +8,7 @@ import sys
 import torch
 
 from . import hugging_face
-from .errors import CaptureError
+from .errors import CaptureError, missing
 
 
 def from_file(text):
@@ -21,7 +21,10 @@ def from_file(text):
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise CaptureError(f"{path}: {missing(error.name.partition('.')[0])}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
