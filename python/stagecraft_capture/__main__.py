@@ -118,8 +118,6 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except CaptureError as error:
-        print(f"stagecraft-capture: {error}", file=sys.stderr)
-        sys.exit(2)
+    from .command import command
+
+    sys.exit(command())

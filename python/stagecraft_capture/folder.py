@@ -8,7 +8,7 @@ import tempfile
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, missing
 from .graph_text import type_text
 
 try:
@@ -36,7 +36,7 @@ def loss_of(model):
 def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None):
     """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder."""
     if save_file is None:
-        raise CaptureError("weights are written with safetensors, which is missing: pip install safetensors")
+        raise CaptureError(missing("safetensors"))
     manifest_layers = []
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)

@@ -8,7 +8,7 @@ import torch
 
 from . import companions
 from .batch import Batch, Field, sizes_in
-from .errors import CaptureError
+from .errors import CaptureError, missing
 
 
 class Wrapped(torch.nn.Module):
@@ -73,7 +73,7 @@ def load(path, untie, seed):
     try:
         import transformers
     except ImportError as error:
-        raise CaptureError("--hf needs transformers, which is missing: pip install transformers") from error
+        raise CaptureError(missing("transformers")) from error
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     file = os.path.join(path, "config.json") if os.path.isdir(path) else path
     try:

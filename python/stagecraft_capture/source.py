@@ -9,7 +9,7 @@ import torch
 
 from . import hugging_face
 from .batch import Batch, Field, parse_field, sizes_in
-from .errors import CaptureError
+from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
 
 
@@ -20,7 +20,10 @@ def function_in(path, name):
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise CaptureError(f"{path}: {missing(error.name.partition('.')[0])}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
