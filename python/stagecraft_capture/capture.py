@@ -112,9 +112,9 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
 
 
 def loss_units(exported, cuts, batch, b):
-    composite, fields = exported[True][b], batch.at(b)
-    needs = dependencies(composite)
-    return units_of(cuts[True][b][-1], constant_values(composite, derived(composite, needs), fields), fields)
+    composite = exported[True][b]
+    known = derived(composite, dependencies(composite))
+    return units_of(cuts[True][b][-1], lambda fields: constant_values(composite, known, fields), batch.at(b))
 
 
 def capture_layer(name, index, exported, cuts, sizes, budget, chosen):

@@ -213,7 +213,7 @@ def test_fields_and_losses():
     model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
     assert [layer.tensors.names["f"] for layer in model.layers] == [["mask"], ["x", "mask"]] and model.units is None
     images = WithLoss(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)), lambda output, batch: cross_entropy(output, batch) * 2)
-    model = equal_model("a loss of one's own", images, numbers(8, name="input", more=[Field("targets", [], below=5, ignore=-100)]), 2, has_loss=True)
+    model = equal_model("a loss of one's own", images, numbers(8, name="input", more=[parse_field("targets=i64[]<5")]), 2, has_loss=True)
     assert model.units == {"field": "targets", "ignore": -100}, model.units
     summed = WithLoss(nn.Linear(8, 5), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"))
     model = equal_model("a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True)
