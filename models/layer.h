@@ -128,6 +128,10 @@ class Layer {
     return {};
   }
 
+  /// Where it should bring its own values and has none: what to do about it. It can be planned and profiled,
+  /// and trained from a checkpoint. Empty: nothing is missing.
+  [[nodiscard]] virtual std::string missing_weights() const { return ""; }
+
   /// Samples of the smallest micro-batch it can be trained on, `shape` being that of one sample of its input.
   [[nodiscard]] virtual std::int64_t least_samples(const std::vector<std::int64_t>& shape) const {
     (void)shape;

@@ -23,6 +23,9 @@ using captured::ValueId;
 using captured::ValueType;
 using Frame = std::vector<c10::IValue>;
 
+/// Of weights that a folder has not got, so that a profile works on numbers of a usual size.
+constexpr double kProfiledDeviation = 0.02;
+
 void add(Frame& frame, const Tensors& tensors) { frame.insert(frame.end(), tensors.begin(), tensors.end()); }
 
 /// Leaves `tensors` empty, so that each dies where it is read last.
@@ -53,6 +56,7 @@ class CapturedLayer final : public Layer {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
       specs.push_back({layer_.parameters[i], graph_.parameters[i].at(1), {}});
+      if (!folder_->weights_stored) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
     }
@@ -68,10 +72,16 @@ class CapturedLayer final : public Layer {
     return specs;
   }
   at::Tensor initial_parameter(int parameter) const override {
-    return folder_->weights.at(layer_.parameters.at(static_cast<std::size_t>(parameter)));
+    return stored(layer_.parameters.at(static_cast<std::size_t>(parameter)));
   }
   at::Tensor initial_buffer(int buffer) const override {
-    return folder_->weights.at(layer_.buffers.at(static_cast<std::size_t>(buffer)));
+    return stored(layer_.buffers.at(static_cast<std::size_t>(buffer)));
+  }
+  std::string missing_weights() const override {
+    if (folder_->weights_stored || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
+    return fmt::format("{} was captured without weights: name some with --set model.weights=FOLDER, or "
+                       "capture it without --no-weights",
+                       folder_->path);
   }
 
   std::int64_t least_samples(const std::vector<std::int64_t>&) const override {
@@ -191,6 +201,12 @@ class CapturedLayer final : public Layer {
                      fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
                                  "capture it in the type that the run computes in, or set that type",
                                  name(), found, type.text()));
+  }
+
+  /// Undefined where the folder has no weights.
+  at::Tensor stored(const std::string& name) const {
+    const auto found = folder_->weights.find(name);
+    return found == folder_->weights.end() ? at::Tensor() : found->second;
   }
 
   /// Copied to a device once.

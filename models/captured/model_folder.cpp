@@ -34,6 +34,7 @@ struct Checked {
   std::string output, evaluation;
   std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
+  std::optional<std::string> of;
 };
 template <class V>
 void describe(V& v, Checked& c) {
@@ -44,6 +45,7 @@ void describe(V& v, Checked& c) {
   v.required("buffers", c.buffers, "compared", json::at_least(0));
   v.required("buffers_equal", c.buffers_equal, "of them, to the bit", json::at_least(0));
   v.required("worst", c.worst, "largest difference of one", json::at_least(0));
+  v.optional("of", c.of, "what was compared, where it is not the model itself");
 }
 
 struct Manifest {
@@ -53,7 +55,8 @@ struct Manifest {
   std::string input, output;
   std::vector<ManifestLayer> layers;
   std::map<std::string, std::string> weights;
-  Checked checked;
+  bool weights_stored = true;
+  std::optional<Checked> checked;
 };
 template <class V>
 void describe(V& v, Manifest& m) {
@@ -65,7 +68,8 @@ void describe(V& v, Manifest& m) {
   v.required("output", m.output, "type");
   v.required("layers", m.layers, "in order", json::non_empty());
   v.required("weights", m.weights, "types by name");
-  v.required("checked", m.checked, "what the capture saw");
+  v.optional("weights_stored", m.weights_stored, "false: only constants have values");
+  v.optional("checked", m.checked, "what the capture saw; absent or null: it was not checked");
 }
 
 namespace {
@@ -95,6 +99,7 @@ class FolderMaker {
     for (const auto& [name, type] : types_) {
       if (!named_.contains(name)) throw InputError(at("/weights/" + name), "no layer names it");
     }
+    folder_.weights_stored = manifest_.weights_stored;
     read_weights();
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }
@@ -174,6 +179,7 @@ class FolderMaker {
   void read_weights() {
     const SafetensorsFile file = read_safetensors(folder_.path + "/weights.safetensors");
     for (const auto& [name, type] : types_) {
+      if (!manifest_.weights_stored && !name.starts_with("constant/")) continue;
       folder_.weights[name] = file.tensor(name, type.at(1), type.dtype);
     }
     for (const auto& [name, tensor] : file.tensors) {

@@ -30,6 +30,7 @@ struct ModelFolder {
   std::int64_t least_samples = 1;  ///< the smallest micro-batch that the capture compared with PyTorch
   std::vector<FolderLayer> layers;
   std::map<std::string, at::Tensor> weights;  ///< on the CPU; nobody writes to them
+  bool weights_stored = true;                 ///< false: `weights` has constants alone
 };
 
 /// Throws InputError with file and JSON pointer for whatever does not follow the format: unknown keys, layers

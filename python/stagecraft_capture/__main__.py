@@ -11,7 +11,8 @@ from .capture import SIZES, capture
 from .check import check
 from .errors import CaptureError
 from .folder import graph_name, write_folder
-from .source import load
+from .small_twin import capture_twin
+from .source import load, small_twin
 
 
 def parse():
@@ -22,6 +23,7 @@ def parse():
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
+    parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     arguments = parser.parse_args()
@@ -57,6 +59,28 @@ def said(checked):
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
+def check_sizes(module, layers, inputs_at):
+    """`checked` and `sizes` of the manifest, and the lines that say so."""
+    checked = check(module, layers, inputs_at(4))
+    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
+    lines = [f"checked with a micro-batch of 4: {said(checked)}"]
+    if single["output"] == "equal" and single["equal"] == single["gradients"]:
+        return checked, sorted([1, *SIZES, 4]), lines
+    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample: {said(single)}: train with two or more"]
+
+
+def check_twin(twin, layers):
+    """The same for a model without weights: its twin in small is checked, where they have the same graphs but for their sizes."""
+    why = "a model without weights computes nothing; a config of Hugging Face is checked in small"
+    if twin is not None:
+        small, why = capture_twin(*twin, layers)
+        if why is None:
+            checked, sizes, lines = check_sizes(twin[0], small, twin[1])
+            of = "the same config with 2 layers and small sizes"
+            return {**checked, "of": of}, sizes, ["no weights: profile and plan it; a run needs weights", f"{of}, whose graphs are the same but for sizes:", *lines]
+    return None, list(SIZES), ["no weights: profile and plan it; a run needs weights", f"NOT checked: {why}"]
+
+
 def main():
     arguments = parse()
     if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
@@ -65,18 +89,17 @@ def main():
     begin = time.monotonic()
     module, inputs_at = load(arguments)
     layers = capture(module, inputs_at)
-    checked = check(module, layers, inputs_at(4))
-    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
-    sizes = [*SIZES, 4] + ([1] if single["output"] == "equal" and single["equal"] == single["gradients"] else [])
+    if arguments.no_weights:
+        checked, sizes, lines = check_twin(small_twin(arguments), layers)
+    else:
+        checked, sizes, lines = check_sizes(module, layers, inputs_at)
     prefix = getattr(module, "PREFIX", "")
     strip_prefix(layers, prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    write_folder(arguments.output, name, layers, sorted(sizes), checked)
+    write_folder(arguments.output, name, layers, sizes, checked, weights_stored=not arguments.no_weights)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
-    print(f"checked with a micro-batch of 4: {said(checked)}")
-    if 1 not in sizes:
-        print(f"a micro-batch of one sample {said(single)}: train with two or more")
+    print("\n".join(lines))
     print(f"written to {arguments.output}")
     return 0
 

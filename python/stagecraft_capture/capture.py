@@ -1,7 +1,7 @@
 """From a module to layers: exported at several micro-batch sizes, cut, differentiated, split, and fitted over the sizes."""
 
+import contextlib
 import hashlib
-import json
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +9,12 @@ import torch
 from .composite import export
 from .cut import add_constants, constant_only, cut
 from .composite import dependencies
+from .equal_pieces import describe
 from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, split, trace
 from .multiply_adds import multiply_adds
+from .no_weights import mode_of
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
@@ -74,10 +76,11 @@ def constant_only_placeholders(composite):
 
 def capture(module, inputs_at, sizes=SIZES):
     """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples."""
-    exported = {}
+    exported, fake = {}, mode_of(module)
+    given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in inputs_at(b).items()}
     for mode in (True, False):
         module.train(mode)
-        exported[mode] = {b: export(module, inputs_at(b)) for b in sizes}
+        exported[mode] = {b: export(module, given(b)) for b in sizes}
     module.train()
     cuts = {mode: {b: cut(c) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
@@ -85,15 +88,19 @@ def capture(module, inputs_at, sizes=SIZES):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
-    layers = []
+    layers, graphs = [], {}
     for index, name in enumerate(names):
-        layers.append(capture_layer(name, index, exported, cuts, sizes))
+        tensors, about = describe(index, exported, cuts, sizes)
+        if about not in graphs:
+            with fake or contextlib.nullcontext():
+                graphs[about] = capture_graph(name, index, exported, cuts, sizes, tensors)
+        layers.append(Layer(name, graphs[about], tensors))
     check_not_tied(layers)
     return layers
 
 
-def capture_layer(name, index, exported, cuts, sizes):
-    tensors, texts = Tensors(), {}
+def capture_graph(name, index, exported, cuts, sizes, tensors):
+    texts = {}
     for b in sizes:
         joints = {}
         for mode in (True, False):
@@ -113,7 +120,7 @@ def capture_layer(name, index, exported, cuts, sizes):
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
     graph["multiply_adds"] = multiply_adds(graph)
-    return Layer(name, graph, tensors)
+    return graph
 
 
 def evaluation_only(joint):

@@ -25,8 +25,8 @@ def graph_name(graph):
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
-def write_folder(path, name, layers, sizes, checked):
-    """Replaces `path`, which must not exist or be such a folder."""
+def write_folder(path, name, layers, sizes, checked, weights_stored=True):
+    """Replaces `path`, which must not exist or be such a folder. `checked` may be None."""
     if save_file is None:
         raise CaptureError("weights are written with safetensors, which is missing: scripts/setup.sh --models, or pip install safetensors")
     tensors, manifest_layers = {}, []
@@ -42,7 +42,8 @@ def write_folder(path, name, layers, sizes, checked):
             manifest_layers.append({"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]})
             tensors.update(layer.tensors.values)
         used = {n for entry in manifest_layers for kind in ("parameters", "buffers", "constants") for n in entry[kind]}
-        tensors = {n: t.detach().contiguous().clone() for n, t in tensors.items() if n in used}
+        types = {n: type_text(t) for n, t in tensors.items() if n in used}
+        tensors = {n: t.detach().contiguous().clone() for n, t in tensors.items() if n in used and (weights_stored or n.startswith("constant/"))}
         manifest = {
             "format": 1,
             "name": name,
@@ -51,7 +52,8 @@ def write_folder(path, name, layers, sizes, checked):
             "input": layers[0].graph["input"],
             "output": layers[-1].graph["output"],
             "layers": manifest_layers,
-            "weights": {n: type_text(t) for n, t in tensors.items()},
+            "weights": types,
+            "weights_stored": weights_stored,
             "checked": checked,
         }
         with open(f"{made}/manifest.json", "w", encoding="utf-8") as file:

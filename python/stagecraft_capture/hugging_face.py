@@ -7,6 +7,7 @@ import os
 import torch
 
 from .errors import CaptureError
+from .no_weights import as_on_cpu, parameters_without_numbers
 
 
 class Logits(torch.nn.Module):
@@ -42,13 +43,8 @@ def eager_masks():
             setattr(masking_utils, name, function)
 
 
-def load(path, untie, seed):
-    """The causal or masked language model of a config.json, or of a folder with one; with the folder's weights, where it has any."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise CaptureError("--hf needs transformers: pip install transformers") from error
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
+def read_config(path):
+    """A config.json, or that of a folder, as a dictionary."""
     file = os.path.join(path, "config.json") if os.path.isdir(path) else path
     try:
         with open(file, encoding="utf-8") as text:
@@ -57,16 +53,32 @@ def load(path, untie, seed):
         raise CaptureError(f"{file}: cannot be read as a config of transformers: {error}") from error
     if "model_type" not in about:
         raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
+    return about
+
+
+def load(path, untie, seed, numbers=True, about=None):
+    """The causal or masked language model of a config.json, or of a folder with one; with the folder's weights, where it has any.
+    Without `numbers` its parameters have types alone. `about`: instead of the file's config, for a model with initial weights."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise CaptureError("--hf needs transformers: pip install transformers") from error
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    initial = about is not None or not numbers
+    about = about or read_config(path)
     config = transformers.AutoConfig.for_model(**about)
-    weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) else []
+    weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
     kind = transformers.AutoModelForMaskedLM if masked(about) else transformers.AutoModelForCausalLM
     torch.manual_seed(seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
-        model = kind.from_config(config)
+        with contextlib.nullcontext() if numbers else parameters_without_numbers():
+            model = kind.from_config(config)
     if untie:
         untie_head(model)
+    if not numbers:
+        as_on_cpu(model)
     return Logits(model)
 
 

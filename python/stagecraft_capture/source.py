@@ -9,6 +9,8 @@ import torch
 
 from . import hugging_face
 from .errors import CaptureError
+from .small_twin import small_config
+from .no_weights import as_on_cpu, parameters_without_numbers
 
 
 def from_file(text):
@@ -58,10 +60,15 @@ def load(arguments):
     if arguments.hf:
         if not arguments.sequence:
             raise CaptureError("--hf needs --sequence: the tokens of a sample")
-        module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed)
+        module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed, numbers=not arguments.no_weights)
         return module, tokens(module, arguments.sequence, module.wrapped.config.vocab_size)
     torch.manual_seed(arguments.seed)
-    module = from_file(arguments.source)
+    if arguments.no_weights:
+        with parameters_without_numbers():
+            module = from_file(arguments.source)
+        as_on_cpu(module)
+    else:
+        module = from_file(arguments.source)
     if arguments.input:
         try:
             shape = [int(size) for size in arguments.input.split(",")]
@@ -73,3 +80,12 @@ def load(arguments):
     if arguments.sequence and arguments.vocabulary:
         return module, tokens(module, arguments.sequence, arguments.vocabulary)
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
+
+
+def small_twin(arguments):
+    """The same config in small and its micro-batches, or None where there is none."""
+    small = small_config(hugging_face.read_config(arguments.hf)) if arguments.hf else None
+    if small is None:
+        return None
+    module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed, about=small)
+    return module, tokens(module, min(arguments.sequence, 16), module.wrapped.config.vocab_size)
