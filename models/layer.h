@@ -11,6 +11,8 @@
 // every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
 // (test/support/gradient_check.h).
 
+#include "stagecraft/models/layer_estimate.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -147,6 +149,15 @@ class Layer {
   [[nodiscard]] virtual std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const {
     (void)shape;
     return 0;
+  }
+
+  /// Layers of a model with equal, non-empty texts cost the same: one is profiled for all.
+  [[nodiscard]] virtual std::string cost_class() const { return ""; }
+  /// What a micro-batch would take, without running it; absent where only a run can tell. `first`: it is the
+  /// model's first layer, and makes no gradient of its input.
+  [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const {
+    (void)micro_batch, (void)first;
+    return std::nullopt;
   }
 
   /// The output for `input`; `kept` gets what backward needs. Null: no backward will follow, as always in

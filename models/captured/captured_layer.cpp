@@ -1,5 +1,6 @@
 #include "stagecraft/models/captured/captured_layer.h"
 
+#include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
@@ -90,6 +91,11 @@ class CapturedLayer final : public Layer {
   /// Not tried with recordings.
   bool repeats() const override { return false; }
   std::int64_t multiply_adds(const std::vector<std::int64_t>&) const override { return graph_.multiply_adds; }
+
+  std::string cost_class() const override { return graph_.hash; }
+  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
+    return captured::estimate(graph_, micro_batch, !first);
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
