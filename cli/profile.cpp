@@ -72,9 +72,10 @@ std::string measurement_table(const Measurement& measurement) {
 
 std::string heading(const Profile& profile) {
   if (profile.estimated_from) {
-    return fmt::format("{}, {}: not measured. Times are estimates, {}; kept bytes are exact, transients "
-                       "estimates.\n",
-                       profile.model, profile.dtype, *profile.estimated_from);
+    return fmt::format(
+        "{}, {}: not measured. Times are estimates, {}; kept bytes are exact, transients "
+        "estimates.\n",
+        profile.model, profile.dtype, *profile.estimated_from);
   }
   return fmt::format(
       "{} on {}{}, {}, {} thread{} per rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
@@ -90,8 +91,10 @@ std::string left_out_text(const Measurement& measurement) {
   const auto count = std::count_if(measurement.layers.begin(), measurement.layers.end(),
                                    [](const LayerProfile& layer) { return layer.measured_as.has_value(); });
   if (count == 0) return "";
-  return fmt::format("{} of {} layers were not run: they have the graphs of others, whose times and bytes they are given\n(profiler.representatives).\n",
-                     count, measurement.layers.size() - 1);
+  return fmt::format(
+      "{} of {} layers were not run: they have the graphs of others, whose times and bytes they are "
+      "given\n(profiler.representatives).\n",
+      count, measurement.layers.size() - 1);
 }
 
 std::string profile_text(const Profile& profile) {
@@ -100,10 +103,12 @@ std::string profile_text(const Profile& profile) {
     out += fmt::format("\nmicro-batches of {} sample{}\n{}", measurement.micro_batch,
                        measurement.micro_batch == 1 ? "" : "s", measurement_table(measurement));
   }
+  out += profile.estimated_from ? "\nF forward, I gradient of the input, W gradient of the weights. "
+                                : "\nF forward, I gradient of the input, W gradient of the weights: medians, "
+                                  "with the interquartile "
+                                  "range\nof the repeats. ";
   out +=
-      "\nF forward, I gradient of the input, W gradient of the weights: medians, with the interquartile "
-      "range\n"
-      "of the repeats. kept: from forward to backward, without the layer's input and output. transient: the\n"
+      "kept: from forward to backward, without the layer's input and output. transient: the\n"
       "worst moment of forward or backward, above what stays.\n";
   out += left_out_text(profile.measurements.front());
   if (profile.link) {

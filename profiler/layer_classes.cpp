@@ -2,9 +2,8 @@
 
 #include "stagecraft/profiler/statistics.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -56,7 +55,15 @@ Bytes weight_bytes(const Model& model, const LayerClasses& classes) {
   return sum;
 }
 
-Bytes cache_bytes() { return Bytes{std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE))}; }
+/// Of the last-level cache that one core reaches; 0 where the machine does not say. sysconf() counts those of
+/// all cores on some processors.
+Bytes cache_bytes() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::int64_t size = 0;
+  char unit = 0;
+  if (!(file >> size >> unit)) return {};
+  return Bytes{size * (unit == 'K' ? 1024 : unit == 'M' ? 1024 * 1024 : 1)};
+}
 
 }  // namespace
 

@@ -12,8 +12,9 @@
 namespace stagecraft {
 
 struct LayerClasses {
-  std::vector<bool> left_out;          ///< by layer: not run
-  std::vector<std::vector<int>> alike; ///< by layer: those of its class that are run; itself, for one that is
+  std::vector<bool> left_out;  ///< by layer: not run
+  std::vector<std::vector<int>>
+      alike;  ///< by layer: those of its class that are run; itself, for one that is
 
   [[nodiscard]] int count_left_out() const;
 };

@@ -26,7 +26,8 @@ Bytes bytes_of(const std::vector<std::int64_t>& shape, at::ScalarType dtype) {
 Seconds time_of(const std::vector<OperatorWork>& works, const EstimateRequest& request) {
   Seconds sum;
   for (const OperatorWork& work : works) {
-    sum += Seconds{std::max(2 * work.multiply_adds / request.flops_per_second, work.bytes / request.bytes_per_second)};
+    sum += Seconds{
+        std::max(2 * work.multiply_adds / request.flops_per_second, work.bytes / request.bytes_per_second)};
   }
   return sum;
 }
@@ -44,7 +45,8 @@ LayerProfile layer_profile(const Model& model, int index, std::int64_t size, Byt
   profile.parameters = parameter_bytes(model, index);
   if (model.precision.mixed()) {
     for (const ParameterSpec& spec : layer.parameters()) {
-      profile.compute_copy += bytes_of(spec.shape, spec.full ? model.precision.full : model.precision.compute);
+      profile.compute_copy +=
+          bytes_of(spec.shape, spec.full ? model.precision.full : model.precision.compute);
     }
   }
   for (const BufferSpec& spec : layer.buffers()) {

@@ -220,7 +220,8 @@ LeastBytes least_of_profile(const RunConfig& config, const Model& model) {
   const LayerClasses classes = layer_classes(model, config.profiler.representatives);
   LeastBytes least;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
-    if (!classes.left_out[static_cast<std::size_t>(layer)]) least += least_bytes(model, layer, layer + 1, share);
+    if (!classes.left_out[static_cast<std::size_t>(layer)])
+      least += least_bytes(model, layer, layer + 1, share);
   }
   return least;
 }
@@ -259,7 +260,7 @@ void check_profile_memory(const RunConfig& config, const std::string& file, cons
                     "{}{}\nWhat would fit: smaller "
                     "layers or micro-batches; a machine with {} more memory; or a plan made from a profile "
                     "that was measured on one "
-                    "(`stagecraft plan {} --profile profile.json -o plan.json`)",
+                    "(`stagecraft plan {} --profile profile.json -o plan.json`){}",
                     file, model.name, format_bytes(one),
                     processes == 1 ? "" : fmt::format(" on each of {} ranks here", processes),
                     describe_limit(limit), least.text(), format_bytes(one - least.sum()),

@@ -75,7 +75,8 @@ void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes
 /// Nothing is trained from weights that are not there.
 void check_weights(const Model& model, const std::string& file) {
   for (const LayerPtr& layer : model.layers) {
-    if (const std::string why = layer->missing_weights(); !why.empty()) throw InputError({file, "/model"}, why);
+    if (const std::string why = layer->missing_weights(); !why.empty())
+      throw InputError({file, "/model"}, why);
   }
 }
 

@@ -85,7 +85,9 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   request.flops_per_second = rates.flops_per_second;
   request.bytes_per_second = rates.bytes_per_second;
   const ChainInput one = samples(*materials.data, 1, 0);
-  const auto bytes = [](const at::Tensor& tensor) { return Bytes{static_cast<std::int64_t>(tensor.nbytes())}; };
+  const auto bytes = [](const at::Tensor& tensor) {
+    return Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  };
   request.targets_per_sample = bytes(one.targets);
   if (model.boundary_of(one.inputs).scalar_type() != one.inputs.scalar_type())
     request.read_per_sample = bytes(one.inputs);

@@ -80,9 +80,10 @@ class CapturedLayer final : public Layer {
   }
   std::string missing_weights() const override {
     if (folder_->weights_stored || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
-    return fmt::format("{} was captured without weights: name some with --set model.weights=FOLDER, or "
-                       "capture it without --no-weights",
-                       folder_->path);
+    return fmt::format(
+        "{} was captured without weights: name some with --set model.weights=FOLDER, or "
+        "capture it without --no-weights",
+        folder_->path);
   }
 
   std::int64_t least_samples(const std::vector<std::int64_t>&) const override {

@@ -114,7 +114,8 @@ Ids united(std::initializer_list<const Ids*> lists) {
   return all;
 }
 
-std::vector<OperatorWork> works_of(const std::vector<const Step*>& steps, const Graph& graph, std::int64_t b) {
+std::vector<OperatorWork> works_of(const std::vector<const Step*>& steps, const Graph& graph,
+                                   std::int64_t b) {
   std::vector<OperatorWork> works;
   for (const Step* step : steps) {
     if (!is_view(*step)) works.push_back(work_of(*step, graph.values, b));
@@ -131,8 +132,7 @@ LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_grad
   found.output_is_input = input == output;
 
   const Ids output_alone{graph.forward_output};
-  const Ids forward_made =
-      united({&output_alone, &graph.new_buffers, &graph.keep_input, &graph.keep_weight});
+  const Ids forward_made = united({&output_alone, &graph.new_buffers, &graph.keep_input, &graph.keep_weight});
   const std::vector<const Step*> forward = wanted_steps(graph.forward, forward_made);
   Storages kept = storages.of_all(united({&graph.keep_input, &graph.keep_weight}));
   const Bytes stays_of_output = found.output_is_input ? Bytes{} : storages.bytes(output);
@@ -140,8 +140,7 @@ LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_grad
   found.keeps_output = kept.erase(output) > 0 || (found.output_is_input && found.keeps_input);
   found.kept_for_input = storages.bytes(kept);
   const Course forward_course = follow(storages, forward, {}, forward_made, {input});
-  found.forward_transient =
-      std::max(Bytes{}, forward_course.peak - (found.kept_for_input + stays_of_output));
+  found.forward_transient = std::max(Bytes{}, forward_course.peak - (found.kept_for_input + stays_of_output));
   found.forward = works_of(forward, graph, b);
 
   const Ids gradient_alone{needs_input_gradient ? graph.input_gradient : kNoValue};
@@ -167,8 +166,7 @@ LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_grad
   const std::vector<const Step*> weight_half = wanted_steps(graph.backward_weight, graph.gradients);
   const Course weight_course = follow(storages, weight_half, for_weight, graph.gradients, others);
   found.backward_weight_transient = weight_course.peak;
-  found.backward_transient =
-      std::max(input_course.peak, input_course.end + weight_course.peak) - gradient;
+  found.backward_transient = std::max(input_course.peak, input_course.end + weight_course.peak) - gradient;
   found.backward_weight = works_of(weight_half, graph, b);
   return found;
 }

@@ -13,7 +13,8 @@ namespace {
 using Shape = std::vector<std::int64_t>;
 
 double product(Shape::const_iterator begin, Shape::const_iterator end) {
-  return std::accumulate(begin, end, 1.0, [](double sum, std::int64_t size) { return sum * static_cast<double>(size); });
+  return std::accumulate(begin, end, 1.0,
+                         [](double sum, std::int64_t size) { return sum * static_cast<double>(size); });
 }
 double product(const Shape& shape) { return product(shape.begin(), shape.end()); }
 
@@ -41,16 +42,18 @@ class StepReader {
     const bool backward = name_.ends_with("_backward");
     const std::size_t first = backward ? 1 : 0;  // behind the gradient of the output
     const Shape query = shape(first), key = shape(first + 1), value = shape(first + 2);
-    const double forward = product(query.begin(), query.end() - 1) * static_cast<double>(key[key.size() - 2]) *
+    const double forward = product(query.begin(), query.end() - 1) *
+                           static_cast<double>(key[key.size() - 2]) *
                            static_cast<double>(query.back() + value.back());
     return backward ? kAttentionBackward * forward : forward;
   }
 
   [[nodiscard]] double bytes() const {
+    // Reads the rows that it copies, not the whole table.
+    if (name_ == "aten::embedding")
+      return bytes_at(step_.arguments[1].values[0]) + 2 * bytes_at(step_.results[0]);
     double sum = 0;
-    const auto add = [&](ValueId id) {
-      if (id != kNoValue) sum += static_cast<double>(bytes_of(value(id).type, b_).value);
-    };
+    const auto add = [&](ValueId id) { sum += bytes_at(id); };
     for (const Argument& argument : step_.arguments) {
       for (const ValueId id : argument.values) add(id);
     }
@@ -60,6 +63,9 @@ class StepReader {
 
  private:
   [[nodiscard]] const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] double bytes_at(ValueId id) const {
+    return id == kNoValue ? 0 : static_cast<double>(bytes_of(value(id).type, b_).value);
+  }
   [[nodiscard]] Shape shape(std::size_t argument) const {
     return value(step_.arguments[argument].values[0]).type.at(b_);
   }
