@@ -46,7 +46,8 @@ Batch DeviceFeed::begin_copy(const Batch& host) {
   const auto allocate = [&](const at::Tensor& like) {
     return like.defined() ? at::empty_like(like, like.options().device(copies_.device())) : at::Tensor();
   };
-  const Batch batch{allocate(host.inputs), allocate(host.targets), host.samples};
+  Batch batch{allocate(host.inputs), allocate(host.targets), {}, host.samples};
+  for (const auto& [name, field] : host.fields) batch.fields[name] = allocate(field);
   memory_free_.record(computes());
   memory_free_.block(copies_);
   {
@@ -55,6 +56,7 @@ Batch DeviceFeed::begin_copy(const Batch& host) {
     const c10::StreamGuard on_copies(copies_);
     if (host.inputs.defined()) batch.inputs.copy_(host.inputs, /*non_blocking=*/true);
     if (host.targets.defined()) batch.targets.copy_(host.targets, /*non_blocking=*/true);
+    for (const auto& [name, field] : host.fields) batch.fields[name].copy_(field, /*non_blocking=*/true);
   }
   copied_.record(copies_);
   return batch;

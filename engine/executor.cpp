@@ -44,6 +44,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
   for (const int size : program.group_sizes) {
     GroupState group;
     group.first_micro_batch = first;
+    group.size = size;
     for (int k = 0; k < size; ++k) group.samples += segment.micro_batches[first + k].count;
     first += size;
     groups_.push_back(std::move(group));
@@ -173,50 +174,57 @@ ForwardTask Executor::forward_task(const Action& action) {
   return task;
 }
 
-at::Tensor Executor::stage_input(const Action& action) {
-  if (action.stage.value > 0) {
-    return context_.boundaries.take(Tag::activation(StageId{action.stage.value - 1}, action.micro_batch));
-  }
-  const auto found = loaded_.find({action.stage, action.micro_batch});
-  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch was not loaded");
-  at::Tensor inputs = std::move(found->second.inputs);
-  if (!last(action.stage)) loaded_.erase(found);
-  return inputs;
+Batch Executor::take_loaded(const Action& action) {
+  if (!program_.loads(action.stage)) return {};
+  auto loaded = loaded_.extract({action.stage, action.micro_batch});
+  STAGECRAFT_CHECK(!loaded.empty(), "the micro-batch was not loaded");
+  return std::move(loaded.mapped());
 }
 
-at::Tensor Executor::stage_targets(const Action& action) {
-  const auto found = loaded_.find({action.stage, action.micro_batch});
-  STAGECRAFT_CHECK(found != loaded_.end(), "the micro-batch's targets were not loaded");
-  at::Tensor targets = std::move(found->second.targets);
-  loaded_.erase(found);
-  return targets;
+double Executor::share_of(MicroBatch micro_batch) {
+  GroupState& group = group_of(micro_batch);
+  const auto share = [](std::int64_t part, std::int64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const auto of = [&](int mb) -> const MicroBatchRange& {
+    return segment_.micro_batches[static_cast<std::size_t>(mb)];
+  };
+  // Units per sample are the same for all samples, so they cancel out of the share.
+  if (context_.units == nullptr) return share(of(micro_batch.value).count, group.samples);
+  if (group.units.empty()) {
+    for (int k = 0; k < group.size; ++k)
+      group.units.push_back(context_.units->of(of(group.first_micro_batch + k)));
+  }
+  return share(group.units[micro_batch.index() - static_cast<std::size_t>(group.first_micro_batch)],
+               std::accumulate(group.units.begin(), group.units.end(), std::int64_t{0}));
 }
 
 void Executor::load(const Action& action) {
   const auto source = context_.data.find(action.stage);
-  STAGECRAFT_CHECK(source != context_.data.end(), "only the first and the last stage load");
+  STAGECRAFT_CHECK(source != context_.data.end(), "the stage loads nothing");
   loaded_.emplace(std::pair{action.stage, action.micro_batch},
                   source->second->take(segment_.micro_batches[action.micro_batch.index()]));
 }
 
 void Executor::forward(const Action& action) {
   const MicroBatch mb = action.micro_batch;
-  const ForwardTask task = forward_task(action);
-  at::Tensor input = stage_input(action);
+  ForwardTask task = forward_task(action);
+  Batch batch = take_loaded(action);
+  at::Tensor input = action.stage.value == 0
+                         ? std::move(batch.inputs)
+                         : context_.boundaries.take(Tag::activation(StageId{action.stage.value - 1}, mb));
+  task.fields = std::move(batch.fields);
   if (!last(action.stage)) {
-    at::Tensor output = stage(action.stage).forward(std::move(input), task);
+    at::Tensor output = stage(action.stage).forward(std::move(input), std::move(task));
     context_.boundaries.put(Tag::activation(action.stage, mb), std::move(output));
     return;
   }
   GroupState& group = group_of(mb);
   LossTask loss;
-  loss.targets = stage_targets(action);
-  if (context_.loss.reduction() == Reduction::mean) {
-    // Units per sample are the same for all samples, so they cancel out of the share.
-    loss.share =
-        static_cast<double>(segment_.micro_batches[mb.index()].count) / static_cast<double>(group.samples);
-  }
-  const LossValue value = stage(action.stage).forward_loss(std::move(input), task, std::move(loss));
+  loss.targets = std::move(batch.targets);
+  if (context_.loss.reduction() == Reduction::mean) loss.share = share_of(mb);
+  const LossValue value =
+      stage(action.stage).forward_loss(std::move(input), std::move(task), std::move(loss));
   if (!group.loss) group.loss.emplace(context_.options.device);
   group.loss->add(value);
 }

@@ -9,6 +9,7 @@
 #include "stagecraft/engine/loss_sum.h"
 #include "stagecraft/engine/recorder.h"
 #include "stagecraft/engine/stage.h"
+#include "stagecraft/engine/unit_counter.h"
 #include "stagecraft/engine/worker.h"
 #include "stagecraft/models/data/batch_source.h"
 #include "stagecraft/schedules/program/program.h"
@@ -25,8 +26,8 @@
 
 namespace stagecraft {
 
-/// What the first stage loads, and the last, where a rank holds them: apart even on one rank, so that each
-/// micro-batch's part is read when its stage comes to it.
+/// What the rank's stages load: apart even on one rank, so that each micro-batch's part is read when its
+/// stage comes to it.
 using BatchSources = std::map<StageId, std::unique_ptr<BatchSource>>;
 
 /// What an executor works on; all of it is the worker's and outlives it.
@@ -38,6 +39,7 @@ struct ExecutorContext {
   std::vector<Stage>& stages;                ///< of this rank, ascending
   Boundaries& boundaries;
   const BatchSources& data;  ///< of the segment's split, on the device
+  const UnitCounter* units;  ///< of the same split; null: micro-batches weigh as many samples as they have
   Recorder& recorder;
   Transport& transport;
   const WorkerOptions& options;
@@ -82,6 +84,8 @@ class Executor {
   /// What is known of a group before and while it runs.
   struct GroupState {
     int first_micro_batch = 0;
+    int size = 0;                     ///< micro-batches
+    std::vector<std::int64_t> units;  ///< of its micro-batches, once they were asked for
     std::int64_t samples = 0;
     std::optional<LossSum> loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
@@ -103,8 +107,10 @@ class Executor {
   /// Whether the step is left out, or ends the run, for gradients that are not finite.
   [[nodiscard]] bool skips(const Action& action);
   [[nodiscard]] ForwardTask forward_task(const Action& action);
-  [[nodiscard]] at::Tensor stage_input(const Action& action);
-  [[nodiscard]] at::Tensor stage_targets(const Action& action);
+  /// What the stage loaded for the forward; nothing where it loads nothing.
+  [[nodiscard]] Batch take_loaded(const Action& action);
+  /// Of the mini-batch, for a mean.
+  [[nodiscard]] double share_of(MicroBatch micro_batch);
   [[nodiscard]] at::Tensor output_gradient(const Action& action);
   void hand_on(const Action& action, at::Tensor input_gradient);
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);

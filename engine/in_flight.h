@@ -11,7 +11,8 @@ namespace stagecraft {
 /// The last stage's part of a forward.
 struct LossTask {
   at::Tensor targets;
-  double share = 1;  ///< of the mini-batch
+  double share = 1;      ///< of the mini-batch
+  bool follows = false;  ///< there is such a part
 };
 
 struct InFlight {
@@ -19,6 +20,7 @@ struct InFlight {
   Kept loss;
   at::Tensor input;  ///< recomputed ones only, and so is the next
   LossTask loss_task;
+  FieldTensors fields;
 };
 
 /// Visits every tensor, in an order that depends on how many there are alone.
@@ -32,6 +34,7 @@ void for_each_tensor(Work& work, const Visit& visit) {
   each(work.loss);
   visit(work.input);
   visit(work.loss_task.targets);
+  for (auto& field : work.fields) visit(field.second);
 }
 
 }  // namespace stagecraft

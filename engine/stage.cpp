@@ -84,7 +84,7 @@ at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool 
                              std::vector<Kept>* kept) {
   const StageParameters& parameters = versions_.read(task.version);
   if (kept != nullptr) kept->resize(layers_.size());
-  Context context{task.mode, task.key, commit_buffers};
+  Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
     boundary = named([&] { return work_text(*layers_[i], "forward", boundary); },
@@ -132,6 +132,12 @@ Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inp
   return outputs;
 }
 
+LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
+                         Kept* kept, bool count_correct) const {
+  if (loss_.fields().empty()) return loss_.forward(output, task.targets, task.share, kept, count_correct);
+  return loss_.forward_fields(output, fields, task.share, kept, count_correct);
+}
+
 at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {
   const void* source = memory_of(input);
   if (task.mode == Mode::evaluate) {
@@ -140,7 +146,10 @@ at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {
   MicroBatchWork& work = begin(task, input, /*share=*/1);
   const Tensors outputs = run(work, StageGraphs::PartKind::forward, moved(std::move(input)), nullptr,
                               [&](Tensors inputs, InFlight& kept) -> Tensors {
-                                if (task.recomputed_later) kept.input = inputs[0];
+                                if (task.recomputed_later) {
+                                  kept.input = inputs[0];
+                                  kept.fields = task.fields;
+                                }
                                 return {run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
                                                    task.recomputed_later ? nullptr : &kept.layers)};
                               });
@@ -150,7 +159,7 @@ at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {
 LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss) {
   if (task.mode == Mode::evaluate) {
     const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
-    return loss_.forward(output, loss.targets, loss.share, nullptr, /*count_correct=*/true);
+    return loss_of(output, task.fields, loss, nullptr, /*count_correct=*/true);
   }
   MicroBatchWork& work = begin(task, input, loss.share);
   const Tensors value =
@@ -158,13 +167,14 @@ LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss)
           [&](Tensors inputs, InFlight& kept) -> Tensors {
             if (task.recomputed_later) {
               kept.input = inputs[0];
-              kept.loss_task = {inputs[1], loss.share};
+              kept.loss_task = {inputs[1], loss.share, true};
+              kept.fields = task.fields;
             }
             const at::Tensor output = run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
                                                  task.recomputed_later ? nullptr : &kept.layers);
             const LossValue made =
-                loss_.forward(output, inputs[1], loss.share, task.recomputed_later ? nullptr : &kept.loss,
-                              /*count_correct=*/false);
+                loss_of(output, task.fields, {inputs[1], loss.share},
+                        task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
             return {made.loss, made.correct};
           });
   return {value[0], value[1]};
@@ -176,11 +186,12 @@ void Stage::recompute(ForwardTask task) {
                    fmt::format("micro-batch {} was not forwarded for recomputation", task.micro_batch.value));
   if (work.pass != nullptr) task.key.on_device = StageGraphs::name_of(*work.pass);
   (void)run(work, StageGraphs::PartKind::recompute, {}, nullptr, [&](Tensors, InFlight& kept) -> Tensors {
+    task.fields = std::exchange(kept.fields, {});
     const at::Tensor output =
         run_layers(std::exchange(kept.input, {}), task, /*commit_buffers=*/false, &kept.layers);
-    if (!kept.loss_task.targets.defined()) return {};
+    if (!kept.loss_task.follows) return {};
     const LossTask loss = std::exchange(kept.loss_task, {});
-    (void)loss_.forward(output, loss.targets, loss.share, &kept.loss, /*count_correct=*/false);
+    (void)loss_of(output, task.fields, loss, &kept.loss, /*count_correct=*/false);
     return {};
   });
 }

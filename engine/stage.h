@@ -29,6 +29,7 @@ struct ForwardTask {
   Version version{};
   Mode mode = Mode::train;
   RandomKey key{};  ///< the layer is filled in by the stage
+  FieldTensors fields{};  ///< of the batch, that the stage's layers and its loss read
   /// The stage's input is all that is kept: a recompute() will follow.
   bool recomputed_later = false;
 };
@@ -116,6 +117,8 @@ class Stage {
                             Accumulators* sums, const StageGraphs::Part& part);
   [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
                                         Accumulators* accumulators, const AfterLayer& added);
+  [[nodiscard]] LossValue loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
+                                  Kept* kept, bool count_correct) const;
   [[nodiscard]] Accumulators& accumulators(Group group);
   void end_group(Group group);
 

@@ -35,6 +35,11 @@ class ChargedDataset final : public Dataset {
     const ChargeTo charge(account_);
     return ready(data_.targets(split, indices));
   }
+  at::Tensor field(Split split, const std::string& name,
+                   const std::vector<std::int64_t>& indices) const override {
+    const ChargeTo charge(account_);
+    return ready(data_.field(split, name, indices));
+  }
   std::string fingerprint() const override { return data_.fingerprint(); }
   std::string summary() const override { return data_.summary(); }
 
@@ -97,6 +102,7 @@ struct Worker::Impl {
   std::unique_ptr<Boundaries> boundaries;
   std::optional<c10::Stream> copies;  // that data goes to the device on; none: the device is the CPU
   BatchSources training_data, validation_data;
+  std::optional<UnitCounter> training_units, validation_units;
   std::optional<LossScale> loss_scale;
   DeferredReports late_reports;
   DeferredFiniteChecks deferred_checks;
@@ -141,21 +147,27 @@ struct Worker::Impl {
                                               options.device, transport, options.poison_released_slots);
   }
 
-  /// Of the first and the last stage, where this rank holds them; made when first needed.
-  const BatchSources& data_of(SegmentKind kind) {
+  [[nodiscard]] LoaderOptions loading(SegmentKind kind) const {
     const bool training = kind == SegmentKind::train;
-    BatchSources& sources = training ? training_data : validation_data;
+    return {.split = training ? Split::train : Split::validation,
+            .seed = options.seed,
+            .shuffle = training && options.shuffle,
+            .inputs = false,
+            .targets = false};
+  }
+
+  /// Of this rank's stages that load; made when first needed.
+  const BatchSources& data_of(SegmentKind kind) {
+    BatchSources& sources = kind == SegmentKind::train ? training_data : validation_data;
     for (const Stage& stage : stages) {
       const bool first = stage.id().value == 0;
       const bool last = stage.id().index() + 1 == stage_layers.size();
-      if ((!first && !last) || sources.contains(stage.id())) continue;
-      LoaderOptions loading;
-      loading.split = training ? Split::train : Split::validation;
-      loading.seed = options.seed;
-      loading.shuffle = training && options.shuffle;
-      loading.inputs = first;
-      loading.targets = last;
-      auto loader = std::make_unique<Loader>(data, loading);
+      LoaderOptions its = loading(kind);
+      its.fields = model.fields_of(stage.first_layer(), stage.last_layer(), last ? &loss : nullptr);
+      if ((!first && !last && its.fields.empty()) || sources.contains(stage.id())) continue;
+      its.inputs = first;
+      its.targets = last && loss.fields().empty();
+      auto loader = std::make_unique<Loader>(data, std::move(its));
       std::unique_ptr<BatchSource>& source = sources[stage.id()];
       if (copies) {
         source = std::make_unique<DeviceFeed>(std::move(loader), *copies);
@@ -164,6 +176,18 @@ struct Worker::Impl {
       }
     }
     return sources;
+  }
+
+  /// Null where samples weigh alike, or another rank computes the loss.
+  const UnitCounter* units_of(SegmentKind kind) {
+    if (!loss.counts_units() || stages.back().id().index() + 1 != stage_layers.size()) return nullptr;
+    std::optional<UnitCounter>& units = kind == SegmentKind::train ? training_units : validation_units;
+    if (!units) {
+      LoaderOptions its = loading(kind);
+      its.fields = model.fields_of(0, 0, &loss);
+      units.emplace(data, loss, std::move(its));
+    }
+    return &*units;
   }
 
   Stage& stage_of(int layer) {
@@ -206,6 +230,7 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                                 .stages = impl_->stages,
                                 .boundaries = *impl_->boundaries,
                                 .data = impl_->data_of(segment.kind),
+                                .units = impl_->units_of(segment.kind),
                                 .recorder = impl_->recorder,
                                 .transport = impl_->transport,
                                 .options = impl_->options,

@@ -11,6 +11,7 @@
 // every forward is composed of differentiable ATen operators, tests hold each layer against autograd in fp64
 // (test/support/gradient_check.h).
 
+#include "stagecraft/models/batch_fields.h"
 #include "stagecraft/models/layer_estimate.h"
 
 #include <ATen/core/Tensor.h>
@@ -43,6 +44,7 @@ struct Context {
   Mode mode = Mode::train;
   RandomKey key;
   bool commit_buffers = true;  ///< false where a training forward is done again (recomputation)
+  const FieldTensors* fields = nullptr;  ///< has those of Layer::fields(); null where no layer reads any
 };
 
 /// How a parameter starts: a distribution, drawn from the stream (seed, layer, parameter's position).
@@ -118,6 +120,9 @@ class Layer {
   [[nodiscard]] virtual std::string details() const { return ""; }
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters() const { return {}; }
   [[nodiscard]] virtual std::vector<BufferSpec> buffers() const { return {}; }
+
+  /// Fields of the batch that its forward reads besides its input (Context::fields), by the model's names.
+  [[nodiscard]] virtual std::vector<std::string> fields() const { return {}; }
 
   /// The value that a parameter or buffer begins with, where the layer brings its own: on the CPU, of the
   /// spec's shape, to be copied. Undefined: it begins as its spec says.

@@ -10,6 +10,7 @@
 //   losses().add<HingeSettings>("hinge", make_hinge);
 
 #include "stagecraft/base/registry.h"
+#include "stagecraft/models/batch_fields.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/sample.h"
 
@@ -18,6 +19,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +52,25 @@ class Loss {
   /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype. `kept` is
   /// empty on return.
   [[nodiscard]] virtual at::Tensor backward(Kept& kept, double scale = 1) const = 0;
+
+  /// Fields of the batch that it reads, by the model's names, in place of the targets. Where it has any,
+  /// forward_fields is called, else forward.
+  [[nodiscard]] virtual std::vector<std::string> fields() const { return {}; }
+  [[nodiscard]] virtual LossValue forward_fields(const at::Tensor& output, const FieldTensors& fields,
+                                                 double share, Kept* kept, bool count_correct) const;
+  /// What the micro-batch weighs, where samples weigh differently: targets that are not padding. Shares are
+  /// then of units. `fields` are on the CPU.
+  [[nodiscard]] virtual bool counts_units() const { return false; }
+  [[nodiscard]] virtual std::int64_t units(const FieldTensors& fields) const;
+
+  /// What a micro-batch would take, as Layer::estimate says it; absent where only a run can tell.
+  [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const {
+    (void)micro_batch;
+    return std::nullopt;
+  }
+
+  /// Of a model's own loss: what tells it from another. In fingerprints.
+  [[nodiscard]] virtual std::string details() const { return ""; }
 
   /// The targets it is for.
   [[nodiscard]] virtual Targets targets() const = 0;

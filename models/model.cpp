@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace stagecraft {
 namespace {
@@ -76,6 +77,11 @@ std::string model_fingerprint(const Model& model) {
     }
     text += "\n";
   }
+  for (const BatchField& field : model.fields) {
+    text += field.from.empty() ? fmt::format("field {} {:.17g}\n", field.name, field.fill)
+                               : fmt::format("field {} {}\n", field.name, field.from);
+  }
+  if (model.loss != nullptr) text += "loss " + model.loss->details() + "\n";
   return fingerprint(text);
 }
 
@@ -135,6 +141,22 @@ std::int64_t Model::multiply_adds() const {
   return sum;
 }
 
+std::vector<BatchField> Model::fields_of(int first, int last, const Loss* loss_too) const {
+  std::set<std::string> names;
+  for (int layer = first; layer < last; ++layer) {
+    for (const std::string& field : layers[static_cast<std::size_t>(layer)]->fields()) names.insert(field);
+  }
+  if (loss_too != nullptr) {
+    for (const std::string& field : loss_too->fields()) names.insert(field);
+  }
+  std::vector<BatchField> read;
+  for (const BatchField& field : fields) {
+    if (names.erase(field.name) > 0) read.push_back(field);
+  }
+  STAGECRAFT_CHECK(names.empty(), "a layer reads a field that the model does not have");
+  return read;
+}
+
 at::Tensor Model::boundary_of(const at::Tensor& inputs) const {
   return inputs.is_floating_point() ? inputs.to(precision.compute) : inputs;
 }
@@ -176,6 +198,17 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
       }
     } catch (const c10::Error& error) {  // sizes that no tensor can have
       throw InputError(site.place, fmt::format("layer \"{}\": {}", site.name, one_line(error)));
+    }
+  }
+  model.fields = list.fields;
+  model.loss = list.loss;
+  for (const LayerPtr& layer : model.layers) {
+    for (const std::string& name : layer->fields()) {
+      const auto named = [&](const BatchField& field) { return field.name == name; };
+      if (std::any_of(model.fields.begin(), model.fields.end(), named)) continue;
+      throw InputError(place, fmt::format("layer \"{}\" reads the field \"{}\" of the batch, which only its "
+                                          "whole model can find: use the family \"captured\"",
+                                          layer->name(), name));
     }
   }
   model.fingerprint = model_fingerprint(model);

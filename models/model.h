@@ -7,8 +7,10 @@
 #include "stagecraft/base/ids.h"
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/loss.h"
 #include "stagecraft/models/sample.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,11 @@ struct Model {
   Precision precision;
   std::int64_t residual_layers = 0;  ///< with a parameter that ends a residual branch (Initial)
   std::string fingerprint;           ///< of the layers, their sizes, the sample spec and precision
+  std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
+  std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
+
+  /// Those that layers [first, last) read, and `loss_too`, where it is not null.
+  [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;
 
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Of one sample's forward (Layer::multiply_adds).

@@ -1,10 +1,15 @@
 #include "stagecraft/models/philox_tensor.h"
 
+#include "stagecraft/base/error.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 
+#include <c10/util/accumulate.h>
+
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace stagecraft {
@@ -15,6 +20,24 @@ constexpr std::int64_t kWord = 0xFFFFFFFF;
 /// Products of two words fill 64 bits and wrap into the sign, which the mask takes off again.
 at::Tensor high(const at::Tensor& product) { return product.bitwise_right_shift(32).bitwise_and_(kWord); }
 at::Tensor low(const at::Tensor& product) { return product.bitwise_and(kWord); }
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 33;
+constexpr int kDoubleDigits = 53;
+
+int mantissa_digits(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return kDoubleDigits;
+    case at::kFloat:
+      return 24;
+    case at::kHalf:
+      return 11;
+    case at::kBFloat16:
+      return 8;
+    default:
+      throw InternalError("random numbers are of a floating type");
+  }
+}
 
 }  // namespace
 
@@ -39,6 +62,25 @@ at::Tensor philox_words(const RandomStream& stream, std::int64_t blocks, at::Dev
     key1 += kPhiloxWeyl1;
   }
   return at::stack(c);
+}
+
+at::Tensor uniform_numbers(at::IntArrayRef shape, at::ScalarType dtype, const RandomStream& stream,
+                           at::Device device) {
+  const std::int64_t size = c10::multiply_integers(shape);
+  STAGECRAFT_CHECK(size <= kMostElements, "a tensor of random numbers is limited to 2^33 elements");
+  const int digits = mantissa_digits(dtype);
+  const at::Tensor words = philox_words(stream, (size + 1) / 2, device);
+  const at::Tensor bits = words.slice(0, 0, 4, 2)
+                              .bitwise_left_shift(21)
+                              .bitwise_or_(words.slice(0, 1, 4, 2).bitwise_right_shift(11))
+                              .bitwise_right_shift_(kDoubleDigits - digits);
+  const at::Tensor numbers = bits.to(at::kDouble).mul_(std::ldexp(1.0, -digits)).to(dtype);
+  return numbers.t().reshape({-1}).narrow(0, 0, size).view(shape);
+}
+
+at::Tensor bernoulli_numbers(at::IntArrayRef shape, at::ScalarType dtype, double probability,
+                             const RandomStream& stream, at::Device device) {
+  return uniform_numbers(shape, at::kDouble, stream, device).lt(probability).to(dtype);
 }
 
 }  // namespace stagecraft

@@ -2,15 +2,19 @@
 
 // What a data set yields, as models and losses see it.
 
+#include "stagecraft/models/batch_fields.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace stagecraft {
 
-/// What a data set's targets are: one class per sample, one class per token, or numbers.
-enum class Targets : std::uint8_t { classes, tokens, values };
+/// What a data set's targets are: one class per sample, one class per token, numbers, or nothing.
+enum class Targets : std::uint8_t { classes, tokens, values, none };
 
 /// Shape, without the batch dimension, and dtype of what the data set yields.
 struct SampleSpec {
@@ -18,6 +22,11 @@ struct SampleSpec {
   at::ScalarType dtype = at::kFloat;
   std::int64_t classes = 0;  ///< classes of the targets, vocabulary size, or numbers a regression predicts
   Targets targets = Targets::classes;
+  std::vector<FieldSpec> fields{};  ///< that the data set has besides inputs and targets
+
+  /// The field of that name, "inputs" and "targets" among them; null where there is none. Of targets that are
+  /// classes or tokens, whole numbers.
+  [[nodiscard]] std::optional<FieldSpec> field(const std::string& name) const;
 };
 
 }  // namespace stagecraft

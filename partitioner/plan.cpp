@@ -156,6 +156,7 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   }
   ScheduleRequest request =
       schedule_request(plan.schedule, plan.placement(), std::move(group_sizes), plan.recompute());
+  request.also_load = plan.also_load();
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);

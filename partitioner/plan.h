@@ -17,6 +17,7 @@ struct StagePlan {
   int last_layer = 0;  ///< one past the last
   std::vector<Rank> ranks;
   Recompute recompute = Recompute::none;
+  bool loads = false;  ///< reads fields of the batch; the first and the last stage load anyway
   bool operator==(const StagePlan&) const = default;
 };
 
@@ -27,6 +28,9 @@ void describe(auto& v, StagePlan& s) {
   v.optional("recompute", s.recompute,
              "which forwards are repeated before their backward, so that nothing but their input is kept "
              "meanwhile; all_but_last: all but the last micro-batch of a step");
+  v.optional("loads", s.loads,
+             "whether its layers read fields of the batch besides their input, such as masks; the first and "
+             "the last stage load anyway");
   v.require(s.last_layer > s.first_layer, "last_layer",
             "a stage needs at least one layer: last_layer must be above first_layer");
 }
@@ -98,6 +102,14 @@ struct Plan {
     Placement placement;
     for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
     return placement;
+  }
+  /// As in ProgramHeader.
+  [[nodiscard]] std::vector<StageId> also_load() const {
+    std::vector<StageId> also;
+    for (std::size_t s = 1; s + 1 < stages.size(); ++s) {
+      if (stages[s].loads) also.emplace_back(s);
+    }
+    return also;
   }
   /// Per stage.
   [[nodiscard]] RecomputeSettings recompute() const {

@@ -111,6 +111,7 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
   ScheduleProgram program =
       synchronous_program(std::move(static_cast<ProgramHeader&>(read)), orders, plan.schedule.agree_norm);
   insert_recomputes(program, plan.recompute());
+  add_loads(program, plan.also_load());
   return program;
 }
 

@@ -23,6 +23,13 @@ const Measurement& Profile::at(std::int64_t micro_batch) const {
       model.empty() ? "" : " of " + model, micro_batch, fmt::join(sizes, ", "), micro_batch));
 }
 
+Bytes Measurement::field_bytes(const std::string& name) const {
+  for (const FieldBytes& field : fields) {
+    if (field.name == name) return field.bytes;
+  }
+  throw InternalError(fmt::format("the measurement has no field \"{}\"", name));
+}
+
 namespace {
 
 /// Any stage of these layers is one that plans can be made of: nothing overflows, whatever is summed.
@@ -42,6 +49,7 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
                    bytes(layer.forward_transient) + bytes(layer.backward_transient) +
                    transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);
   }
+  for (const FieldBytes& field : measurement.fields) activations += bytes(field.bytes);
   activations += 2 * bytes(measurement.input) + bytes(measurement.read) + bytes(measurement.targets);
   const auto refuse_above = [&](double most, double found, const char* what) {
     if (found <= most) return;
@@ -82,6 +90,13 @@ void validate(const Profile& profile, const std::string& file) {
       if (layer.name != reference[i].name) {
         throw InputError({file, at + "/name"}, fmt::format("\"{}\", but \"{}\" in the first measurement",
                                                            layer.name, reference[i].name));
+      }
+      for (std::size_t f = 0; f < layer.fields.size(); ++f) {
+        if (std::any_of(measurement.fields.begin(), measurement.fields.end(),
+                        [&](const FieldBytes& field) { return field.name == layer.fields[f]; }))
+          continue;
+        throw InputError({file, fmt::format("{}/fields/{}", at, f)},
+                         fmt::format("\"{}\" is none of the measurement's fields", layer.fields[f]));
       }
       if (layer.parameters != reference[i].parameters) {
         throw InputError({file, at + "/parameter_bytes"},

@@ -43,6 +43,7 @@ struct LayerProfile {
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
   bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
+  std::vector<std::string> fields{};        ///< of the batch that it reads besides its input
   Bytes forward_transient;                  ///< above live-before plus what stays (kept and output)
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
@@ -74,6 +75,7 @@ void describe(auto& v, LayerProfile& p) {
   v.optional("weight_half_keeps_gradient", p.weight_half_keeps_gradient,
              "the weight half needs the gradient of the output");
   v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
+  v.optional("fields", p.fields, "fields of the batch that it reads besides its input, such as masks");
   v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays");
   const json::Range any_sign = json::at_least(-static_cast<double>(kMostActivationBytes.value));
   v.optional("backward_transient_bytes", p.backward_transient,
@@ -88,13 +90,28 @@ void describe(auto& v, LayerProfile& p) {
              "a layer with an equal graph that was run instead of this one; absent: this one was");
 }
 
+/// A field of the batch.
+struct FieldBytes {
+  std::string name;
+  Bytes bytes;  ///< of one micro-batch
+};
+
+void describe(auto& v, FieldBytes& f) {
+  v.required("name", f.name, "as layers name it", json::non_empty());
+  v.required("bytes", f.bytes, "of one micro-batch");
+}
+
 /// All layers at one micro-batch size.
 struct Measurement {
   std::int64_t micro_batch = 1;
   Bytes input;    ///< what stage 0 loads
   Bytes read{};   ///< the same as it is read, where it is then made into another type
   Bytes targets;  ///< what the last stage loads for the loss
+  std::vector<FieldBytes> fields{};  ///< those that layers read
   std::vector<LayerProfile> layers;
+
+  /// Throws InternalError where there is none of that name.
+  [[nodiscard]] Bytes field_bytes(const std::string& name) const;
 
   [[nodiscard]] Bytes input_of(int layer) const {
     return layer == 0 ? input : layers[static_cast<std::size_t>(layer - 1)].output;
@@ -106,6 +123,7 @@ void describe(auto& v, Measurement& m) {
   v.required("micro_batch", m.micro_batch, "samples", json::at_least(1));
   v.optional("input_bytes", m.input, "one micro-batch of the model's input");
   v.optional("targets_bytes", m.targets, "one micro-batch of what the loss compares with");
+  v.optional("fields", m.fields, "fields of the batch that layers read besides their inputs");
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 

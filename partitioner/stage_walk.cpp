@@ -36,6 +36,9 @@ void StageWalk::extend() {
   sums_.parameters += layer.parameters;
   sums_.compute_copy += layer.compute_copy;
   sums_.buffers += layer.buffers;
+  for (const std::string& field : layer.fields) {
+    if (fields_.insert(field).second) sums_.fields += measurement_.field_bytes(field);
+  }
 
   const Bytes added = layer.kept_for_input + (layer.output_is_input ? Bytes{} : layer.output);
   sums_.forward_peak =

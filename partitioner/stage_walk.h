@@ -28,6 +28,8 @@
 #include "stagecraft/partitioner/profile.h"
 
 #include <optional>
+#include <set>
+#include <string>
 
 namespace stagecraft {
 
@@ -68,6 +70,7 @@ class StageWalk {
   int next_;
   double optimizer_factor_;
 
+  std::set<std::string> fields_;  // that its layers read
   StageCosts sums_;    // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
   Bytes unkept_peak_;  // of a forward that keeps nothing
   Bytes closed_;       // kept by the layers so far, without the boundary

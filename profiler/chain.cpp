@@ -32,21 +32,31 @@ std::string Chain::name(int row) const {
   return is_loss(row) ? "loss" : model_.layers[static_cast<std::size_t>(row)]->name();
 }
 
+std::vector<std::string> Chain::fields(int row) const {
+  return is_loss(row) ? loss_.fields() : model_.layers[static_cast<std::size_t>(row)]->fields();
+}
+
 at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
   work.kept.resize(static_cast<std::size_t>(rows()));
-  work.targets = data.targets.to(device_);
+  if (data.targets.defined()) work.targets = data.targets.to(device_);
+  for (const auto& [name, field] : data.fields) work.fields[name] = field.to(device_);
   return model_.boundary_of(data.inputs).to(device_);
 }
 
 at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) {
-    (void)loss_.forward(input, work.targets, /*share=*/1, &kept, /*count_correct=*/false);
+    if (loss_.fields().empty()) {
+      (void)loss_.forward(input, work.targets, /*share=*/1, &kept, /*count_correct=*/false);
+    } else {
+      (void)loss_.forward_fields(input, work.fields, /*share=*/1, &kept, /*count_correct=*/false);
+    }
     work.targets.reset();
+    work.fields.clear();
     return {};
   }
   const auto layer = static_cast<std::size_t>(row);
-  const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true};
+  const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true, &work.fields};
   const Layer& its = *model_.layers[layer];
   return named([&] { return work_text(its, "forward", input); },
                [&] {

@@ -9,6 +9,7 @@
 #include "stagecraft/models/model.h"
 
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace stagecraft {
@@ -17,12 +18,14 @@ namespace stagecraft {
 struct ChainInput {
   at::Tensor inputs;
   at::Tensor targets;
+  FieldTensors fields{};  ///< that layers and the loss read
 };
 
 /// What one micro-batch keeps between its forward and its backward, by row.
 struct ChainWork {
   std::vector<Kept> kept;
   at::Tensor targets;
+  FieldTensors fields;
 };
 
 /// Autograd must be off in the calling thread (c10::InferenceMode).
@@ -41,6 +44,8 @@ class Chain {
     return i >= left_out_.size() || !left_out_[i];
   }
   [[nodiscard]] std::string name(int row) const;
+  /// Fields of the batch that the row reads.
+  [[nodiscard]] std::vector<std::string> fields(int row) const;
   [[nodiscard]] bool has_weights(int row) const { return !is_loss(row) && !weights(row).empty(); }
   [[nodiscard]] const Tensors& weights(int row) const { return parameters_[static_cast<std::size_t>(row)]; }
   /// What the row's layer reads of them: copies, in mixed precision.

@@ -104,7 +104,10 @@ class MemoryPass {
     storages.add(kept.for_weight);
     storages.take_all(chain_.weights_read(row));
     storages.take_all(chain_.buffers(row));
-    storages.take(key_of(data_.targets));  // loaded, not made: the proof counts them apart
+    // Loaded, not made: the proof counts them apart.
+    if (data_.targets.defined()) storages.take(key_of(data_.targets));
+    for (const auto& [name, field] : data_.fields) storages.take(key_of(field));
+    profile.fields = chain_.fields(row);
     profile.keeps_input = storages.take(key_of(input));
     profile.keeps_output = output.defined() && (storages.take(key_of(output)) ||
                                                 (profile.output_is_input && profile.keeps_input));
@@ -149,6 +152,7 @@ class MemoryPass {
     storages.add(work_.kept[static_cast<std::size_t>(row)].for_weight);
     storages.take_all(chain_.weights_read(row));
     storages.take_all(chain_.buffers(row));
+    for (const auto& [name, field] : data_.fields) storages.take(key_of(field));
     profile.weight_half_keeps_input = storages.take(key_of(seen.input));
     profile.weight_half_keeps_output = storages.take(key_of(seen.output));
     profile.weight_half_keeps_gradient = storages.take(key_of(gradient));

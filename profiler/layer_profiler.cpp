@@ -157,7 +157,11 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     const Bytes read{static_cast<std::int64_t>(data[0].inputs.nbytes())};
     if (model.boundary_of(data[0].inputs).scalar_type() != data[0].inputs.scalar_type())
       measurement.read = read;
-    measurement.targets = Bytes{static_cast<std::int64_t>(data[0].targets.nbytes())};
+    if (data[0].targets.defined())
+      measurement.targets = Bytes{static_cast<std::int64_t>(data[0].targets.nbytes())};
+    for (const auto& [name, field] : data[0].fields) {
+      measurement.fields.push_back({name, Bytes{static_cast<std::int64_t>(field.nbytes())}});
+    }
     (void)measure_memory(*on_host, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(*on_host, data[0]);
     profile.repeats = std::min(profile.repeats, measure_times(timed, data, request, measurement.layers));

@@ -36,12 +36,29 @@ Seconds time_of(Bytes moved, const EstimateRequest& request) {
   return Seconds{static_cast<double>(moved.value) / request.bytes_per_second};
 }
 
+/// What a graph says of a layer, or of a loss.
+LayerProfile graph_profile(const LayerEstimate& its, const EstimateRequest& request) {
+  LayerProfile profile;
+  profile.forward.median = time_of(its.forward, request);
+  profile.backward_input.median = time_of(its.backward_input, request);
+  profile.output_is_input = its.output_is_input;
+  profile.kept_for_input = its.kept_for_input;
+  profile.keeps_input = its.keeps_input;
+  profile.keeps_output = its.keeps_output;
+  profile.forward_transient = its.forward_transient;
+  profile.backward_transient = its.backward_transient;
+  profile.backward_input_transient = its.backward_input_transient;
+  return profile;
+}
+
 LayerProfile layer_profile(const Model& model, int index, std::int64_t size, Bytes output,
                            const EstimateRequest& request) {
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   const LayerEstimate its = *layer.estimate(size, index == 0);
-  LayerProfile profile;
+  LayerProfile profile = graph_profile(its, request);
   profile.name = layer.name();
+  profile.fields = layer.fields();
+  profile.output = output;
   profile.parameters = parameter_bytes(model, index);
   if (model.precision.mixed()) {
     for (const ParameterSpec& spec : layer.parameters()) {
@@ -52,16 +69,6 @@ LayerProfile layer_profile(const Model& model, int index, std::int64_t size, Byt
   for (const BufferSpec& spec : layer.buffers()) {
     profile.buffers += bytes_of(spec.shape, spec.dtype.value_or(model.precision.full));
   }
-  profile.forward.median = time_of(its.forward, request);
-  profile.backward_input.median = time_of(its.backward_input, request);
-  profile.output = output;
-  profile.output_is_input = its.output_is_input;
-  profile.kept_for_input = its.kept_for_input;
-  profile.keeps_input = its.keeps_input;
-  profile.keeps_output = its.keeps_output;
-  profile.forward_transient = its.forward_transient;
-  profile.backward_transient = its.backward_transient;
-  profile.backward_input_transient = its.backward_input_transient;
   if (profile.parameters == Bytes{}) return profile;
   profile.backward_weight.median = time_of(its.backward_weight, request);
   profile.kept_for_weight = its.kept_for_weight;
@@ -95,7 +102,8 @@ LayerProfile run_loss(const Model& model, const Loss& loss, std::int64_t rows) {
   const bool numbers = loss.targets() == Targets::values;
   Chain chain(only_loss, loss, /*seed=*/0, at::kCPU);
   const ChainInput data{at::zeros(output, model.precision.compute),
-                        at::zeros(target, numbers ? model.precision.full : at::kLong)};
+                        at::zeros(target, numbers ? model.precision.full : at::kLong),
+                        {}};
   (void)measure_memory(chain, data);
   LayerProfile profile = measure_memory(chain, data).front();
   // Its gradient stays: a chain of nothing else takes it for one that nobody wants.
@@ -108,6 +116,12 @@ LayerProfile run_loss(const Model& model, const Loss& loss, std::int64_t rows) {
 /// Bytes are linear in tokens or samples: a line through two small runs.
 LayerProfile loss_profile(const Model& model, const Loss& loss, std::int64_t size, Bytes input,
                           const EstimateRequest& request) {
+  if (const std::optional<LayerEstimate> its = loss.estimate(size)) {
+    LayerProfile profile = graph_profile(*its, request);
+    profile.name = "loss";
+    profile.fields = loss.fields();
+    return profile;
+  }
   constexpr std::int64_t kFew = 8, kMore = 16;
   const LayerProfile few = run_loss(model, loss, kFew), more = run_loss(model, loss, kMore);
   const std::vector<std::int64_t> output = boundaries(model, 1).back().shape;
@@ -157,6 +171,9 @@ Profile estimate_profile(const Model& model, const Loss& loss, const EstimateReq
     measurement.input = Bytes{tensors.front().bytes()};
     measurement.read = request.read_per_sample * size;
     measurement.targets = request.targets_per_sample * size;
+    for (const FieldBytes& field : request.fields_per_sample) {
+      measurement.fields.push_back({field.name, field.bytes * size});
+    }
     for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
       const Bytes output{tensors[static_cast<std::size_t>(layer) + 1].bytes()};
       measurement.layers.push_back(layer_profile(model, layer, size, output, request));

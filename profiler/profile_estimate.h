@@ -20,6 +20,7 @@ struct EstimateRequest {
   double bytes_per_second = 0;  ///< that everything else moves
   /// What a data set yields per sample, apart from the inputs, which the model says.
   Bytes read_per_sample, targets_per_sample;
+  std::vector<FieldBytes> fields_per_sample;
   std::string optimizer;
   double optimizer_bytes_per_parameter_byte = 0;
 };

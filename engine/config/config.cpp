@@ -147,7 +147,7 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
   for (const char* key :
        {"model", "data", "loss", "optimizer", "scheduler", "gradient_clipping", "train_batch_size",
         "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
-    identity[key] = all.at(key);
+    identity[key] = all.value(key, Json());  // a model may bring its loss
   }
   for (const std::string& key : config.data.source.entry().location_keys) identity["data"].erase(key);
   for (const std::string& key : config.model.family.entry().location_keys) identity["model"].erase(key);

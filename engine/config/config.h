@@ -219,7 +219,7 @@ void describe(V& v, ActivationCheckpointingConfig& c) {
 struct RunConfig {
   ModelConfig model;
   DataConfig data;
-  LossConfig loss;
+  std::optional<LossConfig> loss;  ///< absent: the model's own
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   double gradient_clipping = 0;
@@ -261,7 +261,7 @@ template <class V>
 void describe(V& v, RunConfig& c) {
   v.required("model", c.model, "what is trained");
   v.required("data", c.data, "what it is trained on");
-  v.required("loss", c.loss, "what is made small");
+  v.optional("loss", c.loss, "what is made small; absent: the loss that the model brings");
   v.optional("optimizer", c.optimizer, "how");
   v.optional("scheduler", c.scheduler, "learning rate over steps");
   v.optional("gradient_clipping", c.gradient_clipping,

@@ -103,7 +103,9 @@ CheckpointFile write_layer(const std::string& folder, const Layer& layer, const 
     }
   }
   const SafetensorsImage image(
-      tensors, {{"format", "pt"}, {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
+      tensors, {{"format", "pt"},
+                                       {"layer", layer.name()},
+                                       {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
   CheckpointFile file{layer_file(layer.name()), 0, ""};
   Fingerprint hash;
   for (const std::string_view piece : image.pieces()) {
@@ -145,23 +147,8 @@ std::string first_difference(const Json& before, const Json& now) {
 /// The layer's file, held against the manifest when there is one.
 SafetensorsFile read_layer(const std::string& folder, const Layer& layer, const Manifest* manifest) {
   const std::string name = layer_file(layer.name());
-  const std::string path = folder + "/" + name;
-  if (manifest != nullptr) {
-    const auto listed = std::find_if(manifest->files.begin(), manifest->files.end(),
-                                     [&](const CheckpointFile& file) { return file.name == name; });
-    if (listed == manifest->files.end()) {
-      throw InputError({folder + "/" + kManifestName, "/files"},
-                       fmt::format("has no file of layer {}", layer.name()));
-    }
-    const CheckpointFile found = measured(folder, name);
-    if (found.bytes != listed->bytes || found.hash != listed->hash) {
-      throw InputError({path, ""},
-                       fmt::format("is corrupt: {} bytes with hash {}, but the manifest has {} bytes with "
-                                   "hash {}; remove the folder to go on from an older checkpoint",
-                                   found.bytes, found.hash, listed->bytes, listed->hash));
-    }
-  }
-  return read_safetensors(path);
+  if (manifest != nullptr) check_checkpoint_file(folder, *manifest, name);
+  return read_safetensors(folder + "/" + name);
 }
 
 /// Parameters and buffers out of `file`, of the shapes that `state` has now.
@@ -218,6 +205,20 @@ OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, 
 }
 
 }  // namespace
+
+void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name) {
+  const auto listed = std::find_if(manifest.files.begin(), manifest.files.end(),
+                                   [&](const CheckpointFile& file) { return file.name == name; });
+  if (listed == manifest.files.end()) {
+    throw InputError({checkpoint + "/" + kManifestName, "/files"}, fmt::format("has no file {}", name));
+  }
+  const CheckpointFile found = measured(checkpoint, name);
+  if (found.bytes == listed->bytes && found.hash == listed->hash) return;
+  throw InputError({checkpoint + "/" + name, ""},
+                   fmt::format("is corrupt: {} bytes with hash {}, but the manifest has {} bytes with "
+                               "hash {}; remove the folder to go on from an older checkpoint",
+                               found.bytes, found.hash, listed->bytes, listed->hash));
+}
 
 std::string layer_file(const std::string& layer) {
   constexpr std::size_t kLongest =

@@ -47,6 +47,9 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Op
 /// manifest lists are held against their hashes; without a manifest they are taken as they are.
 void load_weights(const std::string& folder, const Model& model, Worker& worker);
 
+/// Throws InputError unless the manifest lists the file and it is what was written: of its size, with its hash.
+void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name);
+
 /// The file of a layer: its name, with everything but letters, digits, '.', '_' and '-' as %XX. A name that
 /// file systems would not take is cut and ends in '~' and its fingerprint.
 [[nodiscard]] std::string layer_file(const std::string& layer);

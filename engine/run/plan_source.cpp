@@ -256,6 +256,11 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
     resolved.plan.micro_batches = config.micro_batches();
     resolved.plan.predicted.reset();
   }
+  const std::vector<std::pair<int, int>> layers = stage_layers(resolved.plan, materials.model);
+  for (std::size_t s = 0; s < layers.size(); ++s) {  // the model knows best
+    resolved.plan.stages[s].loads =
+        !materials.model.fields_of(layers[s].first, layers[s].second, nullptr).empty();
+  }
   follow_gradient_norm(config, resolved.plan);
   if (resolved.plan.costs && !resolved.plan.predicted) resolved.plan.predicted = predict(resolved.plan);
   return resolved;

@@ -182,12 +182,14 @@ std::unique_ptr<RunSetup> setup_from_text(const std::string& text, Rank rank) {
   const auto file = json.at("file").get<std::string>();
   auto config = json::read<RunConfig>(json.at("config"), {file, ""});
   auto plan = json::read<Plan>(json.at("plan"), {"plan", ""});
-  // Inputs are read for the first stage and targets for the last; nobody else needs the files.
-  const auto has = [&](const StagePlan& stage) {
-    return std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
+  // Who holds no stage that loads needs no files.
+  const auto loads = [&](const StagePlan& stage) {
+    const bool end = &stage == &plan.stages.front() || &stage == &plan.stages.back();
+    return (end || stage.loads) &&
+           std::find(stage.ranks.begin(), stage.ranks.end(), rank) != stage.ranks.end();
   };
   TrainingInputs materials =
-      has(plan.stages.front()) || has(plan.stages.back())
+      std::any_of(plan.stages.begin(), plan.stages.end(), loads)
           ? open_training_inputs(config, file)
           : make_materials(config, file, dataset_of(json::read<DataFacts>(json.at("data"), {"data", ""})));
   return std::make_unique<RunSetup>(std::move(config), file, std::move(materials), std::move(plan),

@@ -28,11 +28,18 @@ std::vector<std::int64_t> sizes_of(const RunConfig& config) {
 }
 
 /// The data set's own first samples, around again where it has too few.
-ChainInput samples(const Dataset& data, std::int64_t size, int index) {
+ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index) {
+  const Dataset& data = *materials.data;
   std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
   std::iota(indices.begin(), indices.end(), size * index);
   for (std::int64_t& i : indices) i %= data.size(Split::train);
-  return {data.inputs(Split::train, indices), data.targets(Split::train, indices)};
+  ChainInput input{data.inputs(Split::train, indices), {}};
+  if (materials.loss->fields().empty()) input.targets = data.targets(Split::train, indices);
+  const int layers = static_cast<int>(materials.model.layers.size());
+  for (const BatchField& field : materials.model.fields_of(0, layers, materials.loss.get())) {
+    input.fields[field.name] = read_field(data, Split::train, field, indices);
+  }
+  return input;
 }
 
 }  // namespace
@@ -49,7 +56,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.passes_per_update = config.micro_batches();
   request.device = device;
   request.seed = static_cast<std::uint64_t>(config.seed);
-  request.data = [&](std::int64_t size, int index) { return samples(*materials.data, size, index); };
+  request.data = [&](std::int64_t size, int index) { return samples(materials, size, index); };
   const OptimizerPtr optimizer = config.optimizer.make();
   request.optimizer = config.optimizer.type.name();
   request.optimizer_bytes_per_parameter_byte = optimizer->bytes_per_parameter_byte();
@@ -84,11 +91,12 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   request.micro_batch_sizes = sizes_of(config);
   request.flops_per_second = rates.flops_per_second;
   request.bytes_per_second = rates.bytes_per_second;
-  const ChainInput one = samples(*materials.data, 1, 0);
+  const ChainInput one = samples(materials, 1, 0);
   const auto bytes = [](const at::Tensor& tensor) {
     return Bytes{static_cast<std::int64_t>(tensor.nbytes())};
   };
-  request.targets_per_sample = bytes(one.targets);
+  if (one.targets.defined()) request.targets_per_sample = bytes(one.targets);
+  for (const auto& [name, field] : one.fields) request.fields_per_sample.push_back({name, bytes(field)});
   if (model.boundary_of(one.inputs).scalar_type() != one.inputs.scalar_type())
     request.read_per_sample = bytes(one.inputs);
   request.optimizer = config.optimizer.type.name();

@@ -29,7 +29,14 @@ std::string losses_for(Targets targets) {
 
 /// The loss must fit the data's targets, and the model's output both; better said here than by a kernel.
 void check_loss(const Model& model, const Loss& loss, const std::string& name, const std::string& file) {
+  if (!loss.fields().empty()) return;  // the model's own: its fields were compared with the data
   if (const Targets targets = model.sample.targets; loss.targets() != targets) {
+    if (targets == Targets::none) {
+      throw InputError({file, "/loss/type"},
+                       fmt::format("{} compares with targets, and the data has none: name them in data.targets, "
+                                   "or leave the loss out where the model brings its own",
+                                   name));
+    }
     throw InputError({file, "/loss/type"},
                      fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
                                  description(targets), losses_for(targets)));
@@ -40,6 +47,14 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
   throw InputError({file, "/model"},
                    fmt::format("{} gives [{}] per sample, but {} needs {}", model.name,
                                fmt::join(output.begin() + 1, output.end(), ", "), name, needed));
+}
+
+/// The config's, or the model's own. Needs the model.
+std::shared_ptr<const Loss> loss_of(const RunConfig& config, const Model& model, const std::string& file) {
+  if (config.loss) return config.loss->make();
+  if (model.loss != nullptr) return model.loss;
+  throw InputError({file, "/loss"}, fmt::format("is missing: {} brings no loss of its own; for this data use {}",
+                                                model.name, losses_for(model.sample.targets)));
 }
 
 /// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the
@@ -93,7 +108,7 @@ TrainingInputs open_training_inputs(const RunConfig& config, const std::string& 
 
 TrainingInputs make_materials(const RunConfig& config, const std::string& file,
                               std::unique_ptr<Dataset> data) {
-  TrainingInputs materials{std::move(data), Model{}, config.loss.make()};
+  TrainingInputs materials{std::move(data), Model{}, nullptr};
   const std::int64_t samples = materials.data->size(Split::train);
   if (config.train_batch_size > samples) {
     throw InputError({file, "/train_batch_size"},
@@ -103,7 +118,8 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   check_micro_batches(config, *materials.data, file);
   materials.model =
       build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
-  check_loss(materials.model, *materials.loss, config.loss.type.name(), file);
+  materials.loss = loss_of(config, materials.model, file);
+  check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
   return materials;
 }

@@ -53,11 +53,13 @@ class CapturedLayer final : public Layer {
     return details;
   }
 
+  std::vector<std::string> fields() const override { return layer_.fields; }
+
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
       specs.push_back({layer_.parameters[i], graph_.parameters[i].at(1), {}});
-      if (!folder_->weights_stored) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
+      if (lacks_weights()) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
     }
@@ -79,7 +81,7 @@ class CapturedLayer final : public Layer {
     return stored(layer_.buffers.at(static_cast<std::size_t>(buffer)));
   }
   std::string missing_weights() const override {
-    if (folder_->weights_stored || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
+    if (!lacks_weights() || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
     return fmt::format(
         "{} was captured without weights: name some with --set model.weights=FOLDER, or "
         "capture it without --no-weights",
@@ -105,11 +107,17 @@ class CapturedLayer final : public Layer {
     const Programs& programs =
         layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
     Frame frame;
-    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size());
+    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size() +
+                  layer_.fields.size());
     frame.emplace_back(input);
     add(frame, weights.parameters);
     add(frame, weights.buffers);
     add(frame, constants_on(input.device()));
+    for (const std::string& name : layer_.fields) {
+      STAGECRAFT_CHECK(context.fields != nullptr && context.fields->contains(name),
+                       fmt::format("layer {}: field {} was not loaded", this->name(), name));
+      frame.emplace_back(context.fields->at(name));
+    }
     const bool keeps = training && kept != nullptr;
     const captured::Program& program = !training ? programs.evaluate
                                        : keeps   ? programs.forward_keeping
@@ -210,10 +218,12 @@ class CapturedLayer final : public Layer {
                                  name(), found, type.text()));
   }
 
-  /// Undefined where the folder has no weights.
+  [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }
+
+  /// Undefined where there are no weights.
   at::Tensor stored(const std::string& name) const {
-    const auto found = folder_->weights.find(name);
-    return found == folder_->weights.end() ? at::Tensor() : found->second;
+    if (lacks_weights() && !folder_->weights.holds(name)) return {};
+    return folder_->weights.at(name);
   }
 
   /// Copied to a device once.
@@ -242,10 +252,11 @@ class CapturedLayer final : public Layer {
 void describe(Fields& v, CapturedLayerSpec& s) {
   v.required("path", s.path, "model folder that stagecraft-capture made", json::non_empty());
   v.required("layer", s.layer, "its name in the manifest");
+  v.optional("weights", s.weights, "safetensors file or folder to start from (default: the model folder's)");
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
-  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path);
+  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path, spec.weights);
   const auto found = std::find_if(folder->layers.begin(), folder->layers.end(),
                                   [&](const FolderLayer& layer) { return layer.name == spec.layer; });
   if (found == folder->layers.end()) {

@@ -12,8 +12,9 @@ namespace stagecraft {
 /// buffers that backward_input reads. Starts with the folder's weights.
 struct CapturedLayerSpec {
   static constexpr const char* kName = "captured";
-  std::string path;   ///< of the folder
-  std::string layer;  ///< its name in the manifest
+  std::string path;     ///< of the folder
+  std::string layer;    ///< its name in the manifest
+  std::string weights;  ///< where they come from; empty: the folder
   captured::FolderReader reader;
 };
 void describe(Fields& v, CapturedLayerSpec& s);

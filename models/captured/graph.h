@@ -15,8 +15,8 @@
 
 namespace stagecraft::captured {
 
-/// A value by its number: the input, the gradient of the output, parameters, buffers, constants, then the
-/// results of steps in their order.
+/// A value by its number: the input, the gradient of the output, parameters, buffers, constants, fields of
+/// the batch, then the results of steps in their order.
 using ValueId = std::int32_t;
 inline constexpr ValueId kNoValue = -1;
 inline constexpr ValueId kInput = 0, kGradient = 1, kFirstParameter = 2;
@@ -46,13 +46,13 @@ struct Argument {
 };
 
 struct Step {
-  enum class Own : std::uint8_t { none, dropout, dropout_apply };
+  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform };
 
   std::string name;                       ///< "aten::addmm"
   std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own
   Own own = Own::none;
   double probability = 0;    ///< of Stagecraft's own
-  std::uint32_t stream = 0;  ///< of stagecraft::dropout
+  std::uint32_t stream = 0;  ///< of those that draw
   std::vector<Argument> arguments;
   std::vector<ValueId> results;  ///< kNoValue: nothing reads it
   bool returns_list = false;     ///< the results are the elements of one list
@@ -61,7 +61,7 @@ using Steps = std::vector<Step>;
 
 struct Graph {
   std::string hash;  ///< the first 16 hex digits of its file's SHA-256
-  std::vector<ValueType> parameters, buffers, constants;
+  std::vector<ValueType> parameters, buffers, constants, fields;
   ValueType input, output;
 
   std::vector<Value> values;           ///< of training, by ValueId
@@ -80,7 +80,8 @@ struct Graph {
   [[nodiscard]] ValueId parameter(std::size_t i) const { return kFirstParameter + static_cast<ValueId>(i); }
   [[nodiscard]] ValueId buffer(std::size_t i) const { return parameter(parameters.size() + i); }
   [[nodiscard]] ValueId constant(std::size_t i) const { return buffer(buffers.size() + i); }
-  [[nodiscard]] ValueId result(std::size_t i) const { return constant(constants.size() + i); }
+  [[nodiscard]] ValueId field(std::size_t i) const { return constant(constants.size() + i); }
+  [[nodiscard]] ValueId result(std::size_t i) const { return field(fields.size() + i); }
 };
 
 }  // namespace stagecraft::captured

@@ -38,7 +38,7 @@ class StorageMap {
     for (const StorageId id : storages) sum += bytes(id);
     return sum;
   }
-  /// Without those of parameters, buffers and constants, which are there anyway.
+  /// Without those of parameters, buffers, constants and fields, which are there anyway.
   [[nodiscard]] Storages of_all(const Ids& ids) const {
     Storages storages;
     for (const ValueId id : ids) {

@@ -69,7 +69,7 @@ void describe(V& v, EvaluatePart& p) {
 
 struct GraphFile {
   std::int64_t format = 0;
-  std::vector<std::string> parameters, buffers, constants;
+  std::vector<std::string> parameters, buffers, constants, fields;
   std::string input, output;
   ForwardPart forward;
   BackwardInputPart backward_input;
@@ -83,6 +83,7 @@ void describe(V& v, GraphFile& g) {
   v.required("parameters", g.parameters, "types");
   v.required("buffers", g.buffers, "types");
   v.required("constants", g.constants, "types");
+  v.optional("fields", g.fields, "types of the fields of the batch that it reads besides its input");
   v.required("input", g.input, "type");
   v.required("output", g.output, "type");
   v.required("forward", g.forward, "steps of training");
@@ -112,10 +113,14 @@ class GraphReader {
     graph_.parameters = types(file.parameters, "parameters", false);
     graph_.buffers = types(file.buffers, "buffers", false);
     graph_.constants = types(file.constants, "constants", false);
+    graph_.fields = types(file.fields, "fields", true);
     graph_.input = parse_value_type(file.input, at("input"));
     graph_.output = parse_value_type(file.output, at("output"));
     if (!graph_.input.depends_on_b()) refuse("input", file.input, "a type whose sizes depend on b");
-    if (!graph_.output.depends_on_b()) refuse("output", file.output, "a type whose sizes depend on b");
+    const bool number = graph_.output.sizes.empty();  // a loss
+    if (!graph_.output.depends_on_b() && !number) {
+      refuse("output", file.output, "a type whose sizes depend on b, or of one number");
+    }
     forward(file.forward);
     backward_input(file.backward_input);
     backward_weight(file.backward_weight);
@@ -155,6 +160,7 @@ class GraphReader {
       values.push_back({graph_.buffers[i], static_cast<std::int32_t>(i)});
     }
     for (const ValueType& type : graph_.constants) values.push_back({type});
+    for (const ValueType& type : graph_.fields) values.push_back({type});
     return values;
   }
 
@@ -166,7 +172,8 @@ class GraphReader {
     part_ = part;
     values_ = &values;
     readable_.assign(values.size(), false);
-    open(graph_.constant(0), graph_.result(0));
+    open(graph_.constant(0), graph_.field(0));
+    if (part == Part::forward || part == Part::evaluate) open(graph_.field(0), graph_.result(0));
     if (part != Part::backward_weight) open(graph_.parameter(0), graph_.constant(0));
   }
 
@@ -264,9 +271,11 @@ class GraphReader {
     for (std::size_t i = 0; i < names.size(); ++i) {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
       const ValueId id = found(names[i], place);
-      const bool at_hand = id != kInput && id != kGradient && id < graph_.result(0);
-      if (at_hand)
-        throw InputError(place, fmt::format("\"{}\" need not be kept: only in, g and results are", names[i]));
+      const bool at_hand = id != kInput && id != kGradient && id < graph_.field(0);
+      if (at_hand) {
+        throw InputError(
+            place, fmt::format("\"{}\" need not be kept: only in, g, fields and results are", names[i]));
+      }
       if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
         throw InputError(place, fmt::format("\"{}\" is kept twice", names[i]));
       }
@@ -342,7 +351,9 @@ class GraphReader {
       case 'u':
         return within(graph_.buffer(0), graph_.constant(0));
       case 'c':
-        return within(graph_.constant(0), graph_.result(0));
+        return within(graph_.constant(0), graph_.field(0));
+      case 'f':
+        return within(graph_.field(0), graph_.result(0));
       case '%':
         return within(graph_.result(0), static_cast<ValueId>(values_->size()));
       default:
@@ -380,6 +391,8 @@ class GraphReader {
     step.name = json[0].get<std::string>();
     if (step.name == "stagecraft::dropout" || step.name == "stagecraft::dropout_apply") {
       own(step, json, pointer);
+    } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform") {
+      noise(step, json, pointer);
     } else {
       listed(step, json, pointer);
     }
@@ -485,13 +498,8 @@ class GraphReader {
     const Json& arguments = json[2];
     const bool draws = step.name == "stagecraft::dropout";
     step.own = draws ? Step::Own::dropout : Step::Own::dropout_apply;
-    if (draws && part_ != Part::forward) {
-      throw InputError(at(pointer + "/0"), "masks are drawn in forward alone; backward reads them");
-    }
-    if (arguments.size() != 3) {
-      throw InputError(at(pointer + "/2"),
-                       fmt::format("{} takes 3 arguments, found {}", step.name, arguments.size()));
-    }
+    if (draws) only_in_forward(pointer);
+    require_arguments(step, arguments, 3, pointer);
     const auto tensor = [&](std::size_t i) {
       std::string name;
       const InputPlace place = at(fmt::format("{}/2/{}", pointer, i));
@@ -511,10 +519,7 @@ class GraphReader {
                        fmt::format("dropout takes floating-point numbers, this is {}", x.text()));
     }
     if (draws) {
-      json::read_value(arguments[2], at(pointer + "/2/2"), step.stream, json::between(0, kInitialStream - 1));
-      if (!streams_.insert(step.stream).second) {
-        throw InputError(at(pointer + "/2/2"), fmt::format("stream {} is another dropout's", step.stream));
-      }
+      read_stream(step, arguments, 2, pointer);
     } else if (const ValueType mask = tensor(1); mask != ValueType{at::kBool, x.sizes}) {
       throw InputError(at(pointer + "/2/1"),
                        fmt::format("expected a mask for {}, this is {}", x.text(), mask.text()));
@@ -525,6 +530,45 @@ class GraphReader {
       if (step.results[i] != kNoValue)
         require_type(step.results[i], type, fmt::format("{}/1/{}", pointer, i));
     }
+  }
+
+  // Stagecraft's own: (p, stream) -> ones with probability p, and (stream) -> numbers from [0, 1). Their result's
+  // type says which and how many.
+  void noise(Step& step, const Json& json, const std::string& pointer) {
+    const bool ones = step.name == "stagecraft::bernoulli";
+    step.own = ones ? Step::Own::bernoulli : Step::Own::uniform;
+    only_in_forward(pointer);
+    require_arguments(step, json[2], ones ? 2 : 1, pointer);
+    if (ones) {
+      json::read_value(json[2][0], at(pointer + "/2/0"), step.probability, json::between(0.0, 1.0));
+    }
+    read_stream(step, json[2], ones ? 1 : 0, pointer);
+    results(step, json[1], pointer, 1);
+    const InputPlace place = at(pointer + "/1/0");
+    if (step.results[0] == kNoValue)
+      throw InputError(place, "expected \"%N TYPE\": nothing reads what is drawn");
+    if (const ValueType& type = value(step.results[0]).type; !c10::isFloatingType(type.dtype)) {
+      throw InputError(place, fmt::format("expected a floating-point type, found {}", type.text()));
+    }
+  }
+
+  void only_in_forward(const std::string& pointer) const {
+    if (part_ == Part::forward) return;
+    throw InputError(at(pointer + "/0"), "random numbers are drawn in forward alone; backward reads them");
+  }
+
+  void require_arguments(const Step& step, const Json& arguments, std::size_t number,
+                         const std::string& pointer) const {
+    if (arguments.size() == number) return;
+    throw InputError(at(pointer + "/2"), fmt::format("{} takes {} argument{}, found {}", step.name, number,
+                                                     number == 1 ? "" : "s", arguments.size()));
+  }
+
+  void read_stream(Step& step, const Json& arguments, std::size_t i, const std::string& pointer) {
+    const InputPlace place = at(fmt::format("{}/2/{}", pointer, i));
+    json::read_value(arguments[i], place, step.stream, json::between(0, kInitialStream - 1));
+    if (streams_.insert(step.stream).second) return;
+    throw InputError(place, fmt::format("stream {} is another step's", step.stream));
   }
 
   InputPlace place_;

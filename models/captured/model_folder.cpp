@@ -1,5 +1,6 @@
 #include "stagecraft/models/captured/model_folder.h"
 
+#include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/captured/graph_file.h"
 #include "stagecraft/models/families/registry.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -19,7 +21,7 @@ namespace stagecraft::captured {
 
 struct ManifestLayer {
   std::string name, graph;
-  std::vector<std::string> parameters, buffers, constants;
+  std::vector<std::string> parameters, buffers, constants, fields;
 };
 template <class V>
 void describe(V& v, ManifestLayer& l) {
@@ -28,10 +30,50 @@ void describe(V& v, ManifestLayer& l) {
   v.required("parameters", l.parameters, "PyTorch's names");
   v.required("buffers", l.buffers, "PyTorch's names");
   v.required("constants", l.constants, "names of constants");
+  v.optional("fields", l.fields, "names of fields of the batch");
+}
+
+struct ManifestField {
+  std::string type;
+  std::optional<std::string> from;
+  std::optional<double> fill;
+};
+template <class V>
+void describe(V& v, ManifestField& f) {
+  v.required("type", f.type, "of a micro-batch");
+  v.optional("from", f.from, "the data set's field, where nobody says otherwise");
+  v.optional("fill", f.fill, "the value of all entries, where the data set has no such field");
+}
+
+struct ManifestUnits {
+  std::string field;
+  std::int64_t ignore = 0, from = 0;
+};
+template <class V>
+void describe(V& v, ManifestUnits& u) {
+  v.required("field", u.field, "whose entries are counted");
+  v.required("ignore", u.ignore, "the entry that does not count");
+  v.optional("from", u.from, "entries of the last dimension left out at its beginning", json::at_least(0));
+}
+
+struct ManifestLoss {
+  std::string graph;
+  std::vector<std::string> fields, constants;
+  Reduction reduction = Reduction::mean;
+  std::optional<ManifestUnits> units;
+};
+template <class V>
+void describe(V& v, ManifestLoss& l) {
+  v.required("graph", l.graph, "file in graphs/, without .json");
+  v.required("fields", l.fields, "names of fields of the batch");
+  v.required("constants", l.constants, "names of constants");
+  v.optional("reduction", l.reduction, "mean or sum");
+  v.optional("units", l.units, "what micro-batches weigh; absent: their samples");
 }
 
 struct Checked {
   std::string output, evaluation;
+  std::optional<std::string> loss;
   std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
   std::optional<std::string> of;
@@ -39,6 +81,7 @@ struct Checked {
 template <class V>
 void describe(V& v, Checked& c) {
   v.required("output", c.output, "how the output compared with PyTorch's");
+  v.optional("loss", c.loss, "how the model's own loss compared");
   v.required("evaluation", c.evaluation, "how the output in evaluation compared");
   v.required("gradients", c.gradients, "compared", json::at_least(0));
   v.required("equal", c.equal, "of them, to the bit", json::at_least(0));
@@ -53,8 +96,11 @@ struct Manifest {
   std::string name, torch;
   std::vector<std::int64_t> sizes;
   std::string input, output;
+  std::map<std::string, ManifestField> fields;
   std::vector<ManifestLayer> layers;
-  std::map<std::string, std::string> weights;
+  std::optional<ManifestLoss> loss;
+  std::map<std::string, std::string> weights, untrained, same_as;
+  std::string prefix;
   bool weights_stored = true;
   std::optional<Checked> checked;
 };
@@ -66,9 +112,14 @@ void describe(V& v, Manifest& m) {
   v.required("sizes", m.sizes, "micro-batch sizes compared with PyTorch", json::non_empty());
   v.required("input", m.input, "type");
   v.required("output", m.output, "type");
+  v.optional("fields", m.fields, "fields of the batch that layers and the loss read");
   v.required("layers", m.layers, "in order", json::non_empty());
+  v.optional("loss", m.loss, "of the model's own");
   v.required("weights", m.weights, "types by name");
-  v.optional("weights_stored", m.weights_stored, "false: only constants have values");
+  v.optional("untrained", m.untrained, "types of what no layer trains, by name");
+  v.optional("same_as", m.same_as, "a second name of a tensor: the first");
+  v.optional("prefix", m.prefix, "of all names but the head's, which files without a head leave out");
+  v.optional("weights_stored", m.weights_stored, "false: it was captured without weights");
   v.optional("checked", m.checked, "what the capture saw; absent or null: it was not checked");
 }
 
@@ -76,7 +127,10 @@ namespace {
 
 class FolderMaker {
  public:
-  explicit FolderMaker(const std::string& path) : file_(path + "/manifest.json") { folder_.path = path; }
+  FolderMaker(const std::string& path, std::string weights)
+      : file_(path + "/manifest.json"), weights_(std::move(weights)) {
+    folder_.path = path;
+  }
 
   std::shared_ptr<const ModelFolder> make() {
     manifest_ = json::read_file<Manifest>(file_);
@@ -89,28 +143,106 @@ class FolderMaker {
       throw InputError(at("/layers"), fmt::format("{} layers; a model has at most {}",
                                                   manifest_.layers.size(), kMostLayers));
     }
-    for (const auto& [name, text] : manifest_.weights) {
-      types_[name] = parse_value_type(text, at("/weights/" + name));
-      if (types_[name].depends_on_b()) throw InputError(at("/weights/" + name), "depends on b");
-    }
+    for (const auto& [name, field] : manifest_.fields) add_field(name, field);
+    types_ = types_of(manifest_.weights, "/weights/");
+    folder_.untrained = types_of(manifest_.untrained, "/untrained/");
+    folder_.same_as = manifest_.same_as;
     for (std::size_t i = 0; i < manifest_.layers.size(); ++i) add_layer(i);
     require_same(folder_.output, folder_.layers.back().replay->graph().output, at("/output"),
                  "the last layer makes");
+    if (manifest_.loss) add_loss(*manifest_.loss);
     for (const auto& [name, type] : types_) {
       if (!named_.contains(name)) throw InputError(at("/weights/" + name), "no layer names it");
     }
-    folder_.weights_stored = manifest_.weights_stored;
-    read_weights();
+    for (const auto& [name, type] : folder_.untrained) {
+      if (types_.contains(name)) throw InputError(at("/untrained/" + name), "a layer trains it");
+    }
+    for (const auto& [second, first] : folder_.same_as) {
+      if (types_.contains(first) || folder_.untrained.contains(first)) continue;
+      throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
+    }
+    find_weights();
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }
 
  private:
   [[nodiscard]] InputPlace at(const std::string& pointer) const { return {file_, pointer}; }
 
+  [[nodiscard]] std::map<std::string, ValueType> types_of(const std::map<std::string, std::string>& texts,
+                                                          const std::string& pointer) const {
+    std::map<std::string, ValueType> types;
+    for (const auto& [name, text] : texts) {
+      types[name] = parse_value_type(text, at(pointer + name));
+      if (types[name].depends_on_b()) throw InputError(at(pointer + name), "depends on b");
+    }
+    return types;
+  }
+
   static void require_same(const ValueType& expected, const ValueType& found, const InputPlace& place,
                            const std::string& who) {
     if (expected == found) return;
     throw InputError(place, fmt::format("expected {}, but {} {}", expected.text(), who, found.text()));
+  }
+
+  void add_field(const std::string& name, const ManifestField& field) {
+    const std::string pointer = "/fields/" + name;
+    FolderField made{name, parse_value_type(field.type, at(pointer + "/type")), field.from, field.fill};
+    const bool of_samples = !made.type.sizes.empty() && made.type.sizes.front() == AffineSize{1, 0} &&
+                            std::none_of(made.type.sizes.begin() + 1, made.type.sizes.end(),
+                                         [](const AffineSize& size) { return size.depends_on_b(); });
+    if (!of_samples) {
+      throw InputError(at(pointer + "/type"),
+                       fmt::format("expected b as the first size and as no other, found {}", field.type));
+    }
+    folder_.fields.push_back(std::move(made));
+  }
+
+  void check_fields(const std::vector<std::string>& names, const std::vector<ValueType>& types,
+                    const std::string& pointer) {
+    if (names.size() != types.size()) {
+      throw InputError(at(pointer),
+                       fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
+    }
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const InputPlace place = at(fmt::format("{}/{}", pointer, i));
+      const auto found = std::find_if(folder_.fields.begin(), folder_.fields.end(),
+                                      [&](const FolderField& field) { return field.name == names[i]; });
+      if (found == folder_.fields.end()) {
+        throw InputError(place, fmt::format("\"{}\" is not in /fields", names[i]));
+      }
+      require_same(types[i], found->type, place, fmt::format("\"{}\" is", names[i]));
+    }
+  }
+
+  void add_loss(const ManifestLoss& loss) {
+    FolderLoss made{
+        replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
+    const Graph& graph = made.replay->graph();
+    require_same(graph.input, folder_.output, at("/loss/graph"), "the model's output is");
+    if (!graph.output.sizes.empty() || !c10::isFloatingType(graph.output.dtype)) {
+      throw InputError(at("/loss/graph"),
+                       fmt::format("expected a loss of one number, its output is {}", graph.output.text()));
+    }
+    if (!graph.parameters.empty() || !graph.buffers.empty() || graph.input_gradient == kNoValue) {
+      throw InputError(at("/loss/graph"), "a loss has neither parameters nor buffers, and a gradient");
+    }
+    if (loss.fields.empty()) throw InputError(at("/loss/fields"), "a loss reads a field of the batch");
+    check_fields(loss.fields, graph.fields, "/loss/fields");
+    check_weights(loss.constants, graph.constants, "/loss/constants");
+    if (loss.units) {
+      const auto at_field = std::find(loss.fields.begin(), loss.fields.end(), loss.units->field);
+      if (at_field == loss.fields.end()) {
+        throw InputError(at("/loss/units/field"), "expected one of the loss's fields");
+      }
+      const ValueType& type = graph.fields[static_cast<std::size_t>(at_field - loss.fields.begin())];
+      if (c10::isFloatingType(type.dtype) ||
+          (loss.units->from > 0 && (type.sizes.size() < 2 || loss.units->from >= type.sizes.back().plus))) {
+        throw InputError(at("/loss/units"),
+                         fmt::format("does not fit \"{}\", which is {}", loss.units->field, type.text()));
+      }
+      made.units = {loss.units->field, loss.units->ignore, loss.units->from};
+    }
+    folder_.loss = std::move(made);
   }
 
   void add_layer(std::size_t i) {
@@ -119,8 +251,9 @@ class FolderMaker {
     if (!layer_names_.insert(layer.name).second) {
       throw InputError(at(pointer + "/name"), fmt::format("\"{}\" is another layer's name", layer.name));
     }
-    FolderLayer made{layer.name, replay_of(layer.graph, at(pointer + "/graph")), layer.parameters,
-                     layer.buffers, layer.constants};
+    FolderLayer made{layer.name,       replay_of(layer.graph, at(pointer + "/graph")),
+                     layer.parameters, layer.buffers,
+                     layer.constants,  layer.fields};
     const Graph& graph = made.replay->graph();
     const ValueType& before = i == 0 ? folder_.input : folder_.layers.back().replay->graph().output;
     require_same(
@@ -134,6 +267,10 @@ class FolderMaker {
     check_weights(layer.parameters, graph.parameters, pointer + "/parameters");
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");
     check_weights(layer.constants, graph.constants, pointer + "/constants");
+    check_fields(layer.fields, graph.fields, pointer + "/fields");
+    if (!graph.output.depends_on_b()) {
+      throw InputError(at(pointer + "/graph"), "its output has no dimension of samples");
+    }
     for (std::size_t j = 0; j < layer.parameters.size(); ++j)
       own(layer.parameters[j], pointer, "parameters", j);
     for (std::size_t j = 0; j < layer.buffers.size(); ++j) {
@@ -176,21 +313,61 @@ class FolderMaker {
                      fmt::format("\"{}\" is named twice: tied weights would be trained apart", name));
   }
 
-  void read_weights() {
-    const SafetensorsFile file = read_safetensors(folder_.path + "/weights.safetensors");
-    for (const auto& [name, type] : types_) {
-      if (!manifest_.weights_stored && !name.starts_with("constant/")) continue;
-      folder_.weights[name] = file.tensor(name, type.at(1), type.dtype);
+  /// The model folder's files of weights; null where it has none.
+  [[nodiscard]] std::shared_ptr<WeightFiles> own_files() const {
+    for (const char* name : {"/weights.safetensors", "/weights.safetensors.index.json"}) {
+      if (is_there(folder_.path + name)) return std::make_shared<WeightFiles>(folder_.path + name);
     }
-    for (const auto& [name, tensor] : file.tensors) {
-      if (!types_.contains(name)) {
-        throw InputError({file.path, ""},
-                         fmt::format("tensor \"{}\" is not in the manifest's weights", name));
+    return nullptr;
+  }
+
+  [[nodiscard]] WeightNames names() const {
+    const std::string& prefix = manifest_.prefix;
+    const auto has = [&](const auto& named) { return named.first.starts_with(prefix); };
+    return {prefix, !prefix.empty() && std::any_of(types_.begin(), types_.end(), has), manifest_.same_as};
+  }
+
+  /// Parameters lie in weight files, constants beside them, buffers in either.
+  void find_weights() {
+    folder_.weights = {weights_.empty() ? nullptr : std::make_shared<WeightFiles>(weights_), own_files(),
+                       names(),
+                       folder_.path + ": has no weights: name a file or a folder that has, as model.weights"};
+    std::set<std::string> constants, parameters;
+    for (const FolderLayer& layer : folder_.layers) {
+      constants.insert(layer.constants.begin(), layer.constants.end());
+      parameters.insert(layer.parameters.begin(), layer.parameters.end());
+    }
+    SafetensorsFile fixed{folder_.path + "/constants.safetensors", {}, {}};
+    if (!constants.empty() || is_there(fixed.path)) fixed = read_safetensors(fixed.path);
+    for (const auto& [name, type] : types_) {
+      const bool in_file = fixed.tensors.contains(name) && !parameters.contains(name);
+      if (in_file || constants.contains(name)) {
+        folder_.weights.hold(name, fixed.tensor(name, type.at(1), type.dtype));
+      } else {
+        folder_.weights.need(name, type);
       }
+    }
+    for (const auto& [name, type] : folder_.untrained) {
+      folder_.weights.want(name, type);
+      if (fixed.tensors.contains(name)) take_folded(name, fixed.tensor(name, type.at(1), type.dtype));
     }
   }
 
+  /// A buffer whose value the graphs' constants were made of: other weights must have the same.
+  void take_folded(const std::string& name, const at::Tensor& value) {
+    const std::shared_ptr<WeightFiles>& files = folder_.weights.first();
+    const std::string stored = files == nullptr ? "" : stored_name(*files, name, names());
+    if (!stored.empty() && !folder_.weights.at(name).equal(value)) {
+      throw InputError({files->path(), ""},
+                       fmt::format("tensor \"{}\" has other values than the capture made constants of: "
+                                   "capture the model with these weights",
+                                   stored));
+    }
+    folder_.weights.hold(name, value);
+  }
+
   std::string file_;
+  std::string weights_;  ///< from elsewhere
   Manifest manifest_;
   ModelFolder folder_;
   std::map<std::string, ValueType> types_;  ///< of weights
@@ -200,22 +377,23 @@ class FolderMaker {
 
 }  // namespace
 
-std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path) {
+std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path, const std::string& weights) {
   const c10::InferenceMode normal(false);  // what is read outlives the caller's mode
-  return FolderMaker(path).make();
+  return FolderMaker(path, weights).make();
 }
 
 struct FolderReader::Shared {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<const ModelFolder>> folders;
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const ModelFolder>> folders;
 };
 
 std::shared_ptr<FolderReader::Shared> FolderReader::make_shared() { return std::make_shared<Shared>(); }
 
-std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path) const {
+std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path,
+                                                      const std::string& weights) const {
   const std::scoped_lock lock(shared_->mutex);
-  std::shared_ptr<const ModelFolder>& folder = shared_->folders[path];
-  if (folder == nullptr) folder = read_model_folder(path);
+  std::shared_ptr<const ModelFolder>& folder = shared_->folders[{path, weights}];
+  if (folder == nullptr) folder = read_model_folder(path, weights);
   return folder;
 }
 

@@ -5,12 +5,13 @@
 
 #include "stagecraft/models/captured/replay.h"
 #include "stagecraft/models/captured/value_type.h"
-
-#include <ATen/core/Tensor.h>
+#include "stagecraft/models/captured/weight_files.h"
+#include "stagecraft/models/loss.h"
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,29 @@ struct FolderLayer {
   std::string name;
   std::shared_ptr<const Replay> replay;
   std::vector<std::string> parameters, buffers, constants;  ///< names of weights
+  std::vector<std::string> fields;                          ///< of the batch, as the graph has them
+};
+
+/// A field of the batch that layers or the loss read besides the model's input.
+struct FolderField {
+  std::string name;
+  ValueType type;                   ///< of a micro-batch: its first size is b
+  std::optional<std::string> from;  ///< the data set's field, where nobody says otherwise
+  std::optional<double> fill;       ///< of all entries, where the data set has no such field
+};
+
+/// What micro-batches weigh: entries of a field, from `from` on in its last dimension, but `ignore`.
+struct FolderUnits {
+  std::string field;
+  std::int64_t ignore = 0;
+  std::int64_t from = 0;
+};
+
+struct FolderLoss {
+  std::shared_ptr<const Replay> replay;  ///< from the model's output to one number
+  std::vector<std::string> fields, constants;
+  Reduction reduction = Reduction::mean;
+  std::optional<FolderUnits> units;  ///< absent: samples
 };
 
 struct ModelFolder {
@@ -28,19 +52,28 @@ struct ModelFolder {
   std::string name;
   ValueType input, output;
   std::int64_t least_samples = 1;  ///< the smallest micro-batch that the capture compared with PyTorch
+  std::vector<FolderField> fields;
   std::vector<FolderLayer> layers;
-  std::map<std::string, at::Tensor> weights;  ///< on the CPU; nobody writes to them
-  bool weights_stored = true;                 ///< false: `weights` has constants alone
+  std::optional<FolderLoss> loss;
+  ModelWeights weights;  ///< of what layers name, and of `untrained`
+  /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.
+  std::map<std::string, ValueType> untrained;
+  std::map<std::string, std::string>
+      same_as;  ///< further names of tensors; those of copies, which layers name
 };
 
 /// Throws InputError with file and JSON pointer for whatever does not follow the format: unknown keys, layers
 /// that do not fit together, weights that are missing or of another type, and all that read_graph refuses.
-[[nodiscard]] std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path);
+/// `weights`: a safetensors file or a folder with one to take the weights from; empty: the model folder, which
+/// may be without, as long as nobody asks for them.
+[[nodiscard]] std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path,
+                                                                   const std::string& weights = "");
 
 /// Reads a folder once, however many models are made of it. Copies share what was read. Any thread.
 class FolderReader {
  public:
-  [[nodiscard]] std::shared_ptr<const ModelFolder> read(const std::string& path) const;
+  [[nodiscard]] std::shared_ptr<const ModelFolder> read(const std::string& path,
+                                                        const std::string& weights = "") const;
 
  private:
   struct Shared;

@@ -16,6 +16,20 @@ namespace {
 constexpr Effect kView = Effect::view;
 
 constexpr std::array kOperators{
+    // Losses. Their kernels refuse targets out of range.
+    Operator{"aten::nll_loss_forward"},
+    Operator{"aten::nll_loss_backward"},
+    Operator{"aten::nll_loss2d_forward"},
+    Operator{"aten::nll_loss2d_backward"},
+    Operator{"aten::mse_loss"},
+    Operator{"aten::mse_loss_backward"},
+    Operator{"aten::smooth_l1_loss"},
+    Operator{"aten::smooth_l1_loss_backward"},
+    Operator{"aten::huber_loss"},
+    Operator{"aten::huber_loss_backward"},
+    Operator{"aten::binary_cross_entropy"},
+    Operator{"aten::binary_cross_entropy_backward"},
+    Operator{"aten::binary_cross_entropy_with_logits"},
     // Matrix products
     Operator{"aten::addmm"},
     Operator{"aten::mm"},

@@ -4,6 +4,7 @@
 #include "stagecraft/models/captured/arguments.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/philox_tensor.h"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -61,7 +62,7 @@ Ids forward_inputs(const Graph& graph) {
 }
 Ids backward_inputs(const Graph& graph) {
   return joined({Ids{kGradient}, range(graph.parameter(0), graph.buffer(0)),
-                 range(graph.constant(0), graph.result(0)), graph.keep_input, graph.buffers_read_back});
+                 range(graph.constant(0), graph.field(0)), graph.keep_input, graph.buffers_read_back});
 }
 
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
@@ -104,7 +105,8 @@ std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<Valu
   return kept;
 }
 
-Program::Program(const Source& source, std::int64_t b, c10::Device device) : where_(source.where), b_(b) {
+Program::Program(const Source& source, std::int64_t b, c10::Device device)
+    : where_(source.where), b_(b), device_(device) {
   const c10::InferenceMode normal(false);  // constants outlive the caller's mode
   for (const ValueId id : source.inputs) (void)slot_of(id);
   inputs_ = slots_.size();
@@ -210,15 +212,7 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
   if (step.own == Step::Own::none) {
     step.op->callBoxed(stack);
   } else {
-    const Dropout dropout(step.probability, step.stream);
-    const at::Tensor& x = stack[0].toTensor();
-    if (step.own == Step::Own::dropout) {
-      at::Tensor mask = dropout.mask(x.sizes(), key, x.device());
-      at::Tensor dropped = dropout.apply(x, mask);
-      stack = {std::move(dropped), std::move(mask)};
-    } else {
-      stack = {dropout.apply(x, stack[1].toTensor())};
-    }
+    run_own(instruction, stack, key);
   }
   const std::vector<std::int32_t>& results = instruction.results;
   if (step.returns_list) {
@@ -235,6 +229,28 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
     }
   }
   stack.clear();  // what nobody reads dies here
+}
+
+void Program::run_own(const Instruction& instruction, std::vector<c10::IValue>& stack,
+                      const RandomKey& key) const {
+  const Step& step = *instruction.step;
+  if (step.own == Step::Own::bernoulli || step.own == Step::Own::uniform) {
+    const ValueType& type = instruction.types[0];
+    const RandomStream stream{key, step.stream};
+    stack = {step.own == Step::Own::uniform
+                 ? uniform_numbers(type.at(b_), type.dtype, stream, device_)
+                 : bernoulli_numbers(type.at(b_), type.dtype, step.probability, stream, device_)};
+    return;
+  }
+  const Dropout dropout(step.probability, step.stream);
+  const at::Tensor& x = stack[0].toTensor();
+  if (step.own == Step::Own::dropout) {
+    at::Tensor mask = dropout.mask(x.sizes(), key, x.device());
+    at::Tensor dropped = dropout.apply(x, mask);
+    stack = {std::move(dropped), std::move(mask)};
+  } else {
+    stack = {dropout.apply(x, stack[1].toTensor())};
+  }
 }
 
 void Program::check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const {
@@ -269,7 +285,7 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
                           b, device),
       backward_weight(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
-           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.result(0))}),
+           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            graph.gradients},
           b, device),
       evaluate({fmt::format("graph {}, evaluate", graph.hash),

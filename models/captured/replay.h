@@ -68,10 +68,12 @@ class Program {
   void find_last_reads();
   void run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
                std::vector<c10::IValue>& stack, const RandomKey& key) const;
+  void run_own(const Instruction& instruction, std::vector<c10::IValue>& stack, const RandomKey& key) const;
   void check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const;
 
   std::string where_;
   std::int64_t b_;
+  c10::Device device_;
   std::map<ValueId, std::uint32_t> slots_;
   std::size_t inputs_;
   std::vector<Instruction> instructions_;
@@ -81,7 +83,7 @@ class Program {
 };
 
 /// A graph's programs. Inputs and outputs are in the order given here; "given" are the parameters, buffers and
-/// constants.
+/// constants, and for forwards the fields of the batch.
 struct Programs {
   Programs(const Graph& graph, std::int64_t b, c10::Device device);
 

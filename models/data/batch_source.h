@@ -2,6 +2,7 @@
 
 // Where a stage's data comes from, micro-batch by micro-batch.
 
+#include "stagecraft/models/batch_fields.h"
 #include "stagecraft/schedules/program/segments.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@ namespace stagecraft {
 struct Batch {
   at::Tensor inputs;
   at::Tensor targets;
+  FieldTensors fields;
   std::int64_t samples = 0;
 };
 

@@ -15,8 +15,12 @@ class ToldOf final : public Dataset {
     return split == Split::train ? facts_.training_samples : facts_.validation_samples;
   }
   [[nodiscard]] SampleSpec sample() const override {
-    return {facts_.shape, facts_.tokens ? at::kLong : at::kFloat, facts_.classes,
-            static_cast<Targets>(facts_.targets)};
+    SampleSpec spec{facts_.shape, facts_.tokens ? at::kLong : at::kFloat, facts_.classes,
+                    static_cast<Targets>(facts_.targets)};
+    for (const FieldFacts& field : facts_.fields) {
+      spec.fields.push_back({field.name, field.shape, static_cast<at::ScalarType>(field.dtype)});
+    }
+    return spec;
   }
   [[nodiscard]] at::Tensor inputs(Split, const std::vector<std::int64_t>&) const override { return refuse(); }
   [[nodiscard]] at::Tensor targets(Split, const std::vector<std::int64_t>&) const override {
@@ -27,7 +31,7 @@ class ToldOf final : public Dataset {
 
  private:
   static at::Tensor refuse() {
-    STAGECRAFT_CHECK(false, "a rank without the first and the last stage reads no data");
+    STAGECRAFT_CHECK(false, "a rank whose stages load nothing reads no data");
     return {};
   }
 
@@ -38,12 +42,17 @@ class ToldOf final : public Dataset {
 
 DataFacts facts_of(const Dataset& data) {
   const SampleSpec sample = data.sample();
+  std::vector<FieldFacts> fields;
+  for (const FieldSpec& field : sample.fields) {
+    fields.push_back({field.name, field.shape, static_cast<int>(field.dtype)});
+  }
   return {.training_samples = data.size(Split::train),
           .validation_samples = data.size(Split::validation),
           .shape = sample.shape,
           .tokens = sample.dtype == at::kLong,
           .classes = sample.classes,
           .targets = static_cast<int>(sample.targets),
+          .fields = std::move(fields),
           .fingerprint = data.fingerprint(),
           .summary = data.summary()};
 }

@@ -11,6 +11,19 @@
 
 namespace stagecraft {
 
+/// A field that it has.
+struct FieldFacts {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< of one sample
+  int dtype = 0;                    ///< a value of c10::ScalarType
+};
+template <class V>
+void describe(V& v, FieldFacts& f) {
+  v.required("name", f.name, "of the field");
+  v.required("shape", f.shape, "of one sample");
+  v.required("dtype", f.dtype, "LibTorch's number for it");
+}
+
 struct DataFacts {
   std::int64_t training_samples = 0;
   std::int64_t validation_samples = 0;
@@ -18,6 +31,7 @@ struct DataFacts {
   bool tokens = false;  ///< of inputs; otherwise numbers
   std::int64_t classes = 0;
   int targets = 0;  ///< a value of Targets
+  std::vector<FieldFacts> fields;
   std::string fingerprint;
   std::string summary;
 };
@@ -28,7 +42,8 @@ void describe(V& v, DataFacts& f) {
   v.required("shape", f.shape, "of one sample");
   v.required("tokens", f.tokens, "inputs are tokens, not numbers");
   v.required("classes", f.classes, "of the targets");
-  v.required("targets", f.targets, "their kind", json::between(0, 2));
+  v.required("targets", f.targets, "their kind", json::between(0, 3));
+  v.required("fields", f.fields, "besides inputs and targets");
   v.required("fingerprint", f.fingerprint, "of the bytes read");
   v.required("summary", f.summary, "for people");
 }

@@ -1,10 +1,31 @@
 #include "stagecraft/models/data/dataset.h"
 
+#include "stagecraft/models/data/arrays.h"
 #include "stagecraft/models/data/idx.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
 
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
 namespace stagecraft {
+
+at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std::int64_t>&) const {
+  throw InternalError(fmt::format("the data set has no field \"{}\"", name));
+}
+
+at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
+                      const std::vector<std::int64_t>& indices) {
+  if (wanted.from.empty()) {
+    std::vector<std::int64_t> shape{static_cast<std::int64_t>(indices.size())};
+    shape.insert(shape.end(), wanted.shape.begin(), wanted.shape.end());
+    return at::full(shape, wanted.fill, at::TensorOptions(wanted.dtype));
+  }
+  const at::Tensor read = wanted.from == "inputs"    ? data.inputs(split, indices)
+                          : wanted.from == "targets" ? data.targets(split, indices)
+                                                     : data.field(split, wanted.from, indices);
+  return read.to(wanted.dtype);
+}
 
 Registry<DatasetKind>& DatasetKind::registry() {
   // Never destroyed, and in the schema's order.
@@ -16,13 +37,14 @@ Registry<DatasetKind>& DatasetKind::registry() {
     added.add<TextDataConfig>(
         "text", [=](const TextDataConfig& c, const InputPlace& data) { return open_text(c, path(data)); },
         {.location_keys = {"path"}});
+    added.add<ArraysDataConfig>("arrays", open_arrays, {.location_keys = {"path", "validation_path"}});
     added.add<SyntheticDataConfig>("synthetic", open_synthetic);
   });
   return all;
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.registered("type", c.source, "idx, text or synthetic");
+  f.registered("type", c.source, "idx, text, arrays or synthetic");
   f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
   f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
 }

@@ -30,9 +30,16 @@ class Dataset {
   [[nodiscard]] virtual SampleSpec sample() const = 0;  ///< dtype: kFloat for features, kLong for tokens
   [[nodiscard]] virtual at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const = 0;
   [[nodiscard]] virtual at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const = 0;
+  /// One of sample().fields, [samples, the field's shape].
+  [[nodiscard]] virtual at::Tensor field(Split split, const std::string& name,
+                                         const std::vector<std::int64_t>& indices) const;
   [[nodiscard]] virtual std::string fingerprint() const = 0;  ///< of the bytes read; ranks compare it
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
+
+/// What a model reads as `wanted`: of the data set, in the model's type.
+[[nodiscard]] at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
+                                    const std::vector<std::int64_t>& indices);
 
 /// Opening one throws InputError (missing file with how to fetch it, truncated or malformed data) at the site,
 /// which is the config's /data.

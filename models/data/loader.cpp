@@ -12,8 +12,18 @@
 #include <mutex>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 namespace stagecraft {
+
+std::vector<std::int64_t> sample_indices(const Dataset& data, const LoaderOptions& options,
+                                         const MicroBatchRange& range) {
+  const Shuffle shuffle(data.size(options.split), options.seed, range.epoch, options.shuffle);
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(range.count));
+  for (std::int64_t i = 0; i < range.count; ++i)
+    indices[static_cast<std::size_t>(i)] = shuffle(range.first + i);
+  return indices;
+}
 
 struct Loader::Impl {
   enum class State : std::uint8_t { pending, reading, ready };
@@ -42,20 +52,20 @@ struct Loader::Impl {
   double waited = 0;   // only the taking thread touches it
   std::thread thread;  // last: it uses all of the above
 
-  Impl(const Dataset& dataset, LoaderOptions chosen) : data(dataset), options(chosen) {
+  Impl(const Dataset& dataset, LoaderOptions chosen) : data(dataset), options(std::move(chosen)) {
     STAGECRAFT_CHECK(options.depth >= 1, fmt::format("a loader of depth {}", options.depth));
     thread = std::thread([this] { read_ahead(); });
   }
 
   [[nodiscard]] Batch read(const MicroBatchRange& range) const {
-    const Shuffle shuffle(data.size(options.split), options.seed, range.epoch, options.shuffle);
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(range.count));
-    for (std::int64_t i = 0; i < range.count; ++i)
-      indices[static_cast<std::size_t>(i)] = shuffle(range.first + i);
+    const std::vector<std::int64_t> indices = sample_indices(data, options, range);
     Batch batch;
     batch.samples = range.count;
     if (options.inputs) batch.inputs = data.inputs(options.split, indices);
     if (options.targets) batch.targets = data.targets(options.split, indices);
+    for (const BatchField& field : options.fields) {
+      batch.fields[field.name] = read_field(data, options.split, field, indices);
+    }
     return batch;
   }
 
@@ -98,7 +108,7 @@ struct Loader::Impl {
   }
 };
 
-Loader::Loader(const Dataset& data, LoaderOptions options) : impl_(std::make_unique<Impl>(data, options)) {}
+Loader::Loader(const Dataset& data, LoaderOptions options) : impl_(std::make_unique<Impl>(data, std::move(options))) {}
 
 Loader::~Loader() {
   {

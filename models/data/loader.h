@@ -20,8 +20,13 @@ struct LoaderOptions {
   bool shuffle = true;
   bool inputs = true;      ///< the rank has stage 0
   bool targets = true;     ///< the rank has the last stage
+  std::vector<BatchField> fields{};  ///< that the stage reads besides
   int depth = kReadAhead;  ///< batches read and not yet taken; at least 1
 };
+
+/// The samples of a micro-batch.
+[[nodiscard]] std::vector<std::int64_t> sample_indices(const Dataset& data, const LoaderOptions& options,
+                                                       const MicroBatchRange& range);
 
 /// Used by one thread. The reading thread sleeps whenever `depth` batches wait to be taken and takes no part
 /// in LibTorch's thread pools, so ranks as many as cores do not suffer from it. What reading throws comes out

@@ -1,9 +1,14 @@
 #include "stagecraft/models/families/captured.h"
 
+#include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/captured_layer.h"
+#include "stagecraft/models/captured/captured_loss.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace stagecraft {
 namespace {
@@ -18,12 +23,114 @@ bool takes(const captured::ValueType& input, const SampleSpec& sample) {
 
 }  // namespace
 
+using captured::FolderField;
+using captured::ModelFolder;
+using FieldSource = CapturedConfig::FieldSource;
+
+namespace {
+
+/// The fields of a folder, found in the data.
+class FieldFinder {
+ public:
+  FieldFinder(const CapturedConfig& config, const ModelFolder& folder, const ModelSite& site)
+      : config_(config), folder_(folder), site_(site) {}
+
+  std::vector<BatchField> all() const {
+    check_names();
+    std::vector<BatchField> found;
+    for (const FolderField& field : folder_.fields) found.push_back(find(field));
+    return found;
+  }
+
+ private:
+  [[nodiscard]] InputPlace at(const std::string& pointer) const {
+    return {site_.place.file, site_.place.pointer + "/" + pointer};
+  }
+
+  void check_names() const {
+    for (std::size_t i = 0; i < config_.fields.size(); ++i) {
+      const std::string& name = config_.fields[i].name;
+      std::vector<std::string> names;
+      for (const FolderField& field : folder_.fields) names.push_back(field.name);
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      throw InputError(at(fmt::format("fields/{}/name", i)),
+                       fmt::format("the model reads no field \"{}\"{}", name, did_you_mean(name, names)));
+    }
+  }
+
+  BatchField find(const FolderField& field) const {
+    for (std::size_t i = 0; i < config_.fields.size(); ++i) {
+      const FieldSource& source = config_.fields[i];
+      if (source.name != field.name) continue;
+      if (source.from.empty()) return filled(field, source.fill);
+      const InputPlace place = at(fmt::format("fields/{}/from", i));
+      const std::optional<FieldSpec> spec = site_.sample.field(source.from);
+      if (!spec) {
+        throw InputError(place, fmt::format("the data has no field \"{}\"{}; it has {}", source.from,
+                                            did_you_mean(source.from, data_names()), data_list()));
+      }
+      return taken(field, *spec, place);
+    }
+    const InputPlace place = at("fields");
+    for (const std::string& name : {field.name, field.from.value_or("")}) {
+      if (const std::optional<FieldSpec> spec = site_.sample.field(name)) return taken(field, *spec, place);
+    }
+    if (field.fill) return filled(field, *field.fill);
+    throw InputError(place, fmt::format("the model reads \"{}\" ({}) of the batch, and the data has {}; say "
+                                        "{{\"name\": \"{}\", \"from\": ...}} or {{\"name\": \"{}\", \"fill\": ...}}",
+                                        field.name, field.type.text(), data_list(), field.name, field.name));
+  }
+
+  static BatchField filled(const FolderField& field, double fill) {
+    return {field.name, "", fill, sample_shape(field), field.type.dtype};
+  }
+
+  static std::vector<std::int64_t> sample_shape(const FolderField& field) {
+    const std::vector<std::int64_t> one = field.type.at(1);
+    return {one.begin() + 1, one.end()};
+  }
+
+  static BatchField taken(const FolderField& field, const FieldSpec& spec, const InputPlace& place) {
+    const bool numbers = c10::isFloatingType(spec.dtype);
+    if (spec.shape != sample_shape(field) || numbers != c10::isFloatingType(field.type.dtype)) {
+      throw InputError(place, fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
+                                          "without the samples' own dimension",
+                                          field.name, field.type.text(), spec.name,
+                                          numbers ? "numbers" : "integers",
+                                          functional::shape_text(spec.shape)));
+    }
+    return {field.name, spec.name, 0, spec.shape, field.type.dtype};
+  }
+
+  std::vector<std::string> data_names() const {
+    std::vector<std::string> names{"inputs", "targets"};
+    for (const FieldSpec& field : site_.sample.fields) names.push_back(field.name);
+    return names;
+  }
+  std::string data_list() const { return fmt::format("{}", fmt::join(data_names(), ", ")); }
+
+  const CapturedConfig& config_;
+  const ModelFolder& folder_;
+  const ModelSite& site_;
+};
+
+}  // namespace
+
+void describe(Fields& f, CapturedConfig::FieldSource& s) {
+  f.required("name", s.name, "the model's name of the field", json::non_empty());
+  f.optional("from", s.from, "the data set's field: inputs, targets or another; absent: every entry is `fill`");
+  f.optional("fill", s.fill, "value of every entry, where `from` is absent");
+}
+
 void describe(Fields& f, CapturedConfig& c) {
   f.required("path", c.path, "model folder that stagecraft-capture made", json::non_empty());
+  f.optional("fields", c.fields, "where fields of the batch come from, in place of what the folder says");
+  f.optional("weights", c.weights,
+             "safetensors file or folder of Hugging Face to start from (default: the model folder's)");
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
-  const auto folder = config.reader.read(config.path);
+  const auto folder = config.reader.read(config.path, config.weights);
   if (!takes(folder->input, site.sample)) {
     throw InputError(
         {site.place.file, site.place.pointer + "/path"},
@@ -35,8 +142,11 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   LayerList list;
   list.name = folder->name;
   for (const captured::FolderLayer& layer : folder->layers) {
-    list.layers.push_back({CapturedLayerSpec{config.path, layer.name, config.reader}, layer.name});
+    list.layers.push_back(
+        {CapturedLayerSpec{config.path, layer.name, config.weights, config.reader}, layer.name});
   }
+  list.fields = FieldFinder(config, *folder, site).all();
+  if (folder->loss) list.loss = make_captured_loss(folder);
   return list;
 }
 

@@ -31,7 +31,7 @@ Registry<ModelFamilyKind>& ModelFamilyKind::registry() {
     added.add<CapturedConfig>(
         CapturedConfig::kName,
         [](const CapturedConfig& config, const ModelSite& site) { return expand(config, site); },
-        {.location_keys = {"path"}});
+        {.location_keys = {"path", "weights"}});
   });
   return all;
 }

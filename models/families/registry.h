@@ -7,9 +7,11 @@
 
 #include "stagecraft/base/registry.h"
 #include "stagecraft/models/layers/registry.h"
+#include "stagecraft/models/loss.h"
 #include "stagecraft/models/sample.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,8 @@ struct LayerList {
   std::vector<LayerSpec> layers;  ///< each with its name
   double linear_deviation = 0;    ///< as in LayerSite
   bool in_config = false;         ///< layer i stands in the config itself, at `layers`/i: errors point there
+  std::vector<BatchField> fields{};    ///< of the batch, that layers and `loss` read
+  std::shared_ptr<const Loss> loss{};  ///< that the model brings; null: none
 };
 
 /// What a family is made for.

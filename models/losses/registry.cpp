@@ -1,3 +1,4 @@
+#include "stagecraft/base/error.h"
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/losses/cross_entropy.h"
 #include "stagecraft/models/losses/mean_squared_error.h"
@@ -19,6 +20,14 @@ Registry<LossKind>& LossKind::registry() {
   static auto& all = *new Registry<LossKind>(
       [](Registry<LossKind>& added) { add_all<CrossEntropy, TokenCrossEntropy, MeanSquaredError>(added); });
   return all;
+}
+
+LossValue Loss::forward_fields(const at::Tensor&, const FieldTensors&, double, Kept*, bool) const {
+  throw InternalError("the loss reads no fields of the batch");
+}
+
+std::int64_t Loss::units(const FieldTensors&) const {
+  throw InternalError("the loss weighs micro-batches by their samples");
 }
 
 void describe(Fields& f, LossConfig& c) {

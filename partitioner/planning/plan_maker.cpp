@@ -134,6 +134,7 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
     plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)],
                            settings[static_cast<std::size_t>(stage)]});
     costs.stages.push_back(costs_of(first, last));
+    plan.stages.back().loads = costs.stages.back().fields > Bytes{};
   }
   if (!cluster_.speed.empty()) {
     costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());

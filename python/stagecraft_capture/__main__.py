@@ -11,8 +11,10 @@ from .capture import SIZES, capture
 from .check import check
 from .errors import CaptureError
 from .folder import graph_name, write_folder
-from .small_twin import capture_twin
+from .keep import BUDGET
+from .small_twin import same_structure
 from .source import load, small_twin
+from .weights import state_of
 
 
 def parse():
@@ -22,8 +24,14 @@ def parse():
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
+    parser.add_argument("--fields", default="labels", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
+    parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
+    parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
     parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
+    parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
+    parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on), "
+                        "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     arguments = parser.parse_args()
@@ -34,51 +42,83 @@ def parse():
 
 def table(layers):
     """One line per layer."""
-    rows = [("layer", "parameters", "output", "graph")]
+    rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph")]
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
-        rows.append((layer.name, f"{count:,}", layer.graph["output"], graph_name(layer.graph)))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), layer.graph["output"], graph_name(layer.graph)))
+    rows.append(("all layers", "", size(sum(layer.kept for layer in layers)), size(sum(layer.kept_all for layer in layers)), "", ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        print(f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:<{widths[2]}}  {row[3]}")
+        line = f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
+        print(line.rstrip())
+
+
+def size(count):
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            break
+        count /= 1024
+    else:
+        unit = "GiB"
+    return f"{count:.4g} {unit}"
 
 
 def strip_prefix(layers, prefix):
     """The wrapper's prefix out of all names."""
     cut = lambda name: name.removeprefix(prefix)
     for layer in layers:
-        layer.name = cut(layer.name) or "model"
+        layer.name = "model" if layer.name in ("", prefix.removesuffix(".")) else cut(layer.name)
         layer.tensors.names = {letter: [cut(n) for n in names] for letter, names in layer.tensors.names.items()}
         layer.tensors.values = {cut(n): t for n, t in layer.tensors.values.items()}
 
 
+def all_equal(checked):
+    return all(checked.get(part, "equal") == "equal" for part in ("output", "loss")) and checked["equal"] == checked["gradients"]
+
+
 def said(checked):
-    text = f"output {'equals' if checked['output'] == 'equal' else 'DIFFERS from'} eager's, {checked['equal']} of {checked['gradients']} gradients equal eager's"
+    parts = [part for part in ("output", "loss") if part in checked]
+    text = ", ".join(f"{part} {'equals' if checked[part] == 'equal' else 'DIFFERS from'} eager's" for part in parts)
+    text += f", {checked['equal']} of {checked['gradients']} gradients equal eager's"
     if checked["buffers"]:
         text += f", {checked['buffers_equal']} of {checked['buffers']} buffers"
     return text + (f" (largest difference {checked['worst']:.2g})" if checked["worst"] else "")
 
 
-def check_sizes(module, layers, inputs_at):
+def one_sample(module, model, batch):
+    """Eager may take another path for one sample, or refuse it: batch norm over a single number."""
+    try:
+        return check(module, model, batch.at(1))
+    except ValueError:
+        return None
+
+
+def check_sizes(module, model, batch):
     """`checked` and `sizes` of the manifest, and the lines that say so."""
-    checked = check(module, layers, inputs_at(4))
-    single = check(module, layers, inputs_at(1))  # eager may take another path for one sample
+    checked = check(module, model, batch.at(4))
+    single = one_sample(module, model, batch)
     lines = [f"checked with a micro-batch of 4: {said(checked)}"]
-    if single["output"] == "equal" and single["equal"] == single["gradients"]:
+    if single and all_equal(single):
         return checked, sorted([1, *SIZES, 4]), lines
-    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample: {said(single)}: train with two or more"]
+    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more"]
 
 
-def check_twin(twin, layers):
-    """The same for a model without weights: its twin in small is checked, where they have the same graphs but for their sizes."""
-    why = "a model without weights computes nothing; a config of Hugging Face is checked in small"
+def check_twin(arguments, large, captured):
+    """The same for a model without weights: its twin in small is checked, where both have the same operators. `captured`: makes a Model of
+    a module, a batch and whether it has a loss."""
+    lines = ["no weights: profile and plan it; a run needs weights"]
+    twin, why = small_twin(arguments), "a model without weights computes nothing, and this one has no config to make it small"
     if twin is not None:
-        small, why = capture_twin(*twin, layers)
-        if why is None:
-            checked, sizes, lines = check_sizes(twin[0], small, twin[1])
-            of = "the same config with 2 layers and small sizes"
-            return {**checked, "of": of}, sizes, ["no weights: profile and plan it; a run needs weights", f"{of}, whose graphs are the same but for sizes:", *lines]
-    return None, list(SIZES), ["no weights: profile and plan it; a run needs weights", f"NOT checked: {why}"]
+        try:
+            small = captured(*twin)
+            why = same_structure(large, small)
+        except CaptureError as error:
+            why = f"the same config in small is refused: {error}"
+    if why:
+        return None, list(SIZES), [*lines, f"NOT checked: {why}"]
+    checked, sizes, said_of_small = check_sizes(twin[0], small, twin[1])
+    of = "the same config with 2 layers and small sizes"
+    return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
 
 
 def main():
@@ -87,16 +127,19 @@ def main():
         raise CaptureError(f"{arguments.output}: exists and is no model folder; name another one")
     torch.set_num_threads(1)
     begin = time.monotonic()
-    module, inputs_at = load(arguments)
-    layers = capture(module, inputs_at)
+    module, batch, has_loss = load(arguments)
+    captured = lambda *given: capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
+    model = captured(module, batch, has_loss)
+    layers = model.layers
     if arguments.no_weights:
-        checked, sizes, lines = check_twin(small_twin(arguments), layers)
+        checked, sizes, lines = check_twin(arguments, model, captured)
     else:
-        checked, sizes, lines = check_sizes(module, layers, inputs_at)
+        checked, sizes, lines = check_sizes(module, model, batch)
     prefix = getattr(module, "PREFIX", "")
-    strip_prefix(layers, prefix)
+    strip_prefix([*layers, *([model.loss] if model.loss else [])], prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    write_folder(arguments.output, name, layers, sizes, checked, weights_stored=not arguments.no_weights)
+    state = state_of(module, [*layers, *([model.loss] if model.loss else [])], prefix)
+    write_folder(arguments.output, name, model, batch, sizes, checked, state, getattr(module, "write_companions", None), not arguments.no_weights)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print("\n".join(lines))
@@ -105,8 +148,6 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except CaptureError as error:
-        print(f"stagecraft-capture: {error}", file=sys.stderr)
-        sys.exit(2)
+    from .command import command
+
+    sys.exit(command())

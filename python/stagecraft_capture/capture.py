@@ -7,14 +7,19 @@ from dataclasses import dataclass
 import torch
 
 from .composite import export
-from .cut import add_constants, constant_only, cut
+from .cut import add_constants, constant_only, cut, derived
 from .composite import dependencies
 from .equal_pieces import describe
 from .errors import CaptureError
 from .graph_text import fit, graph_json
-from .joint import Tensors, split, trace
+from .joint import Tensors, trace
+from .keep import BUDGET, choose, kept_bytes
+from .layers import checked
+from .losses import units_of
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
+from .small_twin import structure
+from .split import split
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
@@ -24,6 +29,9 @@ class Layer:
     name: str
     graph: dict  # the graph file's JSON
     tensors: Tensors
+    kept: int  # bytes per sample that wait between forward and backward
+    kept_all: int  # the same with nothing made again
+    structure: str  # of small_twin.py
 
 
 def digest(tensor):
@@ -32,9 +40,18 @@ def digest(tensor):
     return hashlib.sha256(about + tensor.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
 
 
-def constant_values(composite, constant):
-    """node -> its tensor, for nodes that depend on constants only."""
+@dataclass
+class Model:
+    layers: list
+    loss: Layer = None
+    units: dict = None  # what a mean counts, as the manifest has it; None: samples
+    reduction: str = "mean"
+
+
+def constant_values(composite, constant, batch=None):
+    """node -> its tensor, for nodes that depend on constants only, and on fields of `batch`."""
     values = {n: tensor for n, (_, _, tensor) in composite.tensors.items() if n in constant}
+    values.update({n: batch[name] for n, name in composite.fields.items()} if batch else {})
     with torch.no_grad():
         for node in composite.nodes:
             if node in constant:
@@ -59,8 +76,8 @@ def settle_constants(composites, cuts):
                 for b, composite in composites.items():
                     composite.tensors[read[b][k]] = ("constant", "constant/" + digest(tensors[0]), tensors[0].contiguous())
     for b, composite in composites.items():
-        unsettled = constants[b] - {n for n in composite.tensors if n.op == "call_function"}
         needs = dependencies(composite)
+        unsettled = derived(composite, needs) - {n for n in composite.tensors if n.op == "call_function"}
         for piece in cuts[b]:
             add_constants(piece, unsettled, needs, composite)
     for composite in composites.values():
@@ -74,53 +91,84 @@ def constant_only_placeholders(composite):
     return {n for n in composite.tensors if n in constant}
 
 
-def capture(module, inputs_at, sizes=SIZES):
-    """Layers of `module`. `inputs_at(b)`: keyword arguments of a micro-batch of b samples."""
+def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
+    """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
+    layers.py."""
+    checked(choice, module)
     exported, fake = {}, mode_of(module)
-    given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in inputs_at(b).items()}
+    given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in batch.at(b).items()}
     for mode in (True, False):
         module.train(mode)
-        exported[mode] = {b: export(module, given(b)) for b in sizes}
+        exported[mode] = {b: export(module, given(b), has_loss) for b in sizes}
     module.train()
-    cuts = {mode: {b: cut(c) for b, c in at.items()} for mode, at in exported.items()}
+    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
     if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
+    units, reduction = loss_units(exported, cuts, batch, max(sizes)) if has_loss else (None, "mean")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
-    layers, graphs = [], {}
+    layers, graphs, chosen = [], {}, {}
     for index, name in enumerate(names):
         tensors, about = describe(index, exported, cuts, sizes)
         if about not in graphs:
             with fake or contextlib.nullcontext():
-                graphs[about] = capture_graph(name, index, exported, cuts, sizes, tensors)
-        layers.append(Layer(name, graphs[about], tensors))
+                graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
+        layers.append(Layer(name, tensors=tensors, **graphs[about]))
+    loss = layers.pop() if has_loss else None
     check_not_tied(layers)
-    return layers
+    return Model(layers, loss, units, reduction)
 
 
-def capture_graph(name, index, exported, cuts, sizes, tensors):
-    texts = {}
+def loss_units(exported, cuts, batch, b):
+    composite, fields = exported[True][b], batch.at(b)
+    needs = dependencies(composite)
+    return units_of(cuts[True][b][-1], constant_values(composite, derived(composite, needs), fields), fields)
+
+
+def capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors):
+    """What equal layers share. `chosen` remembers what they make again."""
+    joints = {}
     for b in sizes:
-        joints = {}
+        joints[b] = {}
         for mode in (True, False):
             piece = cuts[mode][b][index]
             like = piece.input.meta["val"]
             example = torch.zeros([int(size) for size in like.shape], dtype=like.dtype)
-            joints[mode] = trace(piece, exported[mode][b], example, tensors)
-        texts[b] = (joints[True], joints[False])
+            joints[b][mode] = trace(piece, exported[mode][b], example, tensors)
     # Only now are all names known.
-    for b, (training, evaluation) in texts.items():
+    texts, again = {}, None
+    for b in sorted(sizes, reverse=True):  # what is made again is chosen once, for the largest
+        training, evaluation = joints[b][True], evaluation_only(joints[b][False])
         training.buffers += [None] * (len(tensors.names["u"]) - len(training.buffers))
         training.gradients += [None] * (len(tensors.names["p"]) - len(training.gradients))
-        forward = split(evaluation_only(evaluation)).forward
-        texts[b] = graph_json(training, split(training), (evaluation, forward), tensors)
+        nodes = list(training.graph.nodes)
+        if again is None:
+            again = made_again(training, nodes, budget, chosen)
+        parts = split(training, frozenset(nodes[i] for i in again if i < len(nodes)))
+        texts[b] = graph_json(training, parts, (evaluation, split(evaluation).forward), tensors)
     try:
-        graph = fit(texts)
+        graph = fit({b: texts[b] for b in sizes})
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
     graph["multiply_adds"] = multiply_adds(graph)
-    return graph
+    kept, kept_all = kept_per_sample(joints, again)
+    return {"graph": graph, "kept": kept, "kept_all": kept_all, "structure": structure(joints[max(sizes)].values())}
+
+
+def made_again(joint, nodes, budget, chosen):
+    """Places of the nodes."""
+    key = str([(n.op, str(n.target), str(n.args), str(n.kwargs), n.meta["val"].shape if isinstance(n.meta.get("val"), torch.Tensor) else None) for n in nodes])
+    if key not in chosen:
+        found = choose(joint, budget)
+        chosen[key] = frozenset(i for i, n in enumerate(nodes) if n in found)
+    return chosen[key]
+
+
+def kept_per_sample(joints, again):
+    few, many = min(joints), max(joints)
+    bytes_at = lambda b, places: kept_bytes(split(joints[b][True], frozenset(n for i, n in enumerate(joints[b][True].graph.nodes) if i in places)))
+    return [(bytes_at(many, places) - bytes_at(few, places)) // (many - few) for places in (again, ())]
 
 
 def evaluation_only(joint):
@@ -133,5 +181,5 @@ def check_not_tied(layers):
     for layer in layers:
         for name in layer.tensors.names["p"]:
             if name in holders:
-                raise CaptureError(f"parameter {name!r} is used by layers {holders[name]!r} and {layer.name!r}; tied weights are not supported yet: give --untie")
+                raise CaptureError(f"parameter {name!r} is used by layers {holders[name]!r} and {layer.name!r}; tied weights are not supported yet: give --untie for a head that shares an embedding, or --layers with a module that holds all their users")
             holders[name] = layer.name

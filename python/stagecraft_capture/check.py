@@ -1,4 +1,4 @@
-"""The self-check: the captured layers beside the module itself, in eager mode, with the same random gradient."""
+"""The self-check: the captured layers beside the module itself, in eager mode, with the same random numbers."""
 
 import copy
 
@@ -17,49 +17,80 @@ def difference(a, b):
     return (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
 
 
-def check(module, layers, inputs):
-    """What manifest.json says under `checked`."""
-    module = copy.deepcopy(module)
-    replayed = [Replayed(layer.graph, layer.tensors) for layer in layers]
-    x = next(iter(inputs.values()))
+def expected_gradients(module, named):
+    """Gradients of parameters, under those of their names that layers use."""
+    names = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {next((n for n in of if n in named), of[0]): p.grad for p, of in names.items() if p.grad is not None}
+
+
+class Comparison:
+    """Counts what is equal, and remembers the largest difference."""
+
+    def __init__(self):
+        self.worst = 0.0
+
+    def equal(self, found, expected):
+        self.worst = max(self.worst, difference(found, expected))
+        return same(found, expected)
+
+    def word(self, found, expected):
+        return "equal" if self.equal(found, expected) else "differs"
+
+
+def check(module, model, batch):
+    """What manifest.json says under `checked`. `batch`: fields by name."""
+    module, compare = copy.deepcopy(module), Comparison()
+    replayed = [Replayed(layer.graph, layer.tensors) for layer in model.layers]
+    loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
+    results = lambda made: made if loss else (made, None)
+
+    def layers_of(x, run):
+        for layer in replayed:
+            x = run(layer)(x, batch)
+        return x
 
     module.eval()
     with torch.no_grad():
-        expected, found = module(**inputs), x
-        for layer in replayed:
-            found = layer.evaluate(found)
-    worst, evaluation = difference(found, expected), same(found, expected)
+        output, expected_loss = results(module(**batch))
+        found = layers_of(next(iter(batch.values())), lambda layer: layer.evaluate)
+        evaluation = compare.equal(found, output)
+        if loss:
+            evaluation &= compare.equal(loss.evaluate(found, batch), expected_loss)
 
     module.train()
     torch.manual_seed(1)
-    output = module(**inputs)
+    output, expected_loss = results(module(**batch))
     torch.manual_seed(1)
     with torch.no_grad():
-        found = x
-        for layer in replayed:
-            found = layer.forward(found)
-    equal = same(found, output.detach())
-    worst = max(worst, difference(found, output.detach()))
-
-    tangent = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
-    output.backward(tangent)
-    gradients, g = {}, tangent
+        found = layers_of(next(iter(batch.values())), lambda layer: layer.forward)
+    checked = {"output": compare.word(found, output.detach())}
+    if loss:
+        with torch.no_grad():
+            found = loss.forward(found, batch)
+            checked["loss"] = compare.word(found, expected_loss.detach())
+            g, _ = loss.backward(torch.ones_like(found))
+        expected_loss.backward()
+    else:
+        g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
+        output.backward(g)
+    checked["evaluation"] = "equal" if evaluation else "differs"
+    gradients = {}
     with torch.no_grad():
-        for layer, run in reversed(list(zip(layers, replayed))):
+        for layer, run in reversed(list(zip(model.layers, replayed))):
             g, of_parameters = run.backward(g)
             gradients.update(zip(layer.tensors.names["p"], of_parameters))
-    expected = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-    matched = [n for n, grad in expected.items() if gradients.get(n) is not None and same(gradients[n], grad)]
-    worst = max([worst] + [difference(gradients[n], g) for n, g in expected.items() if gradients.get(n) is not None])
+    expected = expected_gradients(module, gradients)
+    matched = [n for n, grad in expected.items() if gradients.get(n) is not None and compare.equal(gradients[n], grad)]
     buffers = dict(module.named_buffers())
-    changed = [(n, run.fixed[f"u{i}"]) for layer, run in zip(layers, replayed) for i, n in enumerate(layer.tensors.names["u"])]
-    buffers_equal = sum(same(value, buffers[n]) for n, value in changed)
+    changed = [(n, run.fixed[f"u{i}"]) for layer, run in zip(model.layers, replayed) for i, n in enumerate(layer.tensors.names["u"])]
+    buffers_equal = sum(compare.equal(value, buffers[n]) for n, value in changed)
     return {
-        "output": "equal" if equal else "differs",
-        "evaluation": "equal" if evaluation else "differs",
+        **checked,
         "gradients": len(expected),
         "equal": len(matched),
         "buffers": len(changed),
         "buffers_equal": buffers_equal,
-        "worst": worst,
+        "worst": compare.worst,
     }

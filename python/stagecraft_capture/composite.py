@@ -13,6 +13,7 @@ from torch import fx
 
 from .errors import CaptureError
 from .hugging_face import eager_masks
+from .in_place import out_of_place, storage
 
 
 @dataclass
@@ -20,8 +21,10 @@ class Composite:
     """One export, for one micro-batch size."""
 
     graph: fx.Graph
-    input: fx.Node  # the placeholder of the batch's one field
+    input: fx.Node  # the placeholder of the model's input
+    fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
+    loss: fx.Node  # the loss behind it, or None
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, buffer, constant
     nodes: list  # the operators, in order
 
@@ -51,17 +54,24 @@ def inline_regions(module):
         module.graph.erase_node(node)
 
 
-def storage(node):
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+def drop_broadcasts(graph):
+    """Tensors of one shape are broadcast to themselves: losses do so, and the model's output would seem to come behind the targets."""
+    for node in [n for n in graph.nodes if n.op == "call_function" and n.target == torch.ops.aten.broadcast_tensors.default]:
+        for element in list(node.users):
+            given = node.args[0][element.args[1]]
+            if given.meta["val"].shape == element.meta["val"].shape:
+                element.replace_all_uses_with(given)
+                graph.erase_node(element)
+        if not node.users:
+            graph.erase_node(node)
 
 
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
 
-def export(module, inputs):
-    """The composite graph of `module` for keyword arguments `inputs`, of which the first is the batch's field."""
+def export(module, inputs, has_loss=False):
+    """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
         with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
@@ -73,6 +83,7 @@ def export(module, inputs):
         logging.disable(logging.NOTSET)
     inline_regions(program.graph_module)
     graph = program.graph
+    drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
     tensors, fields = {}, []
@@ -90,18 +101,33 @@ def export(module, inputs):
     for node in list(graph.nodes):
         if node.op == "call_function" and is_assertion(node):
             graph.erase_node(node)
-        elif node.op == "call_function" and node.target == torch.ops.aten.dropout_.default:
-            # The same numbers, and autograd then names the mask. Who read the tensor after it reads the result.
-            node.target = torch.ops.aten.dropout.default
-            position = {n: i for i, n in enumerate(graph.nodes)}
-            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
+    out_of_place(graph)
     results = next(n for n in graph.nodes if n.op == "output").args[0]
     outputs = [n for n in results if isinstance(n, fx.Node)]
-    if len(outputs) != 1:
+    if len(outputs) != (2 if has_loss else 1):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
-    return Composite(graph, fields[0], outputs[0], tensors, [n for n in graph.nodes if n.op == "call_function"])
+    nodes = [n for n in graph.nodes if n.op == "call_function"]
+    composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    composite.nodes = wanted(composite)
+    return composite
+
+
+def wanted(composite):
+    """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
+    needs = dependencies(composite)
+    results = [n for n in (composite.output, composite.loss) if n is not None]
+    outlasting = {storage(n) for n, (kind, _, _) in composite.tensors.items() if kind == "buffer"} | {storage(n) for n in results}
+    updates = lambda n: "batch_norm" in str(n.target) or (isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable and storage(n.args[0]) in outlasting)
+    todo = [*results, *(n for n in composite.nodes if updates(n))]
+    found = set()
+    while todo:
+        node = todo.pop()
+        if node not in found and node in needs:
+            found.add(node)
+            todo += needs[node]
+    return [n for n in composite.nodes if n in found]
 
 
 def dependencies(composite):

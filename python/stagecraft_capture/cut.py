@@ -1,7 +1,7 @@
 """Where a model can be cut into layers: between modules, where one tensor alone goes on.
 
-Nodes that depend on constants only (masks, positions, rotary tables) travel nowhere: each layer that reads one makes it, or has it as a
-constant. So they do not count as crossing a cut.
+Nodes that depend on constants and on fields of the batch only (masks, positions, rotary tables) travel nowhere: each layer that reads one
+makes it, or has it as a constant. So they do not count as crossing a cut.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,9 @@ import torch
 
 from .composite import dependencies
 from .errors import CaptureError, place_of
+from .in_place import storage
+from .layers import chosen
+from .noise import is_random
 
 
 @dataclass
@@ -25,15 +28,26 @@ class Piece:
 
 def module_of(node):
     """Path of the innermost module that made the node."""
-    stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    return stack[-1] if stack else ""
+    return (modules_of(node) or [""])[-1]
 
 
-def constant_only(composite, needs):
-    """Nodes that no input, parameter or buffer reaches."""
-    constant = {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
+def modules_of(node):
+    """Paths of the modules that the node lies in, outermost first."""
+    return [path for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+
+
+def derived(composite, needs):
+    """Nodes that follow from constants and fields of the batch alone. They travel nowhere: who reads one makes it."""
+    return constant_only(composite, needs, composite.fields)
+
+
+def constant_only(composite, needs, also=()):
+    """Nodes that no input, parameter or buffer reaches, but those of `also`."""
+    constant = {*also} | {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
+    overwritten = {storage(n.args[0]) for n in composite.nodes if is_write(n)}
     for node in composite.nodes:
-        if all(n in constant for n in needs[node]) and not is_write(node):
+        changes = is_write(node) or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten)
+        if not changes and all(n in constant for n in needs[node]):
             constant.add(node)
     return constant
 
@@ -52,33 +66,79 @@ def written(placeholder):
     return any(is_write(u) or str(u.target).startswith("aten.batch_norm") or "batch_norm" in str(u.target) for u in placeholder.users)
 
 
-def cut(composite):
-    """The model as a list of pieces."""
+def calls_of_repeated(composite, position):
+    """Of each module that reads the same parameter several times (ALBERT calls one block for all), the first and the last time."""
+    calls = []
+    for placeholder, (kind, _, _) in composite.tensors.items():
+        if kind == "parameter":
+            readers = {}
+            for node in placeholder.users:
+                if node in position:
+                    readers.setdefault(module_of(node), []).append(position[node])
+            calls += [(min(at), max(at)) for at in readers.values() if len(at) > 1]
+    return calls
+
+
+def ancestors(node, needs):
+    found, todo = set(), [node]
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += needs.get(at, [])
+    return found
+
+
+def take_loss(composite, needs, order):
+    """The nodes of the loss, out of `order`, and the value that they read of the model."""
+    wanted = ancestors(composite.loss, needs)
+    of_output = ancestors(composite.output, needs)
+    nodes = [n for n in order if n in wanted and n not in of_output]
+    within = set(order)
+    read = {n for node in nodes for n in needs[node] if n in within and n not in nodes}
+    if len(read) != 1:
+        places = "; ".join(place_of(n) for n in sorted(read, key=order.index)[:3])
+        raise CaptureError(f"the loss reads {len(read)} values of the model ({places}); it may read one, the output")
+    if any(composite.tensors.get(n, ("",))[0] == "parameter" for node in nodes for n in node.all_input_nodes):
+        raise CaptureError("the loss has parameters; make them the model's")
+    return nodes, read.pop()
+
+
+def cut(composite, choice="auto", prefix=""):
+    """The model as a list of pieces; the last is its loss, where it has one. `choice`: of layers.py."""
     needs = dependencies(composite)
-    constant = constant_only(composite, needs)
-    order = [n for n in composite.nodes if n not in constant]
+    given = derived(composite, needs)
+    order = [n for n in composite.nodes if n not in given]
+    output, loss = composite.output, None
+    if composite.loss is not None:
+        nodes, output = take_loss(composite, needs, order)
+        loss = Piece("loss", nodes, [], output, composite.loss)
+        order = [n for n in order if n not in set(nodes)]
     position = {n: i for i, n in enumerate(order)}
     last_use = {}
     for i, node in enumerate(order):
         for read in node.all_input_nodes:
-            if read in position or read is composite.input:
+            if read in position:
                 last_use[read] = i
-    last_use[composite.output] = len(order)
+    last_use[output] = len(order)
 
     def crossing(i):
         """Values that are made up to order[i] and read after it."""
-        return [n for n, last in last_use.items() if last > i and (n is composite.input or position[n] <= i)]
+        return [n for n, last in last_use.items() if last > i and position[n] <= i]
 
-    cuts = []
+    candidates = []
     for i in range(len(order) - 1):
         live = crossing(i)
-        if len(live) != 1 or live[0] is composite.input or not is_numbers(live[0]):
+        if len(live) != 1 or not is_numbers(live[0]):
             continue
-        if module_of(order[i]) != module_of(order[i + 1]):
-            cuts.append((i, live[0]))
+        candidates.append((i, live[0]))
+    if choice == "auto" or choice.startswith("narrow:"):
+        repeated = calls_of_repeated(composite, position)
+        candidates = [(i, value) for i, value in candidates if not any(first <= i < last for first, last in repeated)]
+    cuts = chosen(candidates, order, choice, modules_of, prefix)
 
     pieces, begin, read = [], 0, composite.input
-    for end, value in cuts + [(len(order) - 1, composite.output)]:
+    for end, value in cuts + [(len(order) - 1, output)]:
         nodes = order[begin : end + 1]
         own = any(n in composite.tensors and composite.tensors[n][0] == "parameter" for node in nodes for n in node.all_input_nodes)
         if pieces and not own:  # an activation or a pooling belongs to the layer before it
@@ -91,12 +151,10 @@ def cut(composite):
         first = pieces.pop(0)  # a flatten before the first layer
         pieces[0].nodes = first.nodes + pieces[0].nodes
         pieces[0].input = composite.input
-    for piece in pieces:
-        reads_input = [n for n in piece.nodes if composite.input in n.all_input_nodes]
-        if reads_input and piece is not pieces[0]:
-            raise CaptureError(f"{place_of(reads_input[0])}: a layer behind the first one reads the batch again; this is not supported yet")
-        add_constants(piece, constant, needs, composite)
     name_pieces(pieces, composite)
+    pieces += [loss] if loss is not None else []
+    for piece in pieces:
+        add_constants(piece, given, needs, composite)
     return pieces
 
 

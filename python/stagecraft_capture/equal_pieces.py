@@ -22,6 +22,10 @@ def description(piece, composite, tensors):
         kind, name, tensor = composite.tensors[node]
         known[node] = tensors.role(kind, name, tensor)
         given.append((known[node], type_of(tensor)))
+    for node, name in composite.fields.items():
+        if node in used and node is not piece.input:
+            known[node] = tensors.role("field", name, None)
+            given.append((known[node], type_of(node.meta["val"])))
     value = lambda n: fx.Node.__repr__(n) if n not in known else known[n]
     lines = []
     for i, node in enumerate(nodes):

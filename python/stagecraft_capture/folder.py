@@ -8,7 +8,7 @@ import tempfile
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, missing
 from .graph_text import type_text
 
 try:
@@ -25,25 +25,34 @@ def graph_name(graph):
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
-def write_folder(path, name, layers, sizes, checked, weights_stored=True):
-    """Replaces `path`, which must not exist or be such a folder. `checked` may be None."""
+def loss_of(model):
+    """As manifest.json has it."""
+    names = model.loss.tensors.names
+    about = {"graph": graph_name(model.loss.graph), "fields": names["f"], "constants": names["c"]}
+    about |= {"reduction": "sum"} if model.reduction == "sum" else {}
+    return about | ({"units": model.units} if model.units else {})
+
+
+def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None, weights_stored=True):
+    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder.
+    `checked` may be None."""
     if save_file is None:
-        raise CaptureError("weights are written with safetensors, which is missing: scripts/setup.sh --models, or pip install safetensors")
-    tensors, manifest_layers = {}, []
+        raise CaptureError(missing("safetensors"))
+    manifest_layers = []
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
     try:
         os.mkdir(f"{made}/graphs")
-        for layer in layers:
-            graph = graph_name(layer.graph)
+        layers, read = model.layers, set()
+        for layer in [*layers, *([model.loss] if model.loss else [])]:
+            graph, names = graph_name(layer.graph), layer.tensors.names
             with open(f"{made}/graphs/{graph}.json", "wb") as file:
                 file.write(graph_bytes(layer.graph))
-            names = layer.tensors.names
-            manifest_layers.append({"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]})
-            tensors.update(layer.tensors.values)
-        used = {n for entry in manifest_layers for kind in ("parameters", "buffers", "constants") for n in entry[kind]}
-        types = {n: type_text(t) for n, t in tensors.items() if n in used}
-        tensors = {n: t.detach().contiguous().clone() for n, t in tensors.items() if n in used and (weights_stored or n.startswith("constant/"))}
+            read |= set(names["f"])
+            entry = {"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
+            manifest_layers.append({**entry, **({"fields": names["f"]} if names["f"] else {})})
+        del manifest_layers[len(layers) :]
+        fields = {name: batch.field(name).manifest(type_text) for name in batch.fields if name in read}
         manifest = {
             "format": 1,
             "name": name,
@@ -51,16 +60,24 @@ def write_folder(path, name, layers, sizes, checked, weights_stored=True):
             "sizes": list(sizes),
             "input": layers[0].graph["input"],
             "output": layers[-1].graph["output"],
+            **({"fields": fields} if fields else {}),
             "layers": manifest_layers,
-            "weights": types,
-            "weights_stored": weights_stored,
+            **({"loss": loss_of(model)} if model.loss else {}),
+            "weights": state.types,
+            **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
+            **({} if weights_stored else {"weights_stored": False}),
             "checked": checked,
         }
         with open(f"{made}/manifest.json", "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
-        save_file(tensors, f"{made}/weights.safetensors", metadata={"format": "pt"})
-        os.chmod(f"{made}/weights.safetensors", 0o644)
+        for file, tensors in (("weights", state.weights if weights_stored else {}), ("constants", state.fixed)):
+            if tensors:
+                save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
+                os.chmod(f"{made}/{file}.safetensors", 0o644)
+        if hugging_face:
+            os.mkdir(f"{made}/hugging_face")
+            hugging_face(f"{made}/hugging_face")
         os.chmod(made, 0o755)
         if os.path.isdir(path):
             shutil.rmtree(path)

@@ -6,8 +6,11 @@ import operator
 import torch
 from torch import fx
 
+from . import operators
 from .errors import CaptureError, place_of
-from .joint import name_of
+from .nodes import name_of
+from .noise import is_random
+from .split import mask_of
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
 
@@ -78,24 +81,34 @@ def arguments(node, names):
     return out
 
 
-def draws_numbers(node):
-    if torch.Tag.nondeterministic_seeded not in node.target.tags or name_of(node) == "native_dropout":
-        return False
-    schema = node.target._schema.arguments  # fused attention draws its own dropout, where it has any
-    at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)
-    return at is None or (node.args[at] if at < len(node.args) else schema[at].default_value) != 0
+def made_again(node, names, read):
+    """The step that makes a node's results again from what is kept, where it is another than the node's own; or None."""
+    result = lambda n: f"{names.new(n)} {type_text(n.meta['val'])}"
+    elements = {u.args[1]: u for u in node.users if u.target is operator.getitem and u in read}
+    if name_of(node) == "native_dropout":
+        given = [names[node.args[0]], names[mask_of(node)], node.args[1]]
+        return ["stagecraft::dropout_apply", [result(elements[0])], given]
+    if name_of(node) == "_native_batch_norm_legit_functional":  # the running statistics have changed by now, and are not read
+        x, weight, bias, _, _, training, momentum, epsilon = node.args
+        given = [argument(a, "Tensor", names) for a in (x, weight, bias)] + [training, number(momentum), number(epsilon)]
+        return ["aten::_native_batch_norm_legit.no_stats", [result(elements[i]) if i in elements else None for i in range(3)], given]
+    return None
 
 
-def steps(nodes, names, read, streams):
-    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null."""
+def steps(nodes, names, read, streams, again=frozenset()):
+    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`: nodes that are made again."""
     out, taken = [], {n for n in nodes}
     for node in nodes:
         if node.target is operator.getitem:
             continue
         if not isinstance(node.target, torch._ops.OpOverload):
             raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen: not supported")
-        if draws_numbers(node):
-            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers; only dropout may (set its probability to 0)")
+        remade = made_again(node, names, read) if node in again else None
+        if remade is not None:
+            out.append(remade)
+            continue
+        if is_random(node) and name_of(node) != "native_dropout":
+            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by name; use dropout, torch.rand or bernoulli_ with a number, or set its probability to 0")
         schema = node.target._schema
         several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
         if several:
@@ -113,6 +126,12 @@ def steps(nodes, names, read, streams):
         elif name == "aten::native_dropout_backward":
             # given: gradient, mask, scale = 1 / (1 - p)
             name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
+        elif name == "stagecraft::bernoulli":
+            given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
+        elif name == "stagecraft::uniform":
+            given = [streams.setdefault(node, len(streams))]
+        if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
+            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; compute the same with others (models/captured/operators.cpp lists them)")
         out.append([name, results, given])
     return out
 
@@ -120,6 +139,11 @@ def steps(nodes, names, read, streams):
 def readers(nodes, kept):
     """Nodes that some node of the lists, or a result of the layer, reads."""
     return {n for node in nodes for n in node.all_input_nodes} | {n for n in kept if n is not None}
+
+
+def field_types(training, evaluation, tensors):
+    found = {role: type_text(n.meta["val"]) for joint in (training, evaluation) for n, role in joint.roles.items() if role[0] == "f"}
+    return [found[f"f{i}"] for i in range(len(tensors.names["f"]))]
 
 
 def graph_json(joint, parts, evaluation, tensors):
@@ -136,6 +160,7 @@ def graph_json(joint, parts, evaluation, tensors):
         "parameters": ordered("p"),
         "buffers": ordered("u"),
         "constants": ordered("c"),
+        **({"fields": field_types(joint, evaluation[0], tensors)} if tensors.names["f"] else {}),
         "input": type_text(given.meta["val"]),
         "output": type_text(joint.output.meta["val"]),
         "forward": {
@@ -146,7 +171,7 @@ def graph_json(joint, parts, evaluation, tensors):
             "keep_weight": [text(n) for n in parts.keep_weight],
         },
     }
-    halves = steps(parts.backward_input, names, read, streams)
+    halves = steps(parts.backward_input, names, read, streams, parts.again)
     out["backward_input"] = {"steps": halves, "output": text(joint.grad_input), "keep_weight": [text(n) for n in parts.hand_weight]}
     halves = steps(parts.backward_weight, names, read, streams)
     out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}

@@ -1,16 +1,14 @@
-"""A piece as one graph of forward and backward, as autograd would record it, and its split into the three parts of a layer."""
+"""A piece as one graph of forward and backward, as autograd would record it."""
 
 import contextlib
-import operator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .errors import CaptureError, place_of
-
-ATEN = torch.ops.aten
+from .simplify import simplify
 
 
 @dataclass
@@ -23,22 +21,6 @@ class Joint:
     buffers: list  # new value of each buffer, or None
     grad_input: fx.Node  # or None
     gradients: list  # of each parameter, or None
-
-
-@dataclass
-class Parts:
-    """Node lists of a layer, and what one part keeps for the next."""
-
-    forward: list = field(default_factory=list)
-    backward_input: list = field(default_factory=list)
-    backward_weight: list = field(default_factory=list)
-    keep_input: list = field(default_factory=list)
-    keep_weight: list = field(default_factory=list)
-    hand_weight: list = field(default_factory=list)
-
-
-def name_of(node):
-    return node.target._schema.name.removeprefix("aten::") if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def module_of_piece(piece, read, named):
@@ -56,14 +38,15 @@ class Tensors:
     """Names and types of a layer's parameters, buffers and constants, in the order p0, p1, ..., u0, ..., c0, ..."""
 
     def __init__(self):
-        self.names = {"p": [], "u": [], "c": []}
+        self.names = {"p": [], "u": [], "c": [], "f": []}
         self.values = {}
 
     def role(self, kind, name, value):
-        letter = {"parameter": "p", "buffer": "u", "constant": "c"}[kind]
+        letter = {"parameter": "p", "buffer": "u", "constant": "c", "field": "f"}[kind]
         if name not in self.names[letter]:
             self.names[letter].append(name)
-        self.values[name] = value
+        if kind != "field":
+            self.values[name] = value
         return f"{letter}{self.names[letter].index(name)}"
 
 
@@ -77,6 +60,12 @@ def trace(piece, composite, example, tensors):
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
+    for node, name in composite.fields.items():
+        if node in used and node is not piece.input:
+            like = node.meta["val"]
+            named.append(node)
+            role_names.append(tensors.role("field", name, None))
+            arguments.append(torch.zeros([int(size) for size in like.shape], dtype=like.dtype))
     role_names.append("in")
     first = piece.input is composite.input
     read = example.detach().clone()
@@ -107,113 +96,11 @@ def trace(piece, composite, example, tensors):
                 joint.grad_input = node
             elif role.startswith("p"):
                 joint.gradients[int(role[1:])] = node
+        elif "Mutation" in kind and not role_names[about.mutated_input.idx].startswith("u"):
+            writers = [n for n in piece.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable]
+            raise CaptureError(f"{place_of((writers or piece.nodes)[-1])}: writes in place to what another layer made, or to a constant; use the operator that returns a new tensor")
         elif "Mutation" in kind:
             joint.buffers[int(role_names[about.mutated_input.idx][1:])] = node
         else:
             joint.output = node
     return joint
-
-
-def simplify(graph):
-    """Removes what changes nothing, and writes some operators so that their halves part."""
-    for node in list(graph.nodes):
-        op = name_of(node)
-        if op in ("detach", "alias"):
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-        elif op == "clone" and not node.kwargs and node.args[0].op == "call_function" and same_layout(node):
-            node.replace_all_uses_with(node.args[0])  # a dropout of probability 0
-            graph.erase_node(node)
-        elif op == "native_batch_norm_backward" and node.args[7]:
-            # In training the kernel does not read the running statistics, which by then another micro-batch has changed.
-            node.args = (*node.args[:3], None, None, *node.args[5:])
-        elif op == "convolution_backward" and node.args[10][0] and any(node.args[10][1:]):
-            with graph.inserting_before(node):
-                halves = [graph.call_function(node.target, (*node.args[:10], mask)) for mask in ([True, False, False], [False, *node.args[10][1:]])]
-            for half in halves:
-                half.meta = dict(node.meta)
-            for user in list(node.users):
-                user.args = (halves[user.args[1] != 0], user.args[1])
-            graph.erase_node(node)
-            weight_by_shape(graph, halves[1])
-        elif op == "convolution_backward" and not node.args[10][0]:
-            weight_by_shape(graph, node)
-
-
-def weight_by_shape(graph, node):
-    """The weight half of a convolution's backward reads the weight's shape alone: it gets one element, expanded."""
-    gradient, weight = node.args[0], node.args[2]
-    with graph.inserting_before(node):
-        one = graph.call_function(ATEN.new_empty.default, (gradient, [1] * weight.meta["val"].dim()))
-        shape = graph.call_function(ATEN.expand.default, (one, list(weight.meta["val"].shape)))
-    one.meta = {**node.meta, "val": gradient.meta["val"].new_empty([1] * weight.meta["val"].dim())}
-    shape.meta = {**node.meta, "val": one.meta["val"].expand(weight.meta["val"].shape)}
-    node.args = (*node.args[:2], shape, *node.args[3:])
-
-
-def same_layout(node):
-    before, after = node.args[0].meta.get("val"), node.meta.get("val")
-    return before is not None and after is not None and before.stride() == after.stride()
-
-
-VIEWS = {"view", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "split", "split_with_sizes", "unbind", "chunk"}
-
-
-def split(joint):
-    """The joint graph's nodes as forward, input half and weight half."""
-    graph = joint.graph
-    nodes = [n for n in graph.nodes if n.op == "call_function"]
-    order = {n: i for i, n in enumerate(graph.nodes)}
-
-    def ancestors(roots, known):
-        found, todo = set(), [r for r in roots if r is not None and r.op == "call_function"]
-        while todo:
-            node = todo.pop()
-            if node not in found and node not in known:
-                found.add(node)
-                todo += [n for n in node.all_input_nodes if n.op == "call_function"]
-        return found | {n for n in nodes if n.target is operator.getitem and n.args[0] in found}
-
-    forward = ancestors([joint.output, *joint.buffers], set())
-    backward_input = ancestors([joint.grad_input], forward)
-    backward_weight = ancestors(joint.gradients, forward | backward_input)
-
-    def made_again(node, of):
-        """Views of what a part may read anyway cost nothing, and would only be kept."""
-        if node.op == "placeholder":
-            return joint.roles[node][0] in of
-        if node.target is operator.getitem:
-            return made_again(node.args[0], of)
-        return name_of(node) in VIEWS and all(made_again(n, of) for n in node.all_input_nodes)
-
-    def reads(part, of):
-        """The part with what it makes again, and what it reads of earlier parts."""
-        part, outside, todo = set(part), set(), list(part)
-        while todo:
-            for node in todo.pop().all_input_nodes:
-                if node in part:
-                    continue
-                if node.op == "call_function" and made_again(node, of):
-                    part.add(node)
-                    todo.append(node)
-                else:
-                    outside.add(node)
-        return part, outside
-
-    backward_weight, from_outside = reads(backward_weight, "c")
-    from_outside |= {g for g in joint.gradients if g is not None and g not in backward_weight}  # a norm's, made in the input half
-    backward_input, of_input = reads(backward_input, "pc")
-    for node in from_outside:
-        if node.op == "placeholder" and joint.roles[node][0] in "pu":
-            reader = next(n for n in node.users if n in backward_weight)
-            raise CaptureError(f"{place_of(reader)}: the gradient of a weight reads weights ({reader.target}); not supported yet")
-    in_order = lambda found: sorted(found, key=order.get)
-    is_kept = lambda n: n in forward if n.op == "call_function" else joint.roles[n] in ("in",)
-    return Parts(
-        forward=[n for n in nodes if n in forward],
-        backward_input=[n for n in nodes if n in backward_input],
-        backward_weight=[n for n in nodes if n in backward_weight],
-        keep_input=in_order(n for n in of_input if is_kept(n)),
-        keep_weight=in_order(n for n in from_outside if is_kept(n)),
-        hand_weight=in_order(n for n in from_outside if n in backward_input or (n.op == "placeholder" and joint.roles[n] == "g")),
-    )

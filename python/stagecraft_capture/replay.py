@@ -5,6 +5,25 @@ import torch
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
 
+def sizes_of(result, b):
+    """Of "%3 f32[16*b+1,64]"."""
+    text = result[result.index("[") + 1 : -1]
+    return [eval(size, {"__builtins__": {}}, {"b": b}) for size in text.split(",") if size]
+
+
+def samples_of(tensor, type_of):
+    """b, for which "f32[16*b,64]" is the tensor's type."""
+    sizes = type_of[type_of.index("[") + 1 : -1].split(",")
+    at = next(i for i, size in enumerate(sizes) if "b" in size)
+    return next(b for b in range(1, tensor.shape[at] + 1) if sizes_of(type_of, b)[at] == tensor.shape[at])
+
+
+def draw(name, result, arguments, b):
+    """Numbers as eager draws them. A run draws them by name."""
+    noise = torch.empty(sizes_of(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
+    return noise.bernoulli_(arguments[0]) if name == "stagecraft::bernoulli" else noise.uniform_()
+
+
 def operator_of(name):
     if name == "stagecraft::dropout":
         return lambda x, p, stream: torch.native_dropout(x, p, True)
@@ -49,6 +68,9 @@ def value_of(argument, values, b):
 
 def run_steps(steps, values, b):
     for name, results, arguments in steps:
+        if name in ("stagecraft::bernoulli", "stagecraft::uniform"):
+            values[results[0].split(" ")[0]] = draw(name, results[0], arguments, b)
+            continue
         made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
         made = made if isinstance(made, (tuple, list)) else [made]
         for result, tensor in zip(results, made):
@@ -62,13 +84,18 @@ class Replayed:
     def __init__(self, graph, tensors):
         self.graph = graph
         self.fixed = {}
+        self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
                 self.fixed[f"{letter}{i}"] = tensors.values[name].detach().clone()
 
-    def forward(self, x):
-        self.b = x.shape[0]
-        values = {**self.fixed, "in": x}
+    def given(self, x, batch):
+        return {**self.fixed, "in": x, **{f"f{i}": batch[name] for i, name in enumerate(self.field_names)}}
+
+    def forward(self, x, batch):
+        """`batch`: fields by name."""
+        self.b = samples_of(x, self.graph["input"])
+        values = self.given(x, batch)
         part = self.graph["forward"]
         run_steps(part["steps"], values, self.b)
         self.for_input = {n: values[n] for n in part["keep_input"]}
@@ -88,7 +115,7 @@ class Replayed:
         run_steps(part["steps"], kept, self.b)
         return grad_input, [kept[n] if n is not None else None for n in part["gradients"]]
 
-    def evaluate(self, x):
-        values = {**self.fixed, "in": x}
-        run_steps(self.graph["evaluate"]["steps"], values, x.shape[0])
+    def evaluate(self, x, batch):
+        values = self.given(x, batch)
+        run_steps(self.graph["evaluate"]["steps"], values, samples_of(x, self.graph["input"]))
         return values[self.graph["evaluate"]["output"]]

@@ -1,12 +1,10 @@
 """The self-check of a model too large to run: the same config with two layers and small sizes is captured and compared with eager.
 
 That says something of the large model where both have the same graphs but for their sizes: the same operators, reading the same values.
+What is made again instead of kept may differ: it is chosen by sizes.
 """
 
-import re
-
-from .capture import capture
-from .errors import CaptureError
+from torch import fx
 
 # What configs of transformers call their sizes, and what they become.
 LAYERS, HEAD, WIDTH_PER_HEAD = 2, 16, 3
@@ -46,25 +44,31 @@ def small_config(about):
     return small
 
 
-def without_sizes(value):
-    """A graph's JSON without what depends on sizes: operators, dtypes, and who reads what."""
+def structure(joints):
+    """Operators of joint graphs and who reads what, as text: all but sizes and other numbers."""
+    lines = []
+    for joint in joints:
+        known = {}
+        for node in joint.graph.nodes:
+            known[node] = f"%{len(known)}"
+            given = joint.roles.get(node) or text_of((node.args, node.kwargs), known)
+            lines.append(f"{node.op} {node.target if node.op == 'call_function' else ''} {given}")
+    return "\n".join(lines)
+
+
+def text_of(value, known):
+    if isinstance(value, fx.Node):
+        return known[value]
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(text_of(v, known) for v in value) + "]"
     if isinstance(value, dict):
-        return "#" if {"size", "scalar", "float"} & value.keys() else {k: without_sizes(v) for k, v in value.items() if k != "multiply_adds"}
-    if isinstance(value, list):
-        return [without_sizes(v) for v in value]
-    if isinstance(value, str):
-        return re.sub(r"[^\[\],]+(?=[\],])", "#", value) if "[" in value else value
-    return "#" if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        return text_of([part for item in value.items() for part in item], known)
+    return "#" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def capture_twin(small, inputs_at, layers):
-    """The small model's layers and None; or None and why it says nothing of the large model, `layers`."""
-    try:
-        small_layers = capture(small, inputs_at)
-    except CaptureError as error:
-        return None, f"the same config in small is refused: {error}"
-    known = [without_sizes(layer.graph) for layer in small_layers]
-    for layer in layers:
-        if without_sizes(layer.graph) not in known:
-            return None, f"layer {layer.name!r} has another graph in the same config in small"
-    return small_layers, None
+def same_structure(large, small):
+    """None where every layer of the large model has the operators of one of the small one's; else why not."""
+    parts = lambda model: [*model.layers, *([model.loss] if model.loss else [])]
+    known = {layer.structure for layer in parts(small)}
+    other = next((layer.name for layer in parts(large) if layer.structure not in known), None)
+    return other and f"layer {other!r} has other operators in the same config in small"

@@ -1,5 +1,6 @@
 """Where a module comes from: FILE.py:NAME, or Hugging Face."""
 
+import copy
 import importlib.util
 import inspect
 import os
@@ -8,9 +9,28 @@ import sys
 import torch
 
 from . import hugging_face
-from .errors import CaptureError
-from .small_twin import small_config
+from .batch import Batch, Field, parse_field, sizes_in
+from .errors import CaptureError, missing
+from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
+from .small_twin import small_config
+
+
+def function_in(path, name):
+    """What a Python file has under a name."""
+    if not os.path.isfile(path):
+        raise CaptureError(f"{path}: there is no such file")
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec = importlib.util.spec_from_file_location("captured_model", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise CaptureError(f"{path}: {missing(error.name.partition('.')[0])}") from error
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
+    return getattr(module, name)
 
 
 def from_file(text):
@@ -18,16 +38,7 @@ def from_file(text):
     path, colon, name = text.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise CaptureError(f"{text!r}: expected FILE.py:NAME, as in model.py:build")
-    if not os.path.isfile(path):
-        raise CaptureError(f"{path}: there is no such file")
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location("captured_model", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
-    found = getattr(module, name)
+    found = function_in(path, name)
     made = found if isinstance(found, torch.nn.Module) else found()
     if not isinstance(made, torch.nn.Module):
         raise CaptureError(f"{text}: is a {type(made).__name__}; expected a torch.nn.Module, or a function that returns one")
@@ -35,57 +46,63 @@ def from_file(text):
 
 
 def input_name(module):
-    """The first argument of its forward: the batch's one field."""
+    """The first argument of its forward."""
     names = list(inspect.signature(module.forward).parameters)
     if not names:
         raise CaptureError("the model's forward takes no argument")
     return names[0]
 
 
-def numbers(module, shape):
-    """Micro-batches of numbers. One array serves all sizes, so that captures at different sizes see equal samples."""
+def input_field(module, arguments):
     name = input_name(module)
-    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+    if arguments.input:
+        return Field(name, sizes_in(arguments.input), torch.float32)
+    if arguments.sequence and arguments.vocabulary:
+        return Field(name, [arguments.sequence], below=arguments.vocabulary)
+    raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
 
 
-def tokens(module, sequence, vocabulary):
-    name = input_name(module)
-    drawn = torch.randint(vocabulary, (8, sequence), generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+def load_loss(text):
+    """FILE.py:NAME, a function of (output, batch)."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise CaptureError(f"--loss {text}: expected {', '.join(USUAL)} or FILE.py:NAME, a function of the output and the batch")
+    return function_in(path, name)
 
 
 def load(arguments):
-    """The module and its micro-batches."""
+    """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
-        if not arguments.sequence:
-            raise CaptureError("--hf needs --sequence: the tokens of a sample")
-        module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed, numbers=not arguments.no_weights)
-        return module, tokens(module, arguments.sequence, module.wrapped.config.vocab_size)
+        if arguments.loss or arguments.field:
+            raise CaptureError("--hf has the model's own loss; --loss and --field are for FILE.py:NAME")
+        return hugging_face.load_with_batch(arguments)
     torch.manual_seed(arguments.seed)
     if arguments.no_weights:
         with parameters_without_numbers():
             module = from_file(arguments.source)
-        as_on_cpu(module)
+        mode = as_on_cpu(module)
     else:
-        module = from_file(arguments.source)
-    if arguments.input:
-        try:
-            shape = [int(size) for size in arguments.input.split(",")]
-        except ValueError:
-            shape = []
-        if not shape or min(shape) < 1:
-            raise CaptureError(f"--input {arguments.input}: expected sizes of one sample, as in 3,224,224")
-        return module, numbers(module, shape)
-    if arguments.sequence and arguments.vocabulary:
-        return module, tokens(module, arguments.sequence, arguments.vocabulary)
-    raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
+        module, mode = from_file(arguments.source), None
+    fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
+    if not arguments.loss and len(fields) == 1:
+        return module, Batch(fields), False
+    loss = None
+    if arguments.loss in USUAL:
+        given = {name: mode.from_tensor(t) if mode else t for name, t in Batch(fields).at(2).items()}
+        with torch.no_grad():
+            example = WithLoss(module.eval(), None)(**given)
+        loss, target = usual(arguments.loss, example)
+        fields = [*(f for f in fields if f.name != target.name), target]
+    elif arguments.loss:
+        loss = load_loss(arguments.loss)
+    return WithLoss(module, loss), Batch(fields), loss is not None
 
 
 def small_twin(arguments):
-    """The same config in small and its micro-batches, or None where there is none."""
+    """What load() returns for the same config in small, or None where there is none."""
     small = small_config(hugging_face.read_config(arguments.hf)) if arguments.hf else None
     if small is None:
         return None
-    module = hugging_face.load(arguments.hf, arguments.untie, arguments.seed, about=small)
-    return module, tokens(module, min(arguments.sequence, 16), module.wrapped.config.vocab_size)
+    arguments = copy.copy(arguments)
+    arguments.sequence = arguments.sequence and min(arguments.sequence, 16)
+    return hugging_face.load_with_batch(arguments, about=small)

@@ -33,7 +33,7 @@ class Completeness : ProofOf {
   void check_forward(StageId stage, MicroBatch mb) {
     const ActionPlace forward = subject_.work(stage, mb).forward;
     if (!forward.found()) return missing("forward", stage, mb);
-    if (stage.value == 0 || subject_.is_last(stage)) {
+    if (subject_.program().loads(stage)) {
       needs(forward, subject_.load(stage, mb), "the load of its data");
     }
     if (stage.value > 0) {

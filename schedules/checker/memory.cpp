@@ -99,7 +99,8 @@ class RankMemory {
 
     std::array<std::int32_t, kMoments> ends{};  // in the list; no row of the situation names the others
     const auto end = [&](Moment moment) -> std::int32_t& { return ends[static_cast<std::size_t>(moment)]; };
-    if (here.first || here.last) end(Moment::load) = subject_.load(stage, mb).at;
+    const bool loads = subject_.program().loads(stage);
+    end(Moment::load) = (loads ? subject_.load(stage, mb) : work.forward).at;
     end(Moment::forward) = work.forward.at;
     end(Moment::recompute) = work.recompute.at;
     end(Moment::backward_input) = (here.training ? work.input_part : work.forward).at;
@@ -208,7 +209,7 @@ bool costs_well_formed(const ProgramIndex& subject, const CostTable& costs, Find
       return false;
     };
     if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
-        !possible({c.input, c.read, c.output, c.targets, c.kept_for_input, c.kept_for_weight, c.forward_peak,
+        !possible({c.input, c.read, c.output, c.targets, c.fields, c.kept_for_input, c.kept_for_weight, c.forward_peak,
                    c.unkept_peak(), c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss},
                   most_activation)) {
       return false;

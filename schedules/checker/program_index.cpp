@@ -13,13 +13,15 @@ ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& 
       findings_(findings),
       group_of_(program_.groups_by_micro_batch()),
       holders_(stage_replicas(program_.placement, micro_batches())),
-      loads_(2 * group_of_.size()),
       numbers_(program_),
       transfers_(numbers_.size()) {
   for (const int size : program_.group_sizes) begin_of_.push_back(begin_of_.back() + size);
   for (std::size_t h = 0; h < holders_.size(); ++h) {
     if (holders_[h].replica == 0) first_holder_.push_back(h);
   }
+  std::size_t rows = 0;
+  for (int s = 0; s < stages(); ++s) load_row_.push_back(program_.loads(StageId{s}) ? rows++ : 0);
+  loads_.resize(rows * group_of_.size());
   work_.resize(static_cast<std::size_t>(stages()) * group_of_.size());
   updates_.resize(by_group(holders_.size(), Group{0}));
   reports_.resize(updates_.size());

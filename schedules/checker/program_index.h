@@ -77,7 +77,7 @@ class ProgramIndex {
   [[nodiscard]] const MicroBatchPlaces& work(StageId stage, MicroBatch micro_batch) const {
     return work_[stage.index() * group_of_.size() + micro_batch.index()];
   }
-  /// Of the first and of the last stage.
+  /// Of a stage that loads (ProgramHeader::loads).
   [[nodiscard]] ActionPlace load(StageId stage, MicroBatch micro_batch) const {
     return loads_[load_index(stage, micro_batch)];
   }
@@ -109,7 +109,7 @@ class ProgramIndex {
   void place(const Action& action, ActionPlace here);
   void once(ActionPlace& known, ActionPlace here);
   [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const {
-    return (stage.value == 0 ? 0 : group_of_.size()) + micro_batch.index();
+    return load_row_[stage.index()] * group_of_.size() + micro_batch.index();
   }
   [[nodiscard]] std::size_t by_group(std::size_t index, Group group) const {
     return index * static_cast<std::size_t>(groups()) + group.index();
@@ -123,7 +123,8 @@ class ProgramIndex {
   std::vector<std::size_t> first_holder_;  ///< per stage
   std::vector<MicroBatchPlaces> work_;
   std::vector<Update> updates_;
-  std::vector<ActionPlace> loads_;       ///< (first or last stage, micro-batch)
+  std::vector<std::size_t> load_row_;    ///< per stage, in loads_
+  std::vector<ActionPlace> loads_;       ///< (stage that loads, micro-batch)
   std::vector<ActionPlace> agreements_;  ///< (rank, group)
   std::vector<ActionPlace> reports_;     ///< (holder, group)
   TagNumbers numbers_;

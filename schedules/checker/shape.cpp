@@ -52,8 +52,8 @@ class RankShape {
   bool values(const Action& a) {
     switch (a.op) {
       case Op::load:
-        return work(a) && (a.stage.value == 0 || a.stage.value == placement_.stages() - 1 ||
-                           refuse("only the first and the last stage load data"));
+        return work(a) && (program_.loads(a.stage) ||
+                           refuse("only the first and the last stage load data, and those that \"loads\" names"));
       case Op::forward:
       case Op::recompute:
         return work(a) && version(a) && optional_slot(a);

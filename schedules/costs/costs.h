@@ -54,6 +54,7 @@ struct StageCosts {
   Bytes read{};   ///< stage 0: of the data as it is read; one at a time
   Bytes output;   ///< boundary sent to the next stage (last stage: 0)
   Bytes targets;  ///< last stage: what is loaded for the loss
+  Bytes fields{};  ///< fields of the batch that layers read besides the input: masks
   /// Kept from forward to backward_input, without the input slot and without the output.
   Bytes kept_for_input;
   Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
@@ -92,6 +93,7 @@ void describe(V& v, StageCosts& c) {
              "stage 0: of the data as it is read, where it is then made into another type");
   v.optional("output_bytes", c.output, "boundary sent to the next stage");
   v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss");
+  v.optional("field_bytes", c.fields, "fields of the batch that layers read besides the input, such as masks");
   v.optional("kept_for_input_bytes", c.kept_for_input,
              "kept from forward to the input gradient, input and output apart");
   v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient");

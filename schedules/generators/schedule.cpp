@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/generators/schedule.h"
 
+#include "stagecraft/schedules/program/step_program.h"
+
 #include <fmt/format.h>
 
 namespace stagecraft {
@@ -46,6 +48,7 @@ ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   check(request);
   ScheduleProgram program = build(request);
   insert_recomputes(program, request.recompute);
+  add_loads(program, request.also_load);
   return program;
 }
 

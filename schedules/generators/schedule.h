@@ -26,6 +26,7 @@ struct ScheduleRequest {
   const CostTable* costs = nullptr;
   std::optional<Bytes> capacity{};  ///< usable memory per rank, for schedules that search within it
   RecomputeSettings recompute{};    ///< [stage] which forwards are repeated; empty: none
+  std::vector<StageId> also_load{};  ///< as in ProgramHeader
 };
 
 /// A schedule as users name it in `pipeline.schedule`.
@@ -56,6 +57,7 @@ struct Schedule {
 };
 
 /// Forward only, for validation: loads, forwards and one report for the whole segment. Needs no schedule.
-[[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches);
+[[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches,
+                                                 const std::vector<StageId>& also_load = {});
 
 }  // namespace stagecraft

@@ -117,12 +117,14 @@ inline constexpr std::array standing{
     StandingRow{kept, &C::input, kReadAhead, {first}},
     StandingRow{kept, &C::read, 1, {first}},
     StandingRow{kept, &C::targets, kReadAhead, {last}},
+    StandingRow{kept, &C::fields, kReadAhead},
 };
 
 inline constexpr std::array held{
     // The data.
     HeldRow{kept, &C::input, load, backward_weight, {first}},
     HeldRow{kept, &C::targets, load, backward_input, {last}},
+    HeldRow{kept, &C::fields, load, backward_weight},
     // What the backward needs of the forward.
     HeldRow{kept, &C::kept_for_input, forward, backward_input, {training, recomputed}},
     HeldRow{kept, &C::kept_for_input, recompute, backward_input, {training | recomputed}},

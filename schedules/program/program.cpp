@@ -7,6 +7,11 @@
 
 namespace stagecraft {
 
+bool ProgramHeader::loads(StageId stage) const {
+  return stage.value == 0 || stage.value + 1 == placement.stages() ||
+         std::binary_search(also_load.begin(), also_load.end(), stage);
+}
+
 int ProgramHeader::micro_batches() const {
   return std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
 }
@@ -63,6 +68,15 @@ void validate_header(const ProgramHeader& header, const InputPlace& place) {
   }
   const auto unused = std::find(used.begin(), used.end(), false);
   if (unused != used.end()) refuse(fmt::format("rank {} holds no stage", unused - used.begin()));
+
+  const std::vector<StageId>& also = header.also_load;
+  for (std::size_t i = 0; i < also.size(); ++i) {
+    if (also[i].value <= 0 || also[i].value + 1 >= placement.stages()) {
+      refuse(fmt::format("expected stages between the first and the last, which load anyway, found {}",
+                         also[i].value));
+    }
+    if (i > 0 && also[i] <= also[i - 1]) refuse("stages that load are listed once and in their order");
+  }
 
   if (header.group_sizes.empty()) refuse("a program needs at least one group of micro-batches");
   std::int64_t total = 0;

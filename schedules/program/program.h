@@ -28,7 +28,12 @@ struct ProgramHeader {
   /// Micro-batches of each accumulation, in order. A synchronous step has one group; an asynchronous segment
   /// has as many as it makes updates. The last group of an epoch may be shorter.
   std::vector<int> group_sizes{};
+  /// Stages that load fields of the batch (masks), ascending, besides the first and the last, which always
+  /// load.
+  std::vector<StageId> also_load{};
 
+  /// Whether the stage's forwards come behind loads.
+  [[nodiscard]] bool loads(StageId stage) const;
   [[nodiscard]] int micro_batches() const;
   [[nodiscard]] int groups() const { return static_cast<int>(group_sizes.size()); }
   [[nodiscard]] Group group_of(MicroBatch micro_batch) const;

@@ -30,6 +30,8 @@ void describe(V& v, ProgramRecord& p) {
   v.required("stages", p.placement.ranks, "the ranks that hold each stage, replicas in order",
              json::non_empty());
   v.required("group_sizes", p.group_sizes, "micro-batches of each accumulation", json::non_empty());
+  v.optional("loads", p.also_load,
+             "stages that load fields of the batch, besides the first and the last, which always load");
   v.required("ranks", p.ranks, "one list of actions per rank");
 }
 

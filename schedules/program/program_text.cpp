@@ -36,7 +36,11 @@ std::string header_text(const ProgramHeader& header) {
     for (const Rank& rank : replicas)
       text += fmt::format("{}{}", &rank == replicas.data() ? "" : ",", rank.value);
   }
-  return text + "\ngroups" + group_text(header.group_sizes) + "\n";
+  text += "\ngroups" + group_text(header.group_sizes) + "\n";
+  if (header.also_load.empty()) return text;
+  text += "loads";
+  for (const StageId stage : header.also_load) text += fmt::format(" {}", stage.value);
+  return text + "\n";
 }
 
 std::string token_of(const Action& action, const std::vector<StageId>& held) {
@@ -125,11 +129,12 @@ class ProgramTextReader {
 
   void read_header(const Line& line) {
     const std::string key(line.words()[0]);
-    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups"};
+    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       line.refuse(
-          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\" or \"rank\", found {}{}",
-                      json::brief(key), did_you_mean(key, {"schedule", "kind", "stages", "groups", "rank"})));
+          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\" or \"rank\", found {}{}",
+                      json::brief(key),
+                      did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "rank"})));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));
@@ -139,6 +144,8 @@ class ProgramTextReader {
       for (const auto value : values) program_.placement.ranks.push_back(ranks_of(line, value));
     } else if (key == "groups") {
       for (const auto value : values) add_groups(line, value);
+    } else if (key == "loads") {
+      for (const auto value : values) add_load(line, value);
     } else if (values.size() > 1) {
       line.refuse(fmt::format("expected one word after \"{}\", found {}", key, values.size()));
     } else if (key == "schedule") {
@@ -167,6 +174,15 @@ class ProgramTextReader {
       line.refuse(fmt::format("expected the ranks of a stage as 0 or 0,1, found {}", json::brief(word)));
     }
     return ranks;
+  }
+
+  void add_load(const Line& line, std::string_view word) {
+    std::string_view rest = word;
+    const auto stage = take_number(rest);
+    if (!stage || !rest.empty()) {
+      line.refuse(fmt::format("expected stages that load fields of the batch, found {}", json::brief(word)));
+    }
+    program_.also_load.emplace_back(*stage);
   }
 
   void add_groups(const Line& line, std::string_view word) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 namespace stagecraft {
@@ -36,7 +37,7 @@ void ComputeWriter::write(std::vector<Action>& list, Op op, StageId stage, Micro
   }
   const Placement& placement = header_.placement;
   const bool last = stage.value == placement.stages() - 1;
-  if (stage.value == 0 || last) {
+  if (header_.loads(stage)) {
     list.push_back({.op = Op::load, .stage = stage, .micro_batch = micro_batch, .group = group});
   }
   list.push_back(action);
@@ -59,6 +60,27 @@ ScheduleProgram synchronous_program(ProgramHeader header, const Orders& orders, 
   }
   append_flush(program, clip);
   return program;
+}
+
+void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages) {
+  if (stages.empty()) return;
+  program.also_load = stages;
+  validate_header(program);
+  const std::set<StageId> also(stages.begin(), stages.end());
+  for (std::vector<Action>& list : program.ranks) {
+    std::vector<Action> with;
+    with.reserve(list.size());
+    for (const Action& action : list) {
+      if (action.op == Op::forward && also.contains(action.stage)) {
+        with.push_back({.op = Op::load,
+                        .stage = action.stage,
+                        .micro_batch = action.micro_batch,
+                        .group = action.group});
+      }
+      with.push_back(action);
+    }
+    list = std::move(with);
+  }
 }
 
 void append_flush(ScheduleProgram& program, bool clip) {

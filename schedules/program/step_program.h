@@ -16,8 +16,8 @@ namespace stagecraft {
 [[nodiscard]] ProgramHeader make_header(std::string schedule, SegmentKind kind, Placement placement,
                                         std::vector<int> group_sizes);
 
-/// Appends forwards and backwards to a rank's list with what belongs to them: on the first and the last stage
-/// a load before the forward, on the last stage a loss report after the last forward of a group that a
+/// Appends forwards and backwards to a rank's list with what belongs to them: on stages that load
+/// (ProgramHeader::loads) a load before the forward, on the last stage a loss report after the last forward of a group that a
 /// replica has, unless its rank is the one that prints.
 class ComputeWriter {
  public:
@@ -36,6 +36,10 @@ class ComputeWriter {
 /// A synchronous schedule decides one thing: in which order every rank computes (`orders[rank]`). The rest
 /// follows.
 [[nodiscard]] ScheduleProgram synchronous_program(ProgramHeader header, const Orders& orders, bool clip);
+
+/// Makes these stages load as well (ProgramHeader::also_load, which is empty before): a load before each of
+/// their forwards. Throws InputError for stages that cannot be in that list.
+void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages);
 
 /// Ends a synchronous step on every rank: reductions, norm agreement (`clip`), steps, the printed report.
 void append_flush(ScheduleProgram& program, bool clip);

@@ -22,11 +22,26 @@ namespace stagecraft::test {
   return STAGECRAFT_TEST_DATA "/captured/" + name;
 }
 
+/// Steps are added to the forward: results of the backward count on behind them. `last`: the highest number.
+inline void count_on(Json& graph, int first, int last, int by) {
+  for (const char* part : {"backward_input", "backward_weight"}) {
+    std::string text = graph[part].dump();
+    for (int i = last; i >= first; --i) {
+      const std::string from = "\"%" + std::to_string(i), to = "\"%" + std::to_string(i + by);
+      for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+        text.replace(at, from.size(), to);
+      }
+    }
+    graph[part] = Json::parse(text);
+  }
+}
+
 /// What is to be changed in a copy.
 struct Edits {
   std::function<void(Json& manifest)> manifest{};
   std::function<void(Json& graph)> first_graph{};
   std::function<void(std::map<std::string, at::Tensor>& weights)> weights{};
+  std::function<void(std::map<std::string, at::Tensor>& constants)> constants{};
   bool doubles = false;  ///< every f32 becomes f64
 };
 
@@ -52,13 +67,18 @@ inline std::string edited_copy(const ScratchFolder& folder, const std::string& m
   }
   if (edits.manifest) edits.manifest(manifest);
   write_file_atomically(to + "/manifest.json", text(manifest));
-  std::map<std::string, at::Tensor> weights = read_safetensors(from + "/weights.safetensors").tensors;
-  if (edits.weights) edits.weights(weights);
-  std::vector<std::pair<std::string, at::Tensor>> list;
-  for (const auto& [name, tensor] : weights) {
-    list.emplace_back(name, edits.doubles && tensor.is_floating_point() ? tensor.to(at::kDouble) : tensor);
-  }
-  write_safetensors(to + "/weights.safetensors", list);
+  const auto copy = [&](const std::string& file, const auto& edit) {
+    std::map<std::string, at::Tensor> tensors;
+    if (is_there(from + file)) tensors = read_safetensors(from + file).tensors;
+    if (edit) edit(tensors);
+    std::vector<std::pair<std::string, at::Tensor>> list;
+    for (const auto& [name, tensor] : tensors) {
+      list.emplace_back(name, edits.doubles && tensor.is_floating_point() ? tensor.to(at::kDouble) : tensor);
+    }
+    if (!list.empty()) write_safetensors(to + file, list);
+  };
+  copy("/weights.safetensors", edits.weights);
+  copy("/constants.safetensors", edits.constants);
   return to;
 }
 

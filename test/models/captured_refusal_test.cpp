@@ -125,12 +125,31 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   CHECK_THAT(dropout("/backward_input/steps/0/2/1", "g"), Contains("expected a mask for f32[b,4]"));
   CHECK_THAT(dropout("/evaluate/steps/1",
                      Json::parse(R"(["stagecraft::dropout", ["%1 f32[b,4]", null], ["%0", 0.5, 1]])")),
-             Contains("masks are drawn in forward alone"));
+             Contains("random numbers are drawn in forward alone"));
   const auto twice = [](Json& graph) {
     graph["forward"]["steps"][2] =
         Json::parse(R"(["stagecraft::dropout", ["%3 f32[b,4]", null], ["%1", 0.5, 0]])");
   };
-  CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another dropout's"));
+  CHECK_THAT(alone("dropout", 1, twice), Contains("stream 0 is another step's"));
+
+  const auto noise = [&](const char* step) {
+    return alone("dropout", 1, [&](Json& graph) {
+      Json& steps = graph["forward"]["steps"];
+      steps[2] = Json::parse(step);
+      steps.push_back(Json::parse(R"(["aten::add.Tensor", ["%4 f32[b,4]"], ["%1", "%3", 1]])"));
+      graph["forward"]["output"] = "%4";
+      count_on(graph, 4, 8, 1);
+    });
+  };
+  CHECK(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.8, 1]])") == "accepted");
+  CHECK(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [1]])") == "accepted");
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"), Contains("/forward/steps/2/2/0: "));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5, 0]])"),
+             Contains("stream 0 is another step's"));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5]])"), Contains("takes 2 arguments, found 1"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [0.5, 1]])"), Contains("takes 1 argument, found 2"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 i64[b,1]"], [1]])"), Contains("expected a floating-point type"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", [null], [1]])"), Contains("nothing reads what is drawn"));
 }
 
 TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
@@ -165,10 +184,14 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
       Contains("is another layer's name"));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights.erase("2.bias"); }}),
              Contains("weights.safetensors: has no tensor \"2.bias\""));
-  CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["x"] = at::ones({1}); }}),
-             Contains("tensor \"x\" is not in the manifest's weights"));
   CHECK_THAT(refusal("tiny", {.weights = [](auto& weights) { weights["2.bias"] = at::ones({5}); }}),
-             Contains("tensor \"2.bias\": expected [4] of F32, found [5] of F32"));
+             Contains("tensor \"2.bias\": expected f32[4], found [5] of F32"));
+  CHECK_THAT(
+      refusal("dropout", {.constants = [](auto& constants) { constants.begin()->second = at::ones({5}); }}),
+      Contains("constants.safetensors: tensor \"constant/144034bee48bc4f7\": expected [4] of F32"));
+  CHECK_THAT(with_manifest("tiny", "/untrained", {{"2.bias", "f32[4]"}}),
+             Contains("/untrained/2.bias: a layer trains it"));
+  CHECK_THAT(with_manifest("tiny", "/untrained", {{"x", "f32[b]"}}), Contains("/untrained/x: depends on b"));
 }
 
 TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {

@@ -8,6 +8,7 @@
 #include "stagecraft/models/gradient_accumulator.h"
 #include "stagecraft/models/losses/cross_entropy.h"
 #include "stagecraft/models/model.h"
+#include "stagecraft/models/philox_tensor.h"
 #include "test/models/captured_folder.h"
 #include "test/support/catch.h"
 
@@ -221,7 +222,7 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
   Tensors buffers;
   const at::Tensor x = at::randn({5, 16}), g = at::randn({5, 4});
   const RandomKey key{3, 1, 7, 2};
-  const at::Tensor constant = read_safetensors(captured_model("dropout") + "/weights.safetensors")
+  const at::Tensor constant = read_safetensors(captured_model("dropout") + "/constants.safetensors")
                                   .tensors.at(layer.details().substr(layer.details().find("constant")));
   const Dropout dropout(0.25, 0);
   const at::Tensor mask = dropout.mask({5, 4}, key);
@@ -247,6 +248,39 @@ TEST_CASE("captured dropout draws its masks by name", "[captured]") {
   layer.backward_weight(kept, sums);
   CHECK(kept.for_weight.empty());
   CHECK(at::equal(sums.gradients()[0], at::mm(x.t(), dropped)));
+}
+
+TEST_CASE("captured noise is drawn by name", "[captured]") {
+  const c10::InferenceMode guard;
+  const ScratchFolder folder;
+  const auto edit = [](const char* step) {
+    return [step](Json& graph) {  // what layer 0 makes of `in` alone, times noise; nothing is kept of it
+      graph["forward"]["steps"].push_back(Json::parse(step));
+      graph["forward"]["steps"].push_back(Json::parse(R"(["aten::mul.Tensor", ["%4 f32[b,16]"], ["%2", "%3"]])"));
+      graph["forward"]["output"] = "%4";
+      count_on(graph, 3, 7, 2);
+    };
+  };
+  const at::Tensor x = at::randn({5, 8});
+  const RandomKey key{3, 0, 7, 2};
+  for (const bool ones : {true, false}) {
+    Edits edits;
+    edits.first_graph = edit(ones ? R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.6, 4]])"
+                                  : R"(["stagecraft::uniform", ["%3 f32[b,1]"], [4]])");
+    const Model model = model_at(edited_copy(folder, "dropout", edits));
+    const Layer& layer = *model.layers[0];
+    const Tensors parameters = initial_parameters(model, 0, 1);
+    Tensors buffers;
+    const at::Tensor plain = at::addmm(parameters[1], x, parameters[0].t()).relu();
+    const at::Tensor drawn = ones ? bernoulli_numbers({5, 1}, at::kFloat, 0.6, {key, 4}, at::kCPU)
+                                  : uniform_numbers({5, 1}, at::kFloat, {key, 4}, at::kCPU);
+    Kept kept;
+    const at::Tensor output = layer.forward({parameters, buffers}, x, {Mode::train, key}, &kept);
+    CHECK(at::equal(output, plain.mul(drawn)));
+    RandomKey other = key;
+    other.micro_batch = 3;
+    CHECK_FALSE(at::equal(output, layer.forward({parameters, buffers}, x, {Mode::train, other}, nullptr)));
+  }
 }
 
 TEST_CASE("a captured model's fingerprint is of its graphs, not of where the folder lies", "[captured]") {

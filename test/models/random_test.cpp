@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/dropout.h"
+#include "stagecraft/models/philox_tensor.h"
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
@@ -107,6 +108,29 @@ TEST_CASE("threads change nothing", "[random]") {
   at::set_num_threads(threads);
   CHECK(at::equal(mask1, mask3));
   CHECK(at::equal(normal1, normal3));
+}
+
+TEST_CASE("uniform numbers are the stream's bits, and ones have their probability", "[random]") {
+  const RandomStream stream{kKey, 5};
+  const at::Tensor doubles = uniform_numbers({3, 5}, at::kDouble, stream, at::kCPU);
+  const at::Tensor words = philox_words(stream, 8, at::kCPU);
+  const at::Tensor flat = doubles.flatten();
+  for (std::int64_t i = 0; i < 15; ++i) {
+    const std::int64_t high = words[2 * (i % 2)][i / 2].item<std::int64_t>(),
+                       low = words[2 * (i % 2) + 1][i / 2].item<std::int64_t>();
+    CHECK(flat[i].item<double>() == static_cast<double>((high << 21) | (low >> 11)) * 0x1p-53);
+  }
+  const at::Tensor singles = uniform_numbers({15}, at::kFloat, stream, at::kCPU);
+  CHECK(at::equal(singles, doubles.flatten().mul(0x1p24).floor().mul(0x1p-24).to(at::kFloat)));
+  const at::Tensor many = uniform_numbers({100'000}, at::kBFloat16, stream, at::kCPU).to(at::kDouble);
+  CHECK(many.max().item<double>() < 1);
+  CHECK(many.min().item<double>() == 0);
+  CHECK(many.mean().item<double>() == Approx(0.498).epsilon(0.01));
+  const at::Tensor ones = bernoulli_numbers({100'000}, at::kFloat, 0.7, stream, at::kCPU);
+  CHECK(ones.mean().item<double>() == Approx(0.7).epsilon(0.01));
+  CHECK(at::equal(ones, ones.mul(ones)));
+  CHECK(bernoulli_numbers({1000}, at::kFloat, 1, stream, at::kCPU).sum().item<double>() == 1000);
+  CHECK(bernoulli_numbers({1000}, at::kFloat, 0, stream, at::kCPU).sum().item<double>() == 0);
 }
 
 TEST_CASE("initial values have their distribution", "[random]") {

@@ -6,6 +6,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,43 +22,50 @@ except ImportError as error:
 
 SOURCE = os.path.abspath(sys.argv[1])
 sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture import operators
+from stagecraft_capture.batch import Batch, Field, parse_field
 from stagecraft_capture.capture import capture
 from stagecraft_capture.check import check
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.folder import graph_name
-from stagecraft_capture.hugging_face import Logits
+from stagecraft_capture.hugging_face import FIELDS, Images, Logits
+from stagecraft_capture.losses import WithLoss, cross_entropy, mse
 
 torch.set_num_threads(1)
 nn = torch.nn
 EQUAL = 0  # no difference at all
 
 
-def numbers(*shape, name="x"):
-    drawn = torch.randn(8, *shape, generator=torch.Generator().manual_seed(3))
-    return lambda b: {name: drawn[:b].clone()}
+def numbers(*shape, name="x", more=()):
+    return Batch([Field(name, list(shape), torch.float32), *more])
 
 
-def tokens(vocabulary, count=12):
-    drawn = torch.randint(vocabulary, (8, count), generator=torch.Generator().manual_seed(3))
-    return lambda b: {"input_ids": drawn[:b].clone()}
+def tokens(vocabulary, count=12, more=()):
+    return Batch([Field("input_ids", [count], below=vocabulary), *more])
 
 
-def equal(name, module, inputs_at, layers_at_least, graphs_at_most=None):
-    layers = capture(module, inputs_at)
-    checked = check(module, layers, inputs_at(4))  # a size that no graph was made at
+def equal(name, module, batch, layers_at_least, graphs_at_most=None, **how):
+    return equal_model(name, module, batch, layers_at_least, graphs_at_most, **how).layers
+
+
+def equal_model(name, module, batch, layers_at_least, graphs_at_most=None, **how):
+    model = capture(module, batch, **how)
+    layers = model.layers
+    checked = check(module, model, batch.at(4))  # a size that no graph was made at
     graphs = len({graph_name(layer.graph) for layer in layers})
     print(f"{name}: {len(layers)} layers, {graphs} graphs, {checked}")
-    assert checked["output"] == checked["evaluation"] == "equal", name
+    assert checked["output"] == checked["evaluation"] == checked.get("loss", "equal") == "equal", name
+    assert ("loss" in checked) == how.get("has_loss", False), name
     assert checked["gradients"] == checked["equal"] > 0, name
     assert checked["buffers"] == checked["buffers_equal"] and checked["worst"] == EQUAL, name
     assert len(layers) >= layers_at_least, name
     assert graphs_at_most is None or graphs <= graphs_at_most, name
-    return layers
+    return model
 
 
-def refused(name, module, inputs_at, *texts):
+def refused(name, module, batch, *texts, has_loss=False):
     try:
-        capture(module, inputs_at)
+        capture(module, batch, has_loss)
     except CaptureError as error:
         for text in texts:
             assert text in str(error), f"{name}: {error}"
@@ -85,6 +93,145 @@ def test_models():
     equal("bert, with dropout", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 8)
 
 
+def count_steps(layers, part, operator):
+    return sum(step[0] == operator for layer in layers for step in layer.graph[part]["steps"])
+
+
+def test_keep():
+    """What is made again changes no bit and saves what it says; nothing random and no product is made again."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
+    convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.SiLU(), nn.Flatten(), nn.Linear(288, 10))
+    for name, module, batch, least_saved in (
+        ("llama", Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))), tokens(96), 0.2),
+        ("gpt2", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 0.3),
+        ("bert", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 0.15),
+        ("batch norm", convolutions, numbers(3, 8, 8, name="input"), 0.2),
+        ("resnet18", torchvision.models.resnet18(num_classes=10), numbers(3, 32, 32), 0.2),
+    ):
+        plain = equal(f"{name}, all kept", module, batch, 2, budget=0.0)
+        cheap = equal(f"{name}, all that is cheap made again", module, batch, 2, budget=10.0)
+        kept, kept_all = sum(layer.kept for layer in cheap), sum(layer.kept_all for layer in cheap)
+        print(f"{name}: keeps {kept} of {kept_all} bytes per sample")
+        assert all(layer.kept == layer.kept_all for layer in plain) and kept_all == sum(layer.kept for layer in plain), name
+        assert kept <= (1 - least_saved) * kept_all, (name, kept, kept_all)
+        for operator in ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution", "stagecraft::dropout", "aten::_softmax"):
+            assert count_steps(cheap, "backward_input", operator) == count_steps(plain, "backward_input", operator), (name, operator)
+    budget = equal("gpt2 within the usual budget", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 2)
+    assert sum(layer.kept for layer in budget) <= sum(layer.kept_all for layer in budget)
+
+
+class StochasticDepth(nn.Module):
+    """As transformers draw it, and as torchvision does."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.a(x)
+        if self.training:
+            keep = torch.rand((y.shape[0], 1)) + 0.8
+            y = y.div(0.8) * keep.floor_()
+        return torchvision.ops.stochastic_depth(self.b(x + y), 0.3, "row", self.training) + x
+
+
+class ByWeights(nn.Module):
+    """Gradients of weights that read weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+        self.weight, self.scale = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return nn.functional.linear(self.first(x), nn.functional.softplus(self.weight) * self.scale.exp()) + (self.weight * self.scale)[0]
+
+
+def test_noise_and_weights():
+    torch.manual_seed(0)
+    layers = equal("stochastic depth", nn.Sequential(nn.Linear(8, 8), StochasticDepth()), numbers(8, name="input"), 2)
+    drawn = [step for layer in layers for step in layer.graph["forward"]["steps"] if step[0] in ("stagecraft::uniform", "stagecraft::bernoulli")]
+    assert [step[0] for step in drawn] == ["stagecraft::uniform", "stagecraft::bernoulli"], drawn
+    assert drawn[0][2] != drawn[1][2][1:], "streams differ"
+    assert not any("::bernoulli" in step[0] or "::uniform" in step[0] for layer in layers for step in layer.graph["evaluate"]["steps"])
+    equal("gradients that read weights", nn.Sequential(nn.Linear(8, 8), ByWeights(), nn.Linear(8, 4)), numbers(8, name="input"), 3)
+    convnext = transformers.ConvNextConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], drop_path_rate=0.2, image_size=32, num_labels=10)
+    equal("convnext of transformers", Images(transformers.ConvNextForImageClassification(convnext)), numbers(3, 32, 32, name="pixel_values"), 5)
+
+
+def test_cuts():
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4, tie_word_embeddings=False)
+    llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
+    names = lambda choice: [layer.name.removeprefix("wrapped.") for layer in capture(llama, tokens(96), choice=choice).layers]
+    assert names("model.layers.*")[:4] == ["model.embed_tokens", *(f"model.layers.{i}" for i in range(3))] and len(names("model.layers.*")) == 5
+    assert names("model.layers.*,lm_head")[-2:] == ["model.norm", "lm_head"]
+    assert len(names("narrow:3")) == 3 and len(names("narrow:1")) == 1
+    for choice, said in (("model.layer.*", "no module has such a path; near ones are model.layers."), ("narrow:x", "expected a number of layers"), ("narrow:99", "can be cut into")):
+        try:
+            names(choice)
+        except CaptureError as error:
+            assert said in str(error), error
+        else:
+            raise AssertionError(choice)
+
+
+def test_operator_list():
+    """The tool's list of operators is the engine's."""
+    with open(f"{SOURCE}/models/captured/operators.cpp") as file:
+        listed = re.findall(r'Operator\{"aten::([^"]+)"', file.read())
+    assert listed and set(listed) == operators.NAMES, set(listed) ^ operators.NAMES
+
+
+class Masked(nn.Module):
+    """Reads a mask in two layers, and its own input again in the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, mask):
+        y = self.a(x) * mask.cumsum(-1).eq(2)
+        return self.b(y) * mask.logical_not() + x
+
+
+def test_fields_and_losses():
+    """Fields of the batch are found where layers read them; losses are captured behind the output, with what their means count."""
+    torch.manual_seed(0)
+    of = lambda *names: [FIELDS[name](12, 96) for name in names]
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
+    model = equal_model("llama, padded", llama, tokens(96, more=of("labels", "attention_mask")), 7, has_loss=True)
+    assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", model.units
+    assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, "each attention reads the mask"
+    bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes)))
+    model = equal_model("bert, padded", bert, tokens(96, more=of("labels", "attention_mask", "token_type_ids")), 8, has_loss=True)
+    assert model.units == {"field": "labels", "ignore": -100}, model.units
+    batch = numbers(8, more=[parse_field("mask=bool[8]"), parse_field("targets=f32[8]")])
+    model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
+    assert [layer.tensors.names["f"] for layer in model.layers] == [["mask"], ["x", "mask"]] and model.units is None
+    images = WithLoss(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)), lambda output, batch: cross_entropy(output, batch) * 2)
+    model = equal_model("a loss of one's own", images, numbers(8, name="input", more=[Field("targets", [], below=5, ignore=-100)]), 2, has_loss=True)
+    assert model.units == {"field": "targets", "ignore": -100}, model.units
+    summed = WithLoss(nn.Linear(8, 5), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"))
+    model = equal_model("a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True)
+    assert model.reduction == "sum"
+    two = WithLoss(Pair(), lambda output, batch: output.sum())
+    refused("a module of two results", two, numbers(8), "returns one tensor", has_loss=True)
+    learned = nn.Linear(8, 8)
+    learned.forward = lambda input: nn.functional.linear(input, learned.weight)
+    refused("a loss with parameters", WithLoss(learned, lambda output, batch: (output * learned.bias).sum()), numbers(8, name="input"), "the loss has parameters", has_loss=True)
+    for text in ("mask", "mask=f8[3]", "mask=bool[a]"):
+        try:
+            parse_field(text)
+        except CaptureError as error:
+            assert "expected NAME=TYPE[SIZES]" in str(error)
+        else:
+            raise AssertionError(text)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -109,7 +256,7 @@ class Draws(nn.Module):
         self.layer = nn.Linear(8, 8)
 
     def forward(self, x):
-        return self.layer(x + torch.rand_like(x))
+        return self.layer(x + torch.randn_like(x))
 
 
 class Pair(nn.Module):
@@ -179,7 +326,7 @@ def test_training(stagecraft):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/llama.json", "w") as file:
             json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2), file)
-        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", f"{folder}/llama.model")
+        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "--fields", "", "-o", f"{folder}/llama.model")
         assert done.returncode == 0, done.stderr
         with open(f"{folder}/mine.py", "w") as file:
             file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), "
@@ -203,6 +350,11 @@ def test_training(stagecraft):
 
 if __name__ == "__main__":
     test_training(sys.argv[2])
+    test_operator_list()
     test_models()
+    test_keep()
+    test_noise_and_weights()
+    test_cuts()
+    test_fields_and_losses()
     test_refusals()
     test_command()

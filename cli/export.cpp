@@ -1,0 +1,119 @@
+// `stagecraft export RUN_DIR -o DIR`: a checkpoint's weights for PyTorch.
+
+#include "stagecraft/engine/run/export.h"
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/base/stopwatch.h"
+#include "stagecraft/base/table.h"
+#include "stagecraft/cli/closed_set.h"
+#include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/output.h"
+#include "stagecraft/engine/run/progress.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <unistd.h>
+
+namespace stagecraft::cli {
+namespace {
+
+struct ExportOptions {
+  ExportRequest request;
+  std::int64_t step = -1;
+  std::string dtype, shard;
+  bool json = false;
+};
+
+std::optional<at::ScalarType> dtype_of(const std::string& name) {
+  if (name == "float32") return at::kFloat;
+  if (name == "bfloat16") return at::kBFloat16;
+  if (name == "float16") return at::kHalf;
+  return std::nullopt;
+}
+
+/// What is drawn on a terminal. Exports of moments draw nothing.
+class Drawing {
+ public:
+  void update(std::uint64_t done, std::uint64_t all) {
+    constexpr std::uint64_t kLarge = std::uint64_t{1} << 30U;
+    constexpr std::int64_t kMega = 1'000'000;
+    if (all < kLarge || ::isatty(STDERR_FILENO) != 1) return;
+    if (bar_ == nullptr) {
+      const auto draw = [](const std::string& text) { (void)std::fputs(text.c_str(), stderr); };
+      bar_ = std::make_unique<ProgressBar>(0, static_cast<std::int64_t>(all) / kMega, draw);
+    }
+    elapsed_ = watch_.read();
+    bar_->update(static_cast<std::int64_t>(done) / kMega, elapsed_);
+  }
+  void clear() { bar_.reset(); }
+
+ private:
+  Stopwatch watch_;
+  Seconds elapsed_{0};
+  std::unique_ptr<ProgressBar> bar_;
+};
+
+void run(ExportOptions options) {
+  ExportRequest& request = options.request;
+  if (options.step >= 0) request.step = options.step;
+  request.dtype = dtype_of(options.dtype);
+  if (!options.shard.empty()) {
+    const auto bytes = shard_bytes(options.shard);
+    if (!bytes) {
+      throw InputError(fmt::format("export: --shard: expected a size like 5GB or 500MiB, found \"{}\"",
+                                   options.shard));
+    }
+    request.shard_bytes = *bytes;
+  }
+  Drawing drawing;
+  const ExportRecord record = export_weights(
+      request, [&](std::uint64_t done, std::uint64_t all) { drawing.update(done, all); });
+  drawing.clear();
+  if (options.json) {
+    print_json(json::write(record));
+    return;
+  }
+  const std::size_t files = record.files.size();
+  print(fmt::format("{}: {} tensors of step {}, {} in {}, {} file{}\n", request.out, record.tensors,
+                    record.step, format_bytes(Bytes{record.bytes}), record.dtype, files,
+                    files == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+void add_export(CLI::App& app) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* verb = app.add_subcommand("export", "write a checkpoint's weights for PyTorch or Hugging Face");
+  verb->add_option("RUN_DIR", options->request.from, "directory of a run, or one of its checkpoints")
+      ->type_name("DIR")
+      ->required();
+  constexpr const char* kFrom = "What is exported";
+  verb->add_option("--step", options->step, "of the checkpoint (default: the newest)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(kFrom);
+  verb->add_option("--model", options->request.model,
+                   "model folder of a captured model (default: as the run's config says)")
+      ->type_name("FOLDER")
+      ->group(kFrom);
+  constexpr const char* kOutput = "Output";
+  verb->add_option("-o,--output", options->request.out, "folder to make; replaces nothing but an earlier export")
+      ->type_name("FOLDER")
+      ->required()
+      ->group(kOutput);
+  only(verb->add_option("--dtype", options->dtype,
+                        "float32, bfloat16 or float16 (default: as they were trained)")
+           ->type_name("TYPE")
+           ->group(kOutput),
+       {"float32", "bfloat16", "float16"});
+  verb->add_option("--shard", options->shard, "most of one file, as in 5GB (default: one file)")
+      ->type_name("SIZE")
+      ->group(kOutput);
+  verb->add_flag("--json", options->json, "one JSON document instead of text")->group(kOutput);
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace stagecraft::cli

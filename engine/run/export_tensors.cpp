@@ -1,0 +1,134 @@
+#include "stagecraft/engine/run/export_tensors.h"
+
+#include "stagecraft/base/error.h"
+#include "stagecraft/engine/run/checkpoint.h"
+#include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/mapped_safetensors.h"
+
+#include <ATen/ops/isfinite.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+using MappedPtr = std::shared_ptr<const MappedSafetensors>;
+
+MappedPtr checked_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name) {
+  check_checkpoint_file(checkpoint, manifest, name);
+  return std::make_shared<const MappedSafetensors>(checkpoint + "/" + name);
+}
+
+StreamedTensor mapped_tensor(std::string name, const MappedPtr& file, const SafetensorsEntry& entry) {
+  return {std::move(name), entry.dtype, entry.shape,
+          [file, stored = entry.name] { return file->tensor(stored); }};
+}
+
+/// `stored` in a layer's file, which must have the shape that the model says.
+StreamedTensor layer_state(const MappedPtr& file, const std::string& stored, std::string name,
+                        const captured::ValueType& type) {
+  const auto found = file->entries().find(stored);
+  if (found == file->entries().end() || found->second.shape != type.at(1)) {
+    throw InputError(
+        {file->path(), ""},
+        fmt::format("tensor \"{}\": the model folder says {}, found {}: is it of another model?", stored,
+                    type.text(),
+                    found == file->entries().end() ? "none" : functional::shape_text(found->second.shape)));
+  }
+  return mapped_tensor(std::move(name), file, found->second);
+}
+
+/// "block0%2Fattention.safetensors" -> "block0/attention".
+std::string layer_named(const std::string& file) {
+  std::string name;
+  const std::size_t end = file.size() - std::string_view(".safetensors").size();
+  for (std::size_t i = 0; i < end; ++i) {
+    if (file[i] == '%' && i + 2 < end) {
+      name += static_cast<char>(std::stoi(file.substr(i + 1, 2), nullptr, 16));
+      i += 2;
+    } else {
+      name += file[i];
+    }
+  }
+  return name;
+}
+
+}  // namespace
+
+std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, const Manifest& manifest,
+                                             const captured::ModelFolder& model) {
+  std::vector<StreamedTensor> tensors;
+  std::map<std::string, StreamedTensor> known;
+  const auto add = [&](StreamedTensor tensor) {
+    known[tensor.name] = tensor;
+    tensors.push_back(std::move(tensor));
+  };
+  for (const captured::FolderLayer& layer : model.layers) {
+    if (layer.parameters.empty() && layer.buffers.empty()) continue;
+    const MappedPtr file = checked_file(checkpoint, manifest, layer_file(layer.name));
+    const captured::Graph& graph = layer.replay->graph();
+    for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+      const std::string& name = layer.parameters[i];
+      add(layer_state(file, "parameter/" + name, name, graph.parameters[i]));
+    }
+    for (std::size_t i = 0; i < layer.buffers.size(); ++i) {
+      const std::string& name = layer.buffers[i];
+      if (model.weights.holds(name)) continue;  // not persistent
+      // Buffers that no training changes may be of several layers.
+      if (!known.contains(name)) add(layer_state(file, "buffer/" + name, name, graph.buffers[i]));
+    }
+  }
+  for (const auto& [name, type] : model.untrained) {
+    add({name, type.dtype, type.at(1), [&model, name = name] { return model.weights.at(name); }});
+  }
+  for (const auto& [second, first] : model.same_as) {
+    if (known.contains(second)) continue;  // a copy that went its own way
+    const auto found = known.find(first);
+    if (found == known.end()) continue;
+    StreamedTensor tensor = found->second;
+    tensor.name = second;
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const Manifest& manifest) {
+  constexpr std::string_view kState[] = {"parameter/", "buffer/"};
+  std::vector<StreamedTensor> tensors;
+  for (const CheckpointFile& listed : manifest.files) {
+    const MappedPtr file = checked_file(checkpoint, manifest, listed.name);
+    const auto said = file->metadata().find("layer");
+    const std::string layer = said == file->metadata().end() ? layer_named(listed.name) : said->second;
+    for (const std::string_view state : kState) {
+      for (const auto& [stored, entry] : file->entries()) {
+        if (stored.starts_with(state)) {
+          tensors.push_back(mapped_tensor(layer + "." + stored.substr(state.size()), file, entry));
+        }
+      }
+    }
+  }
+  return tensors;
+}
+
+std::vector<StreamedTensor> converted(std::vector<StreamedTensor> tensors,
+                                      std::optional<at::ScalarType> dtype) {
+  if (!dtype) return tensors;
+  for (StreamedTensor& tensor : tensors) {
+    if (!c10::isFloatingType(tensor.dtype) || tensor.dtype == *dtype) continue;
+    tensor.dtype = *dtype;
+    tensor.make = [make = std::move(tensor.make), to = *dtype, name = tensor.name] {
+      at::Tensor value = make().to(to);
+      if (to == at::kHalf && !at::isfinite(value).all().item<bool>()) {
+        throw InputError(fmt::format("tensor \"{}\" holds numbers that float16 cannot: use bfloat16", name));
+      }
+      return value;
+    };
+  }
+  return tensors;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,31 @@
+#pragma once
+
+// What an export writes: a checkpoint's tensors under the names that their model has in PyTorch.
+
+#include "stagecraft/engine/metrics/manifest.h"
+#include "stagecraft/models/captured/model_folder.h"
+#include "stagecraft/models/safetensors_writer.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// Of a captured model: `model.layers.0.mlp.up_proj.weight`, in the manifest's order; parameters, persistent
+/// buffers, and what no layer trains as the folder has it. Checkpoint files are held against their hashes.
+/// Throws InputError naming the file where it is corrupt, or has not the model's tensors.
+[[nodiscard]] std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint,
+                                                           const Manifest& manifest,
+                                                           const captured::ModelFolder& model);
+
+/// Of any other model: LAYER.PARAMETER and LAYER.BUFFER, as `layer3.weight`. Throws like captured_tensors.
+[[nodiscard]] std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint,
+                                                        const Manifest& manifest);
+
+/// Every floating-point tensor in `dtype`; without one as they are. What a float16 cannot hold is refused when
+/// it is made, with an InputError that names the tensor.
+[[nodiscard]] std::vector<StreamedTensor> converted(std::vector<StreamedTensor> tensors,
+                                                    std::optional<at::ScalarType> dtype);
+
+}  // namespace stagecraft

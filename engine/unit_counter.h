@@ -1,0 +1,28 @@
+#pragma once
+
+// What micro-batches weigh where samples weigh differently (Loss::units): targets that are padding do not
+// count. Read off the data set, so that every rank knows a micro-batch's share of its mini-batch without
+// asking those that have the others.
+
+#include "stagecraft/models/data/loader.h"
+#include "stagecraft/models/loss.h"
+
+#include <cstdint>
+
+namespace stagecraft {
+
+class UnitCounter {
+ public:
+  /// `options`: of the split, with the fields that the loss reads. All outlive this.
+  UnitCounter(const Dataset& data, const Loss& loss, LoaderOptions options);
+
+  /// Reads the micro-batch's fields, on the calling thread.
+  [[nodiscard]] std::int64_t of(const MicroBatchRange& range) const;
+
+ private:
+  const Dataset& data_;
+  const Loss& loss_;
+  LoaderOptions options_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,206 @@
+#include "stagecraft/models/data/arrays.h"
+
+#include "stagecraft/base/files.h"
+#include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/mapped_safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+at::ScalarType batch_dtype(at::ScalarType stored) {
+  return c10::isIntegralType(stored, /*includeBool=*/true) ? at::kLong : stored;
+}
+
+/// One file's arrays.
+class Arrays {
+ public:
+  Arrays(const std::string& path, const InputPlace& place)
+: file_(path) {
+    if (file_.entries().empty()) throw data_file_error(place, file_.path(), "has no arrays");
+    for (const auto& [name, entry] : file_.entries()) {
+      if (entry.shape.empty()) {
+        throw data_file_error(place, file_.path(), fmt::format("\"{}\" is one number, not rows of samples", name));
+      }
+      if (rows_ < 0) rows_ = entry.shape.front();
+      if (entry.shape.front() != rows_) {
+        throw data_file_error(place, file_.path(), fmt::format("\"{}\" has {} rows, an array before it {}", name,
+                                                               entry.shape.front(), rows_));
+      }
+      arrays_[name] = file_.tensor(name);
+    }
+    if (rows_ < 1) throw data_file_error(place, file_.path(), "has no samples");
+  }
+
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const std::map<std::string, at::Tensor>& all() const { return arrays_; }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, array] : arrays_) names.push_back(name);
+    return names;
+  }
+  [[nodiscard]] std::optional<FieldSpec> spec(const std::string& name) const {
+    const auto found = arrays_.find(name);
+    if (found == arrays_.end()) return std::nullopt;
+    return FieldSpec{name, found->second.sizes().slice(1).vec(), batch_dtype(found->second.scalar_type())};
+  }
+
+  [[nodiscard]] at::Tensor batch(const std::string& name, const std::vector<std::int64_t>& indices) const {
+    const at::Tensor& array = arrays_.at(name);
+    std::vector<std::int64_t> shape = array.sizes().vec();
+    shape.front() = static_cast<std::int64_t>(indices.size());
+    at::Tensor rows = at::empty(shape, array.options());
+    const std::size_t bytes = array.nbytes() / static_cast<std::size_t>(rows_);
+    const auto* from = static_cast<const char*>(array.const_data_ptr());
+    auto* to = static_cast<char*>(rows.mutable_data_ptr());
+    for (const std::int64_t index : indices) {
+      std::memcpy(to, from + static_cast<std::size_t>(index) * bytes, bytes);
+      to += bytes;
+    }
+    return rows.to(batch_dtype(array.scalar_type()));
+  }
+
+ private:
+  MappedSafetensors file_;
+  std::int64_t rows_ = -1;
+  std::map<std::string, at::Tensor> arrays_;
+};
+
+/// Of names, shapes and both ends of each array: a file of gigabytes is not read for it.
+std::string fingerprint_of(const std::vector<const Arrays*>& files) {
+  constexpr std::size_t kEnd = std::size_t{1} << 16U;
+  Fingerprint fingerprint;
+  for (const Arrays* file : files) {
+    for (const auto& [name, array] : file->all()) {
+      fingerprint.add(fmt::format("{} {} [{}]", name, c10::toString(array.scalar_type()),
+                                  fmt::join(array.sizes(), ", ")));
+      const std::string_view bytes(static_cast<const char*>(array.const_data_ptr()), array.nbytes());
+      fingerprint.add(bytes.substr(0, kEnd));
+      if (bytes.size() > kEnd) fingerprint.add(bytes.substr(std::max(kEnd, bytes.size() - kEnd)));
+    }
+  }
+  return fingerprint.text();
+}
+
+class ArraysDataset final : public Dataset {
+ public:
+  ArraysDataset(ArraysDataConfig config, const InputPlace& data)
+      : config_(std::move(config)), train_(config_.path, below(data, "path")) {
+    if (!config_.validation_path.empty()) {
+      validation_.emplace(config_.validation_path, below(data, "validation_path"));
+      require_equal_arrays(below(data, "validation_path"));
+    }
+    sample_ = found_sample(data);
+    std::vector<const Arrays*> files{&train_};
+    if (validation_) files.push_back(&*validation_);
+    fingerprint_ = fingerprint_of(files);
+  }
+
+  [[nodiscard]] std::int64_t size(Split split) const override {
+    return split == Split::train ? train_.rows() : validation_ ? validation_->rows() : 0;
+  }
+  [[nodiscard]] SampleSpec sample() const override { return sample_; }
+  [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
+    return of(split).batch(config_.inputs, indices);
+  }
+  [[nodiscard]] at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
+    return of(split).batch(config_.targets, indices);
+  }
+  [[nodiscard]] at::Tensor field(Split split, const std::string& name,
+                                 const std::vector<std::int64_t>& indices) const override {
+    return of(split).batch(name, indices);
+  }
+  [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::string summary() const override {
+    return fmt::format("{}: {} training and {} validation samples of {}", train_.path(), size(Split::train),
+                       size(Split::validation), fmt::join(train_.names(), ", "));
+  }
+
+ private:
+  static InputPlace below(const InputPlace& data, const char* key) {
+    return {data.file, data.pointer + "/" + key};
+  }
+  [[nodiscard]] const Arrays& of(Split split) const {
+    return split == Split::train ? train_ : validation_.value();
+  }
+
+  void require_equal_arrays(const InputPlace& place) const {
+    for (const std::string& name : train_.names()) {
+      const std::optional<FieldSpec> found = validation_->spec(name);
+      const FieldSpec wanted = *train_.spec(name);
+      if (found && found->shape == wanted.shape && found->dtype == wanted.dtype) continue;
+      throw data_file_error(place, validation_->path(),
+                            fmt::format("{} \"{}\", which {} has", found ? "has another type of" : "lacks", name,
+                                        train_.path()));
+    }
+  }
+
+  [[nodiscard]] SampleSpec found_sample(const InputPlace& data) const {
+    const std::optional<FieldSpec> inputs = train_.spec(config_.inputs);
+    if (!inputs) {
+      throw InputError(below(data, "inputs"), fmt::format("{} has no array \"{}\"{}; it has {}", train_.path(),
+                                                          config_.inputs,
+                                                          did_you_mean(config_.inputs, train_.names()),
+                                                          fmt::join(train_.names(), ", ")));
+    }
+    SampleSpec sample{inputs->shape, inputs->dtype, config_.classes, Targets::none, {}};
+    for (const std::string& name : train_.names()) sample.fields.push_back(*train_.spec(name));
+    const std::optional<FieldSpec> targets = train_.spec(config_.targets);
+    if (targets) {
+      const bool numbers = c10::isFloatingType(targets->dtype);
+      sample.targets = numbers                  ? Targets::values
+                       : targets->shape.empty() ? Targets::classes
+                                                : Targets::tokens;
+      if (numbers) {
+        sample.classes = 1;
+        for (const std::int64_t size : targets->shape) sample.classes *= size;
+      }
+    }
+    if (sample.classes == 0) {
+      std::int64_t most = 0;
+      const auto look = [&](const std::optional<FieldSpec>& spec) {
+        if (!spec || c10::isFloatingType(spec->dtype)) return;
+        const at::Tensor& array = train_.all().at(spec->name);
+        if (array.numel() > 0) most = std::max(most, array.max().item<std::int64_t>());
+      };
+      look(inputs);
+      look(targets);
+      sample.classes = most + 1;
+    }
+    return sample;
+  }
+
+  ArraysDataConfig config_;
+  Arrays train_;
+  std::optional<Arrays> validation_;
+  SampleSpec sample_;
+  std::string fingerprint_;
+};
+
+}  // namespace
+
+void describe(Fields& f, ArraysDataConfig& c) {
+  f.required("path", c.path, "safetensors file whose arrays have samples as rows", json::non_empty());
+  f.optional("validation_path", c.validation_path, "the same of validation; empty: none");
+  f.optional("inputs", c.inputs, "array that the model's first layer reads", json::non_empty());
+  f.optional("targets", c.targets, "array that the loss compares with, where there is one", json::non_empty());
+  f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: found by reading them", json::at_least(0));
+}
+
+std::unique_ptr<Dataset> open_arrays(const ArraysDataConfig& config, const InputPlace& data) {
+  const c10::InferenceMode normal(false);  // what is mapped outlives the caller's mode
+  return std::make_unique<ArraysDataset>(config, data);
+}
+
+}  // namespace stagecraft

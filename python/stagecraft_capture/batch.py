@@ -1,0 +1,88 @@
+"""What the module reads of a batch: its input, and other fields (masks, labels), with samples to capture and check it with."""
+
+import re
+from dataclasses import dataclass, replace
+
+import torch
+
+from .errors import CaptureError
+
+SAMPLES = 8  # of which a micro-batch of b takes the first b, so that captures at different sizes see equal samples
+
+
+@dataclass
+class Field:
+    name: str
+    shape: list  # of one sample
+    dtype: torch.dtype = torch.int64
+    below: int = 2  # integers are drawn from 0 up to it
+    ignore: int = None  # a label that does not count: some are drawn
+    lengths: bool = False  # a padding mask: ones, then zeros
+    source: str = None  # the data set's field, where nobody says otherwise
+    fill: float = None  # of all entries, where the data set has no such field
+
+    def draw(self, generator):
+        size = (SAMPLES, *self.shape)
+        if self.lengths:
+            most = self.shape[-1]
+            lengths = torch.randint((most + 1) // 2, max(most, 2), (SAMPLES, 1), generator=generator)
+            return (torch.arange(most) < lengths).to(self.dtype)
+        if self.dtype.is_floating_point:
+            return torch.randn(size, generator=generator).to(self.dtype)
+        drawn = torch.randint(self.below, size, generator=generator)
+        if self.ignore is not None:
+            drawn[torch.rand(size, generator=generator) < 0.1] = self.ignore
+            drawn.view(-1)[1::3] = self.ignore  # at least these, and in no micro-batch all
+            drawn.view(-1)[0] = 0
+        return drawn.to(self.dtype)
+
+    def manifest(self, type_text):
+        """As manifest.json has it. `type_text`: of a tensor."""
+        kind, _, sizes = type_text(torch.empty((1, *self.shape), dtype=self.dtype)).partition("[1")
+        about = {"type": f"{kind}[b{sizes}"}
+        if self.source is not None:
+            about["from"] = self.source
+        if self.fill is not None:
+            about["fill"] = self.fill
+        return about
+
+
+class Batch:
+    """The fields of a batch; the first is the model's input."""
+
+    def __init__(self, fields):
+        self.fields = {field.name: field for field in fields}
+        self.input = fields[0].name
+        generator = torch.Generator().manual_seed(3)
+        self.drawn = {field.name: field.draw(generator) for field in fields}
+
+    def field(self, name):
+        """The input, where a layer behind the first one reads it again, is the data set's input."""
+        found = self.fields[name]
+        return replace(found, source="inputs") if name == self.input else found
+
+    def at(self, b):
+        return {name: drawn[:b].clone() for name, drawn in self.drawn.items()}
+
+
+def sizes_in(text):
+    """Of --input."""
+    try:
+        shape = [int(size) for size in text.split(",")]
+    except ValueError:
+        shape = []
+    if not shape or min(shape) < 1:
+        raise CaptureError(f"--input {text}: expected sizes of one sample, as in 3,224,224")
+    return shape
+
+
+DTYPES = {"f32": torch.float32, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+
+
+def parse_field(text):
+    """NAME=TYPE[SIZES] or NAME=TYPE[SIZES]<N, as in mask=bool[128] or labels=i64[128]<1000."""
+    found = re.fullmatch(r"(\w+)=(\w+)\[([\d,]*)\](?:<(\d+))?", text)
+    if found is None or found[2] not in DTYPES:
+        raise CaptureError(f"--field {text}: expected NAME=TYPE[SIZES], sizes of one sample, TYPE one of {', '.join(DTYPES)}; as in mask=bool[128], or labels=i64[128]<1000 with integers below 1000")
+    shape = [int(size) for size in found[3].split(",") if size]
+    return Field(found[1], shape, DTYPES[found[2]], below=int(found[4] or 2))

@@ -1,0 +1,57 @@
+"""Operators that write in place, as those that return a new tensor, where nothing can tell the difference.
+
+A cut may come between a tensor and what is written to it. What stays in place is what writes to buffers, and to tensors of which views are
+read later.
+"""
+
+import torch
+
+LEAVE = {"set_", "resize_", "resize_as_"}
+
+
+def storage(node):
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def functional(target):
+    """The overload that returns a new tensor, or None."""
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return None
+    name = target._schema.name.removeprefix("aten::")
+    if not name.endswith("_") or name in LEAVE or (torch.Tag.nondeterministic_seeded in target.tags and name != "dropout_"):  # autograd names the mask of dropout
+        return None
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    overload = target._schema.overload_name or "default"
+    found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else None
+    same = found is not None and [a.name for a in found._schema.arguments] == [a.name for a in target._schema.arguments]
+    return found if same and not found._schema.is_mutable else None
+
+
+def keeps_type(node):
+    """Whether the new tensor is of the type that the old one has."""
+    if node.target._schema.name in ("aten::copy_", "aten::fill_", "aten::masked_fill_", "aten::zero_"):
+        return True
+    own = node.args[0].meta["val"]
+    others = [n.meta.get("val") for n in node.all_input_nodes[1:]]
+    if any(isinstance(o, torch.Tensor) and o.dtype != own.dtype for o in others):
+        return False
+    return own.is_floating_point() or not any(isinstance(a, float) for a in node.args[1:])
+
+
+def out_of_place(graph):
+    position = {n: i for i, n in enumerate(graph.nodes)}
+    of_storage = {}
+    for node in graph.nodes:
+        of_storage.setdefault(storage(node), []).append(node)
+    for node in list(graph.nodes):
+        found = functional(node.target) if node.op == "call_function" else None
+        if found is None or not isinstance(node.args[0], torch.fx.Node) or node.args[0].op != "call_function" or not keeps_type(node):
+            continue
+        written = node.args[0]
+        later = lambda n: any(position[user] > position[node] for user in n.users)
+        # Results of earlier writes to the same tensor are itself, renamed already.
+        if any(later(n) for n in of_storage[storage(written)] if n not in (written, node) and position[n] < position[node]):
+            continue
+        node.target = found
+        written.replace_all_uses_with(node, delete_user_cb=lambda user: position[user] > position[node])

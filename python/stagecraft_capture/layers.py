@@ -1,0 +1,104 @@
+"""Where to cut: the layers that --layers asks for.
+
+`auto`: between modules, wherever one tensor alone goes on. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensor that goes
+on is smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so is what lies between them.
+"""
+
+import difflib
+import fnmatch
+
+from .errors import CaptureError
+from .nodes import name_of
+
+NEAR = 0.35  # of a piece: how far from its place a cut may lie, to be narrower
+
+
+def checked(text, module):
+    """The choice, as parts() takes it. Refuses what fits no module."""
+    if text == "auto":
+        return text
+    kind, colon, number = text.partition(":")
+    if kind == "narrow":
+        if not colon or not number.isdecimal() or int(number) < 1:
+            raise CaptureError(f"--layers {text}: expected a number of layers, as in narrow:8")
+        return text
+    paths = [path for path, _ in module.named_modules() if path]
+    prefix = getattr(module, "PREFIX", "")
+    for pattern in text.split(","):
+        if not any(fits(path, pattern, prefix) for path in paths):
+            near = difflib.get_close_matches(pattern.replace("*", "0"), [path.removeprefix(prefix) for path in paths], 3, 0.3)
+            raise CaptureError(f"--layers {pattern}: no module has such a path; near ones are {', '.join(near) or ', '.join(p.removeprefix(prefix) for p in paths[:3])}")
+    return text
+
+
+def fits(path, pattern, prefix):
+    """`*` stands for one part of a path, not for several."""
+    path, parts = path.removeprefix(prefix).split("."), pattern.split(".")
+    return len(path) == len(parts) and all(map(fnmatch.fnmatchcase, path, parts))
+
+
+def chosen(candidates, order, choice, paths_of, prefix):
+    """Of `candidates`, (index of the last node before the cut, the value that goes on), those to cut at. `paths_of`: a node's modules,
+    outermost first."""
+    if choice == "auto":
+        return [c for c in candidates if paths_of(order[c[0]])[-1:] != paths_of(order[c[0] + 1])[-1:]]
+    if choice.startswith("narrow:"):
+        return narrow(candidates, order, int(choice.partition(":")[2]))
+    return by_patterns(candidates, order, choice.split(","), paths_of, prefix)
+
+
+def by_patterns(candidates, order, patterns, paths_of, prefix):
+    owners = [next((path for path in paths_of(node) if any(fits(path, pattern, prefix) for pattern in patterns)), None) for node in order]
+    last = {owner: i for i, owner in enumerate(owners)}
+    for i in range(1, len(owners)):  # what a module leaves to its caller between two of its own steps is its own
+        if owners[i] is None and owners[i - 1] is not None and last[owners[i - 1]] > i:
+            owners[i] = owners[i - 1]
+    ends = [i for i in range(len(owners) - 1) if owners[i] != owners[i + 1]]
+    cuts, at = [], dict(candidates)
+    for n, end in enumerate(ends):
+        begin = ends[n - 1] + 1 if n else 0
+        stop = ends[n + 1] if n + 1 < len(ends) else len(owners) - 1
+        # Steps of no layer may go with the layer before or behind them.
+        places = range(end, stop) if owners[end] is not None and owners[end + 1] is None else range(end, begin - 1, -1) if owners[end] is None else [end]
+        place = next((k for k in places if k in at), None)
+        if place is not None:
+            cuts.append((place, at[place]))
+        elif owners[end] is not None and any(owner not in (None, owners[end]) for owner in owners[end + 1 :]):
+            path = owners[end].removeprefix(prefix)
+            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, more than one tensor goes on behind it; choose the module around it")
+    return [(i, at[i]) for i in sorted({i for i, _ in cuts})]
+
+
+def narrow(candidates, order, count):
+    if len(candidates) < count - 1:
+        raise CaptureError(f"--layers narrow:{count}: the model can be cut into {len(candidates) + 1} layers at most")
+    done, sums = 0.0, []
+    for node in order:
+        done += multiply_adds(node)
+        sums.append(done)
+    cuts, first = [], 0
+    for piece in range(1, count):
+        left = count - 1 - piece  # cuts that must still find a place
+        open_ = candidates[first : len(candidates) - left]
+        goal, slack = done * piece / count, done / count * NEAR
+        near = [c for c in open_ if abs(sums[c[0]] - goal) <= slack] or [min(open_, key=lambda c: abs(sums[c[0]] - goal))]
+        best = min(near, key=lambda c: (c[1].meta["val"].nbytes, abs(sums[c[0]] - goal)))
+        cuts.append(best)
+        first = candidates.index(best) + 1
+    return cuts
+
+
+def multiply_adds(node):
+    """Of a composite operator, forward."""
+    op, args = name_of(node), node.args
+    made = node.meta.get("val")
+    size = lambda n: n.meta["val"].shape
+    if op in ("linear", "matmul", "mm", "bmm"):
+        return made.numel() * size(args[0])[-1]
+    if op in ("addmm", "baddbmm"):
+        return made.numel() * size(args[1])[-1]
+    if op.startswith("conv") and hasattr(made, "numel") and len(args) > 1:
+        return made.numel() * size(args[1])[1:].numel()
+    if op == "scaled_dot_product_attention":
+        return 2 * size(args[0]).numel() * size(args[1])[-2]
+    return 0

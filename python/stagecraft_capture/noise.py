@@ -1,0 +1,39 @@
+"""Random numbers of a model: dropout's masks, and those that stochastic depth draws.
+
+A run draws them by name (seed, layer, step, micro-batch, stream), so that a forward that is done again repeats them to the bit. In a graph
+file they are operators of Stagecraft's own; in an exported graph those of here stand for them.
+"""
+
+import torch
+
+from .nodes import name_of
+
+LIBRARY = torch.library.Library("stagecraft", "DEF")
+LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
+LIBRARY.define("uniform(SymInt[] size, ScalarType dtype) -> Tensor")
+
+
+def is_random(node):
+    """Whether the operator, or the fused attention, draws random numbers."""
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    schema = node.target._schema.arguments  # attention has its own dropout, where it has any
+    at = next((i for i, a in enumerate(schema) if a.name == "dropout_p"), None)
+    given = node.kwargs.get("dropout_p", node.args[at] if at is not None and at < len(node.args) else None)
+    return at is None or bool(schema[at].default_value if given is None else given)
+
+
+def draw_by_name(graph, node):
+    """Puts Stagecraft's operator in the place of one that draws from torch's generator, where there is one."""
+    op, made = name_of(node), node.meta["val"]
+    if op == "bernoulli" and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float)) and made.is_floating_point():
+        target, given = torch.ops.stagecraft.bernoulli.default, (list(made.shape), float(node.args[1]), made.dtype)
+    elif op in ("rand", "rand_like") and made.is_floating_point():
+        target, given = torch.ops.stagecraft.uniform.default, (list(made.shape), made.dtype)
+    else:
+        return
+    with graph.inserting_before(node):
+        drawn = graph.call_function(target, given)
+    drawn.meta = dict(node.meta)
+    node.replace_all_uses_with(drawn)
+    graph.erase_node(node)

@@ -1,0 +1,96 @@
+"""Removes steps that change nothing, and writes some operators so that their halves part."""
+
+import torch
+
+from .nodes import name_of
+from .noise import draw_by_name, is_random
+
+ATEN = torch.ops.aten
+
+
+def simplify(graph):
+    for node in list(graph.nodes):
+        op = name_of(node)
+        same = the_same_as(node)
+        if same is not None:
+            node.replace_all_uses_with(same)
+            graph.erase_node(node)
+        elif is_random(node):
+            draw_by_name(graph, node)
+        elif op == "native_batch_norm_backward" and node.args[7]:
+            # In training the kernel does not read the running statistics, which by then another micro-batch has changed.
+            node.args = (*node.args[:3], None, None, *node.args[5:])
+        elif op == "convolution_backward" and node.args[10][0] and any(node.args[10][1:]):
+            with graph.inserting_before(node):
+                halves = [graph.call_function(node.target, (*node.args[:10], mask)) for mask in ([True, False, False], [False, *node.args[10][1:]])]
+            for half in halves:
+                half.meta = dict(node.meta)
+            for user in list(node.users):
+                user.args = (halves[user.args[1] != 0], user.args[1])
+            graph.erase_node(node)
+            weight_by_shape(graph, halves[1])
+        elif op == "convolution_backward" and not node.args[10][0]:
+            weight_by_shape(graph, node)
+    for node in list(graph.nodes):
+        shorten(node)
+
+
+def laid_out(node):
+    value = node.meta.get("val")
+    return (value.dtype, value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
+
+
+def the_same_as(node):
+    """The node whose value this one repeats, with the same strides; or None. A result of the layer is no placeholder."""
+    op = name_of(node)
+    if op in ("detach", "alias"):
+        return node.args[0]
+    if op in ("clone", "_to_copy", "_unsafe_view", "view", "expand", "slice"):
+        before = node.args[0]
+        its_own = before.op == "placeholder" and (op in ("clone", "_to_copy") or any(user.op == "output" for user in node.users))
+        return before if laid_out(before) is not None and laid_out(before) == laid_out(node) and not its_own else None
+    if op in ("t", "transpose", "permute") and name_of(node.args[0]) in ("t", "transpose", "permute"):
+        first = node.args[0].args[0]
+        if order_of(node.args[0], order_of(node)) == list(range(dimensions(node))):
+            return first
+    return None
+
+
+def dimensions(node):
+    return node.meta["val"].dim()
+
+
+def order_of(node, then=None):
+    """Where a transpose takes its dimensions from, and those of `then` behind it."""
+    count, op = dimensions(node), name_of(node)
+    order = list(range(count))
+    if op == "permute":
+        order = [d % count for d in node.args[1]]
+    elif op == "transpose" or count == 2:
+        a, b = (node.args[1] % count, node.args[2] % count) if op == "transpose" else (0, 1)
+        order[a], order[b] = order[b], order[a]
+    return order if then is None else [order[d] for d in then]
+
+
+def shorten(node):
+    """A view of a view reads what that one reads, where it can."""
+    while name_of(node) in ("view", "_unsafe_view") and name_of(node.args[0]) in ("view", "_unsafe_view"):
+        first, made = node.args[0].args[0], node.meta["val"]
+        try:
+            direct = first.meta["val"].view(made.shape)
+        except RuntimeError:
+            return
+        if direct.stride() != made.stride():
+            return
+        node.args = (first, *node.args[1:])
+
+
+def weight_by_shape(graph, node):
+    """The weight half of a convolution's backward reads the weight's shape alone: it gets one element, expanded."""
+    gradient, weight = node.args[0], node.args[2]
+    with graph.inserting_before(node):
+        one = graph.call_function(ATEN.new_empty.default, (gradient, [1] * weight.meta["val"].dim()))
+        shape = graph.call_function(ATEN.expand.default, (one, list(weight.meta["val"].shape)))
+    one.meta = {**node.meta, "val": gradient.meta["val"].new_empty([1] * weight.meta["val"].dim())}
+    shape.meta = {**node.meta, "val": one.meta["val"].expand(weight.meta["val"].shape)}
+    node.args = (*node.args[:2], shape, *node.args[3:])

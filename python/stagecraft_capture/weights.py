@@ -1,0 +1,57 @@
+"""What of a module's state goes into which file of the model folder, and under which names."""
+
+from dataclasses import dataclass, field
+
+from torch._subclasses import FakeTensor
+
+from .graph_text import type_text
+
+
+@dataclass
+class State:
+    """The tensors of a model folder."""
+
+    weights: dict = field(default_factory=dict)  # weights.safetensors: PyTorch's parameters and persistent buffers
+    fixed: dict = field(default_factory=dict)  # constants.safetensors: what an export leaves out, or must find as it was
+    types: dict = field(default_factory=dict)  # of what layers name
+    untrained: dict = field(default_factory=dict)  # types of what no layer trains
+    same_as: dict = field(default_factory=dict)  # a second name of a tensor: the first
+    prefix: str = ""  # of all names but the head's, where files of the model without its head leave it out
+
+
+def one_tensor(a, b):
+    if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
+        return a is b
+    return a is b or (a.data_ptr() == b.data_ptr() != 0 and a.shape == b.shape and a.dtype == b.dtype)
+
+
+def state_of(module, layers, prefix):
+    """`prefix`: of the wrapper, which names lose."""
+    state, held = State(prefix=getattr(module, "base_prefix", "")), {}
+    for layer in layers:
+        for kind in "puc":
+            for name in layer.tensors.names[kind]:
+                state.types[name] = type_text(layer.tensors.values[name])
+                held[name] = (kind, layer.tensors.values[name])
+    # Equal objects under several names are all of PyTorch's state.
+    named = {name.removeprefix(prefix): tensor for name, tensor in module.state_dict(keep_vars=True).items()}
+    trained = {name: tensor for name, (kind, tensor) in held.items() if kind != "c"}
+    parameters = {name.removeprefix(prefix) for name, _ in module.named_parameters(remove_duplicate=False)}
+    constants = [tensor for kind, tensor in held.values() if kind == "c"]
+    for name, tensor in named.items():
+        if name in trained:
+            state.weights[name] = tensor
+            continue
+        first = next((n for n, t in [*trained.items(), *((n, named[n]) for n in state.untrained)] if one_tensor(t, tensor)), None)
+        if first is not None:
+            state.same_as[name] = first
+            continue
+        state.untrained[name] = type_text(tensor)
+        # The graphs may hold what was made of a buffer's values: they must be these.
+        read = name not in parameters and constants
+        (state.fixed if read else state.weights)[name] = tensor
+    for name, (_, tensor) in held.items():
+        if name not in state.weights:
+            state.fixed[name] = tensor
+    state.same_as.update(getattr(module, "untied", {}))
+    return state

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Trains captured models, exports them, loads the exports into PyTorch and transformers, and holds what those compute against the
+replay of the captured layers with the run's weights, to the bit.
+
+    export_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import safetensors.torch
+    import torch
+    import torchvision
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh --models installs it")
+    sys.exit(77)
+
+SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture.replay import Replayed
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+MODELS = """
+import torch, torchvision
+from torch import nn
+
+def resnet():
+    model = torchvision.models.resnet18(num_classes=10)
+    model.conv1 = nn.Conv2d(1, 64, 7, stride=2, padding=3, bias=False)  # Fashion-MNIST has one channel
+    return model
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.BatchNorm1d(12), nn.ReLU())
+        self.head = nn.Linear(12, 10)
+        self.never = nn.Linear(3, 3)  # no output depends on it
+        self.again = self.head  # a second name
+        self.register_buffer("mean", torch.full((1, 28, 28), 0.3))  # made part of a constant
+        self.register_buffer("scratch", torch.full((1, 28, 28), 2.0), persistent=False)
+
+    def forward(self, x):
+        return self.head(self.body((x - self.mean) * self.scratch))
+
+mine = Mine
+"""
+
+
+def sh(*command, fails=None):
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment)
+    if fails is None:
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    assert done.returncode == 2 and fails in done.stderr and done.stderr.count("\n") == 1, (done.returncode, done.stderr)
+
+
+def capture(*arguments):
+    sh(sys.executable, "-m", "stagecraft_capture", *arguments)
+
+
+def train(folder, run, model, data, loss, **more):
+    """The run's losses."""
+    config = {
+        "model": model, "data": data, "loss": {"type": loss}, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 4, "train_steps": 3, "threads_per_rank": 1, "pipeline": {"stages": 2, "schedule": "zb_h1"},
+        "run_dir": f"{folder}/{run}", **more,
+    }
+    with open(f"{folder}/{run}.json", "w") as file:
+        json.dump(config, file)
+    sh(STAGECRAFT, "train", f"{folder}/{run}.json")
+    with open(f"{folder}/{run}/metrics.jsonl") as file:
+        return [json.loads(line)["loss"] for line in file]
+
+
+class Tensors:
+    """Names and values of a layer as the capture had them, values of a checkpoint."""
+
+    def __init__(self, layer, checkpoint, constants):
+        self.names = {"p": layer["parameters"], "u": layer["buffers"], "c": layer["constants"]}
+        state = {}
+        if layer["parameters"] or layer["buffers"]:
+            state = safetensors.torch.load_file(f"{checkpoint}/{layer['name']}.safetensors")
+        self.values = {n: state[f"parameter/{n}"] for n in self.names["p"]} | {n: state[f"buffer/{n}"] for n in self.names["u"]}
+        self.values |= {n: constants[n] for n in self.names["c"]}
+
+
+def replayed(model, run, inputs):
+    """The captured layers' evaluation, with the weights of the run's last checkpoint."""
+    with open(f"{model}/manifest.json") as file:
+        manifest = json.load(file)
+    constants = safetensors.torch.load_file(f"{model}/constants.safetensors") if os.path.exists(f"{model}/constants.safetensors") else {}
+    checkpoint = sorted(os.scandir(f"{run}/checkpoints"), key=lambda entry: entry.name)[-1].path
+    x = inputs
+    for layer in manifest["layers"]:
+        with open(f"{model}/graphs/{layer['graph']}.json") as file:
+            graph = json.load(file)
+        with torch.no_grad():
+            x = Replayed(graph, Tensors(layer, checkpoint, constants)).evaluate(x)
+    return x
+
+
+def same(a, b):
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
+def from_pretrained(folder):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), info
+    return model.eval()
+
+
+TEXT = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
+IMAGES = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
+
+
+def test_llama(folder):
+    with open(f"{folder}/llama.json", "w") as file:
+        json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, tie_word_embeddings=True), file)
+    folder_of_model = f"{folder}/llama.model"
+    capture("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", folder_of_model)
+    model = {"family": "captured", "path": folder_of_model}
+    train(folder, "llama", model, TEXT, "token_cross_entropy")
+    said = sh(STAGECRAFT, "export", f"{folder}/llama", "-o", f"{folder}/tuned")
+    assert "21 tensors of step 3" in said and "in float32, 4 files" not in said, said
+    tuned = from_pretrained(f"{folder}/tuned")
+    tokens = torch.randint(256, (4, 16), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits = tuned(input_ids=tokens, use_cache=False).logits
+    assert same(logits, replayed(folder_of_model, f"{folder}/llama", tokens)), "the export's logits are the captured layers'"
+    assert not tuned.config.tie_word_embeddings
+
+    about = json.loads(sh(STAGECRAFT, "export", f"{folder}/llama", "-o", f"{folder}/half", "--dtype", "bfloat16", "--shard", "30KB", "--json"))
+    assert about["dtype"] == "bfloat16" and sum("model-0000" in f["name"] for f in about["files"]) == 3, about
+    with open(f"{folder}/half/model.safetensors.index.json") as file:
+        assert json.load(file)["metadata"]["total_size"] == about["bytes"]
+    half = from_pretrained(f"{folder}/half")
+    assert half.dtype == torch.bfloat16
+    for name, tensor in tuned.state_dict().items():
+        assert same(half.state_dict()[name], tensor.bfloat16()), name
+
+    # Trained on: from the export as weights of the same folder, and captured anew. Files of shards are read alike.
+    capture("--hf", f"{folder}/tuned", "--sequence", "16", "-o", f"{folder}/again.model")
+    once = train(folder, "once", {**model, "weights": f"{folder}/tuned"}, TEXT, "token_cross_entropy")
+    again = train(folder, "again", {"family": "captured", "path": f"{folder}/again.model"}, TEXT, "token_cross_entropy")
+    shards = train(folder, "shards", {**model, "weights": f"{folder}/half"}, TEXT, "token_cross_entropy")
+    assert once == again and shards != once and abs(shards[0] - once[0]) < 0.01, (once, again, shards)
+    # A tied model's file has no head: it begins as a copy.
+    tied = {n: t for n, t in safetensors.torch.load_file(f"{folder}/tuned/model.safetensors").items() if n != "lm_head.weight"}
+    safetensors.torch.save_file(tied, f"{folder}/tied.safetensors")
+    train(folder, "tied", {**model, "weights": f"{folder}/tied.safetensors"}, TEXT, "token_cross_entropy", train_steps=1)
+    print("llama: no key missing or unexpected, logits equal, shards of bfloat16 load, trains on from its export")
+
+
+def test_torchvision(folder):
+    capture(f"{folder}/models.py:resnet", "--input", "1,28,28", "-o", f"{folder}/resnet.model")
+    train(folder, "resnet", {"family": "captured", "path": f"{folder}/resnet.model"}, IMAGES, "cross_entropy", train_steps=2)
+    sh(STAGECRAFT, "export", f"{folder}/resnet", "-o", f"{folder}/resnet-tuned")
+    sys.path.insert(0, folder)
+    import models
+
+    model = models.resnet()
+    model.load_state_dict(safetensors.torch.load_file(f"{folder}/resnet-tuned/model.safetensors"), strict=True)
+    assert model.bn1.num_batches_tracked > 0 and model.bn1.running_mean.abs().sum() > 0
+    images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        assert same(model.eval()(images), replayed(f"{folder}/resnet.model", f"{folder}/resnet", images))
+    assert os.listdir(f"{folder}/resnet-tuned").__len__() == 2, "Hugging Face's files belong to its models alone"
+    print("resnet18: load_state_dict(strict=True), logits equal")
+
+
+def test_state(folder):
+    """Weights that no layer trains, second names, buffers of all kinds."""
+    import models
+
+    torch.manual_seed(0)  # as the capture does
+    before = models.mine().state_dict()
+    capture(f"{folder}/models.py:mine", "--input", "1,28,28", "-o", f"{folder}/mine.model")
+    with open(f"{folder}/mine.model/manifest.json") as file:
+        manifest = json.load(file)
+    assert set(manifest["untrained"]) == {"mean", "never.weight", "never.bias"}, manifest["untrained"]
+    model = {"family": "captured", "path": f"{folder}/mine.model"}
+    train(folder, "mine", model, IMAGES, "cross_entropy")
+    sh(STAGECRAFT, "export", f"{folder}/mine", "-o", f"{folder}/mine-tuned")
+    after = safetensors.torch.load_file(f"{folder}/mine-tuned/model.safetensors")
+    mine = models.mine()
+    mine.load_state_dict(after, strict=True)
+    for name in ("mean", "never.weight", "never.bias"):
+        assert same(after[name], before[name]), name
+    assert not same(after["head.weight"], before["head.weight"]) and same(after["head.weight"], after["again.weight"])
+    images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        assert same(mine.eval()(images), replayed(f"{folder}/mine.model", f"{folder}/mine", images))
+    train(folder, "mine_on", {**model, "weights": f"{folder}/mine-tuned"}, IMAGES, "cross_entropy")
+    safetensors.torch.save_file({**{n: t.clone() for n, t in after.items()}, "mean": after["mean"] + 1}, f"{folder}/other.safetensors")
+    with open(f"{folder}/mine_on.json") as file:
+        config = json.load(file)
+    config["model"]["weights"], config["run_dir"] = f"{folder}/other.safetensors", f"{folder}/none"
+    with open(f"{folder}/none.json", "w") as file:
+        json.dump(config, file)
+    sh(STAGECRAFT, "train", f"{folder}/none.json", fails='tensor "mean" has other values than the capture made constants of')
+    print("a module of one's own: load_state_dict(strict=True), untrained weights unchanged, second names, logits equal")
+
+
+def test_built_in(folder):
+    train(folder, "mlp", {"family": "mlp", "hidden": [16]}, IMAGES, "cross_entropy")
+    sh(STAGECRAFT, "export", f"{folder}/mlp", "-o", f"{folder}/mlp-out", "--dtype", "float16")
+    weights = safetensors.torch.load_file(f"{folder}/mlp-out/model.safetensors")
+    assert len(weights) == 4 and all(t.dtype == torch.float16 for t in weights.values()), weights.keys()
+    print(f"mlp: {', '.join(weights)}")
+
+
+def test_refusals(folder):
+    run = f"{folder}/llama"
+    files = lambda: sorted(name for name in os.listdir(folder))
+    before = files()
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--step", "2", fails="has no checkpoint of step 2; it has those of 3")
+    sh(STAGECRAFT, "export", run, "-o", folder, fails="which no export wrote")
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--shard", "many", fails="expected a size like 5GB")
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--model", f"{folder}/resnet.model", fails="")
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", "--model", f"{folder}/none", fails="give --model FOLDER")
+    sh(STAGECRAFT, "export", f"{folder}/llama.model", "-o", f"{folder}/x", fails="has no complete checkpoint")
+    weights = f"{run}/checkpoints/step-00000003/lm_head.safetensors"
+    with open(weights, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last[0] ^ 1]))
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/x", fails="lm_head.safetensors: is corrupt")
+    sh(STAGECRAFT, "export", run, "-o", f"{folder}/tuned", fails="is corrupt")
+    assert files() == before and os.path.exists(f"{folder}/tuned/model.safetensors"), "nothing is left aside, and what was there stays"
+    print("refusals: one line each, nothing left aside")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        with open(f"{scratch}/models.py", "w") as out:
+            out.write(MODELS)
+        test_llama(scratch)
+        test_torchvision(scratch)
+        test_state(scratch)
+        test_built_in(scratch)
+        test_refusals(scratch)
