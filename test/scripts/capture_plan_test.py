@@ -121,13 +121,14 @@ def test_no_weights():
         said = capture("--hf", config, "--sequence", 16, "-o", f"{folder}/with.model")
         assert "captured in" in said and "15 layers, 5 graphs" in said, said
         said = capture("--hf", config, "--sequence", 16, "--no-weights", "-o", f"{folder}/without.model")
-        assert "the same config with 2 layers and small sizes, whose graphs are the same but for sizes:\nchecked with" in said, said
-        assert "output equals eager's, 21 of 21 gradients equal eager's" in said, said
+        assert "the same config with 2 layers and small sizes, which has the same operators:\nchecked with" in said, said
+        assert "output equals eager's, loss equals eager's, 21 of 21 gradients equal eager's" in said, said
         ours, theirs = read(f"{folder}/with.model/manifest.json"), read(f"{folder}/without.model/manifest.json")
         assert [layer["graph"] for layer in ours["layers"]] == [layer["graph"] for layer in theirs["layers"]]
-        assert ours["weights"] == theirs["weights"] and theirs["weights_stored"] is False and ours["weights_stored"] is True
+        assert ours["weights"] == theirs["weights"] and theirs["weights_stored"] is False and "weights_stored" not in ours
         assert theirs["checked"]["of"] == "the same config with 2 layers and small sizes", theirs["checked"]
-        assert os.path.getsize(f"{folder}/without.model/weights.safetensors") < 20_000
+        assert not os.path.exists(f"{folder}/without.model/weights.safetensors")
+        assert os.path.getsize(f"{folder}/without.model/constants.safetensors") < 20_000
 
         run_json = write(f"{folder}/run.json", config_of({"family": "captured", "path": f"{folder}/without.model"}))
         refused = run(STAGECRAFT, "train", run_json, "--set", f"run_dir={folder}/run", code=2)
@@ -151,6 +152,12 @@ def test_estimate(folder, run_json):
         for key, value in theirs.items():  # the rest is time
             if "transient" not in key and (key.endswith("_bytes") or isinstance(value, bool)):
                 assert ours.get(key) == value, (ours["name"], key, value, ours.get(key))
+    own_loss = f"{folder}/own_loss.json"
+    write(own_loss, {key: value for key, value in read(run_json).items() if key != "loss"})
+    for verb in (["--repeats", 3, "--set", "profiler.warmup_ms=0"], ["--estimate", "--tflops", 1, "--memory-gbps", 100]):
+        run(STAGECRAFT, "profile", own_loss, *verb, "-o", f"{folder}/{len(verb)}.json")
+    measured, thought = (read(f"{folder}/{n}.json")["measurements"][0] for n in (4, 5))
+    assert measured["fields"] == thought["fields"] and measured["layers"][-1]["fields"] == thought["layers"][-1]["fields"] == ["labels"]
     cluster = write(f"{folder}/cluster.json", {"levels": [{"count": 4, "link": {"latency_ms": 0.01, "bytes_per_second": 1e10}}], "memory_bytes": 2**26})
     said = run(STAGECRAFT, "plan", "--profile", estimate, "--cluster", cluster, "--micro-batches", 8, "-o", f"{folder}/plan.json")
     assert "Times are estimates, not measured" in said, said
