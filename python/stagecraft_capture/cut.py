@@ -12,6 +12,7 @@ from .composite import dependencies
 from .errors import CaptureError, place_of
 from .in_place import storage
 from .layers import chosen
+from .layouts import dense_between
 from .noise import is_random
 
 
@@ -156,6 +157,7 @@ def cut(composite, choice="auto", prefix=""):
         pieces[0].input = composite.input
     name_pieces(pieces, composite)
     pieces += [loss] if loss is not None else []
+    dense_between(pieces, composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)
     return pieces

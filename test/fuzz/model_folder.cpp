@@ -48,7 +48,7 @@ void prepare(const captured::Replay& replay) {
   }
 }
 
-void judge(const captured::ModelFolder& model) {
+void judge_model(const captured::ModelFolder& model) {
   require(!model.layers.empty(), "a model has layers");
   require(model.input == model.layers.front().replay->graph().input, "the first layer takes the input");
   for (const captured::FolderLayer& layer : model.layers) {
@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (manifest.contains("loss")) fuzz::name_by_hash(manifest["loss"], hashes);
     }
     (void)folder.write("manifest.json", manifest.dump());
-    fuzz::judge(*captured::read_model_folder(folder.path()));
+    fuzz::judge_model(*captured::read_model_folder(folder.path()));
   } catch (const InputError&) {
   }
   return 0;
