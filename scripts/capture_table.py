@@ -88,6 +88,7 @@ def transformers_model(name):
     settings = dict(table[kind])
     if task == "images":
         config = transformers.AutoConfig.for_model(kind, num_labels=10, **settings)
+        config.architectures = config.architectures or ([f"{type(config).__name__.removesuffix('Config')}ForImageClassification"] if kind == "deit" else None)
         size = settings.get("image_size", 64)
         size = size[0] if isinstance(size, list) else size
         return hugging_face.Images(auto.from_config(config)), numbers("pixel_values", 3, size, size)

@@ -13,7 +13,7 @@ seconds=${1:-60}
 shift $(($# > 0 ? 1 : 0))
 
 planner=(program_text program_json pytorch_csv graph_text profile_json cluster_json plan_json plan_request timeline summary metrics manifest)
-engine=(run_config safetensors idx text)
+engine=(run_config safetensors idx text model_folder)
 [ $# -gt 0 ] || set -- planner engine
 targets=()
 for target in "$@"; do

@@ -16,6 +16,9 @@ from .hugging_face import eager_masks
 from .in_place import out_of_place, storage
 
 
+ATEN = torch.ops.aten
+
+
 @dataclass
 class Composite:
     """One export, for one micro-batch size."""
@@ -101,6 +104,10 @@ def export(module, inputs, has_loss=False):
     for node in list(graph.nodes):
         if node.op == "call_function" and is_assertion(node):
             graph.erase_node(node)
+        elif node.op == "call_function" and node.target in (ATEN.adaptive_avg_pool1d.default, ATEN.adaptive_avg_pool2d.default) and all(size == 1 for size in node.args[1]):
+            # What it computes. For tensors with channels last it would besides set strides, which captured graphs cannot.
+            dims = [-1, -2][: 1 if node.target == ATEN.adaptive_avg_pool1d.default else 2]
+            node.target, node.args = ATEN.mean.dim, (node.args[0], dims, True)
         elif node.op == "get_attr" and node.users:
             tensors[node] = ("constant", node.target, getattr(program.graph_module, node.target))
     out_of_place(graph)

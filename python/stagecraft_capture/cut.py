@@ -12,6 +12,7 @@ from .composite import dependencies
 from .errors import CaptureError, place_of
 from .in_place import storage
 from .layers import chosen
+from .layouts import dense_between
 from .noise import is_random
 
 
@@ -45,8 +46,11 @@ def constant_only(composite, needs, also=()):
     """Nodes that no input, parameter or buffer reaches, but those of `also`."""
     constant = {*also} | {n for n, (kind, _, tensor) in composite.tensors.items() if kind == "constant" or (kind == "buffer" and not written(n))}
     overwritten = {storage(n.args[0]) for n in composite.nodes if is_write(n)}
+    random = {storage(n) for n in composite.nodes if is_random(n)}
+    outside = {storage(n) for n in composite.graph.nodes if n.op != "call_function"}
     for node in composite.nodes:
-        changes = is_write(node) or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten)
+        writes = is_write(node) and storage(node.args[0]) in random | outside
+        changes = writes or is_random(node) or (not node.all_input_nodes and storage(node) in overwritten & random)
         if not changes and all(n in constant for n in needs[node]):
             constant.add(node)
     return constant
@@ -153,6 +157,7 @@ def cut(composite, choice="auto", prefix=""):
         pieces[0].input = composite.input
     name_pieces(pieces, composite)
     pieces += [loss] if loss is not None else []
+    dense_between(pieces, composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)
     return pieces

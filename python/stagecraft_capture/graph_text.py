@@ -17,7 +17,7 @@ TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", tor
 
 def type_text(tensor):
     if tensor.dtype not in TYPES:
-        raise CaptureError(f"a tensor of {tensor.dtype}: not supported")
+        raise CaptureError(f"a tensor of {tensor.dtype}: runs do not have them; compute with {', '.join(map(str, TYPES))}")
     return f"{TYPES[tensor.dtype]}[{','.join(str(int(size)) for size in tensor.shape)}]"
 
 
@@ -55,6 +55,8 @@ def argument(value, kind, names):
         inner = kind.removeprefix("List[").removesuffix("]").removeprefix("Optional[").removesuffix("]")
         return [argument(v, inner, names) for v in value]
     if isinstance(value, torch.dtype):
+        if value not in TYPES:
+            raise CaptureError(f"numbers of {value}: runs do not have them; compute with {', '.join(map(str, TYPES))}")
         return {"dtype": TYPES[value]}
     if isinstance(value, torch.device):
         return {"device": "run"}
@@ -62,7 +64,7 @@ def argument(value, kind, names):
         return {"layout": str(value).removeprefix("torch.")}
     if isinstance(value, torch.memory_format):
         return {"format": str(value).removeprefix("torch.").removesuffix("_format")}
-    raise CaptureError(f"an argument of type {type(value).__name__}: not supported")
+    raise CaptureError(f"an argument of type {type(value).__name__}, where runs have numbers, text and tensors; write it without")
 
 
 def number(value):
@@ -102,7 +104,7 @@ def steps(nodes, names, read, streams, again=frozenset()):
         if node.target is operator.getitem:
             continue
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen: not supported")
+            raise CaptureError(f"{place_of(node)}: {node.target} is no operator of ATen; write it with tensors alone")
         remade = made_again(node, names, read) if node in again else None
         if remade is not None:
             out.append(remade)
@@ -118,8 +120,11 @@ def steps(nodes, names, read, streams, again=frozenset()):
             nodes_made = [parts.get(i) for i in range(count)]
         else:
             nodes_made = [node]
-        given = arguments(node, names)
-        results = [f"{names.new(n)} {type_text(n.meta['val'])}" if n is not None and n in read else None for n in nodes_made]
+        try:
+            given = arguments(node, names)
+            results = [f"{names.new(n)} {type_text(n.meta['val'])}" if n is not None and n in read else None for n in nodes_made]
+        except CaptureError as error:
+            raise CaptureError(f"{place_of(node)}: {node.target}: {error}") from error
         name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
         if name == "aten::native_dropout":
             name, given = "stagecraft::dropout", [given[0], given[1], streams.setdefault(node, len(streams))]

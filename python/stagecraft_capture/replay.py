@@ -94,6 +94,7 @@ class Replayed:
 
     def forward(self, x, batch):
         """`batch`: fields by name."""
+        x = x.contiguous()  # as it arrives on another rank
         self.b = samples_of(x, self.graph["input"])
         values = self.given(x, batch)
         part = self.graph["forward"]
@@ -107,7 +108,7 @@ class Replayed:
 
     def backward(self, g):
         part = self.graph["backward_input"]
-        values = {**self.fixed, **self.for_input, "g": g}
+        values = {**self.fixed, **self.for_input, "g": g.contiguous()}
         run_steps(part["steps"], values, self.b)
         grad_input = values[part["output"]] if part["output"] is not None else None
         kept = {**self.fixed, **self.for_weight, **{n: values[n] for n in part["keep_weight"]}}
@@ -116,6 +117,6 @@ class Replayed:
         return grad_input, [kept[n] if n is not None else None for n in part["gradients"]]
 
     def evaluate(self, x, batch):
-        values = self.given(x, batch)
+        values = self.given(x.contiguous(), batch)
         run_steps(self.graph["evaluate"]["steps"], values, samples_of(x, self.graph["input"]))
         return values[self.graph["evaluate"]["output"]]

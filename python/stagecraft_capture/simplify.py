@@ -15,6 +15,8 @@ def simplify(graph):
         if same is not None:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
+        elif op in ("_unsafe_index", "_unsafe_index_put"):  # the same kernels
+            node.target = ATEN.index.Tensor if op == "_unsafe_index" else ATEN.index_put.default
         elif is_random(node):
             draw_by_name(graph, node)
         elif op == "native_batch_norm_backward" and node.args[7]:
@@ -49,11 +51,19 @@ def the_same_as(node):
         before = node.args[0]
         its_own = before.op == "placeholder" and (op in ("clone", "_to_copy") or any(user.op == "output" for user in node.users))
         return before if laid_out(before) is not None and laid_out(before) == laid_out(node) and not its_own else None
+    if op == "as_strided":
+        return node.args[0] if same_places(node.args[0], node) else None
     if op in ("t", "transpose", "permute") and name_of(node.args[0]) in ("t", "transpose", "permute"):
         first = node.args[0].args[0]
         if order_of(node.args[0], order_of(node)) == list(range(dimensions(node))):
             return first
     return None
+
+
+def same_places(before, after):
+    """Whether two tensors of one memory have the same elements in the same places; strides of single elements do not matter."""
+    x, y = before.meta["val"], after.meta["val"]
+    return x.shape == y.shape and x.storage_offset() == y.storage_offset() and all(a == b for size, a, b in zip(x.shape, x.stride(), y.stride()) if size != 1)
 
 
 def dimensions(node):
