@@ -128,6 +128,7 @@ void describe(Fields& f, CapturedConfig& c) {
   f.optional("fields", c.fields, "where fields of the batch come from, in place of what the folder says");
   f.optional("weights", c.weights,
              "safetensors file or folder of Hugging Face to start from (default: the model folder's)");
+  f.optional("accumulate", c.accumulate, kAccumulateDoc);
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
@@ -144,7 +145,7 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   list.name = folder->name;
   for (const captured::FolderLayer& layer : folder->layers) {
     list.layers.push_back(
-        {CapturedLayerSpec{config.path, layer.name, config.weights, config.reader}, layer.name});
+        {CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate, config.reader}, layer.name});
   }
   list.fields = FieldFinder(config, *folder, site).all();
   if (folder->loss) list.loss = make_captured_loss(folder);
