@@ -76,7 +76,7 @@ TEST_CASE("names without the base model's prefix, with it, and of copies", "[wei
   const ScratchFolder folder, files;
   const std::string path = edited_copy(folder, "tiny", {.manifest = [](Json& manifest) {
                                          manifest["prefix"] = "0.";
-                                         manifest["same_as"] = {{"2.bias", "shared.bias"}};
+                                         manifest["same_as"] = {{"shared.bias", "2.bias"}};
                                        }});
   const auto from = [&](const Named& tensors) {
     write_safetensors(files.path("model.safetensors"), tensors);
