@@ -180,6 +180,8 @@ void choose_from(const Profile& profile, const Cluster& cluster, const ChoiceReq
   if (!options.svg.empty())
     write_file_atomically(options.svg, picture(choices, title + ", step time against memory"));
   if (options.output.as_json) return print_json(json_of(choices, best, shown));
+  if (profile.estimated_from)
+    print(fmt::format("Times are estimates, not measured: {}.\n", *profile.estimated_from));
   print(fmt::format("{}{}\n\n", title,
                     options.pareto ? ", of which no other is both faster and smaller than these:"
                                    : ", the fastest of each schedule:"));

@@ -137,6 +137,11 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
       plan.schedule.vertical_sync ? " with vertical sync" : "", recompute_words(plan.recompute()),
       plan.micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", plan.micro_batches),
       plural(plan.micro_batch_size, "sample"));
+  if (profile.estimated_from) {
+    out +=
+        fmt::format("Times are estimates, not measured: {}. Kept bytes are exact, transients estimates.\n\n",
+                    *profile.estimated_from);
+  }
   out += stage_table(plan, measurement);
   const auto line = [&](const char* key, const std::string& value) {
     out += fmt::format("  {:<9} {}\n", key, value);

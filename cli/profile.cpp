@@ -34,6 +34,8 @@ struct ProfileArguments {
   std::string output;
   std::vector<std::int64_t> micro_batch_sizes;
   std::optional<int> repeats;
+  bool estimate = false;
+  std::optional<double> tflops, memory_gbps;
   bool links = false;
   bool json = false;
 };
@@ -68,23 +70,47 @@ std::string measurement_table(const Measurement& measurement) {
   return table.text();
 }
 
-std::string profile_text(const Profile& profile) {
-  std::string out = fmt::format(
+std::string heading(const Profile& profile) {
+  if (profile.estimated_from) {
+    return fmt::format(
+        "{}, {}: not measured. Times are estimates, {}; kept bytes are exact, transients "
+        "estimates.\n",
+        profile.model, profile.dtype, *profile.estimated_from);
+  }
+  return fmt::format(
       "{} on {}{}, {}, {} thread{} per rank, {} rank{} busy, {} repeats\n", profile.model, profile.device,
       profile.device_megahertz > 0
           ? fmt::format(" at {} of {} MHz", profile.device_megahertz, profile.device_most_megahertz)
           : "",
       profile.dtype, profile.threads, profile.threads == 1 ? "" : "s", profile.busy_ranks,
       profile.busy_ranks == 1 ? "" : "s", profile.repeats);
+}
+
+/// "44 of 67 layers have ..."; empty where all were run.
+std::string left_out_text(const Measurement& measurement) {
+  const auto count = std::count_if(measurement.layers.begin(), measurement.layers.end(),
+                                   [](const LayerProfile& layer) { return layer.measured_as.has_value(); });
+  if (count == 0) return "";
+  return fmt::format(
+      "{} of {} layers were not run: they have the graphs of others, whose times and bytes they are "
+      "given\n(profiler.representatives).\n",
+      count, measurement.layers.size() - 1);
+}
+
+std::string profile_text(const Profile& profile) {
+  std::string out = heading(profile);
   for (const Measurement& measurement : profile.measurements) {
     out += fmt::format("\nmicro-batches of {} sample{}\n{}", measurement.micro_batch,
                        measurement.micro_batch == 1 ? "" : "s", measurement_table(measurement));
   }
+  out += profile.estimated_from ? "\nF forward, I gradient of the input, W gradient of the weights. "
+                                : "\nF forward, I gradient of the input, W gradient of the weights: medians, "
+                                  "with the interquartile "
+                                  "range\nof the repeats. ";
   out +=
-      "\nF forward, I gradient of the input, W gradient of the weights: medians, with the interquartile "
-      "range\n"
-      "of the repeats. kept: from forward to backward, without the layer's input and output. transient: the\n"
+      "kept: from forward to backward, without the layer's input and output. transient: the\n"
       "worst moment of forward or backward, above what stays.\n";
+  out += left_out_text(profile.measurements.front());
   if (profile.link) {
     out += fmt::format("Link over {}: latency {:.2f} us, {}/s per direction.\n", profile.link->transport,
                        profile.link->link.latency.value * 1e6,
@@ -145,8 +171,25 @@ RunConfig config_of(const ProfileArguments& arguments) {
   return config;
 }
 
+void check_estimate(const ProfileArguments& arguments) {
+  if (arguments.estimate && !(arguments.tflops && arguments.memory_gbps)) {
+    throw InputError("--estimate needs the rates of the device: --tflops N --memory-gbps N");
+  }
+  if (!arguments.estimate && (arguments.tflops || arguments.memory_gbps)) {
+    throw InputError("--tflops and --memory-gbps are rates for an estimate: give --estimate too");
+  }
+  if (arguments.estimate && (arguments.links || arguments.repeats)) {
+    throw InputError("--estimate measures nothing: leave --links and --repeats out");
+  }
+}
+
 void profile_alone(const ProfileArguments& arguments, const RunConfig& config) {
+  constexpr double kTera = 1e12, kGiga = 1e9;
   const TrainingInputs materials = open_training_inputs(config, arguments.config);
+  if (arguments.estimate) {
+    const EstimateRates rates{*arguments.tflops * kTera, *arguments.memory_gbps * kGiga};
+    return show(estimated_profile(config, arguments.config, materials, rates), arguments);
+  }
   Profile profile = quick_profile(config, arguments.config, materials, rank_threads(config, std::nullopt),
                                   prepare_device(config, arguments.config, /*machine_rank=*/0));
   if (arguments.links) profile.link = {"local", probe_local_link()};
@@ -245,6 +288,19 @@ void add_profile(CLI::App& app) {
       ->check(CLI::Range(1, 100'000))
       ->type_name("N")
       ->group(kMeasured);
+  verb->add_flag("--estimate", arguments->estimate,
+                 "run nothing: calculate from the graphs of a captured model, of any size (default: measure)")
+      ->group(kMeasured);
+  verb->add_option("--tflops", arguments->tflops,
+                   "with --estimate: the rate of matrix products, in 10^12 operations per second")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->group(kMeasured);
+  verb->add_option("--memory-gbps", arguments->memory_gbps,
+                   "with --estimate: the rate at which memory is read and written, in 10^9 bytes per second")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N")
+      ->group(kMeasured);
   verb->add_flag("--links", arguments->links,
                  "measure the transport between two ranks too (default: layers alone)")
       ->group(kMeasured);
@@ -259,7 +315,11 @@ void add_profile(CLI::App& app) {
   verb->add_flag("--json", arguments->json, "one JSON document instead of tables: the profile")
       ->group("Output");
   verb->callback([arguments] {
+    check_estimate(*arguments);
     const LaunchInfo launch = detect_launch();
+    if (launch.world > 1 && arguments->estimate) {
+      throw InputError("--estimate measures nothing: start it without a launcher");
+    }
     if (launch.world > 1) {
       profile_with_others(*arguments, launch);
     } else {

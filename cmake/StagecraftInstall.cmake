@@ -1,7 +1,7 @@
 # `cmake --install BUILD --prefix DIR`: the command, and the library for projects that find_package(stagecraft).
 #
 # The command: bin/stagecraft, the libraries it brings along (LibTorch's and what those need from the virtual environment; fmt and
-# spdlog) in lib/, configs/ and the script that fetches their data. The tree runs on any machine with the same or a newer libc and, for
+# spdlog) in lib/, configs/ and the script that fetches their data; bin/stagecraft-capture with its Python. The tree runs on any machine with the same or a newer libc and, for
 # the engine, Open MPI.
 
 include(GNUInstallDirs)
@@ -24,6 +24,13 @@ install(DIRECTORY configs DESTINATION share/stagecraft)
 # The data of the configs.
 install(PROGRAMS scripts/fetch_data.sh scripts/environment.sh DESTINATION share/stagecraft/scripts)
 install(FILES LICENSE DESTINATION share/stagecraft)
+# The capture of PyTorch models, which looks for a Python with torch when it is called.
+if(STAGECRAFT_ENGINE)
+  configure_file(cmake/stagecraft-capture.in ${PROJECT_BINARY_DIR}/stagecraft-capture @ONLY
+    FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  install(PROGRAMS scripts/stagecraft-capture DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(DIRECTORY python/stagecraft_capture DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py")
+endif()
 
 # The library: static archives, one per room, in two components. `planner` needs no LibTorch, MPI or CUDA; `engine` is all.
 # stagecraft_component(NAME rooms...): installs the rooms' archives, and the target stagecraft::NAME that links them.

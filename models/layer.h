@@ -12,6 +12,7 @@
 // (test/support/gradient_check.h).
 
 #include "stagecraft/models/batch_fields.h"
+#include "stagecraft/models/layer_estimate.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -134,6 +135,10 @@ class Layer {
     return {};
   }
 
+  /// Where it should bring its own values and has none: what to do about it. It can be planned and profiled,
+  /// and trained from a checkpoint. Empty: nothing is missing.
+  [[nodiscard]] virtual std::string missing_weights() const { return ""; }
+
   /// Samples of the smallest micro-batch it can be trained on, `shape` being that of one sample of its input.
   [[nodiscard]] virtual std::int64_t least_samples(const std::vector<std::int64_t>& shape) const {
     (void)shape;
@@ -149,6 +154,15 @@ class Layer {
   [[nodiscard]] virtual std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const {
     (void)shape;
     return 0;
+  }
+
+  /// Layers of a model with equal, non-empty texts cost the same: one is profiled for all.
+  [[nodiscard]] virtual std::string cost_class() const { return ""; }
+  /// What a micro-batch would take, without running it; absent where only a run can tell. `first`: it is the
+  /// model's first layer, and makes no gradient of its input.
+  [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const {
+    (void)micro_batch, (void)first;
+    return std::nullopt;
   }
 
   /// The output for `input`; `kept` gets what backward needs. Null: no backward will follow, as always in

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,12 @@ class Loss {
   /// then of units. `fields` are on the CPU.
   [[nodiscard]] virtual bool counts_units() const { return false; }
   [[nodiscard]] virtual std::int64_t units(const FieldTensors& fields) const;
+
+  /// What a micro-batch would take, as Layer::estimate says it; absent where only a run can tell.
+  [[nodiscard]] virtual std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const {
+    (void)micro_batch;
+    return std::nullopt;
+  }
 
   /// Of a model's own loss: what tells it from another. In fingerprints.
   [[nodiscard]] virtual std::string details() const { return ""; }

@@ -49,6 +49,7 @@ struct LayerProfile {
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
+  std::optional<std::string> measured_as;  ///< a layer with an equal graph, run instead of this one
 };
 
 void describe(auto& v, LayerProfile& p) {
@@ -85,6 +86,8 @@ void describe(auto& v, LayerProfile& p) {
   v.optional("backward_weight_transient_bytes", p.backward_weight_transient,
              "the weight half's peak above what is live before it; absent: backward_transient_bytes",
              any_sign);
+  v.optional("measured_as", p.measured_as,
+             "a layer with an equal graph that was run instead of this one; absent: this one was");
 }
 
 /// A field of the batch.
@@ -148,6 +151,8 @@ struct Profile {
   double optimizer_bytes_per_parameter_byte = 0;  ///< Adam: 2, SGD with momentum: 1
   std::vector<Measurement> measurements;
   std::optional<LinkMeasurement> link;
+  /// What times and transients were calculated from, where nothing was run.
+  std::optional<std::string> estimated_from;
 
   /// Of that micro-batch size; there is no extrapolation. Throws InputError naming the sizes there are.
   [[nodiscard]] const Measurement& at(std::int64_t micro_batch) const;
@@ -171,6 +176,8 @@ void describe(auto& v, Profile& p) {
              json::at_least(0));
   v.required("measurements", p.measurements, "one per micro-batch size", json::non_empty());
   v.optional("link", p.link, "measured transport");
+  v.optional("estimated_from", p.estimated_from,
+             "what times were calculated from, where nothing was run; absent: they were measured");
 }
 
 /// Layer names unique and the same at every micro-batch size, sizes distinct, times and bytes of all layers

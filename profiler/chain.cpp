@@ -4,9 +4,17 @@
 
 namespace stagecraft {
 
-Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device)
-    : model_(model), loss_(loss), seed_(seed), device_(device) {
+Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device,
+             std::vector<bool> left_out)
+    : model_(model), loss_(loss), seed_(seed), device_(device), left_out_(std::move(left_out)) {
   for (int layer = 0; layer + 1 < rows(); ++layer) {
+    if (!runs(layer)) {
+      parameters_.emplace_back();
+      buffers_.emplace_back();
+      copies_.emplace_back();
+      gradients_.emplace_back(Tensors{});
+      continue;
+    }
     named([&] { return work_text(*model.layers[static_cast<std::size_t>(layer)], "weights"); },
           [&] {
             parameters_.push_back(initial_parameters(model, layer, seed, device));

@@ -33,10 +33,16 @@ class Chain {
  public:
   using Update = std::function<void(int layer, const Tensors& parameters, const Tensors& gradients)>;
 
-  Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device);
+  /// `left_out`: layers without weights that are not to be run; empty for none.
+  Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Device device,
+        std::vector<bool> left_out = {});
 
   [[nodiscard]] int rows() const { return static_cast<int>(model_.layers.size()) + 1; }
   [[nodiscard]] bool is_loss(int row) const { return row + 1 == rows(); }
+  [[nodiscard]] bool runs(int row) const {
+    const auto i = static_cast<std::size_t>(row);
+    return i >= left_out_.size() || !left_out_[i];
+  }
   [[nodiscard]] std::string name(int row) const;
   /// Fields of the batch that the row reads.
   [[nodiscard]] std::vector<std::string> fields(int row) const;
@@ -67,6 +73,7 @@ class Chain {
   const Loss& loss_;
   std::uint64_t seed_;
   at::Device device_;
+  std::vector<bool> left_out_;
   std::vector<Tensors> parameters_;
   std::vector<Tensors> copies_;  // the parameters themselves, where the precision is not mixed
   std::vector<Tensors> buffers_;

@@ -73,8 +73,13 @@ class MemoryPass {
   std::vector<LayerProfile> run() {
     const ChargeTo charge(account_);
     at::Tensor tensor = chain_.begin(data_, work_);
-    for (int row = 0; row < chain_.rows(); ++row) tensor = forward(row, tensor);
-    for (int row = chain_.rows() - 1; row >= 0; --row) tensor = backward(row, tensor);
+    for (int row = 0; row < chain_.rows(); ++row) {
+      profiles_[static_cast<std::size_t>(row)].name = chain_.name(row);
+      if (chain_.runs(row)) tensor = forward(row, tensor);
+    }
+    for (int row = chain_.rows() - 1; row >= 0; --row) {
+      if (chain_.runs(row)) tensor = backward(row, tensor);
+    }
     return std::move(profiles_);
   }
 
@@ -82,7 +87,6 @@ class MemoryPass {
   at::Tensor forward(int row, const at::Tensor& input) {
     LayerProfile& profile = profiles_[static_cast<std::size_t>(row)];
     Row& seen = rows_[static_cast<std::size_t>(row)];
-    profile.name = chain_.name(row);
     profile.parameters = sum_of(chain_.weights(row));
     if (chain_.mixed()) profile.compute_copy = sum_of(chain_.weights_read(row));
     profile.buffers = sum_of(chain_.buffers(row));

@@ -10,7 +10,7 @@
 
 namespace stagecraft {
 
-/// One LayerProfile a row, with names and bytes but no times. The chain should have run a micro-batch before,
+/// One LayerProfile a row, with names and bytes but no times; a layer that is left out has its name alone. The chain should have run a micro-batch before,
 /// so that nothing is allocated for the first time. Requires the counting allocator to be installed.
 [[nodiscard]] std::vector<LayerProfile> measure_memory(Chain& chain, const ChainInput& data);
 

@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/counting_allocator.h"
 #include "stagecraft/profiler/device_stopwatch.h"
+#include "stagecraft/profiler/layer_classes.h"
 #include "stagecraft/profiler/layer_memory.h"
 #include "stagecraft/profiler/statistics.h"
 
@@ -72,6 +73,7 @@ class TimedPasses {
     const std::size_t slot = next_ % kInFlight;
     at::Tensor tensor = chain_.begin(data_[slot], works_[slot]);
     for (int row = 0; row < chain_.rows(); ++row) {
+      if (!chain_.runs(row)) continue;
       timed(row, &Samples::forward, [&] { tensor = chain_.forward(row, tensor, works_[slot], next_); });
     }
     ++next_;
@@ -81,6 +83,7 @@ class TimedPasses {
     ChainWork& work = works_[next_ % kInFlight];  // the older one
     at::Tensor gradient;
     for (int row = chain_.rows() - 1; row >= 0; --row) {
+      if (!chain_.runs(row)) continue;
       timed(row, &Samples::backward_input, [&] { gradient = chain_.backward_input(row, gradient, work); });
       if (chain_.has_weights(row)) {
         timed(row, &Samples::backward_weight, [&] { chain_.backward_weight(row, work); });
@@ -139,10 +142,11 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   profile.optimizer = request.optimizer;
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;
   const c10::DeviceGuard on_device(request.device);
-  const auto on_host = std::make_unique<Chain>(model, loss, request.seed, at::kCPU);
+  const LayerClasses classes = layer_classes(model, request.representatives);
+  const auto on_host = std::make_unique<Chain>(model, loss, request.seed, at::kCPU, classes.left_out);
   std::unique_ptr<Chain> elsewhere;
   if (!request.device.is_cpu())
-    elsewhere = std::make_unique<Chain>(model, loss, request.seed, request.device);
+    elsewhere = std::make_unique<Chain>(model, loss, request.seed, request.device, classes.left_out);
   Chain& timed = elsewhere ? *elsewhere : *on_host;
   for (const std::int64_t size : request.micro_batch_sizes) {
     std::array<ChainInput, kInFlight> data;
@@ -161,6 +165,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
     (void)measure_memory(*on_host, data[0]);  // once to settle what is allocated for the first time
     measurement.layers = measure_memory(*on_host, data[0]);
     profile.repeats = std::min(profile.repeats, measure_times(timed, data, request, measurement.layers));
+    fill_left_out(classes, measurement.layers);
     profile.measurements.push_back(std::move(measurement));
   }
   return profile;

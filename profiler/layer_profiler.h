@@ -19,6 +19,7 @@ namespace stagecraft {
 struct ProfileRequest {
   std::vector<std::int64_t> micro_batch_sizes;  ///< at least one, all at least 1
   int repeats = 100;
+  int representatives = 3;  ///< layers with equal graphs that are run (layer_classes.h); 0: all
   Seconds warmup{0.5};  ///< passes thrown away first, one at least, until clocks and caches are as in a run
   /// For each micro-batch size; when it is spent there are fewer repeats, but never less than three.
   Seconds budget{60};

@@ -94,6 +94,7 @@ struct ProfilerConfig {
   int repeats = 100;
   Seconds warmup{0.5};
   std::vector<std::int64_t> micro_batch_sizes;  ///< empty: the run's own
+  int representatives = 3;
 };
 template <class V>
 void describe(V& v, ProfilerConfig& c) {
@@ -103,6 +104,9 @@ void describe(V& v, ProfilerConfig& c) {
   for (const std::int64_t size : c.micro_batch_sizes) {
     v.require(size >= 1, "micro_batch_sizes", fmt::format("expected sizes of at least 1, found {}", size));
   }
+  v.optional("representatives", c.representatives,
+             "of layers with equal graphs so many are run, the others get their figures; 0: all are run",
+             json::at_least(0));
 }
 
 struct ValidationConfig {

@@ -194,7 +194,7 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   for (const std::string& name : names_in(folder.aside())) {
     FileFacts facts;
     if (const std::error_code error = storage().facts(folder.aside() + "/" + name, /*follow=*/false, facts)) {
-      throw unreadable(name, error);
+      throw unreadable(folder.aside() + "/" + name, error);
     }
     record.files.push_back({name, static_cast<std::int64_t>(facts.bytes)});
   }

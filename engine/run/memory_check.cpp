@@ -3,6 +3,8 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/run/memory_remedies.h"
 #include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/profiler/layer_classes.h"
+#include "stagecraft/profiler/profile_estimate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,6 +53,13 @@ std::string largest_layer(const Model& model, const std::vector<std::pair<int, i
 /// What training some layers takes at least.
 struct LeastBytes {
   Bytes weights, copies, gradients, optimizer_state;
+  LeastBytes& operator+=(const LeastBytes& other) {
+    weights += other.weights;
+    copies += other.copies;
+    gradients += other.gradients;
+    optimizer_state += other.optimizer_state;
+    return *this;
+  }
   [[nodiscard]] Bytes sum() const { return weights + copies + gradients + optimizer_state; }
   [[nodiscard]] std::string text() const {
     return parts_text(
@@ -166,10 +175,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     for (const StageId stage : setup.placement().stages_of(rank)) {
       ranges.push_back(setup.layers_of_stages()[stage.index()]);
       const LeastBytes its = least_bytes(model, ranges.back().first, ranges.back().second, share);
-      least.weights += its.weights;
-      least.copies += its.copies;
-      least.gradients += its.gradients;
-      least.optimizer_state += its.optimizer_state;
+      least += its;
     }
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
@@ -211,7 +217,13 @@ namespace {
 LeastBytes least_of_profile(const RunConfig& config, const Model& model) {
   const double share =
       config.device == DeviceKind::cpu ? config.optimizer.make()->bytes_per_parameter_byte() : 0;
-  return least_bytes(model, 0, static_cast<int>(model.layers.size()), share);
+  const LayerClasses classes = layer_classes(model, config.profiler.representatives);
+  LeastBytes least;
+  for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+    if (!classes.left_out[static_cast<std::size_t>(layer)])
+      least += least_bytes(model, layer, layer + 1, share);
+  }
+  return least;
 }
 
 /// The largest layer's input and output, at the largest size measured.
@@ -248,12 +260,17 @@ void check_profile_memory(const RunConfig& config, const std::string& file, cons
                     "{}{}\nWhat would fit: smaller "
                     "layers or micro-batches; a machine with {} more memory; or a plan made from a profile "
                     "that was measured on one "
-                    "(`stagecraft plan {} --profile profile.json -o plan.json`)",
+                    "(`stagecraft plan {} --profile profile.json -o plan.json`){}",
                     file, model.name, format_bytes(one),
                     processes == 1 ? "" : fmt::format(" on each of {} ranks here", processes),
                     describe_limit(limit), least.text(), format_bytes(one - least.sum()),
                     largest_layer(model, {{0, static_cast<int>(model.layers.size())}}),
-                    format_bytes(Bytes{(one.value - limit.available.value / processes)} * processes), file));
+                    format_bytes(Bytes{(one.value - limit.available.value / processes)} * processes), file,
+                    !not_estimated(model).empty()
+                        ? ""
+                        : fmt::format("; or a profile that is estimated, not measured (`stagecraft profile "
+                                      "{} --estimate --tflops N --memory-gbps N`)",
+                                      file)));
   }
 }
 

@@ -47,6 +47,17 @@ struct ResolvedPlan {
 [[nodiscard]] Profile quick_profile(const RunConfig& config, const std::string& file,
                                     const TrainingInputs& materials, int threads, at::Device device);
 
+/// The rates that an estimated profile is made at.
+struct EstimateRates {
+  double flops_per_second = 0;
+  double bytes_per_second = 0;
+};
+
+/// The same without running the model, for one of any size (profiler/profile_estimate.h). Throws InputError
+/// where it has layers that say nothing of what they take.
+[[nodiscard]] Profile estimated_profile(const RunConfig& config, const std::string& file,
+                                        const TrainingInputs& materials, const EstimateRates& rates);
+
 /// The mean of all ranks' times, row by row: cores of one machine differ, and a stage may land on any of
 /// them. Collective; every rank measured the same model at the same sizes.
 [[nodiscard]] Profile mean_over_ranks(Profile profile, Transport& transport);

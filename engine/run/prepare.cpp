@@ -72,6 +72,14 @@ void keep_earlier_metrics(const RunPaths& paths, std::vector<std::string>& notes
                   paths.root, earlier()));
 }
 
+/// Nothing is trained from weights that are not there.
+void check_weights(const Model& model, const std::string& file) {
+  for (const LayerPtr& layer : model.layers) {
+    if (const std::string why = layer->missing_weights(); !why.empty())
+      throw InputError({file, "/model"}, why);
+  }
+}
+
 }  // namespace
 
 Prepared prepare(const TrainRequest& request, RunConfig config, const std::optional<World>& world,
@@ -101,6 +109,8 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
       start.validation_owed = manifest->validation_owed;
     }
   }
+  const bool trains = !request.dry_run && !request.print_config;
+  if (trains && !manifest && !config.initial_checkpoint) check_weights(materials.model, file);
   if (manifest && config.threads_per_rank == 0) config.threads_per_rank = manifest->threads;
   if (manifest && config.threads_per_rank != manifest->threads) {
     prepared.notes.push_back(

@@ -4,8 +4,10 @@
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
 #include "stagecraft/profiler/layer_profiler.h"
+#include "stagecraft/profiler/profile_estimate.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
@@ -48,6 +50,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   ProfileRequest request;
   request.micro_batch_sizes = sizes_of(config);
   request.repeats = config.profiler.repeats;
+  request.representatives = config.profiler.representatives;
   request.warmup = config.profiler.warmup;
   request.budget = kBudget;
   request.passes_per_update = config.micro_batches();
@@ -73,6 +76,32 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
     profile.device_most_megahertz = clock->most_megahertz;
   }
   return profile;
+}
+
+Profile estimated_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
+                          const EstimateRates& rates) {
+  const Model& model = materials.model;
+  if (const std::vector<std::string> unknown = not_estimated(model); !unknown.empty()) {
+    throw InputError({file, "/model"},
+                     fmt::format("layer \"{}\" says nothing of its work: only captured models can be "
+                                 "estimated; leave --estimate out to measure it",
+                                 unknown.front()));
+  }
+  EstimateRequest request;
+  request.micro_batch_sizes = sizes_of(config);
+  request.flops_per_second = rates.flops_per_second;
+  request.bytes_per_second = rates.bytes_per_second;
+  const ChainInput one = samples(materials, 1, 0);
+  const auto bytes = [](const at::Tensor& tensor) {
+    return Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  };
+  if (one.targets.defined()) request.targets_per_sample = bytes(one.targets);
+  for (const auto& [name, field] : one.fields) request.fields_per_sample.push_back({name, bytes(field)});
+  if (model.boundary_of(one.inputs).scalar_type() != one.inputs.scalar_type())
+    request.read_per_sample = bytes(one.inputs);
+  request.optimizer = config.optimizer.type.name();
+  request.optimizer_bytes_per_parameter_byte = config.optimizer.make()->bytes_per_parameter_byte();
+  return estimate_profile(model, *materials.loss, request);
 }
 
 Profile mean_over_ranks(Profile profile, Transport& transport) {

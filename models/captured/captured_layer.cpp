@@ -1,5 +1,6 @@
 #include "stagecraft/models/captured/captured_layer.h"
 
+#include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
@@ -22,6 +23,9 @@ using captured::Programs;
 using captured::ValueId;
 using captured::ValueType;
 using Frame = std::vector<c10::IValue>;
+
+/// Of weights that a folder has not got, so that a profile works on numbers of a usual size.
+constexpr double kProfiledDeviation = 0.02;
 
 void add(Frame& frame, const Tensors& tensors) { frame.insert(frame.end(), tensors.begin(), tensors.end()); }
 
@@ -55,6 +59,7 @@ class CapturedLayer final : public Layer {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
       specs.push_back({layer_.parameters[i], graph_.parameters[i].at(1), {}});
+      if (lacks_weights()) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
     }
@@ -70,10 +75,17 @@ class CapturedLayer final : public Layer {
     return specs;
   }
   at::Tensor initial_parameter(int parameter) const override {
-    return folder_->weights.at(layer_.parameters.at(static_cast<std::size_t>(parameter)));
+    return stored(layer_.parameters.at(static_cast<std::size_t>(parameter)));
   }
   at::Tensor initial_buffer(int buffer) const override {
-    return folder_->weights.at(layer_.buffers.at(static_cast<std::size_t>(buffer)));
+    return stored(layer_.buffers.at(static_cast<std::size_t>(buffer)));
+  }
+  std::string missing_weights() const override {
+    if (!lacks_weights() || (layer_.parameters.empty() && layer_.buffers.empty())) return "";
+    return fmt::format(
+        "{} was captured without weights: name some with --set model.weights=FOLDER, or "
+        "capture it without --no-weights",
+        folder_->path);
   }
 
   std::int64_t least_samples(const std::vector<std::int64_t>&) const override {
@@ -82,6 +94,11 @@ class CapturedLayer final : public Layer {
   /// Not tried with recordings.
   bool repeats() const override { return false; }
   std::int64_t multiply_adds(const std::vector<std::int64_t>&) const override { return graph_.multiply_adds; }
+
+  std::string cost_class() const override { return graph_.hash; }
+  std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
+    return captured::estimate(graph_, micro_batch, !first);
+  }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
@@ -199,6 +216,14 @@ class CapturedLayer final : public Layer {
                      fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
                                  "capture it in the type that the run computes in, or set that type",
                                  name(), found, type.text()));
+  }
+
+  [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }
+
+  /// Undefined where there are no weights.
+  at::Tensor stored(const std::string& name) const {
+    if (lacks_weights() && !folder_->weights.holds(name)) return {};
+    return folder_->weights.at(name);
   }
 
   /// Copied to a device once.

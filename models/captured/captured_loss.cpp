@@ -1,6 +1,7 @@
 #include "stagecraft/models/captured/captured_loss.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/graph_estimate.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/full.h>
@@ -34,6 +35,9 @@ class CapturedLoss final : public Loss {
 
   std::vector<std::string> fields() const override { return loss_.fields; }
   std::string details() const override { return "graph " + graph_.hash; }
+  std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const override {
+    return captured::estimate(graph_, micro_batch, /*needs_input_gradient=*/true);
+  }
 
   LossValue forward(const at::Tensor&, const at::Tensor&, double, Kept*, bool) const override {
     throw InternalError("a captured loss reads fields of the batch");

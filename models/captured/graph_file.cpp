@@ -545,7 +545,8 @@ class GraphReader {
     read_stream(step, json[2], ones ? 1 : 0, pointer);
     results(step, json[1], pointer, 1);
     const InputPlace place = at(pointer + "/1/0");
-    if (step.results[0] == kNoValue) throw InputError(place, "expected \"%N TYPE\": nothing reads what is drawn");
+    if (step.results[0] == kNoValue)
+      throw InputError(place, "expected \"%N TYPE\": nothing reads what is drawn");
     if (const ValueType& type = value(step.results[0]).type; !c10::isFloatingType(type.dtype)) {
       throw InputError(place, fmt::format("expected a floating-point type, found {}", type.text()));
     }
@@ -559,9 +560,8 @@ class GraphReader {
   void require_arguments(const Step& step, const Json& arguments, std::size_t number,
                          const std::string& pointer) const {
     if (arguments.size() == number) return;
-    throw InputError(at(pointer + "/2"),
-                     fmt::format("{} takes {} argument{}, found {}", step.name, number, number == 1 ? "" : "s",
-                                 arguments.size()));
+    throw InputError(at(pointer + "/2"), fmt::format("{} takes {} argument{}, found {}", step.name, number,
+                                                     number == 1 ? "" : "s", arguments.size()));
   }
 
   void read_stream(Step& step, const Json& arguments, std::size_t i, const std::string& pointer) {

@@ -76,6 +76,7 @@ struct Checked {
   std::optional<std::string> loss;
   std::int64_t gradients = 0, equal = 0, buffers = 0, buffers_equal = 0;
   double worst = 0;
+  std::optional<std::string> of;
 };
 template <class V>
 void describe(V& v, Checked& c) {
@@ -87,6 +88,7 @@ void describe(V& v, Checked& c) {
   v.required("buffers", c.buffers, "compared", json::at_least(0));
   v.required("buffers_equal", c.buffers_equal, "of them, to the bit", json::at_least(0));
   v.required("worst", c.worst, "largest difference of one", json::at_least(0));
+  v.optional("of", c.of, "what was compared, where it is not the model itself");
 }
 
 struct Manifest {
@@ -99,7 +101,8 @@ struct Manifest {
   std::optional<ManifestLoss> loss;
   std::map<std::string, std::string> weights, untrained, same_as;
   std::string prefix;
-  Checked checked;
+  bool weights_stored = true;
+  std::optional<Checked> checked;
 };
 template <class V>
 void describe(V& v, Manifest& m) {
@@ -116,7 +119,8 @@ void describe(V& v, Manifest& m) {
   v.optional("untrained", m.untrained, "types of what no layer trains, by name");
   v.optional("same_as", m.same_as, "a second name of a tensor: the first");
   v.optional("prefix", m.prefix, "of all names but the head's, which files without a head leave out");
-  v.required("checked", m.checked, "what the capture saw");
+  v.optional("weights_stored", m.weights_stored, "false: it was captured without weights");
+  v.optional("checked", m.checked, "what the capture saw; absent or null: it was not checked");
 }
 
 namespace {
@@ -211,7 +215,8 @@ class FolderMaker {
   }
 
   void add_loss(const ManifestLoss& loss) {
-    FolderLoss made{replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
+    FolderLoss made{
+        replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
     const Graph& graph = made.replay->graph();
     require_same(graph.input, folder_.output, at("/loss/graph"), "the model's output is");
     if (!graph.output.sizes.empty() || !c10::isFloatingType(graph.output.dtype)) {
@@ -232,8 +237,8 @@ class FolderMaker {
       const ValueType& type = graph.fields[static_cast<std::size_t>(at_field - loss.fields.begin())];
       if (c10::isFloatingType(type.dtype) ||
           (loss.units->from > 0 && (type.sizes.size() < 2 || loss.units->from >= type.sizes.back().plus))) {
-        throw InputError(at("/loss/units"), fmt::format("does not fit \"{}\", which is {}",
-                                                        loss.units->field, type.text()));
+        throw InputError(at("/loss/units"),
+                         fmt::format("does not fit \"{}\", which is {}", loss.units->field, type.text()));
       }
       made.units = {loss.units->field, loss.units->ignore, loss.units->from};
     }
@@ -246,8 +251,9 @@ class FolderMaker {
     if (!layer_names_.insert(layer.name).second) {
       throw InputError(at(pointer + "/name"), fmt::format("\"{}\" is another layer's name", layer.name));
     }
-    FolderLayer made{layer.name, replay_of(layer.graph, at(pointer + "/graph")), layer.parameters,
-                     layer.buffers, layer.constants, layer.fields};
+    FolderLayer made{layer.name,       replay_of(layer.graph, at(pointer + "/graph")),
+                     layer.parameters, layer.buffers,
+                     layer.constants,  layer.fields};
     const Graph& graph = made.replay->graph();
     const ValueType& before = i == 0 ? folder_.input : folder_.layers.back().replay->graph().output;
     require_same(

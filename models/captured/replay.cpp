@@ -41,26 +41,6 @@ c10::IValue constant_of(const Argument& argument, std::int64_t b, c10::Device de
   }
 }
 
-/// Of steps, those with a result that an output or a later step reads.
-std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<ValueId>& outputs) {
-  std::set<ValueId> wanted(outputs.begin(), outputs.end());
-  wanted.erase(kNoValue);
-  std::vector<const Step*> kept;
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (std::none_of(step->results.begin(), step->results.end(),
-                     [&](ValueId id) { return wanted.contains(id); })) {
-      continue;
-    }
-    kept.push_back(&*step);
-    for (const Argument& argument : step->arguments) {
-      wanted.insert(argument.values.begin(), argument.values.end());
-    }
-    wanted.erase(kNoValue);
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
-}
-
 using Ids = std::vector<ValueId>;
 
 Ids joined(const std::vector<Ids>& lists) {
@@ -105,6 +85,25 @@ c10::List<Element> list_of(std::vector<c10::IValue>& frame,
 }
 
 }  // namespace
+
+std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<ValueId>& outputs) {
+  std::set<ValueId> wanted(outputs.begin(), outputs.end());
+  wanted.erase(kNoValue);
+  std::vector<const Step*> kept;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (std::none_of(step->results.begin(), step->results.end(),
+                     [&](ValueId id) { return wanted.contains(id); })) {
+      continue;
+    }
+    kept.push_back(&*step);
+    for (const Argument& argument : step->arguments) {
+      wanted.insert(argument.values.begin(), argument.values.end());
+    }
+    wanted.erase(kNoValue);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
 
 Program::Program(const Source& source, std::int64_t b, c10::Device device)
     : where_(source.where), b_(b), device_(device) {

@@ -24,6 +24,9 @@
 
 namespace stagecraft::captured {
 
+/// Of steps, those with a result that an output or a later step reads.
+[[nodiscard]] std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<ValueId>& outputs);
+
 class Program {
  public:
   /// What it is made of: `steps` over `values`, which read `inputs` and make `outputs` (kNoValue for none).

@@ -69,9 +69,9 @@ WeightFiles::WeightFiles(const std::string& path) : path_(file_at(path)) {
   const auto index = json::read_file<WeightIndex>(path_);
   for (const auto& [name, file] : index.weight_map) {
     if (!is_plain(file)) {
-      throw InputError({path_, "/weight_map/" + name},
-                       fmt::format("expected a .safetensors file beside the index, found {}",
-                                   json::brief(file)));
+      throw InputError(
+          {path_, "/weight_map/" + name},
+          fmt::format("expected a .safetensors file beside the index, found {}", json::brief(file)));
     }
     file_of_[name] = folder_of(path_) + "/" + file;
   }
@@ -92,8 +92,8 @@ void WeightFiles::check(const std::string& name, const ValueType& type) {
   }
   const SafetensorsEntry& entry = found->second;
   if (entry.shape == type.at(1) && turns_into(entry.dtype, type.dtype)) return;
-  throw InputError({its.path(), ""}, fmt::format("tensor \"{}\": expected {}, found {}", name, type.text(),
-                                                 type_of(entry)));
+  throw InputError({its.path(), ""},
+                   fmt::format("tensor \"{}\": expected {}, found {}", name, type.text(), type_of(entry)));
 }
 
 at::Tensor WeightFiles::tensor(const std::string& name, const ValueType& type) const {

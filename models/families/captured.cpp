@@ -103,7 +103,8 @@ class FieldFinder {
   }
 
   std::vector<std::string> data_names() const {
-    std::vector<std::string> names{"inputs", "targets"};
+    std::vector<std::string> names{"inputs"};
+    if (site_.sample.field("targets")) names.emplace_back("targets");
     for (const FieldSpec& field : site_.sample.fields) names.push_back(field.name);
     return names;
   }

@@ -12,7 +12,8 @@ from .check import check
 from .errors import CaptureError
 from .folder import graph_name, write_folder
 from .keep import BUDGET
-from .source import load
+from .small_twin import same_structure
+from .source import load, small_twin
 from .weights import state_of
 
 
@@ -27,6 +28,7 @@ def parse():
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
+    parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
     parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on), "
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
@@ -91,6 +93,34 @@ def one_sample(module, model, batch):
         return None
 
 
+def check_sizes(module, model, batch):
+    """`checked` and `sizes` of the manifest, and the lines that say so."""
+    checked = check(module, model, batch.at(4))
+    single = one_sample(module, model, batch)
+    lines = [f"checked with a micro-batch of 4: {said(checked)}"]
+    if single and all_equal(single):
+        return checked, sorted([1, *SIZES, 4]), lines
+    return checked, sorted([*SIZES, 4]), [*lines, f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more"]
+
+
+def check_twin(arguments, large, captured):
+    """The same for a model without weights: its twin in small is checked, where both have the same operators. `captured`: makes a Model of
+    a module, a batch and whether it has a loss."""
+    lines = ["no weights: profile and plan it; a run needs weights"]
+    twin, why = small_twin(arguments), "a model without weights computes nothing, and this one has no config to make it small"
+    if twin is not None:
+        try:
+            small = captured(*twin)
+            why = same_structure(large, small)
+        except CaptureError as error:
+            why = f"the same config in small is refused: {error}"
+    if why:
+        return None, list(SIZES), [*lines, f"NOT checked: {why}"]
+    checked, sizes, said_of_small = check_sizes(twin[0], small, twin[1])
+    of = "the same config with 2 layers and small sizes"
+    return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
+
+
 def main():
     arguments = parse()
     if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
@@ -98,28 +128,26 @@ def main():
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
-    model = capture(module, batch, has_loss, budget=BUDGET[arguments.keep], choice=arguments.layers)
+    captured = lambda *given: capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
+    model = captured(module, batch, has_loss)
     layers = model.layers
-    checked = check(module, model, batch.at(4))
-    single = one_sample(module, model, batch)
-    sizes = [*SIZES, 4] + ([1] if single and all_equal(single) else [])
+    if arguments.no_weights:
+        checked, sizes, lines = check_twin(arguments, model, captured)
+    else:
+        checked, sizes, lines = check_sizes(module, model, batch)
     prefix = getattr(module, "PREFIX", "")
     strip_prefix([*layers, *([model.loss] if model.loss else [])], prefix)
     name = type(getattr(module, "wrapped", module)).__name__
     state = state_of(module, [*layers, *([model.loss] if model.loss else [])], prefix)
-    write_folder(arguments.output, name, model, batch, sorted(sizes), checked, state, getattr(module, "write_companions", None))
+    write_folder(arguments.output, name, model, batch, sizes, checked, state, getattr(module, "write_companions", None), not arguments.no_weights)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
-    print(f"checked with a micro-batch of 4: {said(checked)}")
-    if 1 not in sizes:
-        print(f"a micro-batch of one sample {said(single) if single else 'cannot be trained in eager mode'}: train with two or more")
+    print("\n".join(lines))
     print(f"written to {arguments.output}")
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except CaptureError as error:
-        print(f"stagecraft-capture: {error}", file=sys.stderr)
-        sys.exit(2)
+    from .command import command
+
+    sys.exit(command())

@@ -1,7 +1,7 @@
 """From a module to layers: exported at several micro-batch sizes, cut, differentiated, split, and fitted over the sizes."""
 
+import contextlib
 import hashlib
-import json
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from .composite import export
 from .cut import add_constants, constant_only, cut, derived
 from .composite import dependencies
+from .equal_pieces import describe
 from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, trace
@@ -16,6 +17,8 @@ from .keep import BUDGET, choose, kept_bytes
 from .layers import checked
 from .losses import units_of
 from .multiply_adds import multiply_adds
+from .no_weights import mode_of
+from .small_twin import structure
 from .split import split
 
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
@@ -28,6 +31,7 @@ class Layer:
     tensors: Tensors
     kept: int  # bytes per sample that wait between forward and backward
     kept_all: int  # the same with nothing made again
+    structure: str  # of small_twin.py
 
 
 def digest(tensor):
@@ -91,10 +95,11 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     """`module` takes the fields of `batch` and returns its output; with `has_loss` (output, loss). `budget`: of keep.py. `choice`: of
     layers.py."""
     checked(choice, module)
-    exported = {}
+    exported, fake = {}, mode_of(module)
+    given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in batch.at(b).items()}
     for mode in (True, False):
         module.train(mode)
-        exported[mode] = {b: export(module, batch.at(b), has_loss) for b in sizes}
+        exported[mode] = {b: export(module, given(b), has_loss) for b in sizes}
     module.train()
     cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
@@ -103,23 +108,27 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     units, reduction = loss_units(exported, cuts, batch, max(sizes)) if has_loss else (None, "mean")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
-    layers, chosen = [], {}
+    layers, graphs, chosen = [], {}, {}
     for index, name in enumerate(names):
-        layers.append(capture_layer(name, index, exported, cuts, sizes, budget, chosen))
+        tensors, about = describe(index, exported, cuts, sizes)
+        if about not in graphs:
+            with fake or contextlib.nullcontext():
+                graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
+        layers.append(Layer(name, tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
     check_not_tied(layers)
     return Model(layers, loss, units, reduction)
 
 
 def loss_units(exported, cuts, batch, b):
-    composite, fields = exported[True][b], batch.at(b)
-    needs = dependencies(composite)
-    return units_of(cuts[True][b][-1], constant_values(composite, derived(composite, needs), fields), fields)
+    composite = exported[True][b]
+    known = derived(composite, dependencies(composite))
+    return units_of(cuts[True][b][-1], lambda fields: constant_values(composite, known, fields), batch.at(b))
 
 
-def capture_layer(name, index, exported, cuts, sizes, budget, chosen):
-    """`chosen` remembers what equal layers make again."""
-    tensors, joints = Tensors(), {}
+def capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors):
+    """What equal layers share. `chosen` remembers what they make again."""
+    joints = {}
     for b in sizes:
         joints[b] = {}
         for mode in (True, False):
@@ -143,7 +152,8 @@ def capture_layer(name, index, exported, cuts, sizes, budget, chosen):
     except ValueError as error:
         raise CaptureError(f"module {name!r}: its graph differs between micro-batches of {', '.join(map(str, sizes))} samples: {error}") from error
     graph["multiply_adds"] = multiply_adds(graph)
-    return Layer(name, graph, tensors, *kept_per_sample(joints, again))
+    kept, kept_all = kept_per_sample(joints, again)
+    return {"graph": graph, "kept": kept, "kept_all": kept_all, "structure": structure(joints[max(sizes)].values())}
 
 
 def made_again(joint, nodes, budget, chosen):

@@ -17,6 +17,14 @@ def difference(a, b):
     return (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
 
 
+def expected_gradients(module, named):
+    """Gradients of parameters, under those of their names that layers use."""
+    names = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {next((n for n in of if n in named), of[0]): p.grad for p, of in names.items() if p.grad is not None}
+
+
 class Comparison:
     """Counts what is equal, and remembers the largest difference."""
 
@@ -73,11 +81,7 @@ def check(module, model, batch):
         for layer, run in reversed(list(zip(model.layers, replayed))):
             g, of_parameters = run.backward(g)
             gradients.update(zip(layer.tensors.names["p"], of_parameters))
-    aliases = {}  # a parameter may have several names, and a layer knows one of them
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        aliases.setdefault(parameter, []).append(name)
-    known = lambda names: next((n for n in names if n in gradients), names[0])
-    expected = {known(names): p.grad for p, names in aliases.items() if p.grad is not None}
+    expected = expected_gradients(module, gradients)
     matched = [n for n, grad in expected.items() if gradients.get(n) is not None and compare.equal(gradients[n], grad)]
     buffers = dict(module.named_buffers())
     changed = [(n, run.fixed[f"u{i}"]) for layer, run in zip(model.layers, replayed) for i, n in enumerate(layer.tensors.names["u"])]

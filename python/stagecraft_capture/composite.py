@@ -57,6 +57,18 @@ def inline_regions(module):
         module.graph.erase_node(node)
 
 
+def drop_broadcasts(graph):
+    """Tensors of one shape are broadcast to themselves: losses do so, and the model's output would seem to come behind the targets."""
+    for node in [n for n in graph.nodes if n.op == "call_function" and n.target == torch.ops.aten.broadcast_tensors.default]:
+        for element in list(node.users):
+            given = node.args[0][element.args[1]]
+            if given.meta["val"].shape == element.meta["val"].shape:
+                element.replace_all_uses_with(given)
+                graph.erase_node(element)
+        if not node.users:
+            graph.erase_node(node)
+
+
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
@@ -74,6 +86,7 @@ def export(module, inputs, has_loss=False):
         logging.disable(logging.NOTSET)
     inline_regions(program.graph_module)
     graph = program.graph
+    drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
     tensors, fields = {}, []

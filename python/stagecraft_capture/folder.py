@@ -8,7 +8,7 @@ import tempfile
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, missing
 from .graph_text import type_text
 
 try:
@@ -33,10 +33,11 @@ def loss_of(model):
     return about | ({"units": model.units} if model.units else {})
 
 
-def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None):
-    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder."""
+def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None, weights_stored=True):
+    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder.
+    `checked` may be None."""
     if save_file is None:
-        raise CaptureError("weights are written with safetensors, which is missing: pip install safetensors")
+        raise CaptureError(missing("safetensors"))
     manifest_layers = []
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
@@ -64,12 +65,13 @@ def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=N
             **({"loss": loss_of(model)} if model.loss else {}),
             "weights": state.types,
             **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
+            **({} if weights_stored else {"weights_stored": False}),
             "checked": checked,
         }
         with open(f"{made}/manifest.json", "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
-        for file, tensors in (("weights", state.weights), ("constants", state.fixed)):
+        for file, tensors in (("weights", state.weights if weights_stored else {}), ("constants", state.fixed)):
             if tensors:
                 save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
                 os.chmod(f"{made}/{file}.safetensors", 0o644)

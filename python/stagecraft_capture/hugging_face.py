@@ -8,7 +8,8 @@ import torch
 
 from . import companions
 from .batch import Batch, Field, sizes_in
-from .errors import CaptureError
+from .errors import CaptureError, missing
+from .no_weights import as_on_cpu, parameters_without_numbers
 
 
 class Wrapped(torch.nn.Module):
@@ -68,14 +69,13 @@ def eager_masks():
             setattr(masking_utils, name, function)
 
 
-def load(path, untie, seed):
-    """The causal or masked language model of a config.json, or of a folder with one; with the folder's weights, where it has any."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise CaptureError("--hf needs transformers, which is missing: pip install transformers") from error
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+def config_file(path):
+    return os.path.join(path, "config.json") if os.path.isdir(path) else path
+
+
+def read_config(path):
+    """A config.json, or that of a folder, as a dictionary."""
+    file = config_file(path)
     try:
         with open(file, encoding="utf-8") as text:
             about = json.load(text)
@@ -83,17 +83,33 @@ def load(path, untie, seed):
         raise CaptureError(f"{file}: cannot be read as a config of transformers: {error}") from error
     if "model_type" not in about:
         raise CaptureError(f"{file}: has no \"model_type\", which a config of transformers has")
+    return about
+
+
+def load(path, untie, seed, numbers=True, about=None):
+    """The causal or masked language model of a config.json, or of a folder with one; with the folder's weights, where it has any.
+    Without `numbers` its parameters have types alone. `about`: instead of the file's config, for a model with initial weights."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise CaptureError(missing("transformers")) from error
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    initial = about is not None or not numbers
+    about = about or read_config(path)
     config = transformers.AutoConfig.for_model(**about)
-    weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) else []
-    kind = kind_of(about, file)
+    weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
+    kind = kind_of(about, config_file(path))
     choose_experts(config)
     torch.manual_seed(seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
-        model = kind.from_config(config)
+        with contextlib.nullcontext() if numbers else parameters_without_numbers():
+            model = kind.from_config(config)
     images = kind is transformers.AutoModelForImageClassification
     untied = untie_head(model) if untie and not images else {}
+    if not numbers:
+        as_on_cpu(model)
     logits = Images(model) if images else Logits(model)
     logits.untied, logits.source = untied, folder or "."
     return logits
@@ -114,9 +130,9 @@ FIELDS = {
 }
 
 
-def load_with_batch(arguments):
-    """The model, what it reads, and whether it returns its loss."""
-    model = load(arguments.hf, arguments.untie, arguments.seed)
+def load_with_batch(arguments, about=None):
+    """The model, what it reads, and whether it returns its loss. `about`: of load()."""
+    model = load(arguments.hf, arguments.untie, arguments.seed, numbers=about is not None or not arguments.no_weights, about=about)
     names = [name for name in arguments.fields.split(",") if name]
     unknown = [name for name in names if name not in FIELDS]
     if unknown:

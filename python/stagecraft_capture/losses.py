@@ -49,9 +49,9 @@ class WithLoss(torch.nn.Module):
         return output, loss
 
 
-def units_of(piece, values, batch):
+def units_of(piece, values_of, batch):
     """What a mean counts, as the manifest has it, or None where that is samples; and the reduction. From the loss's composite operators:
-    cross entropy against targets that follow from the batch alone. `values`: node -> its tensor for `batch`, a dictionary of fields."""
+    cross entropy against targets that follow from the batch alone. `values_of`: from a batch, a dictionary of fields, to node -> tensor."""
     losses = [n for n in piece.nodes if "cross_entropy_loss" in str(n.target) or "nll_loss" in str(n.target)]
     if len(losses) != 1:
         return None, "mean"
@@ -59,16 +59,22 @@ def units_of(piece, values, batch):
     given = {a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value) for i, a in enumerate(node.target._schema.arguments)}
     if given["reduction"] == 2:
         return None, "sum"
-    targets, ignore = values.get(given["target"]), given["ignore_index"]
+    ignore, targets = given["ignore_index"], values_of(batch).get(given["target"])
     if given["reduction"] != 1 or targets is None or targets.is_floating_point() or given["weight"] is not None:
         return None, "mean"
-    counted = int(targets.ne(ignore).sum())
+    before = int(targets.ne(ignore).sum())
     for name, field in batch.items():
-        if field.is_floating_point() or not bool(field.eq(ignore).any()):
+        if field.dtype != torch.int64:
             continue
-        for skipped in (0, 1):
-            if field.dim() > 1 - (skipped == 0) and int(field[..., skipped:].ne(ignore).sum() if skipped else field.ne(ignore).sum()) == counted:
+        marked = field.clone()
+        marked.view(-1)[2::3] = ignore
+        try:
+            counted = int(values_of({**batch, name: marked})[given["target"]].ne(ignore).sum())
+        except (IndexError, RuntimeError):  # no label: it is read as a place, and this is none
+            continue
+        for skipped in (0, 1) if field.dim() > 1 else (0,):
+            if counted != before and counted == int((marked[..., skipped:] if skipped else marked).ne(ignore).sum()):
                 return {"field": name, "ignore": ignore, **({"from": skipped} if skipped else {})}, "mean"
-    if counted == targets.numel():
+    if before == targets.numel():
         return None, "mean"
-    raise CaptureError("the loss is a mean over entries that no field of the batch tells; make it a sum, or a mean over labels that are -100 where they do not count")
+    raise CaptureError(f"the loss is a mean over entries that no field of the batch tells; make it a sum, or a mean over labels that are {ignore} where they do not count")

@@ -1,5 +1,6 @@
 """Where a module comes from: FILE.py:NAME, or Hugging Face."""
 
+import copy
 import importlib.util
 import inspect
 import os
@@ -9,8 +10,10 @@ import torch
 
 from . import hugging_face
 from .batch import Batch, Field, parse_field, sizes_in
-from .errors import CaptureError
+from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
+from .no_weights import as_on_cpu, parameters_without_numbers
+from .small_twin import small_config
 
 
 def function_in(path, name):
@@ -20,7 +23,10 @@ def function_in(path, name):
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("captured_model", path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise CaptureError(f"{path}: {missing(error.name.partition('.')[0])}") from error
     if not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise CaptureError(f"{path}: has no {name!r}; it has {', '.join(public)}")
@@ -71,16 +77,32 @@ def load(arguments):
             raise CaptureError("--hf has the model's own loss; --loss and --field are for FILE.py:NAME")
         return hugging_face.load_with_batch(arguments)
     torch.manual_seed(arguments.seed)
-    module = from_file(arguments.source)
+    if arguments.no_weights:
+        with parameters_without_numbers():
+            module = from_file(arguments.source)
+        mode = as_on_cpu(module)
+    else:
+        module, mode = from_file(arguments.source), None
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     if not arguments.loss and len(fields) == 1:
         return module, Batch(fields), False
     loss = None
     if arguments.loss in USUAL:
+        given = {name: mode.from_tensor(t) if mode else t for name, t in Batch(fields).at(2).items()}
         with torch.no_grad():
-            example = WithLoss(module.eval(), None)(**Batch(fields).at(2))
+            example = WithLoss(module.eval(), None)(**given)
         loss, target = usual(arguments.loss, example)
         fields = [*(f for f in fields if f.name != target.name), target]
     elif arguments.loss:
         loss = load_loss(arguments.loss)
     return WithLoss(module, loss), Batch(fields), loss is not None
+
+
+def small_twin(arguments):
+    """What load() returns for the same config in small, or None where there is none."""
+    small = small_config(hugging_face.read_config(arguments.hf)) if arguments.hf else None
+    if small is None:
+        return None
+    arguments = copy.copy(arguments)
+    arguments.sequence = arguments.sequence and min(arguments.sequence, 16)
+    return hugging_face.load_with_batch(arguments, about=small)

@@ -110,5 +110,67 @@ def test_multiply_adds():
         print(f"multiply-adds of a GPT: {ours} in our layers and captured; of convolutions: {found}")
 
 
+LLAMA = dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2,
+             tie_word_embeddings=False)
+
+
+def test_no_weights():
+    """The same graphs as with weights; no run, but a profile and a plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = write(f"{folder}/llama.json", LLAMA)
+        said = capture("--hf", config, "--sequence", 16, "-o", f"{folder}/with.model")
+        assert "captured in" in said and "15 layers, 5 graphs" in said, said
+        said = capture("--hf", config, "--sequence", 16, "--no-weights", "-o", f"{folder}/without.model")
+        assert "the same config with 2 layers and small sizes, which has the same operators:\nchecked with" in said, said
+        assert "output equals eager's, loss equals eager's, 21 of 21 gradients equal eager's" in said, said
+        ours, theirs = read(f"{folder}/with.model/manifest.json"), read(f"{folder}/without.model/manifest.json")
+        assert [layer["graph"] for layer in ours["layers"]] == [layer["graph"] for layer in theirs["layers"]]
+        assert ours["weights"] == theirs["weights"] and theirs["weights_stored"] is False and "weights_stored" not in ours
+        assert theirs["checked"]["of"] == "the same config with 2 layers and small sizes", theirs["checked"]
+        assert not os.path.exists(f"{folder}/without.model/weights.safetensors")
+        assert os.path.getsize(f"{folder}/without.model/constants.safetensors") < 20_000
+
+        run_json = write(f"{folder}/run.json", config_of({"family": "captured", "path": f"{folder}/without.model"}))
+        refused = run(STAGECRAFT, "train", run_json, "--set", f"run_dir={folder}/run", code=2)
+        assert "--set model.weights=FOLDER" in refused and refused.count("\n") == 1, refused
+        # Six blocks fit the caches of any machine, so that three of each kind are run.
+        said = run(STAGECRAFT, "profile", run_json, "--set", "profiler.warmup_ms=0", "--repeats", 3, "-o", f"{folder}/profile.json")
+        assert "6 of 15 layers were not run" in said, said
+        test_estimate(folder, run_json)
+
+        # A model of one's own has no twin in small.
+        said = capture(write(f"{folder}/gpt.py", OUR_GPT) + ":build", "--sequence", 16, "--vocabulary", 256, "--no-weights", "-o", f"{folder}/gpt.model")
+        assert "NOT checked" in said and read(f"{folder}/gpt.model/manifest.json")["checked"] is None, said
+
+
+def test_estimate(folder, run_json):
+    estimate = f"{folder}/estimate.json"
+    said = run(STAGECRAFT, "profile", run_json, "--estimate", "--tflops", 1, "--memory-gbps", 100, "-o", estimate)
+    assert "not measured. Times are estimates, multiply-adds and bytes at 1 TFLOP/s and 100 GB/s" in said, said
+    profile = read(f"{folder}/profile.json")
+    for theirs, ours in zip(profile["measurements"][0]["layers"], read(estimate)["measurements"][0]["layers"]):
+        for key, value in theirs.items():  # the rest is time
+            if "transient" not in key and (key.endswith("_bytes") or isinstance(value, bool)):
+                assert ours.get(key) == value, (ours["name"], key, value, ours.get(key))
+    own_loss = f"{folder}/own_loss.json"
+    write(own_loss, {key: value for key, value in read(run_json).items() if key != "loss"})
+    for verb in (["--repeats", 3, "--set", "profiler.warmup_ms=0"], ["--estimate", "--tflops", 1, "--memory-gbps", 100]):
+        run(STAGECRAFT, "profile", own_loss, *verb, "-o", f"{folder}/{len(verb)}.json")
+    measured, thought = (read(f"{folder}/{n}.json")["measurements"][0] for n in (4, 5))
+    assert measured["fields"] == thought["fields"] and measured["layers"][-1]["fields"] == thought["layers"][-1]["fields"] == ["labels"]
+    cluster = write(f"{folder}/cluster.json", {"levels": [{"count": 4, "link": {"latency_ms": 0.01, "bytes_per_second": 1e10}}], "memory_bytes": 2**26})
+    said = run(STAGECRAFT, "plan", "--profile", estimate, "--cluster", cluster, "--micro-batches", 8, "-o", f"{folder}/plan.json")
+    assert "Times are estimates, not measured" in said, said
+    for arguments, wrong in (
+        (["--estimate"], "--tflops N --memory-gbps N"),
+        (["--tflops", 3], "give --estimate too"),
+        (["--estimate", "--tflops", 1, "--memory-gbps", 1, "--repeats", 3], "measures nothing"),
+    ):
+        assert wrong in run(STAGECRAFT, "profile", run_json, *arguments, code=2)
+    built_in = write(f"{folder}/gpt.json", config_of({"family": "gpt", "blocks": 1, "width": 8, "heads": 1}))
+    assert "only captured models can be estimated" in run(STAGECRAFT, "profile", built_in, "--estimate", "--tflops", 1, "--memory-gbps", 1, code=2)
+
+
 if __name__ == "__main__":
     test_multiply_adds()
+    test_no_weights()

@@ -23,43 +23,49 @@ except ImportError as error:
 SOURCE = os.path.abspath(sys.argv[1])
 sys.path.insert(0, f"{SOURCE}/python")
 from stagecraft_capture import operators
-from stagecraft_capture.batch import Batch, Field
+from stagecraft_capture.batch import Batch, Field, parse_field
 from stagecraft_capture.capture import capture
 from stagecraft_capture.check import check
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.folder import graph_name
-from stagecraft_capture.hugging_face import Images, Logits
+from stagecraft_capture.hugging_face import FIELDS, Images, Logits
+from stagecraft_capture.losses import WithLoss, cross_entropy, mse
 
 torch.set_num_threads(1)
 nn = torch.nn
 EQUAL = 0  # no difference at all
 
 
-def numbers(*shape, name="x"):
-    return Batch([Field(name, list(shape), torch.float32)])
+def numbers(*shape, name="x", more=()):
+    return Batch([Field(name, list(shape), torch.float32), *more])
 
 
-def tokens(vocabulary, count=12):
-    return Batch([Field("input_ids", [count], below=vocabulary)])
+def tokens(vocabulary, count=12, more=()):
+    return Batch([Field("input_ids", [count], below=vocabulary), *more])
 
 
 def equal(name, module, batch, layers_at_least, graphs_at_most=None, **how):
+    return equal_model(name, module, batch, layers_at_least, graphs_at_most, **how).layers
+
+
+def equal_model(name, module, batch, layers_at_least, graphs_at_most=None, **how):
     model = capture(module, batch, **how)
     layers = model.layers
     checked = check(module, model, batch.at(4))  # a size that no graph was made at
     graphs = len({graph_name(layer.graph) for layer in layers})
     print(f"{name}: {len(layers)} layers, {graphs} graphs, {checked}")
-    assert checked["output"] == checked["evaluation"] == "equal", name
+    assert checked["output"] == checked["evaluation"] == checked.get("loss", "equal") == "equal", name
+    assert ("loss" in checked) == how.get("has_loss", False), name
     assert checked["gradients"] == checked["equal"] > 0, name
     assert checked["buffers"] == checked["buffers_equal"] and checked["worst"] == EQUAL, name
     assert len(layers) >= layers_at_least, name
     assert graphs_at_most is None or graphs <= graphs_at_most, name
-    return layers
+    return model
 
 
-def refused(name, module, batch, *texts):
+def refused(name, module, batch, *texts, has_loss=False):
     try:
-        capture(module, batch)
+        capture(module, batch, has_loss)
     except CaptureError as error:
         for text in texts:
             assert text in str(error), f"{name}: {error}"
@@ -179,6 +185,53 @@ def test_operator_list():
     assert listed and set(listed) == operators.NAMES, set(listed) ^ operators.NAMES
 
 
+class Masked(nn.Module):
+    """Reads a mask in two layers, and its own input again in the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, mask):
+        y = self.a(x) * mask.cumsum(-1).eq(2)
+        return self.b(y) * mask.logical_not() + x
+
+
+def test_fields_and_losses():
+    """Fields of the batch are found where layers read them; losses are captured behind the output, with what their means count."""
+    torch.manual_seed(0)
+    of = lambda *names: [FIELDS[name](12, 96) for name in names]
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
+    llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
+    model = equal_model("llama, padded", llama, tokens(96, more=of("labels", "attention_mask")), 7, has_loss=True)
+    assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", model.units
+    assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, "each attention reads the mask"
+    bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes)))
+    model = equal_model("bert, padded", bert, tokens(96, more=of("labels", "attention_mask", "token_type_ids")), 8, has_loss=True)
+    assert model.units == {"field": "labels", "ignore": -100}, model.units
+    batch = numbers(8, more=[parse_field("mask=bool[8]"), parse_field("targets=f32[8]")])
+    model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
+    assert [layer.tensors.names["f"] for layer in model.layers] == [["mask"], ["x", "mask"]] and model.units is None
+    images = WithLoss(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 5)), lambda output, batch: cross_entropy(output, batch) * 2)
+    model = equal_model("a loss of one's own", images, numbers(8, name="input", more=[parse_field("targets=i64[]<5")]), 2, has_loss=True)
+    assert model.units == {"field": "targets", "ignore": -100}, model.units
+    summed = WithLoss(nn.Linear(8, 5), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"], reduction="sum"))
+    model = equal_model("a sum", summed, numbers(8, name="input", more=[Field("targets", [], below=5)]), 1, has_loss=True)
+    assert model.reduction == "sum"
+    two = WithLoss(Pair(), lambda output, batch: output.sum())
+    refused("a module of two results", two, numbers(8), "returns one tensor", has_loss=True)
+    learned = nn.Linear(8, 8)
+    learned.forward = lambda input: nn.functional.linear(input, learned.weight)
+    refused("a loss with parameters", WithLoss(learned, lambda output, batch: (output * learned.bias).sum()), numbers(8, name="input"), "the loss has parameters", has_loss=True)
+    for text in ("mask", "mask=f8[3]", "mask=bool[a]"):
+        try:
+            parse_field(text)
+        except CaptureError as error:
+            assert "expected NAME=TYPE[SIZES]" in str(error)
+        else:
+            raise AssertionError(text)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -273,7 +326,7 @@ def test_training(stagecraft):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/llama.json", "w") as file:
             json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2), file)
-        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", f"{folder}/llama.model")
+        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "--fields", "", "-o", f"{folder}/llama.model")
         assert done.returncode == 0, done.stderr
         with open(f"{folder}/mine.py", "w") as file:
             file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), "
@@ -302,5 +355,6 @@ if __name__ == "__main__":
     test_keep()
     test_noise_and_weights()
     test_cuts()
+    test_fields_and_losses()
     test_refusals()
     test_command()

@@ -1,0 +1,16 @@
+#pragma once
+
+// What a graph takes, from its file alone: the storages that its parts make, hand on and free, followed from
+// step to step as replay.h would run them.
+
+#include "stagecraft/models/captured/graph.h"
+#include "stagecraft/models/layer_estimate.h"
+
+#include <cstdint>
+
+namespace stagecraft::captured {
+
+/// For micro-batches of b samples. `needs_input_gradient`: false for a model's first layer.
+[[nodiscard]] LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_gradient);
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,19 @@
+"""The command: what it refuses is one line, and exit code 2."""
+
+import sys
+
+from .errors import CaptureError, missing
+
+
+def command():
+    try:
+        from .__main__ import main
+
+        return main()
+    except CaptureError as error:
+        print(f"stagecraft-capture: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "numpy"):
+            raise
+        print(f"stagecraft-capture: {missing(error.name)}", file=sys.stderr)
+    return 2

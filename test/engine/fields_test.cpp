@@ -1,0 +1,96 @@
+// Whole runs of a captured model that reads a padding mask on several stages, with the loss that it brings.
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/engine/metrics/metrics.h"
+#include "stagecraft/engine/run/run_dir.h"
+#include "stagecraft/models/safetensors.h"
+#include "test/engine/trainer_cases.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+namespace stagecraft::test {
+namespace {
+
+/// 48 samples in batches of 12, the third micro-batch of the first step being all padding.
+Json masked_config(const std::string& data = STAGECRAFT_TEST_DATA "/captured/masked.safetensors") {
+  return {{"model", {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/masked"}}},
+          {"data", {{"type", "arrays"}, {"path", data}, {"validation_path", data}, {"inputs", "x"}, {"shuffle", false}}},
+          {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}}}}},
+          {"train_batch_size", 12},
+          {"train_micro_batch_size_per_gpu", 2},
+          {"train_steps", 4},
+          {"threads_per_rank", 1},
+          {"pipeline", {{"schedule", "1f1b"}, {"cuts", {2, 4, 7}}}}};
+}
+
+std::vector<MetricsRecord> metrics_of(const Json& config) {
+  const Run run(config);
+  (void)run.train();
+  return run.metrics();
+}
+
+}  // namespace
+
+TEST_CASE("stages that read fields make no difference: the metrics are those of one stage to the bit", "[fields]") {
+  Json config = masked_config();
+  config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}};
+  const std::vector<MetricsRecord> one = metrics_of(config);
+  REQUIRE(one.size() == 5);
+  CHECK(one[3].loss < one[0].loss);
+  config["pipeline"]["stages"] = 1;
+  for (const char* schedule : {"fill_drain", "1f1b", "zb_h1", "zb_h2"}) {
+    INFO(schedule);
+    config["pipeline"] = {{"schedule", schedule}, {"cuts", {2, 4, 7}}};
+    check_same(metrics_of(config), one);
+  }
+  config["pipeline"] = {{"schedule", "interleaved_1f1b"}, {"cuts", {2, 4, 6}}, {"stages", 4}};
+  check_same(metrics_of(config), one);
+  config["activation_checkpointing"]["recompute"] = "all";
+  check_same(metrics_of(config), one);
+}
+
+TEST_CASE("replicas find the shares of padded micro-batches by themselves", "[fields]") {
+  Json config = masked_config();
+  config["pipeline"] = {{"schedule", "1f1b"}, {"cuts", {4}}, {"widths", {1, 1}}};
+  const std::vector<MetricsRecord> single = metrics_of(config);
+  config["pipeline"]["widths"] = {2, 2};
+  const std::vector<MetricsRecord> replicas = metrics_of(config);
+  REQUIRE(replicas.size() == single.size());
+  for (std::size_t i = 0; i < single.size(); ++i) {  // sums associate otherwise
+    CHECK(replicas[i].loss == Approx(single[i].loss).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a mean counts what is no padding: one big micro-batch has the same loss", "[fields]") {
+  Json config = masked_config();
+  const double small = metrics_of(config)[0].loss;
+  config["train_micro_batch_size_per_gpu"] = 12;
+  config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}};
+  CHECK(metrics_of(config)[0].loss == Approx(small).epsilon(1e-6));
+}
+
+TEST_CASE("asynchronous schedules load fields, and a run resumes with them", "[fields]") {
+  Json config = masked_config();
+  config["pipeline"]["schedule"] = "pipedream";
+  config["checkpoint"]["every_steps"] = 2;
+  const std::vector<MetricsRecord> whole = metrics_of(config);
+  config["train_steps"] = 2;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(/*resume=*/true, {"train_steps=4"});
+  CHECK(run.metrics()[1].loss == whole[1].loss);
+}
+
+TEST_CASE("a run needs a loss, the config's or the model's", "[fields]") {
+  Json config = tiny_config();
+  config.erase("loss");
+  CHECK_THAT(Run(config).complaint(false), Catch::Matchers::Contains("/loss: is missing"));
+  config = masked_config();
+  config["loss"] = {{"type", "cross_entropy"}};
+  CHECK_THAT(Run(config).complaint(false), Catch::Matchers::Contains("the data has none"));
+}
+
+}  // namespace stagecraft::test
