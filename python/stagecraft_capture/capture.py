@@ -135,7 +135,7 @@ def capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors):
             piece = cuts[mode][b][index]
             like = piece.input.meta["val"]
             example = torch.zeros([int(size) for size in like.shape], dtype=like.dtype)
-            joints[b][mode] = trace(piece, exported[mode][b], example, tensors)
+            joints[b][mode] = trace(piece, exported[mode][b], example, tensors, mode)
     # Only now are all names known.
     texts, again = {}, None
     for b in sorted(sizes, reverse=True):  # what is made again is chosen once, for the largest

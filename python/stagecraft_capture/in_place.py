@@ -24,7 +24,7 @@ def functional(target):
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
     overload = target._schema.overload_name or "default"
     found = getattr(packet, overload) if packet is not None and overload in packet.overloads() else None
-    same = found is not None and [a.name for a in found._schema.arguments] == [a.name for a in target._schema.arguments]
+    same = found is not None and [a.name for a in found._schema.arguments][1:] == [a.name for a in target._schema.arguments][1:]
     return found if same and not found._schema.is_mutable else None
 
 

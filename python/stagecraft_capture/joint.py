@@ -50,8 +50,9 @@ class Tensors:
         return f"{letter}{self.names[letter].index(name)}"
 
 
-def trace(piece, composite, example, tensors):
-    """The joint graph for the piece's input `example`, which needs a gradient unless it is the batch's own. `tensors` learns names."""
+def trace(piece, composite, example, tensors, training=True):
+    """The joint graph for the piece's input `example`, which needs a gradient unless it is the batch's own. `tensors` learns names. Without
+    `training` nothing needs a gradient, as eager has it then: kernels of attention are chosen by that."""
     used = {n for node in piece.constant_nodes + piece.nodes for n in node.all_input_nodes}
     named, role_names, arguments = [], [], []
     for node in (n for n in composite.tensors if n in used):
@@ -59,7 +60,7 @@ def trace(piece, composite, example, tensors):
         named.append(node)
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
-        arguments.append(value.requires_grad_() if kind == "parameter" else value)
+        arguments.append(value.requires_grad_() if kind == "parameter" and training else value)
     for node, name in composite.fields.items():
         if node in used and node is not piece.input:
             like = node.meta["val"]
@@ -69,10 +70,10 @@ def trace(piece, composite, example, tensors):
     role_names.append("in")
     first = piece.input is composite.input
     read = example.detach().clone()
-    if not first:
+    if not first and training:
         read.requires_grad_()
     try:
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, torch.set_grad_enabled(training):
             module = module_of_piece(piece, piece.input, named)
             graph = aot_export_joint_with_descriptors(stack, module, (*arguments, read)).graph_module.graph
     except Exception as error:

@@ -157,6 +157,8 @@ def test_noise_and_weights():
     assert drawn[0][2] != drawn[1][2][1:], "streams differ"
     assert not any("::bernoulli" in step[0] or "::uniform" in step[0] for layer in layers for step in layer.graph["evaluate"]["steps"])
     equal("gradients that read weights", nn.Sequential(nn.Linear(8, 8), ByWeights(), nn.Linear(8, 4)), numbers(8, name="input"), 3)
+    in_place = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2, inplace=True), nn.Linear(8, 4))
+    equal("dropout in place behind a view", in_place, numbers(3, 8, 8, name="input"), 2)
     convnext = transformers.ConvNextConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], drop_path_rate=0.2, image_size=32, num_labels=10)
     equal("convnext of transformers", Images(transformers.ConvNextForImageClassification(convnext)), numbers(3, 32, 32, name="pixel_values"), 5)
 
