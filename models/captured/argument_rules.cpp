@@ -65,32 +65,37 @@ std::string group_norm(const StepView& view) {
   if (input.size() < 2 || mean.size() != 2 || mean[0] != input[0]) {
     return "mean does not have the samples of input and groups";
   }
-  return first_of({must_be(view, "grad_out", input), must_be(view, "rstd", mean), must_be(view, "weight", {input[1]})});
+  return first_of(
+      {must_be(view, "grad_out", input), must_be(view, "rstd", mean), must_be(view, "weight", {input[1]})});
 }
 
 std::string attention(const StepView& view) {
   const Sizes query = sizes_of(view, "query"), key = sizes_of(view, "key"), value = sizes_of(view, "value");
-  if (query.size() != 4 || key.size() != 4 || value.size() != 4) return "query, key and value have four dimensions";
+  if (query.size() != 4 || key.size() != 4 || value.size() != 4)
+    return "query, key and value have four dimensions";
   const Sizes out{query[0], query[1], query[2], value[3]};
   const Sizes scores{query[0], query[1], query[2], key[2]};
   const std::optional<ValueType> mask = view.type("attn_mask");
   for (std::size_t i = 0; mask && i < mask->sizes.size(); ++i) {
-    const bool fits = mask->sizes.size() <= 4 &&
-                      (mask->sizes[i] == AffineSize{0, 1} ||
-                       mask->sizes[i] == scores[scores.size() - mask->sizes.size() + i]);
+    const bool fits =
+        mask->sizes.size() <= 4 && (mask->sizes[i] == AffineSize{0, 1} ||
+                                    mask->sizes[i] == scores[scores.size() - mask->sizes.size() + i]);
     if (!fits) return fmt::format("attn_mask is {}, and scores are {}", mask->text(), text_of(scores));
   }
   return first_of({must_be(view, "key", {query[0], key[1], key[2], query[3]}),
                    must_be(view, "value", {query[0], key[1], key[2], value[3]}), must_be(view, "out", out),
-                   must_be(view, "grad_out", out), must_be(view, "logsumexp", {query[0], query[1], query[2]})});
+                   must_be(view, "grad_out", out),
+                   must_be(view, "logsumexp", {query[0], query[1], query[2]})});
 }
 
 /// Indices say where the gradient is written: they must be those of a forward over as large an input.
 template <const char* const& forward>
 std::string pooled(const StepView& view) {
   const auto [name, input] = view.maker("indices");
-  if (name != forward) return fmt::format("indices are made by {}, expected {}", name.empty() ? "no step" : name, forward);
-  return first_of({must_be(view, "self", input.sizes), must_be(view, "grad_output", sizes_of(view, "indices"))});
+  if (name != forward)
+    return fmt::format("indices are made by {}, expected {}", name.empty() ? "no step" : name, forward);
+  return first_of(
+      {must_be(view, "self", input.sizes), must_be(view, "grad_output", sizes_of(view, "indices"))});
 }
 constexpr const char* kMaxPool2d = "aten::max_pool2d_with_indices";
 constexpr const char* kMaxPool3d = "aten::max_pool3d_with_indices";

@@ -508,23 +508,24 @@ class GraphReader {
       if (argument == nullptr || argument->kind != Argument::Kind::value) return std::nullopt;
       return argument->values[0];
     };
-    const std::string broken = broken_rule(
-        {step,
-         [&](const std::string& name) -> std::optional<ValueType> {
-           const std::optional<ValueId> id = tensor(name);
-           return id ? std::optional(value(*id).type) : std::nullopt;
-         },
-         [&](const std::string& name) {
-           const Argument* argument = named(name);
-           if (argument == nullptr) return std::size_t{0};
-           return argument->kind == Argument::Kind::constant ? argument->constant.toIntVector().size()
-                                                             : argument->sizes.size();
-         },
-         [&](const std::string& name) -> std::pair<std::string, ValueType> {
-           const std::optional<ValueId> id = tensor(name);
-           const auto found = id ? makers_.find(*id) : makers_.end();
-           return found == makers_.end() ? std::pair<std::string, ValueType>() : found->second;
-         }});
+    const std::string broken =
+        broken_rule({step,
+                     [&](const std::string& name) -> std::optional<ValueType> {
+                       const std::optional<ValueId> id = tensor(name);
+                       return id ? std::optional(value(*id).type) : std::nullopt;
+                     },
+                     [&](const std::string& name) {
+                       const Argument* argument = named(name);
+                       if (argument == nullptr) return std::size_t{0};
+                       return argument->kind == Argument::Kind::constant
+                                  ? argument->constant.toIntVector().size()
+                                  : argument->sizes.size();
+                     },
+                     [&](const std::string& name) -> std::pair<std::string, ValueType> {
+                       const std::optional<ValueId> id = tensor(name);
+                       const auto found = id ? makers_.find(*id) : makers_.end();
+                       return found == makers_.end() ? std::pair<std::string, ValueType>() : found->second;
+                     }});
     if (!broken.empty()) throw InputError(at(pointer + "/2"), fmt::format("{}: {}", step.name, broken));
   }
 
