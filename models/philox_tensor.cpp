@@ -5,7 +5,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
-
 #include <c10/util/accumulate.h>
 
 #include <array>

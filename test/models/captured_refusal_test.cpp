@@ -143,12 +143,16 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   };
   CHECK(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.8, 1]])") == "accepted");
   CHECK(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [1]])") == "accepted");
-  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"), Contains("/forward/steps/2/2/0: "));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"),
+             Contains("/forward/steps/2/2/0: "));
   CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5, 0]])"),
              Contains("stream 0 is another step's"));
-  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5]])"), Contains("takes 2 arguments, found 1"));
-  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [0.5, 1]])"), Contains("takes 1 argument, found 2"));
-  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 i64[b,1]"], [1]])"), Contains("expected a floating-point type"));
+  CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5]])"),
+             Contains("takes 2 arguments, found 1"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [0.5, 1]])"),
+             Contains("takes 1 argument, found 2"));
+  CHECK_THAT(noise(R"(["stagecraft::uniform", ["%3 i64[b,1]"], [1]])"),
+             Contains("expected a floating-point type"));
   CHECK_THAT(noise(R"(["stagecraft::uniform", [null], [1]])"), Contains("nothing reads what is drawn"));
 }
 

@@ -256,7 +256,8 @@ TEST_CASE("captured noise is drawn by name", "[captured]") {
   const auto edit = [](const char* step) {
     return [step](Json& graph) {  // what layer 0 makes of `in` alone, times noise; nothing is kept of it
       graph["forward"]["steps"].push_back(Json::parse(step));
-      graph["forward"]["steps"].push_back(Json::parse(R"(["aten::mul.Tensor", ["%4 f32[b,16]"], ["%2", "%3"]])"));
+      graph["forward"]["steps"].push_back(
+          Json::parse(R"(["aten::mul.Tensor", ["%4 f32[b,16]"], ["%2", "%3"]])"));
       graph["forward"]["output"] = "%4";
       count_on(graph, 3, 7, 2);
     };
