@@ -63,14 +63,14 @@ void run(ExportOptions options) {
   if (!options.shard.empty()) {
     const auto bytes = shard_bytes(options.shard);
     if (!bytes) {
-      throw InputError(fmt::format("export: --shard: expected a size like 5GB or 500MiB, found \"{}\"",
-                                   options.shard));
+      throw InputError(
+          fmt::format("export: --shard: expected a size like 5GB or 500MiB, found \"{}\"", options.shard));
     }
     request.shard_bytes = *bytes;
   }
   Drawing drawing;
-  const ExportRecord record = export_weights(
-      request, [&](std::uint64_t done, std::uint64_t all) { drawing.update(done, all); });
+  const ExportRecord record =
+      export_weights(request, [&](std::uint64_t done, std::uint64_t all) { drawing.update(done, all); });
   drawing.clear();
   if (options.json) {
     print_json(json::write(record));
@@ -100,7 +100,8 @@ void add_export(CLI::App& app) {
       ->type_name("FOLDER")
       ->group(kFrom);
   constexpr const char* kOutput = "Output";
-  verb->add_option("-o,--output", options->request.out, "folder to make; replaces nothing but an earlier export")
+  verb->add_option("-o,--output", options->request.out,
+                   "folder to make; replaces nothing but an earlier export")
       ->type_name("FOLDER")
       ->required()
       ->group(kOutput);

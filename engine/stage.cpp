@@ -162,21 +162,20 @@ LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss)
     return loss_of(output, task.fields, loss, nullptr, /*count_correct=*/true);
   }
   MicroBatchWork& work = begin(task, input, loss.share);
-  const Tensors value =
-      run(work, StageGraphs::PartKind::forward, moved(std::move(input), std::move(loss.targets)), nullptr,
-          [&](Tensors inputs, InFlight& kept) -> Tensors {
-            if (task.recomputed_later) {
-              kept.input = inputs[0];
-              kept.loss_task = {inputs[1], loss.share, true};
-              kept.fields = task.fields;
-            }
-            const at::Tensor output = run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
-                                                 task.recomputed_later ? nullptr : &kept.layers);
-            const LossValue made =
-                loss_of(output, task.fields, {inputs[1], loss.share},
-                        task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
-            return {made.loss, made.correct};
-          });
+  const Tensors value = run(
+      work, StageGraphs::PartKind::forward, moved(std::move(input), std::move(loss.targets)), nullptr,
+      [&](Tensors inputs, InFlight& kept) -> Tensors {
+        if (task.recomputed_later) {
+          kept.input = inputs[0];
+          kept.loss_task = {inputs[1], loss.share, true};
+          kept.fields = task.fields;
+        }
+        const at::Tensor output = run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
+                                             task.recomputed_later ? nullptr : &kept.layers);
+        const LossValue made = loss_of(output, task.fields, {inputs[1], loss.share},
+                                       task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
+        return {made.loss, made.correct};
+      });
   return {value[0], value[1]};
 }
 

@@ -28,7 +28,7 @@ struct ForwardTask {
   MicroBatch micro_batch{};
   Version version{};
   Mode mode = Mode::train;
-  RandomKey key{};  ///< the layer is filled in by the stage
+  RandomKey key{};        ///< the layer is filled in by the stage
   FieldTensors fields{};  ///< of the batch, that the stage's layers and its loss read
   /// The stage's input is all that is kept: a recompute() will follow.
   bool recomputed_later = false;

@@ -1,8 +1,7 @@
 #pragma once
 
 // What micro-batches weigh where samples weigh differently (Loss::units): targets that are padding do not
-// count. Read off the data set, so that every rank knows a micro-batch's share of its mini-batch without
-// asking those that have the others.
+// count. Read off the data set: each rank finds the share of its micro-batches without asking the others.
 
 #include "stagecraft/models/data/loader.h"
 #include "stagecraft/models/loss.h"

@@ -24,8 +24,8 @@ struct FieldSpec {
 
 /// A field that a model reads, and where it comes from.
 struct BatchField {
-  std::string name;                 ///< the model's: "attention_mask"
-  std::string from;                 ///< the data set's: "inputs", "targets" or another; empty: `fill` everywhere
+  std::string name;  ///< the model's: "attention_mask"
+  std::string from;  ///< the data set's: "inputs", "targets" or another; empty: `fill` everywhere
   double fill = 0;
   std::vector<std::int64_t> shape;  ///< of one sample
   at::ScalarType dtype = at::kLong;

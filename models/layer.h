@@ -43,7 +43,7 @@ struct RandomKey {
 struct Context {
   Mode mode = Mode::train;
   RandomKey key;
-  bool commit_buffers = true;  ///< false where a training forward is done again (recomputation)
+  bool commit_buffers = true;            ///< false where a training forward is done again (recomputation)
   const FieldTensors* fields = nullptr;  ///< has those of Layer::fields(); null where no layer reads any
 };
 

@@ -45,6 +45,7 @@ struct Model {
   std::string fingerprint;           ///< of the layers, their sizes, the sample spec and precision
   std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
   std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
+  std::string why_no_loss;           ///< what the data lack for it; empty: there is none
 
   /// Those that layers [first, last) read, and `loss_too`, where it is not null.
   [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;

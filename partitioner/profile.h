@@ -104,9 +104,9 @@ void describe(auto& v, FieldBytes& f) {
 /// All layers at one micro-batch size.
 struct Measurement {
   std::int64_t micro_batch = 1;
-  Bytes input;    ///< what stage 0 loads
-  Bytes read{};   ///< the same as it is read, where it is then made into another type
-  Bytes targets;  ///< what the last stage loads for the loss
+  Bytes input;                       ///< what stage 0 loads
+  Bytes read{};                      ///< the same as it is read, where it is then made into another type
+  Bytes targets;                     ///< what the last stage loads for the loss
   std::vector<FieldBytes> fields{};  ///< those that layers read
   std::vector<LayerProfile> layers;
 

@@ -102,10 +102,9 @@ CheckpointFile write_layer(const std::string& folder, const Layer& layer, const 
       tensors.emplace_back(fmt::format("optimizer/{}/{}", parameters[i].name, name), tensor);
     }
   }
-  const SafetensorsImage image(
-      tensors, {{"format", "pt"},
-                                       {"layer", layer.name()},
-                                       {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
+  const SafetensorsImage image(tensors, {{"format", "pt"},
+                                         {"layer", layer.name()},
+                                         {"optimizer_steps", fmt::format("{}", state.optimizer.steps)}});
   CheckpointFile file{layer_file(layer.name()), 0, ""};
   Fingerprint hash;
   for (const std::string_view piece : image.pieces()) {

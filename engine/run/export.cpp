@@ -29,7 +29,8 @@ struct ExportSource {
 
 ExportSource source_of(const ExportRequest& request) {
   const std::string& from = request.from;
-  if (!is_folder(from)) throw InputError({from, ""}, "is no folder; expected a run directory or a checkpoint");
+  if (!is_folder(from))
+    throw InputError({from, ""}, "is no folder; expected a run directory or a checkpoint");
   if (is_there(from + "/complete") && is_there(from + "/" + kManifestName)) {
     if (request.step) throw InputError({from, ""}, "is one checkpoint: --step is for run directories");
     return {from, from + "/../../" + kConfigName};
@@ -57,14 +58,16 @@ ExportSource source_of(const ExportRequest& request) {
 }
 
 /// The model folder of a run of a captured model.
-std::shared_ptr<const captured::ModelFolder> model_of(const ExportRequest& request, const ExportSource& source) {
+std::shared_ptr<const captured::ModelFolder> model_of(const ExportRequest& request,
+                                                      const ExportSource& source) {
   std::string path = request.model, weights;
   if (is_there(source.config)) {
     const Json config = json::parse_file(source.config);
     const Json model = config.is_object() ? config.value("model", Json::object()) : Json::object();
     const auto text = [&](const char* key) {
-      return model.is_object() && model.contains(key) && model[key].is_string() ? model[key].get<std::string>()
-                                                                               : std::string();
+      return model.is_object() && model.contains(key) && model[key].is_string()
+                 ? model[key].get<std::string>()
+                 : std::string();
     };
     if (path.empty()) path = text("path");
     weights = text("weights");
@@ -89,7 +92,8 @@ std::vector<Shard> shards_of(std::vector<StreamedTensor> tensors, std::uint64_t 
   std::vector<Shard> shards(1);
   for (StreamedTensor& tensor : tensors) {
     const std::uint64_t bytes = tensor.bytes();
-    if (most > 0 && !shards.back().tensors.empty() && shards.back().bytes + bytes > most) shards.emplace_back();
+    if (most > 0 && !shards.back().tensors.empty() && shards.back().bytes + bytes > most)
+      shards.emplace_back();
     shards.back().bytes += bytes;
     shards.back().tensors.push_back(std::move(tensor));
   }
@@ -129,7 +133,8 @@ void copy_companions(const std::string& from, const std::string& to, const std::
   if (!is_there(from)) return;
   for (const std::string& name : names_in(from)) {
     FileFacts facts;
-    const bool weights = name.ends_with(".safetensors") || name.ends_with(".index.json") || name == kExportRecord;
+    const bool weights =
+        name.ends_with(".safetensors") || name.ends_with(".index.json") || name == kExportRecord;
     if (weights || storage().facts(from + "/" + name, /*follow=*/false, facts) || !facts.is_file()) continue;
     std::string contents = read_file(from + "/" + name);
     if (name == kConfigName) {
@@ -166,7 +171,9 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   ExportRecord record;
   record.checkpoint = source.checkpoint;
   record.step = manifest.step;
-  record.model = model ? model->name : manifest.training.contains(family) ? manifest.training[family].get<std::string>() : "";
+  record.model = model                                ? model->name
+                 : manifest.training.contains(family) ? manifest.training[family].get<std::string>()
+                                                      : "";
   record.dtype = torch_name(most_of(tensors));
   for (const StreamedTensor& tensor : tensors) {
     ++record.tensors;
@@ -203,9 +210,16 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
 }
 
 std::optional<std::uint64_t> shard_bytes(const std::string& text) {
-  constexpr std::array<std::pair<const char*, double>, 10> kUnits{
-      {{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1024.0},
-       {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}}};
+  constexpr std::array<std::pair<const char*, double>, 10> kUnits{{{"", 1},
+                                                                   {"B", 1},
+                                                                   {"KB", 1e3},
+                                                                   {"MB", 1e6},
+                                                                   {"GB", 1e9},
+                                                                   {"TB", 1e12},
+                                                                   {"KiB", 1024.0},
+                                                                   {"MiB", 1048576.0},
+                                                                   {"GiB", 1073741824.0},
+                                                                   {"TiB", 1099511627776.0}}};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string unit(end, text.data() + text.size());

@@ -15,12 +15,12 @@
 namespace stagecraft {
 
 struct ExportRequest {
-  std::string from;                      ///< a run directory, or a checkpoint
-  std::string out;                       ///< the folder to make
-  std::optional<std::int64_t> step;      ///< absent: the newest
-  std::string model;                     ///< model folder; empty: as the run's config says
-  std::optional<at::ScalarType> dtype;   ///< absent: as they are
-  std::uint64_t shard_bytes = 0;         ///< most of a file's tensors; 0: one file
+  std::string from;                     ///< a run directory, or a checkpoint
+  std::string out;                      ///< the folder to make
+  std::optional<std::int64_t> step;     ///< absent: the newest
+  std::string model;                    ///< model folder; empty: as the run's config says
+  std::optional<at::ScalarType> dtype;  ///< absent: as they are
+  std::uint64_t shard_bytes = 0;        ///< most of a file's tensors; 0: one file
 };
 
 /// Bytes written by now, of how many.

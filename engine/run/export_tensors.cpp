@@ -30,7 +30,7 @@ StreamedTensor mapped_tensor(std::string name, const MappedPtr& file, const Safe
 
 /// `stored` in a layer's file, which must have the shape that the model says.
 StreamedTensor layer_state(const MappedPtr& file, const std::string& stored, std::string name,
-                        const captured::ValueType& type) {
+                           const captured::ValueType& type) {
   const auto found = file->entries().find(stored);
   if (found == file->entries().end() || found->second.shape != type.at(1)) {
     throw InputError(

@@ -32,10 +32,11 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
   if (!loss.fields().empty()) return;  // the model's own: its fields were compared with the data
   if (const Targets targets = model.sample.targets; loss.targets() != targets) {
     if (targets == Targets::none) {
-      throw InputError({file, "/loss/type"},
-                       fmt::format("{} compares with targets, and the data has none: name them in data.targets, "
-                                   "or leave the loss out where the model brings its own",
-                                   name));
+      throw InputError(
+          {file, "/loss/type"},
+          fmt::format("{} compares with targets, and the data has none: name them in data.targets, "
+                      "or leave the loss out where the model brings its own",
+                      name));
     }
     throw InputError({file, "/loss/type"},
                      fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
@@ -53,8 +54,12 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
 std::shared_ptr<const Loss> loss_of(const RunConfig& config, const Model& model, const std::string& file) {
   if (config.loss) return config.loss->make();
   if (model.loss != nullptr) return model.loss;
-  throw InputError({file, "/loss"}, fmt::format("is missing: {} brings no loss of its own; for this data use {}",
-                                                model.name, losses_for(model.sample.targets)));
+  if (!model.why_no_loss.empty()) {
+    throw InputError({file, "/model/fields"}, model.why_no_loss + ", or give a loss in its place");
+  }
+  throw InputError({file, "/loss"},
+                   fmt::format("is missing: {} brings no loss of its own; for this data use {}", model.name,
+                               losses_for(model.sample.targets)));
 }
 
 /// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the

@@ -37,12 +37,14 @@ void move_to(Frame& frame, Tensors& tensors) {
 
 class CapturedLayer final : public Layer {
  public:
-  CapturedLayer(const LayerSite& site, std::shared_ptr<const ModelFolder> folder, const FolderLayer& layer)
+  CapturedLayer(const LayerSite& site, std::shared_ptr<const ModelFolder> folder, const FolderLayer& layer,
+                Accumulate accumulate)
       : Layer(site.name),
         place_(site.place),
         folder_(std::move(folder)),
         layer_(layer),
-        graph_(layer.replay->graph()) {
+        graph_(layer.replay->graph()),
+        accumulate_(accumulate) {
     for (const std::string& name : layer.constants) constants_.push_back(folder_->weights.at(name));
   }
 
@@ -50,6 +52,7 @@ class CapturedLayer final : public Layer {
   std::string details() const override {
     std::string details = "graph " + graph_.hash;
     for (const std::string& name : layer_.constants) details += ", " + name;
+    if (accumulate_ == Accumulate::fused) details += ", fused";
     return details;
   }
 
@@ -165,7 +168,21 @@ class CapturedLayer final : public Layer {
     Frame frame;
     move_to(frame, kept.for_weight);
     add(frame, constants_on(device));
-    const Tensors gradients = layer_.replay->at(b, device).backward_weight.run(std::move(frame), {});
+    const Programs& programs = layer_.replay->at(b, device);
+    if (accumulate_ == Accumulate::fused) {
+      const Tensors made = programs.backward_products.run(std::move(frame), {});
+      for (std::size_t i = 0; 2 * i < made.size(); ++i) {
+        const at::Tensor& left = made[2 * i];
+        const at::Tensor& right = made[2 * i + 1];
+        if (right.defined()) {
+          sink.add_product(static_cast<int>(i), left, right);
+        } else if (left.defined()) {
+          sink.add(static_cast<int>(i), left);
+        }
+      }
+      return;
+    }
+    const Tensors gradients = programs.backward_weight.run(std::move(frame), {});
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (gradients[i].defined()) sink.add(static_cast<int>(i), gradients[i]);
     }
@@ -242,6 +259,7 @@ class CapturedLayer final : public Layer {
   std::shared_ptr<const ModelFolder> folder_;
   const FolderLayer& layer_;
   const Graph& graph_;
+  Accumulate accumulate_;
   Tensors constants_;
   mutable std::mutex mutex_;
   mutable std::map<c10::DeviceIndex, Tensors> copies_;
@@ -253,6 +271,7 @@ void describe(Fields& v, CapturedLayerSpec& s) {
   v.required("path", s.path, "model folder that stagecraft-capture made", json::non_empty());
   v.required("layer", s.layer, "its name in the manifest");
   v.optional("weights", s.weights, "safetensors file or folder to start from (default: the model folder's)");
+  v.optional("accumulate", s.accumulate, kAccumulateDoc);
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
@@ -271,7 +290,7 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
   if (input.samples_of(two) != 2 || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
-  return std::make_shared<const CapturedLayer>(site, folder, *found);
+  return std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate);
 }
 
 }  // namespace stagecraft

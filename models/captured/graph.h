@@ -59,6 +59,11 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
+/// A gradient that is left @ right, and nothing else of the step that makes it: kNoValue twice for others.
+struct Product {
+  ValueId left = kNoValue, right = kNoValue;
+};
+
 struct Graph {
   std::string hash;  ///< the first 16 hex digits of its file's SHA-256
   std::vector<ValueType> parameters, buffers, constants, fields;
@@ -75,6 +80,7 @@ struct Graph {
   ValueId input_gradient = kNoValue;             ///< kNoValue: the input has none
   std::vector<ValueId> hand_on;                  ///< by backward_input for backward_weight
   std::vector<ValueId> gradients;                ///< of the parameters; kNoValue: none
+  std::vector<Product> products;                 ///< of each gradient
   std::int64_t multiply_adds = 0;                ///< of one sample's forward
 
   [[nodiscard]] ValueId parameter(std::size_t i) const { return kFirstParameter + static_cast<ValueId>(i); }

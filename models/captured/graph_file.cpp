@@ -3,6 +3,7 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/sha256.h"
+#include "stagecraft/models/captured/argument_rules.h"
 #include "stagecraft/models/captured/arguments.h"
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/random.h"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -233,10 +235,30 @@ class GraphReader {
           "nothing is kept for them whose size depends on b; make these values in backward_input");
     }
     graph_.gradients = named_or_null(part.gradients, graph_.parameters, "backward_weight/gradients");
+    note_products();
+  }
+
+  void note_products() {
+    graph_.products.resize(graph_.gradients.size());
+    std::map<ValueId, int> uses;  // of a gradient, by steps and as a gradient
+    for (const ValueId id : graph_.gradients) ++uses[id];
+    for (const Step& step : graph_.backward_weight) {
+      for (const Argument& argument : step.arguments) {
+        for (const ValueId id : argument.values) ++uses[id];
+      }
+    }
+    for (const Step& step : graph_.backward_weight) {
+      if (step.name != "aten::mm") continue;
+      const auto made = std::find(graph_.gradients.begin(), graph_.gradients.end(), step.results[0]);
+      if (made == graph_.gradients.end() || uses[*made] != 1) continue;
+      graph_.products[static_cast<std::size_t>(made - graph_.gradients.begin())] = {
+          step.arguments[0].values[0], step.arguments[1].values[0]};
+    }
   }
 
   void evaluate(const EvaluatePart& part) {
     graph_.evaluate_values = given();
+    makers_.clear();  // values are numbered anew
     begin(Part::evaluate, graph_.evaluate_values);
     readable_[kInput] = true;
     read_steps(part.steps, "evaluate", graph_.evaluate);
@@ -411,9 +433,15 @@ class GraphReader {
     const c10::FunctionSchema& schema = step.op->schema();
     arguments(step, json[2], pointer, schema.arguments());
     check_condition(step, *op, pointer);
+    check_rules(step, pointer);
     const std::vector<c10::Argument>& returns = schema.returns();
     step.returns_list = returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType;
     results(step, json[1], pointer, step.returns_list ? std::nullopt : std::optional(returns.size()));
+    if (!step.arguments.empty() && step.arguments[0].kind == Argument::Kind::value) {
+      for (const ValueId id : step.results) {
+        if (id != kNoValue) makers_[id] = {step.name, value(step.arguments[0].values[0]).type};
+      }
+    }
     if (op->effect == Effect::view && !step.arguments.empty() &&
         step.arguments[0].kind == Argument::Kind::value) {
       const std::int32_t buffer = value(step.arguments[0].values[0]).buffer;
@@ -467,6 +495,38 @@ class GraphReader {
     values_->push_back({parse_value_type(std::string_view(text).substr(next.size()), place)});
     readable_.push_back(true);
     return static_cast<ValueId>(values_->size() - 1);
+  }
+
+  /// What kernels do not look at themselves (argument_rules.h).
+  void check_rules(const Step& step, const std::string& pointer) const {
+    const auto named = [&](const std::string& name) -> const Argument* {
+      const std::optional<int> at = step.op->schema().argumentIndexWithName(name);
+      return at ? &step.arguments[static_cast<std::size_t>(*at)] : nullptr;
+    };
+    const auto tensor = [&](const std::string& name) -> std::optional<ValueId> {
+      const Argument* argument = named(name);
+      if (argument == nullptr || argument->kind != Argument::Kind::value) return std::nullopt;
+      return argument->values[0];
+    };
+    const std::string broken =
+        broken_rule({step,
+                     [&](const std::string& name) -> std::optional<ValueType> {
+                       const std::optional<ValueId> id = tensor(name);
+                       return id ? std::optional(value(*id).type) : std::nullopt;
+                     },
+                     [&](const std::string& name) {
+                       const Argument* argument = named(name);
+                       if (argument == nullptr) return std::size_t{0};
+                       return argument->kind == Argument::Kind::constant
+                                  ? argument->constant.toIntVector().size()
+                                  : argument->sizes.size();
+                     },
+                     [&](const std::string& name) -> std::pair<std::string, ValueType> {
+                       const std::optional<ValueId> id = tensor(name);
+                       const auto found = id ? makers_.find(*id) : makers_.end();
+                       return found == makers_.end() ? std::pair<std::string, ValueType>() : found->second;
+                     }});
+    if (!broken.empty()) throw InputError(at(pointer + "/2"), fmt::format("{}: {}", step.name, broken));
   }
 
   void check_condition(const Step& step, const Operator& op, const std::string& pointer) const {
@@ -577,6 +637,7 @@ class GraphReader {
   std::vector<Value>* values_ = nullptr;
   std::vector<bool> readable_;  ///< by ValueId, in the part that is read
   std::set<std::uint32_t> streams_;
+  std::map<ValueId, std::pair<std::string, ValueType>> makers_;  ///< step, and type of its first argument
 };
 
 }  // namespace

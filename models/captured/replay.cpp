@@ -65,6 +65,17 @@ Ids backward_inputs(const Graph& graph) {
                  range(graph.constant(0), graph.field(0)), graph.keep_input, graph.buffers_read_back});
 }
 
+Ids factors_or_gradients(const Graph& graph) {
+  Ids ids;
+  for (std::size_t i = 0; i < graph.gradients.size(); ++i) {
+    const Product& product = graph.products[i];
+    const bool factors = product.left != kNoValue;
+    ids.push_back(factors ? product.left : graph.gradients[i]);
+    ids.push_back(product.right);
+  }
+  return ids;
+}
+
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
   return last ? std::move(frame[slot]) : frame[slot];
 }
@@ -287,6 +298,11 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
            joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            graph.gradients},
+          b, device),
+      backward_products(
+          {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
+           joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
+           factors_or_gradients(graph)},
           b, device),
       evaluate({fmt::format("graph {}, evaluate", graph.hash),
                 graph.evaluate,

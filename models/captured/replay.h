@@ -92,6 +92,7 @@ struct Programs {
   Program backward_input;       ///< gradient, parameters, constants, kept, buffers -> gradient, handed on
   Program backward_for_weight;  ///< the same -> handed on
   Program backward_weight;      ///< kept, handed on, constants -> gradients
+  Program backward_products;    ///< the same -> of each gradient both factors, or itself and nothing
   Program evaluate;             ///< input, given -> output
 };
 

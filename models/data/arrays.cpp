@@ -25,17 +25,18 @@ at::ScalarType batch_dtype(at::ScalarType stored) {
 /// One file's arrays.
 class Arrays {
  public:
-  Arrays(const std::string& path, const InputPlace& place)
-: file_(path) {
+  Arrays(const std::string& path, const InputPlace& place) : file_(path) {
     if (file_.entries().empty()) throw data_file_error(place, file_.path(), "has no arrays");
     for (const auto& [name, entry] : file_.entries()) {
       if (entry.shape.empty()) {
-        throw data_file_error(place, file_.path(), fmt::format("\"{}\" is one number, not rows of samples", name));
+        throw data_file_error(place, file_.path(),
+                              fmt::format("\"{}\" is one number, not rows of samples", name));
       }
       if (rows_ < 0) rows_ = entry.shape.front();
       if (entry.shape.front() != rows_) {
-        throw data_file_error(place, file_.path(), fmt::format("\"{}\" has {} rows, an array before it {}", name,
-                                                               entry.shape.front(), rows_));
+        throw data_file_error(
+            place, file_.path(),
+            fmt::format("\"{}\" has {} rows, an array before it {}", name, entry.shape.front(), rows_));
       }
       arrays_[name] = file_.tensor(name);
     }
@@ -141,18 +142,18 @@ class ArraysDataset final : public Dataset {
       const FieldSpec wanted = *train_.spec(name);
       if (found && found->shape == wanted.shape && found->dtype == wanted.dtype) continue;
       throw data_file_error(place, validation_->path(),
-                            fmt::format("{} \"{}\", which {} has", found ? "has another type of" : "lacks", name,
-                                        train_.path()));
+                            fmt::format("{} \"{}\", which {} has", found ? "has another type of" : "lacks",
+                                        name, train_.path()));
     }
   }
 
   [[nodiscard]] SampleSpec found_sample(const InputPlace& data) const {
     const std::optional<FieldSpec> inputs = train_.spec(config_.inputs);
     if (!inputs) {
-      throw InputError(below(data, "inputs"), fmt::format("{} has no array \"{}\"{}; it has {}", train_.path(),
-                                                          config_.inputs,
-                                                          did_you_mean(config_.inputs, train_.names()),
-                                                          fmt::join(train_.names(), ", ")));
+      throw InputError(
+          below(data, "inputs"),
+          fmt::format("{} has no array \"{}\"{}; it has {}", train_.path(), config_.inputs,
+                      did_you_mean(config_.inputs, train_.names()), fmt::join(train_.names(), ", ")));
     }
     SampleSpec sample{inputs->shape, inputs->dtype, config_.classes, Targets::none, {}};
     for (const std::string& name : train_.names()) sample.fields.push_back(*train_.spec(name));
@@ -194,8 +195,10 @@ void describe(Fields& f, ArraysDataConfig& c) {
   f.required("path", c.path, "safetensors file whose arrays have samples as rows", json::non_empty());
   f.optional("validation_path", c.validation_path, "the same of validation; empty: none");
   f.optional("inputs", c.inputs, "array that the model's first layer reads", json::non_empty());
-  f.optional("targets", c.targets, "array that the loss compares with, where there is one", json::non_empty());
-  f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: found by reading them", json::at_least(0));
+  f.optional("targets", c.targets, "array that the loss compares with, where there is one",
+             json::non_empty());
+  f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: found by reading them",
+             json::at_least(0));
 }
 
 std::unique_ptr<Dataset> open_arrays(const ArraysDataConfig& config, const InputPlace& data) {

@@ -11,10 +11,10 @@ namespace stagecraft {
 
 struct ArraysDataConfig {
   std::string path{};
-  std::string validation_path{};     ///< of as many arrays of the same names; empty: no validation
-  std::string inputs = "inputs";     ///< the array that the model's first layer reads
-  std::string targets = "targets";   ///< the array that built-in losses read, where there is one
-  std::int64_t classes = 0;          ///< of the targets, or the vocabulary; 0: found by reading them
+  std::string validation_path{};    ///< of as many arrays of the same names; empty: no validation
+  std::string inputs = "inputs";    ///< the array that the model's first layer reads
+  std::string targets = "targets";  ///< the array that built-in losses read, where there is one
+  std::int64_t classes = 0;         ///< of the targets, or the vocabulary; 0: found by reading them
 };
 void describe(Fields& f, ArraysDataConfig& c);
 

@@ -108,7 +108,8 @@ struct Loader::Impl {
   }
 };
 
-Loader::Loader(const Dataset& data, LoaderOptions options) : impl_(std::make_unique<Impl>(data, std::move(options))) {}
+Loader::Loader(const Dataset& data, LoaderOptions options)
+    : impl_(std::make_unique<Impl>(data, std::move(options))) {}
 
 Loader::~Loader() {
   {

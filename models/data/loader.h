@@ -18,10 +18,10 @@ struct LoaderOptions {
   Split split = Split::train;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  bool inputs = true;      ///< the rank has stage 0
-  bool targets = true;     ///< the rank has the last stage
+  bool inputs = true;                ///< the rank has stage 0
+  bool targets = true;               ///< the rank has the last stage
   std::vector<BatchField> fields{};  ///< that the stage reads besides
-  int depth = kReadAhead;  ///< batches read and not yet taken; at least 1
+  int depth = kReadAhead;            ///< batches read and not yet taken; at least 1
 };
 
 /// The samples of a micro-batch.

@@ -32,14 +32,27 @@ namespace {
 /// The fields of a folder, found in the data.
 class FieldFinder {
  public:
-  FieldFinder(const CapturedConfig& config, const ModelFolder& folder, const ModelSite& site)
-      : config_(config), folder_(folder), site_(site) {}
+  FieldFinder(const CapturedConfig& config, std::shared_ptr<const ModelFolder> folder, const ModelSite& site)
+      : config_(config), folder_(std::move(folder)), site_(site) {}
 
-  std::vector<BatchField> all() const {
+  /// Puts fields and loss into `list`. What the loss alone reads may be missing: then there is no such loss.
+  void add_to(LayerList& list) const {
     check_names();
-    std::vector<BatchField> found;
-    for (const FolderField& field : folder_.fields) found.push_back(find(field));
-    return found;
+    if (folder_->loss) list.loss = make_captured_loss(folder_);
+    for (const FolderField& field : folder_->fields) {
+      const std::optional<BatchField> found = find(field);
+      if (found) {
+        list.fields.push_back(*found);
+        continue;
+      }
+      const std::string why = fmt::format(
+          "the model reads \"{}\" ({}) of the batch, and the data has {}; say "
+          "{{\"name\": \"{}\", \"from\": ...}} or {{\"name\": \"{}\", \"fill\": ...}}",
+          field.name, field.type.text(), data_list(), field.name, field.name);
+      if (read_by_layers(field.name)) throw InputError(at("fields"), why);
+      list.loss = nullptr;
+      list.why_no_loss = why;
+    }
   }
 
  private:
@@ -51,14 +64,20 @@ class FieldFinder {
     for (std::size_t i = 0; i < config_.fields.size(); ++i) {
       const std::string& name = config_.fields[i].name;
       std::vector<std::string> names;
-      for (const FolderField& field : folder_.fields) names.push_back(field.name);
+      for (const FolderField& field : folder_->fields) names.push_back(field.name);
       if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       throw InputError(at(fmt::format("fields/{}/name", i)),
                        fmt::format("the model reads no field \"{}\"{}", name, did_you_mean(name, names)));
     }
   }
 
-  BatchField find(const FolderField& field) const {
+  bool read_by_layers(const std::string& name) const {
+    return std::any_of(folder_->layers.begin(), folder_->layers.end(), [&](const auto& layer) {
+      return std::find(layer.fields.begin(), layer.fields.end(), name) != layer.fields.end();
+    });
+  }
+
+  std::optional<BatchField> find(const FolderField& field) const {
     for (std::size_t i = 0; i < config_.fields.size(); ++i) {
       const FieldSource& source = config_.fields[i];
       if (source.name != field.name) continue;
@@ -76,9 +95,7 @@ class FieldFinder {
       if (const std::optional<FieldSpec> spec = site_.sample.field(name)) return taken(field, *spec, place);
     }
     if (field.fill) return filled(field, *field.fill);
-    throw InputError(place, fmt::format("the model reads \"{}\" ({}) of the batch, and the data has {}; say "
-                                        "{{\"name\": \"{}\", \"from\": ...}} or {{\"name\": \"{}\", \"fill\": ...}}",
-                                        field.name, field.type.text(), data_list(), field.name, field.name));
+    return std::nullopt;
   }
 
   static BatchField filled(const FolderField& field, double fill) {
@@ -93,11 +110,11 @@ class FieldFinder {
   static BatchField taken(const FolderField& field, const FieldSpec& spec, const InputPlace& place) {
     const bool numbers = c10::isFloatingType(spec.dtype);
     if (spec.shape != sample_shape(field) || numbers != c10::isFloatingType(field.type.dtype)) {
-      throw InputError(place, fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
-                                          "without the samples' own dimension",
-                                          field.name, field.type.text(), spec.name,
-                                          numbers ? "numbers" : "integers",
-                                          functional::shape_text(spec.shape)));
+      throw InputError(place,
+                       fmt::format("the model reads \"{}\" as {}, the data's \"{}\" is {} of shape {} "
+                                   "without the samples' own dimension",
+                                   field.name, field.type.text(), spec.name, numbers ? "numbers" : "integers",
+                                   functional::shape_text(spec.shape)));
     }
     return {field.name, spec.name, 0, spec.shape, field.type.dtype};
   }
@@ -111,7 +128,7 @@ class FieldFinder {
   std::string data_list() const { return fmt::format("{}", fmt::join(data_names(), ", ")); }
 
   const CapturedConfig& config_;
-  const ModelFolder& folder_;
+  std::shared_ptr<const ModelFolder> folder_;
   const ModelSite& site_;
 };
 
@@ -119,7 +136,8 @@ class FieldFinder {
 
 void describe(Fields& f, CapturedConfig::FieldSource& s) {
   f.required("name", s.name, "the model's name of the field", json::non_empty());
-  f.optional("from", s.from, "the data set's field: inputs, targets or another; absent: every entry is `fill`");
+  f.optional("from", s.from,
+             "the data set's field: inputs, targets or another; absent: every entry is `fill`");
   f.optional("fill", s.fill, "value of every entry, where `from` is absent");
 }
 
@@ -128,6 +146,7 @@ void describe(Fields& f, CapturedConfig& c) {
   f.optional("fields", c.fields, "where fields of the batch come from, in place of what the folder says");
   f.optional("weights", c.weights,
              "safetensors file or folder of Hugging Face to start from (default: the model folder's)");
+  f.optional("accumulate", c.accumulate, kAccumulateDoc);
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
@@ -144,10 +163,10 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   list.name = folder->name;
   for (const captured::FolderLayer& layer : folder->layers) {
     list.layers.push_back(
-        {CapturedLayerSpec{config.path, layer.name, config.weights, config.reader}, layer.name});
+        {CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate, config.reader},
+         layer.name});
   }
-  list.fields = FieldFinder(config, *folder, site).all();
-  if (folder->loss) list.loss = make_captured_loss(folder);
+  FieldFinder(config, folder, site).add_to(list);
   return list;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "stagecraft/models/captured/captured_layer.h"
 #include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/families/registry.h"
 
@@ -18,6 +19,7 @@ struct CapturedConfig {
   std::string path;
   std::vector<FieldSource> fields;
   std::string weights;  ///< safetensors file, or folder with one; empty: the model folder's
+  Accumulate accumulate = Accumulate::exact;
   captured::FolderReader reader;
 };
 void describe(Fields& f, CapturedConfig::FieldSource& s);

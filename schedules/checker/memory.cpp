@@ -209,8 +209,9 @@ bool costs_well_formed(const ProgramIndex& subject, const CostTable& costs, Find
       return false;
     };
     if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
-        !possible({c.input, c.read, c.output, c.targets, c.fields, c.kept_for_input, c.kept_for_weight, c.forward_peak,
-                   c.unkept_peak(), c.backward_peak, c.input_half_peak(), c.weight_half_peak(), costs.loss},
+        !possible({c.input, c.read, c.output, c.targets, c.fields, c.kept_for_input, c.kept_for_weight,
+                   c.forward_peak, c.unkept_peak(), c.backward_peak, c.input_half_peak(),
+                   c.weight_half_peak(), costs.loss},
                   most_activation)) {
       return false;
     }

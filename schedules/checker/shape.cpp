@@ -52,8 +52,9 @@ class RankShape {
   bool values(const Action& a) {
     switch (a.op) {
       case Op::load:
-        return work(a) && (program_.loads(a.stage) ||
-                           refuse("only the first and the last stage load data, and those that \"loads\" names"));
+        return work(a) &&
+               (program_.loads(a.stage) ||
+                refuse("only the first and the last stage load data, and those that \"loads\" names"));
       case Op::forward:
       case Op::recompute:
         return work(a) && version(a) && optional_slot(a);

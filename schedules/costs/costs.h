@@ -50,10 +50,10 @@ struct StageCosts {
   Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
   Bytes buffers;         ///< running statistics and the like, one copy
   Bytes optimizer_state;
-  Bytes input;    ///< boundary received from the previous stage (stage 0: the loaded data)
-  Bytes read{};   ///< stage 0: of the data as it is read; one at a time
-  Bytes output;   ///< boundary sent to the next stage (last stage: 0)
-  Bytes targets;  ///< last stage: what is loaded for the loss
+  Bytes input;     ///< boundary received from the previous stage (stage 0: the loaded data)
+  Bytes read{};    ///< stage 0: of the data as it is read; one at a time
+  Bytes output;    ///< boundary sent to the next stage (last stage: 0)
+  Bytes targets;   ///< last stage: what is loaded for the loss
   Bytes fields{};  ///< fields of the batch that layers read besides the input: masks
   /// Kept from forward to backward_input, without the input slot and without the output.
   Bytes kept_for_input;
@@ -93,7 +93,8 @@ void describe(V& v, StageCosts& c) {
              "stage 0: of the data as it is read, where it is then made into another type");
   v.optional("output_bytes", c.output, "boundary sent to the next stage");
   v.optional("targets_bytes", c.targets, "last stage: what is loaded for the loss");
-  v.optional("field_bytes", c.fields, "fields of the batch that layers read besides the input, such as masks");
+  v.optional("field_bytes", c.fields,
+             "fields of the batch that layers read besides the input, such as masks");
   v.optional("kept_for_input_bytes", c.kept_for_input,
              "kept from forward to the input gradient, input and output apart");
   v.optional("kept_for_weight_bytes", c.kept_for_weight, "kept on from input gradient to weight gradient");

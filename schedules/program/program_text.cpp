@@ -131,10 +131,9 @@ class ProgramTextReader {
     const std::string key(line.words()[0]);
     static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      line.refuse(
-          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\" or \"rank\", found {}{}",
-                      json::brief(key),
-                      did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "rank"})));
+      line.refuse(fmt::format(
+          "expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\" or \"rank\", found {}{}",
+          json::brief(key), did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "rank"})));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));

@@ -18,8 +18,7 @@ using Work = std::pair<StageId, MicroBatch>;
 
 bool loads_data(const ProgramHeader& header, const Action& action) {
   return action.op == Op::forward && action.micro_batch.valid() &&
-         action.micro_batch.value < header.micro_batches() &&
-         header.loads(action.stage);
+         action.micro_batch.value < header.micro_batches() && header.loads(action.stage);
 }
 
 /// Loads of one rank: each once, before its forward.

@@ -23,7 +23,8 @@ void trained(const ScratchFolder& folder, const std::string& model) {
   REQUIRE(result.code == 0);
 }
 
-CommandResult exported(const ScratchFolder& folder, const std::string& out, std::vector<std::string> more = {}) {
+CommandResult exported(const ScratchFolder& folder, const std::string& out,
+                       std::vector<std::string> more = {}) {
   more.insert(more.begin(), {"export", folder.path("run"), "-o", folder.path(out)});
   return stagecraft(more);
 }
@@ -42,20 +43,22 @@ std::set<std::string> entries(const ScratchFolder& folder) {
 
 TEST_CASE("an export has the run's tensors under PyTorch's names, and what no layer trains", "[export]") {
   const ScratchFolder folder;
-  const std::string model = edited_copy(
-      folder, "norm",
-      {.manifest =
-           [](Json& manifest) {
-             manifest["untrained"] = {{"pooler.weight", "f32[2]"}};
-             manifest["same_as"] = {{"again.weight", "2.weight"}, {"2.bias", "0.bias"}, {"p", "pooler.weight"}};
-           },
-       .weights = [](auto& weights) { weights["pooler.weight"] = at::full({2}, 7.0); }});
+  const std::string model =
+      edited_copy(folder, "norm",
+                  {.manifest =
+                       [](Json& manifest) {
+                         manifest["untrained"] = {{"pooler.weight", "f32[2]"}};
+                         manifest["same_as"] = {
+                             {"again.weight", "2.weight"}, {"2.bias", "0.bias"}, {"p", "pooler.weight"}};
+                       },
+                   .weights = [](auto& weights) { weights["pooler.weight"] = at::full({2}, 7.0); }});
   trained(folder, model);
   const CommandResult result = exported(folder, "out");
   INFO(result.err);
   REQUIRE(result.code == 0);
   CHECK(says(result.out, "out: 12 tensors of step 4"));
-  CHECK(names_in(folder.path("out")) == std::vector<std::string>{"model.safetensors", "stagecraft_export.json"});
+  CHECK(names_in(folder.path("out")) ==
+        std::vector<std::string>{"model.safetensors", "stagecraft_export.json"});
   const SafetensorsFile file = read_safetensors(folder.path("out/model.safetensors"));
   CHECK(file.metadata == std::map<std::string, std::string>{{"format", "pt"}});
   const SafetensorsFile first = read_safetensors(checkpoint(folder, "0.safetensors"));
@@ -65,17 +68,18 @@ TEST_CASE("an export has the run's tensors under PyTorch's names, and what no la
   CHECK(file.tensors.at("1.running_var").equal(norm.tensors.at("buffer/1.running_var")));
   CHECK(file.tensors.at("1.num_batches_tracked").item<std::int64_t>() == 16);
   CHECK(file.tensors.at("again.weight").equal(last.tensors.at("parameter/2.weight")));
-  CHECK(file.tensors.at("2.bias").equal(last.tensors.at("parameter/2.bias")));  // a copy that went its own way
+  CHECK(
+      file.tensors.at("2.bias").equal(last.tensors.at("parameter/2.bias")));  // a copy that went its own way
   CHECK(file.tensors.at("pooler.weight").eq(7).all().item<bool>());
   CHECK(file.tensors.at("p").eq(7).all().item<bool>());
 }
 
 TEST_CASE("buffers that are not persistent stay out of an export", "[export]") {
   const ScratchFolder folder;
-  const std::string model = edited_copy(
-      folder, "norm",
-      {.weights = [](auto& weights) { weights.erase("1.running_mean"); },
-       .constants = [](auto& constants) { constants["1.running_mean"] = at::zeros({6}); }});
+  const std::string model =
+      edited_copy(folder, "norm",
+                  {.weights = [](auto& weights) { weights.erase("1.running_mean"); },
+                   .constants = [](auto& constants) { constants["1.running_mean"] = at::zeros({6}); }});
   trained(folder, model);
   REQUIRE(exported(folder, "out").code == 0);
   const SafetensorsFile file = read_safetensors(folder.path("out/model.safetensors"));
@@ -91,8 +95,7 @@ TEST_CASE("shards, other types, and Hugging Face's files", "[export]") {
   write_file_atomically(model + "/hugging_face/vocab.txt", "a\nb\n");
   write_file_atomically(model + "/hugging_face/model.safetensors", "no weights of ours");
   trained(folder, model);
-  const CommandResult result =
-      exported(folder, "out", {"--dtype", "bfloat16", "--shard", "0.1KB", "--json"});
+  const CommandResult result = exported(folder, "out", {"--dtype", "bfloat16", "--shard", "0.1KB", "--json"});
   INFO(result.err);
   REQUIRE(result.code == 0);
   const Json about = Json::parse(result.out);
@@ -124,11 +127,14 @@ TEST_CASE("shards, other types, and Hugging Face's files", "[export]") {
 TEST_CASE("a model of built-in layers is exported under their names", "[export]") {
   const ScratchFolder folder;
   REQUIRE(train(folder, tiny_run(folder)).code == 0);
-  REQUIRE(stagecraft({"export", folder.path("run/checkpoints/step-00000004"), "-o", folder.path("out")}).code == 0);
+  REQUIRE(
+      stagecraft({"export", folder.path("run/checkpoints/step-00000004"), "-o", folder.path("out")}).code ==
+      0);
   const SafetensorsFile file = read_safetensors(folder.path("out/model.safetensors"));
   CHECK(file.tensors.size() == 6);
-  CHECK(file.tensors.at("output.weight")
-            .equal(read_safetensors(checkpoint(folder, "output.safetensors")).tensors.at("parameter/weight")));
+  CHECK(
+      file.tensors.at("output.weight")
+          .equal(read_safetensors(checkpoint(folder, "output.safetensors")).tensors.at("parameter/weight")));
 }
 
 TEST_CASE("exports that are refused leave nothing behind, and what was there as it was", "[export]") {
@@ -162,11 +168,14 @@ TEST_CASE("exports that are refused leave nothing behind, and what was there as 
 
 TEST_CASE("numbers that float16 cannot hold are refused", "[export]") {
   const ScratchFolder folder;
-  trained(folder, edited_copy(folder, "tiny", {.manifest = [](Json& manifest) {
-                                                 manifest["untrained"] = {{"large", "f32[2]"}};
-                                               },
-                                               .weights = [](auto& weights) { weights["large"] = at::full({2}, 1e6); }}));
-  check_refused(exported(folder, "x", {"--dtype", "float16"}), 2, "\"large\" holds numbers that float16 cannot");
+  trained(folder, edited_copy(folder, "tiny",
+                              {.manifest =
+                                   [](Json& manifest) {
+                                     manifest["untrained"] = {{"large", "f32[2]"}};
+                                   },
+                               .weights = [](auto& weights) { weights["large"] = at::full({2}, 1e6); }}));
+  check_refused(exported(folder, "x", {"--dtype", "float16"}), 2,
+                "\"large\" holds numbers that float16 cannot");
   CHECK_FALSE(is_there(folder.path("x")));
   CHECK(exported(folder, "x", {"--dtype", "bfloat16"}).code == 0);
 }

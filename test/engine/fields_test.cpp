@@ -16,14 +16,16 @@ namespace {
 
 /// 48 samples in batches of 12, the third micro-batch of the first step being all padding.
 Json masked_config(const std::string& data = STAGECRAFT_TEST_DATA "/captured/masked.safetensors") {
-  return {{"model", {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/masked"}}},
-          {"data", {{"type", "arrays"}, {"path", data}, {"validation_path", data}, {"inputs", "x"}, {"shuffle", false}}},
-          {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}}}}},
-          {"train_batch_size", 12},
-          {"train_micro_batch_size_per_gpu", 2},
-          {"train_steps", 4},
-          {"threads_per_rank", 1},
-          {"pipeline", {{"schedule", "1f1b"}, {"cuts", {2, 4, 7}}}}};
+  return {
+      {"model", {{"family", "captured"}, {"path", STAGECRAFT_TEST_DATA "/captured/masked"}}},
+      {"data",
+       {{"type", "arrays"}, {"path", data}, {"validation_path", data}, {"inputs", "x"}, {"shuffle", false}}},
+      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}}}}},
+      {"train_batch_size", 12},
+      {"train_micro_batch_size_per_gpu", 2},
+      {"train_steps", 4},
+      {"threads_per_rank", 1},
+      {"pipeline", {{"schedule", "1f1b"}, {"cuts", {2, 4, 7}}}}};
 }
 
 std::vector<MetricsRecord> metrics_of(const Json& config) {
@@ -34,7 +36,8 @@ std::vector<MetricsRecord> metrics_of(const Json& config) {
 
 }  // namespace
 
-TEST_CASE("stages that read fields make no difference: the metrics are those of one stage to the bit", "[fields]") {
+TEST_CASE("stages that read fields make no difference: the metrics are those of one stage to the bit",
+          "[fields]") {
   Json config = masked_config();
   config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}};
   const std::vector<MetricsRecord> one = metrics_of(config);

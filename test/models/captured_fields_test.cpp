@@ -15,11 +15,13 @@ namespace {
 using Catch::Matchers::Contains;
 
 const InputPlace kPlace{"run.json", "/model"};
-const SampleSpec kSample{{4, 8}, at::kFloat, 5, Targets::none, {{"mask", {4}, at::kLong}, {"labels", {4}, at::kLong}}};
+const SampleSpec kSample{
+    {4, 8}, at::kFloat, 5, Targets::none, {{"mask", {4}, at::kLong}, {"labels", {4}, at::kLong}}};
 
 Model build(const std::string& path, const Json& fields = Json::array(), const SampleSpec& sample = kSample) {
   ModelConfig config;
-  json::read_value(Json{{"family", "captured"}, {"path", path}, {"fields", fields}}, kPlace, config, json::Range{});
+  json::read_value(Json{{"family", "captured"}, {"path", path}, {"fields", fields}}, kPlace, config,
+                   json::Range{});
   return build_model(config, sample, {}, kPlace);
 }
 
@@ -44,7 +46,8 @@ TEST_CASE("layers say which fields they read, and stages which they load", "[cap
   CHECK(model.loss->fields() == std::vector<std::string>{"labels"});
   const auto names = [&](int first, int last, const Loss* loss) {
     std::string all;
-    for (const BatchField& field : model.fields_of(first, last, loss)) all += field.name + "<" + field.from + " ";
+    for (const BatchField& field : model.fields_of(first, last, loss))
+      all += field.name + "<" + field.from + " ";
     return all;
   };
   CHECK(names(0, 1, nullptr).empty());
@@ -58,13 +61,20 @@ TEST_CASE("a config says where fields come from", "[captured_fields]") {
   const Model filled = build(path, Json::parse(R"([{"name": "mask", "fill": 1}])"));
   CHECK(filled.fields[1].from.empty());
   CHECK(filled.fields[1].fill == 1);
-  const SampleSpec tokens{{4, 8}, at::kFloat, 5, Targets::none, {{"m", {4}, at::kLong}, {"l", {4}, at::kInt}}};
+  const SampleSpec tokens{
+      {4, 8}, at::kFloat, 5, Targets::none, {{"m", {4}, at::kLong}, {"l", {4}, at::kInt}}};
   const Json both = Json::parse(R"([{"name": "mask", "from": "m"}, {"name": "labels", "from": "l"}])");
   CHECK(build(path, both, tokens).fields[0].from == "l");
   CHECK(build(path, both, tokens).fingerprint != filled.fingerprint);
 
-  CHECK_THAT(refusal([&] { build(path, Json::array(), tokens); }),
-             Contains("/model/fields: the model reads \"labels\" (i64[b,4]) of the batch, and the data has inputs, m, l"));
+  const Json mask_alone = Json::parse(R"([{"name": "mask", "from": "m"}])");
+  CHECK(build(path, mask_alone, tokens).loss == nullptr);  // a config's own loss does without labels
+  CHECK_THAT(build(path, mask_alone, tokens).why_no_loss, Contains("the model reads \"labels\" (i64[b,4])"));
+  const Json labels_alone = Json::parse(R"([{"name": "labels", "from": "l"}])");
+  CHECK_THAT(
+      refusal([&] { build(path, labels_alone, tokens); }),
+      Contains(
+          "/model/fields: the model reads \"mask\" (i64[b,4]) of the batch, and the data has inputs, m, l"));
   CHECK_THAT(refusal([&] { build(path, Json::parse(R"([{"name": "masks"}])")); }),
              Contains("/model/fields/0/name: the model reads no field \"masks\"; did you mean \"mask\"?"));
   CHECK_THAT(refusal([&] { build(path, Json::parse(R"([{"name": "mask", "from": "label"}])")); }),
@@ -78,13 +88,17 @@ TEST_CASE("manifests whose fields or loss do not fit their graphs are refused", 
     const ScratchFolder folder;
     return refusal([&] { build(edited_copy(folder, "masked", {.manifest = edit})); });
   };
-  CHECK_THAT(with([](Json& m) { m["layers"][1]["fields"] = Json::array(); }), Contains("the graph has 1 of them, found 0"));
-  CHECK_THAT(with([](Json& m) { m["layers"][1]["fields"] = {"maks"}; }), Contains("\"maks\" is not in /fields"));
+  CHECK_THAT(with([](Json& m) { m["layers"][1]["fields"] = Json::array(); }),
+             Contains("the graph has 1 of them, found 0"));
+  CHECK_THAT(with([](Json& m) { m["layers"][1]["fields"] = {"maks"}; }),
+             Contains("\"maks\" is not in /fields"));
   CHECK_THAT(with([](Json& m) { m["fields"]["mask"]["type"] = "i64[b,5]"; }), Contains("/layers/1/fields/0"));
-  CHECK_THAT(with([](Json& m) { m["fields"]["mask"]["type"] = "i64[4]"; }), Contains("expected b as the first size"));
+  CHECK_THAT(with([](Json& m) { m["fields"]["mask"]["type"] = "i64[4]"; }),
+             Contains("expected b as the first size"));
   CHECK_THAT(with([](Json& m) { m["loss"]["fields"] = {"mask"}; }), !Contains("accepted"));
   CHECK_THAT(with([](Json& m) { m["loss"]["graph"] = m["layers"][7]["graph"]; }), Contains("/loss/graph"));
-  CHECK_THAT(with([](Json& m) { m["loss"]["units"]["field"] = "mask"; }), Contains("expected one of the loss's fields"));
+  CHECK_THAT(with([](Json& m) { m["loss"]["units"]["field"] = "mask"; }),
+             Contains("expected one of the loss's fields"));
   CHECK_THAT(with([](Json& m) { m["loss"]["units"]["from"] = 4; }), Contains("/loss/units"));
 }
 

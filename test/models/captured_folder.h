@@ -57,10 +57,13 @@ inline std::string edited_copy(const ScratchFolder& folder, const std::string& m
   };
   make_folder(to + "/graphs");
   Json manifest = json::parse_file(from + "/manifest.json");
-  for (std::size_t i = 0; i < manifest["layers"].size(); ++i) {
-    Json& name = manifest["layers"][i]["graph"];
+  std::vector<Json*> graphs;
+  for (Json& layer : manifest["layers"]) graphs.push_back(&layer["graph"]);
+  if (manifest.contains("loss")) graphs.push_back(&manifest["loss"]["graph"]);
+  for (Json* each : graphs) {
+    Json& name = *each;
     Json graph = json::parse_file(from + "/graphs/" + name.get<std::string>() + ".json");
-    if (i == 0 && edits.first_graph) edits.first_graph(graph);
+    if (each == graphs.front() && edits.first_graph) edits.first_graph(graph);
     const std::string bytes = text(graph);
     name = captured::graph_hash(bytes);
     write_file_atomically(to + "/graphs/" + name.get<std::string>() + ".json", bytes);

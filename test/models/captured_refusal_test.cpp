@@ -32,6 +32,66 @@ std::string with_manifest(const std::string& model, const std::string& pointer, 
   return refusal(model, {.manifest = [&](Json& manifest) { manifest[Json::json_pointer(pointer)] = value; }});
 }
 
+TEST_CASE("backwards are refused whose saved tensors would make kernels read or write elsewhere",
+          "[captured_refusals]") {
+  const auto read = [](const Json& graph) {
+    const ScratchFolder folder;
+    const std::string bytes = graph.dump();
+    const std::string hash = captured::graph_hash(bytes);
+    make_folder(folder.path("graphs"));
+    (void)folder.write("graphs/" + hash + ".json", bytes);
+    try {
+      (void)captured::read_graph(folder.path("."), hash);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto changed = [&](const Json& graph, const std::string& pointer, const Json& value) {
+    Json edited = graph;
+    edited[Json::json_pointer(pointer)] = value;
+    return read(edited);
+  };
+  const Json pool = Json::parse(R"({"format": 1, "parameters": [], "buffers": [], "constants": [],
+    "input": "f32[b,1,4,4]", "output": "f32[b,1,2,2]",
+    "forward": {"steps": [
+        ["aten::max_pool2d_with_indices", ["%0 f32[b,1,2,2]", "%1 i64[b,1,2,2]"],
+         ["in", [2, 2], [2, 2], [0, 0], [1, 1], false]],
+        ["aten::clone", ["%2 i64[b,1,2,2]"], ["%1", null]]],
+      "output": "%0", "buffers": [], "keep_input": ["in", "%1", "%2"], "keep_weight": []},
+    "backward_input": {"steps": [
+        ["aten::max_pool2d_with_indices_backward", ["%3 f32[b,1,4,4]"],
+         ["g", "in", [2, 2], [2, 2], [0, 0], [1, 1], false, "%1"]]],
+      "output": "%3", "keep_weight": []},
+    "backward_weight": {"steps": [], "gradients": []},
+    "evaluate": {"steps": [["aten::max_pool2d_with_indices", ["%0 f32[b,1,2,2]", null],
+                            ["in", [2, 2], [2, 2], [0, 0], [1, 1], false]]], "output": "%0"},
+    "multiply_adds": 0})");
+  CHECK(read(pool) == "accepted");
+  CHECK_THAT(changed(pool, "/backward_input/steps/0/2/7", "%2"),
+             Contains("indices are made by aten::clone, expected aten::max_pool2d_with_indices"));
+  CHECK_THAT(changed(pool, "/forward/steps/0/1/1", "%1 i64[b,1,3,2]"),
+             Contains("grad_output is f32[b,1,2,2], expected [b,1,3,2]"));
+
+  const auto fixture = [](const std::string& model, std::size_t layer) {
+    const std::string from = captured_model(model);
+    const Json manifest = json::parse_file(from + "/manifest.json");
+    return json::parse_file(from + "/graphs/" + manifest["layers"][layer]["graph"].get<std::string>() +
+                            ".json");
+  };
+  const Json layer_norm = fixture("masked", 2);
+  CHECK(read(layer_norm) == "accepted");
+  CHECK_THAT(changed(layer_norm, "/forward/steps/0/1/1", "%1 f32[b,3,1]"),
+             Contains("mean is f32[b,3,1], expected [b,4,1]"));
+  CHECK_THAT(changed(layer_norm, "/forward/steps/0/1/2", "%2 f32[1]"),
+             Contains("rstd is f32[1], expected [b,4,1]"));
+  CHECK_THAT(changed(layer_norm, "/parameters/0", "f32[4]"), Contains("weight is f32[4], expected [8]"));
+  const Json batch_norm = fixture("norm", 1);
+  CHECK(read(batch_norm) == "accepted");
+  CHECK_THAT(changed(batch_norm, "/forward/steps/1/1/1", "%2 f32[1]"),
+             Contains("save_mean is f32[1], expected [6]"));
+}
+
 }  // namespace
 
 TEST_CASE("graphs that are refused", "[captured_refusals]") {

@@ -103,6 +103,43 @@ void check_equal_training(const Model& model, const Model& other) {
   for (std::size_t i = 0; i < its.size(); ++i) CHECK(at::equal(start[i], its[i]));
 }
 
+TEST_CASE("fused accumulation adds products without making them, and sums are close", "[captured]") {
+  class Sums final : public GradientSink {
+   public:
+    void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override {
+      ++products;
+      sums[parameter] = sums.contains(parameter) ? sums[parameter] + left.mm(right) : left.mm(right);
+    }
+    void add(int parameter, const at::Tensor& gradient) override {
+      sums[parameter] = sums.contains(parameter) ? sums[parameter] + gradient : gradient;
+    }
+    std::map<int, at::Tensor> sums;
+    int products = 0;
+  };
+  const c10::InferenceMode guard;
+  const Json exact{{"family", "captured"}, {"path", captured_model("tiny")}};
+  Json fused = exact;
+  fused["accumulate"] = "fused";
+  Sums sums[2];
+  for (const bool is_fused : {false, true}) {
+    const Model model = build(is_fused ? fused : exact);
+    const Layer& layer = *model.layers[0];
+    const Tensors parameters = initial_parameters(model, 0, 1);
+    Tensors buffers;
+    Kept kept;
+    (void)layer.forward({parameters, buffers}, at::arange(24, at::kFloat).sin().view({3, 8}), {}, &kept);
+    (void)layer.backward_input(parameters, at::arange(48, at::kFloat).cos().view({3, 16}), kept, false);
+    layer.backward_weight(kept, sums[is_fused ? 1 : 0]);
+  }
+  CHECK(sums[0].products == 0);
+  CHECK(sums[1].products == 1);
+  for (const auto& [parameter, sum] : sums[0].sums) CHECK(at::equal(sum, sums[1].sums.at(parameter)));
+  CHECK(build(exact).fingerprint != build(fused).fingerprint);
+  Json wrong = exact;
+  wrong["accumulate"] = "fuse";
+  CHECK_THAT(refusal([&] { (void)build(wrong); }), Contains("did you mean \"fused\"?"));
+}
+
 }  // namespace
 
 TEST_CASE("value types: sizes are multiples of b and a number", "[captured]") {

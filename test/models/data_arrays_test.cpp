@@ -53,7 +53,8 @@ TEST_CASE("targets are classes, tokens or numbers by their array", "[data]") {
   const test::ScratchFolder folder;
   const at::Tensor x = at::zeros({4, 3});
   const auto targets = [&](const at::Tensor& array) {
-    return open_arrays({written(folder, "t.safetensors", {{"inputs", x}, {"targets", array}})}, kData)->sample();
+    return open_arrays({written(folder, "t.safetensors", {{"inputs", x}, {"targets", array}})}, kData)
+        ->sample();
   };
   CHECK(targets(at::tensor({0, 2, 1, 0}, at::kLong)).targets == Targets::classes);
   CHECK(targets(at::tensor({0, 2, 1, 0}, at::kLong)).classes == 3);

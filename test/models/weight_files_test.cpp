@@ -51,7 +51,8 @@ TEST_CASE("weights from elsewhere: a file, an index, or the folder of either, in
   for (auto& [name, tensor] : tensors) tensor = tensor.mul(3).to(at::kBFloat16);
   tensors.emplace_back("unread", at::ones({3}));
   write_safetensors(file.path("model.safetensors"), tensors);
-  for (const std::string& from : {file.path("model.safetensors"), file.path("."), shards(index, tensors), index.path(".")}) {
+  for (const std::string& from :
+       {file.path("model.safetensors"), file.path("."), shards(index, tensors), index.path(".")}) {
     INFO(from);
     const auto model = captured::read_model_folder(captured_model("tiny"), from);
     const at::Tensor weight = model->weights.at("0.weight");
@@ -69,21 +70,23 @@ TEST_CASE("a file that no tensor is read from need not be there", "[weight_files
   REQUIRE(storage().remove(folder.path("model-00001-of-00002.safetensors")) == std::error_code());
   CHECK(refusal(captured_model("tiny"), index) == "accepted");
   REQUIRE(storage().remove(folder.path("model-00002-of-00002.safetensors")) == std::error_code());
-  CHECK_THAT(refusal(captured_model("tiny"), index), Contains("model-00002-of-00002.safetensors: cannot be opened"));
+  CHECK_THAT(refusal(captured_model("tiny"), index),
+             Contains("model-00002-of-00002.safetensors: cannot be opened"));
 }
 
 TEST_CASE("names without the base model's prefix, with it, and of copies", "[weight_files]") {
   const ScratchFolder folder, files;
   const std::string path = edited_copy(folder, "tiny", {.manifest = [](Json& manifest) {
                                          manifest["prefix"] = "0.";
-                                         manifest["same_as"] = {{"2.bias", "shared.bias"}};
+                                         manifest["same_as"] = {{"shared.bias", "2.bias"}};
                                        }});
   const auto from = [&](const Named& tensors) {
     write_safetensors(files.path("model.safetensors"), tensors);
     return files.path("model.safetensors");
   };
   // A base model's file: the head ("2.") begins as in the model folder.
-  const auto base = captured::read_model_folder(path, from({{"weight", at::ones({16, 8})}, {"bias", at::ones({16})}}));
+  const auto base =
+      captured::read_model_folder(path, from({{"weight", at::ones({16, 8})}, {"bias", at::ones({16})}}));
   CHECK(base->weights.at("0.weight").eq(1).all().item<bool>());
   CHECK(base->weights.at("2.weight").equal(tiny("2.weight")));
   // With a name that has the prefix it is the whole model's, and must be all of it.
@@ -101,17 +104,22 @@ TEST_CASE("a model folder without weights is read, and says so when they are ask
   const std::string path = edited_copy(folder, "tiny", {.weights = [](auto& weights) { weights.clear(); }});
   const auto model = captured::read_model_folder(path);
   CHECK_THROWS_WITH(model->weights.at("0.weight"), Contains("has no weights: name a file"));
-  CHECK(captured::read_model_folder(path, captured_model("tiny"))->weights.at("0.weight").equal(tiny("0.weight")));
+  CHECK(captured::read_model_folder(path, captured_model("tiny"))
+            ->weights.at("0.weight")
+            .equal(tiny("0.weight")));
 }
 
 TEST_CASE("what no layer trains is found where the weights are, then in the folder; folded values must agree",
           "[weight_files]") {
   const ScratchFolder folder, files;
-  const std::string path = edited_copy(
-      folder, "dropout",
-      {.manifest = [](Json& manifest) { manifest["untrained"] = {{"pooler", "f32[2]"}, {"mean", "f32[4]"}}; },
-       .weights = [](auto& weights) { weights["pooler"] = at::ones({2}); },
-       .constants = [](auto& constants) { constants["mean"] = at::arange(4, at::kFloat); }});
+  const std::string path =
+      edited_copy(folder, "dropout",
+                  {.manifest =
+                       [](Json& manifest) {
+                         manifest["untrained"] = {{"pooler", "f32[2]"}, {"mean", "f32[4]"}};
+                       },
+                   .weights = [](auto& weights) { weights["pooler"] = at::ones({2}); },
+                   .constants = [](auto& constants) { constants["mean"] = at::arange(4, at::kFloat); }});
   const auto own = captured::read_model_folder(path);
   CHECK(own->weights.at("pooler").eq(1).all().item<bool>());
   CHECK(own->weights.at("mean").equal(at::arange(4, at::kFloat)));
@@ -141,7 +149,8 @@ TEST_CASE("weights that are refused", "[weight_files]") {
     write_safetensors(folder.path("model.safetensors"), tensors);
     return refusal(model, folder.path("model.safetensors"));
   };
-  CHECK_THAT(with("2.bias", at::ones({1, 4})), Contains("model.safetensors: tensor \"2.bias\": expected f32[4], found [1, 4] of F32"));
+  CHECK_THAT(with("2.bias", at::ones({1, 4})),
+             Contains("model.safetensors: tensor \"2.bias\": expected f32[4], found [1, 4] of F32"));
   CHECK_THAT(with("2.bias", at::ones({4}, at::kLong)), Contains("expected f32[4], found [4] of I64"));
   CHECK_THAT(refusal(model, folder.path("none.safetensors")), Contains("none.safetensors: cannot be opened"));
   const ScratchFolder empty;
@@ -149,21 +158,28 @@ TEST_CASE("weights that are refused", "[weight_files]") {
   Named renamed = tiny_weights();
   renamed.front().first = "0.biass";
   write_safetensors(folder.path("model.safetensors"), renamed);
-  CHECK_THAT(refusal(model, folder.path("model.safetensors")), Contains("has no tensor \"0.bias\"; did you mean \"0.biass\"?"));
+  CHECK_THAT(refusal(model, folder.path("model.safetensors")),
+             Contains("has no tensor \"0.bias\"; did you mean \"0.biass\"?"));
 
   (void)folder.write("short.safetensors", "1234567");
   CHECK_THAT(refusal(model, folder.path("short.safetensors")), Contains("is 7 bytes, no safetensors file"));
   (void)folder.write("long.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}");
   CHECK_THAT(refusal(model, folder.path("long.safetensors")), Contains("says its header is"));
   const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  (void)folder.write("outside.safetensors", std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + "1234");
-  CHECK_THAT(refusal(model, folder.path("outside.safetensors")), Contains("tensor \"a\": its data ends at byte 8, the file holds 4"));
+  (void)folder.write("outside.safetensors", std::string(1, static_cast<char>(header.size())) +
+                                                std::string(7, '\0') + header + "1234");
+  CHECK_THAT(refusal(model, folder.path("outside.safetensors")),
+             Contains("tensor \"a\": its data ends at byte 8, the file holds 4"));
 
-  for (const char* file : {"../weights.safetensors", "/etc/passwd.safetensors", ".safetensors", "a/b.safetensors", "b.bin", ""}) {
-    const std::string index = folder.write("model.safetensors.index.json", Json{{"weight_map", {{"0.bias", file}}}}.dump());
-    CHECK_THAT(refusal(model, index), Contains("index.json: /weight_map/0.bias: expected a .safetensors file beside the index"));
+  for (const char* file : {"../weights.safetensors", "/etc/passwd.safetensors", ".safetensors",
+                           "a/b.safetensors", "b.bin", ""}) {
+    const std::string index =
+        folder.write("model.safetensors.index.json", Json{{"weight_map", {{"0.bias", file}}}}.dump());
+    CHECK_THAT(refusal(model, index),
+               Contains("index.json: /weight_map/0.bias: expected a .safetensors file beside the index"));
   }
-  const std::string lies = folder.write("model.safetensors.index.json", Json{{"weight_map", {{"0.bias", "empty.safetensors"}}}}.dump());
+  const std::string lies = folder.write("model.safetensors.index.json",
+                                        Json{{"weight_map", {{"0.bias", "empty.safetensors"}}}}.dump());
   write_safetensors(folder.path("empty.safetensors"), {});
   CHECK_THAT(refusal(model, lies), Contains("empty.safetensors: has no tensor \"0.bias\", though"));
 }

@@ -41,8 +41,10 @@ std::string findings(const LoweredProgram& program) {
   return all;
 }
 
-TEST_CASE("every schedule loads fields where it is asked to, before each forward, and is accepted", "[loads]") {
-  for (const char* name : {"fill_drain", "1f1b", "zb_h1", "zb_v", "interleaved_1f1b", "pipedream", "2bw", "auto"}) {
+TEST_CASE("every schedule loads fields where it is asked to, before each forward, and is accepted",
+          "[loads]") {
+  for (const char* name :
+       {"fill_drain", "1f1b", "zb_h1", "zb_v", "interleaved_1f1b", "pipedream", "2bw", "auto"}) {
     INFO(name);
     const ScheduleProgram program = loading(name);
     for (int s = 0; s < 4; ++s) CHECK(loads_of(program, StageId{s}) == 4);
@@ -81,7 +83,8 @@ TEST_CASE("a load that is missing or not announced is found, and repaired", "[lo
   CHECK_THAT(findings(unannounced), Catch::Matchers::Contains("those that \"loads\" names"));
 }
 
-TEST_CASE("fields are held from their load to the last use, and counted where they are read ahead", "[loads]") {
+TEST_CASE("fields are held from their load to the last use, and counted where they are read ahead",
+          "[loads]") {
   const ScheduleProgram program = loading("1f1b");
   CostTable costs;
   for (int s = 0; s < 4; ++s) costs.stages.emplace_back();

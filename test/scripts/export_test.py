@@ -67,10 +67,10 @@ def capture(*arguments):
     sh(sys.executable, "-m", "stagecraft_capture", *arguments)
 
 
-def train(folder, run, model, data, loss, **more):
-    """The run's losses."""
+def train(folder, run, model, data, loss=None, **more):
+    """The run's losses. No `loss`: the model's own."""
     config = {
-        "model": model, "data": data, "loss": {"type": loss}, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "train_batch_size": 8,
+        "model": model, "data": data, **({"loss": {"type": loss}} if loss else {}), "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "train_batch_size": 8,
         "train_micro_batch_size_per_gpu": 4, "train_steps": 3, "threads_per_rank": 1, "pipeline": {"stages": 2, "schedule": "zb_h1"},
         "run_dir": f"{folder}/{run}", **more,
     }
@@ -85,7 +85,7 @@ class Tensors:
     """Names and values of a layer as the capture had them, values of a checkpoint."""
 
     def __init__(self, layer, checkpoint, constants):
-        self.names = {"p": layer["parameters"], "u": layer["buffers"], "c": layer["constants"]}
+        self.names = {"p": layer["parameters"], "u": layer["buffers"], "c": layer["constants"], "f": layer.get("fields", [])}
         state = {}
         if layer["parameters"] or layer["buffers"]:
             state = safetensors.torch.load_file(f"{checkpoint}/{layer['name']}.safetensors")
@@ -104,7 +104,7 @@ def replayed(model, run, inputs):
         with open(f"{model}/graphs/{layer['graph']}.json") as file:
             graph = json.load(file)
         with torch.no_grad():
-            x = Replayed(graph, Tensors(layer, checkpoint, constants)).evaluate(x)
+            x = Replayed(graph, Tensors(layer, checkpoint, constants)).evaluate(x, {})
     return x
 
 
@@ -129,7 +129,7 @@ def test_llama(folder):
     folder_of_model = f"{folder}/llama.model"
     capture("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "-o", folder_of_model)
     model = {"family": "captured", "path": folder_of_model}
-    train(folder, "llama", model, TEXT, "token_cross_entropy")
+    train(folder, "llama", model, TEXT)
     said = sh(STAGECRAFT, "export", f"{folder}/llama", "-o", f"{folder}/tuned")
     assert "21 tensors of step 3" in said and "in float32, 4 files" not in said, said
     tuned = from_pretrained(f"{folder}/tuned")
@@ -150,14 +150,14 @@ def test_llama(folder):
 
     # Trained on: from the export as weights of the same folder, and captured anew. Files of shards are read alike.
     capture("--hf", f"{folder}/tuned", "--sequence", "16", "-o", f"{folder}/again.model")
-    once = train(folder, "once", {**model, "weights": f"{folder}/tuned"}, TEXT, "token_cross_entropy")
-    again = train(folder, "again", {"family": "captured", "path": f"{folder}/again.model"}, TEXT, "token_cross_entropy")
-    shards = train(folder, "shards", {**model, "weights": f"{folder}/half"}, TEXT, "token_cross_entropy")
+    once = train(folder, "once", {**model, "weights": f"{folder}/tuned"}, TEXT)
+    again = train(folder, "again", {"family": "captured", "path": f"{folder}/again.model"}, TEXT)
+    shards = train(folder, "shards", {**model, "weights": f"{folder}/half"}, TEXT)
     assert once == again and shards != once and abs(shards[0] - once[0]) < 0.01, (once, again, shards)
     # A tied model's file has no head: it begins as a copy.
     tied = {n: t for n, t in safetensors.torch.load_file(f"{folder}/tuned/model.safetensors").items() if n != "lm_head.weight"}
     safetensors.torch.save_file(tied, f"{folder}/tied.safetensors")
-    train(folder, "tied", {**model, "weights": f"{folder}/tied.safetensors"}, TEXT, "token_cross_entropy", train_steps=1)
+    train(folder, "tied", {**model, "weights": f"{folder}/tied.safetensors"}, TEXT, train_steps=1)
     print("llama: no key missing or unexpected, logits equal, shards of bfloat16 load, trains on from its export")
 
 
