@@ -347,10 +347,16 @@ Setting::Setting(const PipelineCase& its_case)
 }
 
 ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
+  std::vector<StageId> also_load;
+  for (std::size_t s = 1; s + 1 < setting.stage_layers.size(); ++s) {
+    const auto [first, last] = setting.stage_layers[s];
+    if (!setting.model.fields_of(first, last, nullptr).empty()) also_load.emplace_back(s);
+  }
   if (segment.kind == SegmentKind::validate) {
-    return validation_program(setting.placement, segment.group_sizes.front());
+    return validation_program(setting.placement, segment.group_sizes.front(), also_load);
   }
   ScheduleRequest asked = request(setting.pipeline, segment);
+  asked.also_load = also_load;
   asked.costs = costs;
   ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
   rewrite(program, setting.pipeline);

@@ -31,6 +31,7 @@ StageCosts costs_of(int stage, int stages) {
   c.input = Bytes{stage == 0 ? 3'000 : 5'000 + (stage - 1) * 11};
   c.output = Bytes{stage + 1 == stages ? 0 : 5'000 + stage * 11};  // the next stage's input
   c.targets = Bytes{stage + 1 == stages ? 700 : 0};
+  c.fields = bytes(450);
   c.kept_for_input = bytes(20'000);
   c.kept_for_weight = bytes(9'000);
   c.output_kept = stage % 2 == 1;
@@ -58,7 +59,8 @@ class Ledger {
       const StageCosts& c = cost(s);
       fixed_ += (c.parameters + c.compute_copy + c.buffers + c.optimizer_state).value;
       fixed_ += (train ? c.parameters.value : 0) + (s.value == 0 ? c.read.value : 0);
-      fixed_ += kReadAhead * ((s.value == 0 ? c.input.value : 0) + (last(s) ? c.targets.value : 0));
+      fixed_ += kReadAhead *
+                ((s.value == 0 ? c.input.value : 0) + (last(s) ? c.targets.value : 0) + c.fields.value);
     }
     for (const StageProof& stage : proof.stages) {
       const StageCosts& c = cost(stage.stage);
@@ -93,7 +95,18 @@ class Ledger {
   [[nodiscard]] bool empty() const { return tensors_.empty(); }
 
  private:
-  enum class What { data, targets, kept, weight_part, output, output_again, gradient, loss, reduction };
+  enum class What {
+    data,
+    targets,
+    fields,
+    kept,
+    weight_part,
+    output,
+    output_again,
+    gradient,
+    loss,
+    reduction
+  };
   using Key = std::tuple<What, StageId, MicroBatch>;
 
   [[nodiscard]] const StageCosts& cost(StageId s) const { return costs_.stages[s.index()]; }
@@ -151,6 +164,7 @@ class Ledger {
       case Op::load:
         if (s.value == 0) make(What::data, s, mb, cost(s).input);
         if (last(s)) make(What::targets, s, mb, cost(s).targets);
+        make(What::fields, s, mb, cost(s).fields);
         break;
       case Op::forward:
         forward(s, mb);
@@ -190,6 +204,8 @@ class Ledger {
   void forward(StageId s, MicroBatch mb) {
     if (!last(s)) make(What::output, s, mb, cost(s).output);
     if (program_.kind == SegmentKind::validate) return done(s, mb);
+    // A stage that does not load has none; the proof counts what its costs say from the forward on.
+    if (!program_.loads(s)) make(What::fields, s, mb, cost(s).fields);
     if (!recomputed_.contains({s, mb})) make(What::kept, s, mb, cost(s).kept_for_input);
   }
 
@@ -198,6 +214,7 @@ class Ledger {
     finished_.insert({s, mb});
     drop(What::data, s, mb);
     drop(What::targets, s, mb);
+    drop(What::fields, s, mb);
     drop(What::weight_part, s, mb);
     if (s.value > 0) drop_output(StageId{s.value - 1}, mb);
     if (!last(s) && here(StageId{s.value + 1}, mb)) drop(What::gradient, StageId{s.value + 1}, mb);
