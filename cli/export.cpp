@@ -27,11 +27,11 @@ struct ExportOptions {
   bool json = false;
 };
 
-std::optional<at::ScalarType> dtype_of(const std::string& name) {
-  if (name == "float32") return at::kFloat;
-  if (name == "bfloat16") return at::kBFloat16;
-  if (name == "float16") return at::kHalf;
-  return std::nullopt;
+ExportType type_of(const std::string& name) {
+  if (name == "float32") return ExportType::float32;
+  if (name == "bfloat16") return ExportType::bfloat16;
+  if (name == "float16") return ExportType::float16;
+  return ExportType::as_they_are;
 }
 
 /// What is drawn on a terminal. Exports of moments draw nothing.
@@ -59,7 +59,7 @@ class Drawing {
 void run(ExportOptions options) {
   ExportRequest& request = options.request;
   if (options.step >= 0) request.step = options.step;
-  request.dtype = dtype_of(options.dtype);
+  request.type = type_of(options.dtype);
   if (!options.shard.empty()) {
     const auto bytes = shard_bytes(options.shard);
     if (!bytes) {

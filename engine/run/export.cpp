@@ -114,6 +114,20 @@ at::ScalarType most_of(const std::vector<StreamedTensor>& tensors) {
 }
 
 /// PyTorch's and transformers' name.
+std::optional<at::ScalarType> dtype_of(ExportType type) {
+  switch (type) {
+    case ExportType::float32:
+      return at::kFloat;
+    case ExportType::bfloat16:
+      return at::kBFloat16;
+    case ExportType::float16:
+      return at::kHalf;
+    case ExportType::as_they_are:
+      break;
+  }
+  return std::nullopt;
+}
+
 std::string torch_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -167,7 +181,7 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   std::vector<StreamedTensor> tensors =
       converted(model ? captured_tensors(source.checkpoint, manifest, *model)
                       : layer_tensors(source.checkpoint, manifest),
-                request.dtype);
+                dtype_of(request.type));
   ExportRecord record;
   record.checkpoint = source.checkpoint;
   record.step = manifest.step;

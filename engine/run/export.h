@@ -5,8 +5,6 @@
 
 #include "stagecraft/engine/run/export_folder.h"
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,13 +12,16 @@
 
 namespace stagecraft {
 
+/// The type that numbers are written in.
+enum class ExportType : std::uint8_t { as_they_are, float32, bfloat16, float16 };
+
 struct ExportRequest {
-  std::string from;                     ///< a run directory, or a checkpoint
-  std::string out;                      ///< the folder to make
-  std::optional<std::int64_t> step;     ///< absent: the newest
-  std::string model;                    ///< model folder; empty: as the run's config says
-  std::optional<at::ScalarType> dtype;  ///< absent: as they are
-  std::uint64_t shard_bytes = 0;        ///< most of a file's tensors; 0: one file
+  std::string from;                  ///< a run directory, or a checkpoint
+  std::string out;                   ///< the folder to make
+  std::optional<std::int64_t> step;  ///< absent: the newest
+  std::string model;                 ///< model folder; empty: as the run's config says
+  ExportType type = ExportType::as_they_are;
+  std::uint64_t shard_bytes = 0;  ///< most of a file's tensors; 0: one file
 };
 
 /// Bytes written by now, of how many.
