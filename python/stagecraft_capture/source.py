@@ -62,6 +62,14 @@ def input_field(module, arguments):
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
 
 
+def require_arguments(module, names):
+    """Refuses a module whose forward needs more than the batch has."""
+    for parameter in inspect.signature(module.forward).parameters.values():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not variadic and parameter.default is parameter.empty and parameter.name not in names:
+            raise CaptureError(f"the model's forward needs {parameter.name!r}: give --field {parameter.name}=TYPE[SIZES], as in {parameter.name}=i64[128]")
+
+
 def load_loss(text):
     """FILE.py:NAME, a function of (output, batch)."""
     path, colon, name = text.rpartition(":")
@@ -84,6 +92,7 @@ def load(arguments):
     else:
         module, mode = from_file(arguments.source), None
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
+    require_arguments(module, {field.name for field in fields})
     if not arguments.loss and len(fields) == 1:
         return module, Batch(fields), False
     loss = None

@@ -281,7 +281,9 @@ def test_command():
     with tempfile.TemporaryDirectory() as folder:
         model = f"{folder}/mine.py"
         with open(model, "w") as file:
-            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))\n")
+            file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))\n"
+                       "class Two(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 4)\n"
+                       "    def forward(self, x, mask):\n        return super().forward(x) * mask\n")
         out = f"{folder}/mine.model"
         done = command(f"{model}:build", "--input", "1,4,4", "-o", out)
         assert done.returncode == 0, done.stderr
@@ -299,6 +301,9 @@ def test_command():
             ([f"{model}:build"], "give --input SIZES"),
             ([f"{model}:build", "--input", "3,4,4"], "torch.export cannot follow the model"),
             (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
+            ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
+            ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
+            ([f"{model}:build", "--input", "1,4,4", "--loss", "entropy"], "expected cross_entropy, mse or FILE.py:NAME"),
         ):
             failed = command(*arguments, "-o", f"{folder}/x.model")
             assert failed.returncode == 2 and said in failed.stderr, failed.stderr
