@@ -49,8 +49,8 @@ def of_step(name, results, arguments, shape_of):
 def multiply_adds(graph):
     """Of `forward` of a graph file's JSON, with one sample."""
     shape_of = {"in": sizes_at(graph["input"], 1)}
-    for letter, kind in (("p", "parameters"), ("u", "buffers"), ("c", "constants")):
-        shape_of.update({f"{letter}{i}": sizes_at(text, 1) for i, text in enumerate(graph[kind])})
+    for letter, kind in (("p", "parameters"), ("u", "buffers"), ("c", "constants"), ("f", "fields")):
+        shape_of.update({f"{letter}{i}": sizes_at(text, 1) for i, text in enumerate(graph.get(kind, []))})
     total = 0
     for name, results, arguments in graph["forward"]["steps"]:
         made = [text and sizes_at(text.split(" ", 1)[1], 1) for text in results]

@@ -2,25 +2,21 @@
 
 import torch
 
+from .multiply_adds import sizes_at
+
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
-
-
-def sizes_of(result, b):
-    """Of "%3 f32[16*b+1,64]"."""
-    text = result[result.index("[") + 1 : -1]
-    return [eval(size, {"__builtins__": {}}, {"b": b}) for size in text.split(",") if size]
 
 
 def samples_of(tensor, type_of):
     """b, for which "f32[16*b,64]" is the tensor's type."""
     sizes = type_of[type_of.index("[") + 1 : -1].split(",")
     at = next(i for i, size in enumerate(sizes) if "b" in size)
-    return next(b for b in range(1, tensor.shape[at] + 1) if sizes_of(type_of, b)[at] == tensor.shape[at])
+    return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
 
 
 def draw(name, result, arguments, b):
     """Numbers as eager draws them. A run draws them by name."""
-    noise = torch.empty(sizes_of(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
+    noise = torch.empty(sizes_at(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
     return noise.bernoulli_(arguments[0]) if name == "stagecraft::bernoulli" else noise.uniform_()
 
 

@@ -32,21 +32,23 @@ std::string with_manifest(const std::string& model, const std::string& pointer, 
   return refusal(model, {.manifest = [&](Json& manifest) { manifest[Json::json_pointer(pointer)] = value; }});
 }
 
+/// What reading a graph alone is refused with.
+std::string read(const Json& graph) {
+  const ScratchFolder folder;
+  const std::string bytes = graph.dump();
+  const std::string hash = captured::graph_hash(bytes);
+  make_folder(folder.path("graphs"));
+  (void)folder.write("graphs/" + hash + ".json", bytes);
+  try {
+    (void)captured::read_graph(folder.path("."), hash);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 TEST_CASE("backwards are refused whose saved tensors would make kernels read or write elsewhere",
           "[captured_refusals]") {
-  const auto read = [](const Json& graph) {
-    const ScratchFolder folder;
-    const std::string bytes = graph.dump();
-    const std::string hash = captured::graph_hash(bytes);
-    make_folder(folder.path("graphs"));
-    (void)folder.write("graphs/" + hash + ".json", bytes);
-    try {
-      (void)captured::read_graph(folder.path("."), hash);
-    } catch (const InputError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
   const auto changed = [&](const Json& graph, const std::string& pointer, const Json& value) {
     Json edited = graph;
     edited[Json::json_pointer(pointer)] = value;
@@ -145,22 +147,12 @@ TEST_CASE("graphs that are refused", "[captured_refusals]") {
 
 TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals]") {
   const auto alone = [](const std::string& model, std::size_t layer, const std::function<void(Json&)>& edit) {
-    const ScratchFolder folder;
     const std::string from = captured_model(model);
     const Json manifest = json::parse_file(from + "/manifest.json");
     Json graph =
         json::parse_file(from + "/graphs/" + manifest["layers"][layer]["graph"].get<std::string>() + ".json");
     edit(graph);
-    const std::string bytes = graph.dump();
-    const std::string hash = captured::graph_hash(bytes);
-    make_folder(folder.path("graphs"));
-    (void)folder.write("graphs/" + hash + ".json", bytes);
-    try {
-      (void)captured::read_graph(folder.path("."), hash);
-    } catch (const InputError& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+    return read(graph);
   };
   const auto norm = [&](const std::string& pointer, const Json& value) {
     return alone("norm", 1, [&](Json& graph) { graph[Json::json_pointer(pointer)] = value; });
