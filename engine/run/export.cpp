@@ -5,6 +5,7 @@
 #include "stagecraft/engine/run/checkpoint_folder.h"
 #include "stagecraft/engine/run/export_tensors.h"
 #include "stagecraft/engine/run/run_dir.h"
+#include "stagecraft/models/model.h"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/accumulate.h>
@@ -113,7 +114,6 @@ at::ScalarType most_of(const std::vector<StreamedTensor>& tensors) {
   return most;
 }
 
-/// PyTorch's and transformers' name.
 std::optional<at::ScalarType> dtype_of(ExportType type) {
   switch (type) {
     case ExportType::float32:
@@ -126,19 +126,6 @@ std::optional<at::ScalarType> dtype_of(ExportType type) {
       break;
   }
   return std::nullopt;
-}
-
-std::string torch_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
 }
 
 /// Copies what the capture put beside the model. The config's dtype is that of the weights: from_pretrained would
@@ -188,7 +175,7 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   record.model = model                                ? model->name
                  : manifest.training.contains(family) ? manifest.training[family].get<std::string>()
                                                       : "";
-  record.dtype = torch_name(most_of(tensors));
+  record.dtype = Precision(most_of(tensors)).name();  // as configs of transformers have it
   for (const StreamedTensor& tensor : tensors) {
     ++record.tensors;
     record.numbers += c10::multiply_integers(tensor.shape);

@@ -197,21 +197,29 @@ class FolderMaker {
     folder_.fields.push_back(std::move(made));
   }
 
-  void check_fields(const std::vector<std::string>& names, const std::vector<ValueType>& types,
-                    const std::string& pointer) {
+  /// Each of the names a graph's value of that type stands for. `type_of`: of a name; null where `among` has none.
+  template <class TypeOf>
+  void check_names(const std::vector<std::string>& names, const std::vector<ValueType>& types,
+                   const std::string& pointer, const char* among, const TypeOf& type_of) {
     if (names.size() != types.size()) {
       throw InputError(at(pointer),
                        fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
     }
     for (std::size_t i = 0; i < names.size(); ++i) {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
-      const auto found = std::find_if(folder_.fields.begin(), folder_.fields.end(),
-                                      [&](const FolderField& field) { return field.name == names[i]; });
-      if (found == folder_.fields.end()) {
-        throw InputError(place, fmt::format("\"{}\" is not in /fields", names[i]));
-      }
-      require_same(types[i], found->type, place, fmt::format("\"{}\" is", names[i]));
+      const ValueType* type = type_of(names[i]);
+      if (type == nullptr) throw InputError(place, fmt::format("\"{}\" is not in {}", names[i], among));
+      require_same(types[i], *type, place, fmt::format("\"{}\" is", names[i]));
     }
+  }
+
+  void check_fields(const std::vector<std::string>& names, const std::vector<ValueType>& types,
+                    const std::string& pointer) {
+    check_names(names, types, pointer, "/fields", [&](const std::string& name) -> const ValueType* {
+      const auto found = std::find_if(folder_.fields.begin(), folder_.fields.end(),
+                                      [&](const FolderField& field) { return field.name == name; });
+      return found == folder_.fields.end() ? nullptr : &found->type;
+    });
   }
 
   void add_loss(const ManifestLoss& loss) {
@@ -293,17 +301,11 @@ class FolderMaker {
 
   void check_weights(const std::vector<std::string>& names, const std::vector<ValueType>& types,
                      const std::string& pointer) {
-    if (names.size() != types.size()) {
-      throw InputError(at(pointer),
-                       fmt::format("the graph has {} of them, found {}", types.size(), names.size()));
-    }
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const InputPlace place = at(fmt::format("{}/{}", pointer, i));
-      const auto found = types_.find(names[i]);
-      if (found == types_.end()) throw InputError(place, fmt::format("\"{}\" is not in /weights", names[i]));
-      require_same(types[i], found->second, place, fmt::format("\"{}\" is", names[i]));
-      named_.insert(names[i]);
-    }
+    check_names(names, types, pointer, "/weights", [&](const std::string& name) -> const ValueType* {
+      const auto found = types_.find(name);
+      return found == types_.end() ? nullptr : &found->second;
+    });
+    named_.insert(names.begin(), names.end());
   }
 
   /// What a run changes belongs to one layer.
