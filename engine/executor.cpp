@@ -288,7 +288,8 @@ std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
   };
   for (int layer = summed.first_layer(); layer < summed.last_layer(); ++layer) {
     count(summed.parameters(layer));
-    count(summed.averaged_buffers(layer));
+    count(summed.buffers(layer, OverReplicas::mean));
+    count(summed.buffers(layer, OverReplicas::first));
   }
   return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, context_.options.device);
 }
@@ -310,17 +311,21 @@ void Executor::reduce(const Action& action) {
     for (int layer = reduced.last_layer(); layer-- > reduced.first_layer();) hand_in(layer);
   }
   const auto sum = sums_.find(action.stage);
-  // Each replica has seen its own micro-batches: what they have learned of the data is averaged.
-  Tensors buffers;
+  const std::vector<Rank>& replicas = program_.placement.ranks[action.stage.index()];
+  Tensors averaged;
   for (int layer = reduced.first_layer(); layer < reduced.last_layer(); ++layer) {
-    const Tensors own = reduced.averaged_buffers(layer);
-    buffers.insert(buffers.end(), own.begin(), own.end());
+    for (const at::Tensor& buffer : reduced.buffers(layer, OverReplicas::mean)) {
+      averaged.push_back(buffer);
+      sum->second->add(buffer);
+    }
+    for (const at::Tensor& buffer : reduced.buffers(layer, OverReplicas::first)) {
+      if (me() != replicas.front()) buffer.zero_();  // plus zeros, bytes of any type are the first replica's
+      sum->second->add(buffer.view({-1}).view(at::kByte));
+    }
   }
-  for (const at::Tensor& buffer : buffers) sum->second->add(buffer);
   sum->second->finish();
   sums_.erase(sum);
-  const auto width = static_cast<double>(program_.placement.width(action.stage));
-  for (const at::Tensor& buffer : buffers) buffer.div_(width);
+  for (const at::Tensor& buffer : averaged) buffer.div_(static_cast<double>(replicas.size()));
 }
 
 std::vector<double> Executor::gather_squares(const Action& action) {

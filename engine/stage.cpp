@@ -67,13 +67,13 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
   if (graphs != nullptr && repeats) graphs_ = std::make_unique<StageGraphs>(graphs, device);
 }
 
-Tensors Stage::averaged_buffers(int layer) const {
+Tensors Stage::buffers(int layer, OverReplicas rule) const {
   const std::vector<BufferSpec> specs = layers_[local(layer)]->buffers();
-  Tensors averaged;
+  Tensors chosen;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    if (specs[i].averaged) averaged.push_back(buffers_[local(layer)][i]);
+    if (specs[i].over_replicas == rule) chosen.push_back(buffers_[local(layer)][i]);
   }
-  return averaged;
+  return chosen;
 }
 
 void Stage::begin(const std::vector<Action>& list) {

@@ -91,8 +91,8 @@ class Stage {
   /// Of the same shapes.
   void set_parameters(int layer, const Tensors& values);
   [[nodiscard]] Tensors& buffers(int layer) { return buffers_[local(layer)]; }
-  /// Those that replicas average (BufferSpec::averaged).
-  [[nodiscard]] Tensors averaged_buffers(int layer) const;
+  /// Those with that rule.
+  [[nodiscard]] Tensors buffers(int layer, OverReplicas rule) const;
   [[nodiscard]] OptimizerState& optimizer_state(int layer) { return optimizer_[local(layer)]; }
 
  private:

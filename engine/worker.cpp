@@ -317,7 +317,7 @@ std::string Worker::not_finite() const {
     // Statistics of the data; a table may well hold infinities, as masks do.
     const std::vector<BufferSpec> buffers = layer.buffers();
     for (std::size_t i = 0; i < buffers.size(); ++i) {
-      if (!buffers[i].averaged) continue;
+      if (buffers[i].over_replicas != OverReplicas::mean) continue;
       const at::Tensor& buffer = stage.buffers(index)[i];
       tensors.push_back(buffer.element_size() < 4 ? buffer.to(at::kFloat) : buffer);
       names.push_back(buffers[i].name);

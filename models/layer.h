@@ -65,14 +65,19 @@ struct ParameterSpec {
   bool full = false;   ///< read at full precision where a model computes in a narrower one: norms do
 };
 
+/// What replicas, each having seen its own micro-batches, make of a buffer at the end of a step.
+enum class OverReplicas : std::uint8_t {
+  mean,   ///< statistics of the data are averaged
+  first,  ///< the first replica's for all: counters
+  alone,  ///< nothing: tables that training does not change
+};
+
 struct BufferSpec {
   std::string name;  ///< "running_mean"
   std::vector<std::int64_t> shape;
   double initial = 0;
   std::optional<at::ScalarType> dtype{};  ///< absent: full precision
-  /// Replicas average it at the end of a step, each having seen its own micro-batches. False for what is no
-  /// floating-point statistic of the data: counters, tables.
-  bool averaged = true;
+  OverReplicas over_replicas = OverReplicas::mean;
 };
 
 /// What one layer keeps of one micro-batch. backward_input consumes `for_input` and may move tensors on to

@@ -35,7 +35,7 @@ class NcclBackend {
     std::string id;
   };
 
-  enum class NumberType { float32, float64 };
+  enum class NumberType { float32, float64, uint8 };
   /// Numbers in the device's memory.
   struct Numbers {
     void* first = nullptr;

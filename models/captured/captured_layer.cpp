@@ -72,8 +72,10 @@ class CapturedLayer final : public Layer {
     std::vector<BufferSpec> specs;
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       const ValueType& type = graph_.buffers[i];
-      const bool averaged = c10::isFloatingType(type.dtype) && graph_.new_buffers[i] != kNoValue;
-      specs.push_back({layer_.buffers[i], type.at(1), 0, type.dtype, averaged});
+      const OverReplicas rule = graph_.new_buffers[i] == kNoValue ? OverReplicas::alone
+                                : c10::isFloatingType(type.dtype) ? OverReplicas::mean
+                                                                  : OverReplicas::first;
+      specs.push_back({layer_.buffers[i], type.at(1), 0, type.dtype, rule});
     }
     return specs;
   }

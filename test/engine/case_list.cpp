@@ -122,13 +122,56 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
+/// The model captured from PyTorch, with every schedule, at every number of ranks and stages, recomputed and with
+/// replicas. Shapes and optimizers take turns.
+void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+  for (PipelineCase next : variants(schedule)) {
+    next.model = ModelKind::captured;
+    next.dropout = true;
+    const auto add = [&] {
+      const std::size_t turn = cases.size();
+      next.shape = static_cast<BatchShape>(turn % 4);
+      if (!served(next)) next.shape = BatchShape::many;
+      next.optimizer = static_cast<CaseOptimizer>(turn / 4 % 3);
+      next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
+      next.delay_seed = turn;
+      if (served(next)) cases.push_back(next);
+    };
+    next.placement = schedule.placement;
+    for (const auto& [rewrite, recompute] :
+         {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
+          std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
+      next.rewrite = rewrite;
+      next.recompute = recompute;
+      next.ranks = ranks;
+      next.stages = ranks * schedule.virtual_stages;
+      if (next.stages <= kMostStages) add();
+    }
+    next.rewrite = Rewrite::none;
+    next.ranks = 0;
+    for (const std::vector<int>& widths : {std::vector{2}, {2, 1}, {1, 2}, {1, 3}, {2, 2}, {2, 1, 1}}) {
+      next.recompute = next.recompute == Recompute::none ? Recompute::all : Recompute::none;
+      next.widths = widths;
+      next.stages = static_cast<int>(widths.size()) * schedule.virtual_stages;
+      if (std::accumulate(widths.begin(), widths.end(), 0) == ranks) add();
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<PipelineCase> captured_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
+  return cases;
+}
 
 std::vector<PipelineCase> all_cases(int ranks) {
   std::vector<PipelineCase> cases;
   add_matrix(cases, ranks);
   for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
   return cases;
 }
 

@@ -11,8 +11,12 @@ namespace stagecraft::test {
 /// {fill_drain, 1f1b, pipedream, pipedream with vertical sync} x batch shapes x optimizers x dropout x
 /// clipping where allowed x models, a stage per rank, precisions in turn; and every registered schedule, on the
 /// placements it is for, x stages per rank x rewrites and recomputation x batch shapes x models; and with
-/// replicas.
+/// replicas; and captured_cases.
 [[nodiscard]] std::vector<PipelineCase> all_cases(int ranks);
+
+/// A model captured from PyTorch with every registered schedule, on the placement it is for, x rewrites and
+/// recomputation, and with replicas.
+[[nodiscard]] std::vector<PipelineCase> captured_cases(int ranks);
 
 /// Every registered schedule with a slow rank, and with a slow replica where there can be one.
 [[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);

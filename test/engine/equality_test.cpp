@@ -49,6 +49,10 @@ TEST_CASE("every schedule is compared, at every number of ranks, on the placemen
   }
 }
 
+TEST_CASE("a captured model equals the oracle, under every schedule", "[equality_fast]") {
+  run_all(captured_cases(2));
+}
+
 TEST_CASE("recomputation changes no bit, under every schedule", "[equality_fast]") {
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) {
@@ -80,6 +84,10 @@ TEST_CASE("replicas of unequal widths, more ranks than any other case", "[equali
   std::vector<PipelineCase> cases = all_cases(5);
   std::erase_if(cases, [](const PipelineCase& c) { return c.widths.empty(); });
   run_all(cases);
+}
+
+TEST_CASE("a captured model on more ranks than any other", "[equality]") {
+  run_all(captured_cases(GENERATE(5, 6, 7, 8)));
 }
 
 TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[equality]") {

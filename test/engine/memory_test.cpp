@@ -15,9 +15,9 @@
 #include "test/engine/pipeline_case.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
+#include "test/support/padded_data.h"
 #include "test/support/ranks.h"
 
-#include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,6 +60,8 @@ Setting roomy(const PipelineCase& pipeline) {
       data.shape = {32};
       model = {GptConfig{.blocks = 4, .width = 32, .heads = 2, .dropout = 0.1}};
       break;
+    case ModelKind::captured:
+      throw std::logic_error("masked() is for captured models");
     case ModelKind::straggler:
       throw std::logic_error("a model of delays has next to no memory");
   }
@@ -80,32 +82,12 @@ Setting roomy(const PipelineCase& pipeline) {
   return setting;
 }
 
-/// Samples of the captured model with a mask: 4 positions of 8 numbers each, of which some are padding.
-class MaskedData final : public Dataset {
- public:
-  std::int64_t size(Split split) const override {
-    return split == Split::train ? 7 * kMicroBatch : kMicroBatch;
-  }
-  SampleSpec sample() const override {
-    return {{4, 8}, at::kFloat, 5, Targets::none, {{"mask", {4}, at::kLong}, {"labels", {4}, at::kLong}}};
-  }
-  at::Tensor inputs(Split, const std::vector<std::int64_t>& indices) const override {
-    return at::ones({static_cast<std::int64_t>(indices.size()), 4, 8});
-  }
-  at::Tensor targets(Split, const std::vector<std::int64_t>&) const override { return {}; }
-  at::Tensor field(Split, const std::string&, const std::vector<std::int64_t>& indices) const override {
-    return at::ones({static_cast<std::int64_t>(indices.size()), 4}, at::kLong);
-  }
-  std::string fingerprint() const override { return "masked"; }
-  std::string summary() const override { return "masked"; }
-
-  static constexpr std::int64_t kMicroBatch = 1024;
-};
+constexpr std::int64_t kPaddedMicroBatch = 1024;
 
 /// The case with the captured model, whose middle stages read a mask and whose last brings its loss.
 Setting masked(const PipelineCase& pipeline) {
   Setting setting = roomy(pipeline);
-  setting.data = std::make_unique<MaskedData>();
+  setting.data = std::make_unique<PaddedData>(7 * kPaddedMicroBatch, kPaddedMicroBatch);
   CapturedConfig captured;
   captured.path = STAGECRAFT_TEST_DATA "/captured/masked";
   setting.model = build_model({captured}, setting.data->sample(), Precision{}, {"test", "/model"});
@@ -115,10 +97,10 @@ Setting masked(const PipelineCase& pipeline) {
     setting.stage_layers[static_cast<std::size_t>(s)] = {s * layers / pipeline.stages,
                                                          (s + 1) * layers / pipeline.stages};
   }
-  setting.shape.samples = 7 * MaskedData::kMicroBatch;
-  setting.shape.validation_samples = MaskedData::kMicroBatch;
-  setting.shape.batch = 7 * MaskedData::kMicroBatch;
-  setting.shape.micro_batch = setting.options.micro_batch_size = MaskedData::kMicroBatch;
+  setting.shape.samples = 7 * kPaddedMicroBatch;
+  setting.shape.validation_samples = kPaddedMicroBatch;
+  setting.shape.batch = 7 * kPaddedMicroBatch;
+  setting.shape.micro_batch = setting.options.micro_batch_size = kPaddedMicroBatch;
   return setting;
 }
 

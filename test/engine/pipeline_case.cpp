@@ -3,11 +3,13 @@
 #include "stagecraft/engine/optimizers/adam.h"
 #include "stagecraft/engine/optimizers/sgd.h"
 #include "stagecraft/models/data/synthetic.h"
+#include "stagecraft/models/families/captured.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "test/engine/delays.h"
 #include "test/support/built_in.h"
+#include "test/support/padded_data.h"
 #include "test/support/program_rewrites.h"
 #include "test/support/ranks.h"
 
@@ -30,7 +32,7 @@ constexpr std::int64_t kValidateEvery = 3;
 constexpr std::int64_t kValidationSamples = 10;
 
 const char* name_of(ModelKind kind) {
-  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "straggler"};
+  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "straggler"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -62,6 +64,11 @@ ModelConfig model_config(const PipelineCase& c) {
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
     case ModelKind::straggler:
       return {straggler(!c.widths.empty())};
+    case ModelKind::captured: {
+      CapturedConfig captured;
+      captured.path = STAGECRAFT_TEST_DATA "/captured/mixed";
+      return {captured};
+    }
     case ModelKind::gpt:
       break;
   }
@@ -86,7 +93,10 @@ Sizes sizes(BatchShape shape) {
   return {28, 14, 2};
 }
 
-SyntheticDataConfig data_config(const PipelineCase& c) {
+std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
+  if (c.model == ModelKind::captured) {
+    return std::make_unique<PaddedData>(sizes(c.shape).samples, kValidationSamples);
+  }
   SyntheticDataConfig config;
   config.samples = sizes(c.shape).samples;
   config.validation_samples = kValidationSamples;
@@ -104,8 +114,10 @@ SyntheticDataConfig data_config(const PipelineCase& c) {
       config.shape = {6};
       config.classes = 11;
       break;
+    case ModelKind::captured:
+      break;
   }
-  return config;
+  return open_dataset({.source = config}, {"test", "/data"});
 }
 
 OptimizerConfig optimizer_config(CaseOptimizer kind) {
@@ -124,9 +136,10 @@ OptimizerConfig optimizer_config(CaseOptimizer kind) {
   return {adamw};
 }
 
-LossConfig loss_config(const PipelineCase& c) {
-  if (c.model == ModelKind::gpt) return {TokenCrossEntropy{}};
-  return {CrossEntropy{}};
+std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
+  if (model.loss) return model.loss;
+  if (c.model == ModelKind::gpt) return LossConfig{TokenCrossEntropy{}}.make();
+  return LossConfig{CrossEntropy{}}.make();
 }
 
 Precision precision_of(const PipelineCase& c) {
@@ -298,9 +311,9 @@ bool served(const PipelineCase& pipeline) {
 
 Setting::Setting(const PipelineCase& its_case)
     : pipeline(its_case),
-      data(open_dataset({.source = data_config(its_case)}, {"test", "/data"})),
+      data(data_of(its_case)),
       model(build_model(model_config(its_case), data->sample(), precision_of(its_case), {"test", "/model"})),
-      loss(loss_config(its_case).make()),
+      loss(loss_of(its_case, model)),
       placement(placement_of(its_case)),
       shape(run_shape(its_case)) {
   if (!pipeline.planted.empty()) plant(model, pipeline.planted_at, pipeline.planted);

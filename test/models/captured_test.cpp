@@ -232,8 +232,8 @@ TEST_CASE("captured batch norm: buffers have their types, and change in committe
   const Tensors parameters = initial_parameters(model, 1, 1);
   Tensors buffers = initial_buffers(model, 1);
   const std::vector<BufferSpec> specs = norm.buffers();
-  CHECK(specs[0].averaged);
-  CHECK_FALSE(specs[2].averaged);
+  CHECK(specs[0].over_replicas == OverReplicas::mean);
+  CHECK(specs[2].over_replicas == OverReplicas::first);
   CHECK(buffers[2].scalar_type() == at::kLong);
   CHECK(norm.least_samples({6}) == 2);
 

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Three steps of four micro-batches in `stagecraft train` beside a plain loop in eager PyTorch: losses and all weights, to the bit.
 
-    eager_loop_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+    eager_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
+
+MODEL: a key of MODELS. Exits with 77 where transformers, torchvision or safetensors is missing. Every model runs in AdamW and in SGD, on one
+stage and on several.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +23,7 @@ except ImportError as error:
     print(f"skipped: {error}; scripts/setup.sh --models installs it")
     sys.exit(77)
 
-SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), sys.argv[2]
+SOURCE, STAGECRAFT, ASKED = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
 torch.set_num_threads(1)
@@ -57,11 +61,11 @@ def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batc
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
 
 
-def ours(folder, model, optimizer, name, **changed):
+def ours(folder, model, optimizer, name, inputs, **changed):
     """The same of a run."""
     config = {
         "model": {"family": "captured", "path": model},
-        "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": changed.pop("inputs", "inputs"), "shuffle": False},
+        "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": inputs, "shuffle": False},
         "optimizer": optimizer,
         "train_batch_size": MICRO_BATCHES * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
@@ -80,7 +84,7 @@ def ours(folder, model, optimizer, name, **changed):
     return losses[:STEPS], safetensors.torch.load_file(f"{folder}/{name}.export/model.safetensors")
 
 
-def compare(name, expected, found, losses_equal=True):
+def compare(name, expected, found):
     losses, weights = expected
     differing = [n for n in found[1] if not torch.equal(weights[n], found[1][n])]
     print(f"{name}: losses {found[0]} against {losses}; {len(found[1]) - len(differing)} of {len(found[1])} tensors equal {differing[:3]}")
@@ -94,80 +98,114 @@ def tokens(vocabulary, sequence, **more):
     return {"input_ids": torch.randint(vocabulary, (count, sequence), generator=generator), **more}
 
 
-def language_model(folder):
-    config = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64, "tie_word_embeddings": False}
-    with open(f"{folder}/llama.json", "w") as file:
+def causal(folder, sequence, config):
+    """A language model of transformers, with an untied head."""
+    with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/llama.json", "--sequence", 16, "-o", f"{folder}/llama.model")
-    data = tokens(64, 16)
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", sequence, "-o", f"{folder}/model")
+    data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
-    for name, (optimizer, make) in OPTIMIZERS.items():
-        torch.manual_seed(0)
+
+    def build():
         module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
-        expected = eager(module, loss_of, data, make)
-        for stages, schedule in ((1, "1f1b"), (3, "zb_h1")):
-            found = ours(folder, f"{folder}/llama.model", optimizer, f"llama_{name}_{stages}", inputs="input_ids", pipeline={"schedule": schedule, "stages": stages})
-            compare(f"llama, {name}, {schedule} with {stages} stages", expected, found)
+        module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
+        return module
+
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
 
 
-def padded(folder):
+def masked(folder, config):
     """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
-    config = {"model_type": "bert", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 32, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    with open(f"{folder}/bert.json", "w") as file:
+    with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/bert.json", "--untie", "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/bert.model")
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(6)
     data = tokens(64, 16)
     count = data["input_ids"].shape[0]
     lengths = torch.randint(3, 16, (count, 1), generator=generator)
     data["attention_mask"] = (torch.arange(16) < lengths).long()
-    masked = torch.rand((count, 16), generator=generator) < 0.3
-    data["labels"] = data["input_ids"].where(masked & data["attention_mask"].bool(), -100)
+    chosen = torch.rand((count, 16), generator=generator) < 0.3
+    data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
     data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
-    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long()
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
     units = lambda batch: int((batch["labels"] != -100).sum())
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
-    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    for name, (optimizer, make) in OPTIMIZERS.items():
-        torch.manual_seed(0)
+    def build():
         module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
-        module.cls.predictions.decoder.weight = torch.nn.Parameter(module.cls.predictions.decoder.weight.detach().clone())
-        expected = eager(module, loss_of, data, make, weight)
-        for stages, schedule in ((1, "1f1b"), (3, "1f1b")):
-            changed = {"pipeline": {"schedule": schedule, "stages": stages}, **({"activation_checkpointing": {"recompute": "all"}} if stages > 1 else {})}
-            compare(f"bert, padded, {name}, {stages} stages", expected, ours(folder, f"{folder}/bert.model", optimizer, f"bert_{name}_{stages}", inputs="input_ids", **changed))
+        head = module.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        return module
+
+    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
 
 
-RESNET = '''
-import torchvision
-def build():
-    model = torchvision.models.resnet18(num_classes=10)
-    return model
-'''
-
-
-def images(folder):
-    with open(f"{folder}/resnet.py", "w") as file:
-        file.write(RESNET)
-    capture(f"{folder}/resnet.py:build", "--input", "3,32,32", "--loss", "cross_entropy", "-o", f"{folder}/resnet.model")
+def images(folder, source, size):
+    """A classifier, which `build` in `source` makes."""
+    with open(f"{folder}/classifier.py", "w") as file:
+        file.write(source)
+    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(7)
     count = STEPS * MICRO_BATCHES * SAMPLES
-    data = {"inputs": torch.randn((count, 3, 32, 32), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
-    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    data = {"inputs": torch.randn((count, 3, size, size), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
     loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(batch["inputs"]), batch["targets"])
+    names = {}
+    exec(source, names)
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}])
+
+
+def check(folder, build, loss_of, data, pipelines, *weight):
+    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
         torch.manual_seed(0)
-        expected = eager(torchvision.models.resnet18(num_classes=10), loss_of, data, make)
-        for stages in (1, 2):
-            compare(f"resnet18, {name}, {stages} stages", expected, ours(folder, f"{folder}/resnet.model", optimizer, f"resnet_{name}_{stages}", pipeline={"schedule": "1f1b", "stages": stages}))
+        expected = eager(build(), loss_of, data, make, *weight)
+        for pipeline in map(dict, pipelines):
+            recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
+            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute)
+            compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
+            shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    language_model(folder)
-    padded(folder)
-    images(folder)
+LLAMA = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64, "tie_word_embeddings": False}
+BERT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+GPT2 = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+
+# Their random numbers are not PyTorch's: dropout is off.
+TORCHVISION = """
+import torch, torchvision
+def build():
+    model = torchvision.models.{}
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout): module.p = 0.0
+    return model
+"""
+SMALL_VGG = TORCHVISION + "def build(build=build):\n    model = build()\n    model.avgpool, model.classifier = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(512, 10)\n    return model\n"
+
+MODELS = {
+    "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
+    "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA}),
+    "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA}),
+    "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA}),
+    "gpt2": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}),
+    "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
+    "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
+    "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),
+    "resnet50": lambda folder: images(folder, TORCHVISION.format("resnet50(num_classes=10)"), 32),
+    "vgg16": lambda folder: images(folder, SMALL_VGG.format("vgg16(num_classes=10)"), 32),
+    "vgg16_bn": lambda folder: images(folder, SMALL_VGG.format("vgg16_bn(num_classes=10)"), 32),
+    "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
+    # As large as they are:
+    "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
+    "resnet50_224": lambda folder: images(folder, TORCHVISION.format("resnet50()"), 224),
+    "vgg16_224": lambda folder: images(folder, TORCHVISION.format("vgg16()"), 224),
+    "vit_b_16": lambda folder: images(folder, TORCHVISION.format("vit_b_16()"), 224),
+}
+
+for name in ASKED:
+    print(name)
+    with tempfile.TemporaryDirectory() as folder:
+        MODELS[name](folder)

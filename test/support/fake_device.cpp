@@ -132,8 +132,17 @@ void FakeFabric::carry_out(const Circle& circle) {
     return;
   }
   for (std::size_t i = 0; i < first.tensors.size(); ++i) {
-    const bool single = first.tensors[i].type == NcclBackend::NumberType::float32;
-    (single ? combine<float> : combine<double>)(circle.calls, i, circle.rounds);
+    switch (first.tensors[i].type) {
+      case NcclBackend::NumberType::float32:
+        combine<float>(circle.calls, i, circle.rounds);
+        break;
+      case NcclBackend::NumberType::float64:
+        combine<double>(circle.calls, i, circle.rounds);
+        break;
+      case NcclBackend::NumberType::uint8:
+        combine<std::uint8_t>(circle.calls, i, circle.rounds);
+        break;
+    }
   }
 }
 

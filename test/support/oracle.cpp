@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace stagecraft::test {
@@ -17,7 +18,7 @@ namespace {
 /// One micro-batch of a stretch between drain points.
 struct Piece {
   std::int64_t step, epoch, first, count;
-  std::int64_t number_in_step, samples_of_step;
+  std::int64_t number_in_step, first_of_step, samples_of_step;
   bool ends_step;
   std::int64_t number;  // since the drain point
 };
@@ -85,8 +86,8 @@ class Oracle {
       const std::int64_t count = std::min(run_.batch, samples - first);
       for (std::int64_t done = 0; done < count; done += run_.micro_batch) {
         const std::int64_t here = std::min(run_.micro_batch, count - done);
-        pieces.push_back({step, step / steps_per_epoch, first + done, here, done / run_.micro_batch, count,
-                          done + here == count, static_cast<std::int64_t>(pieces.size())});
+        pieces.push_back({step, step / steps_per_epoch, first + done, here, done / run_.micro_batch, first,
+                          count, done + here == count, static_cast<std::int64_t>(pieces.size())});
       }
     }
     for (auto& versions : weights_) versions = {{0, versions.rbegin()->second}};
@@ -125,16 +126,18 @@ class Oracle {
     return ended;
   }
 
-  /// The replicas' buffers become their mean, once an update.
+  /// The replicas' buffers become their mean, or the first one's, once per update.
   void average(std::size_t layer, int updates) {
     std::vector<Tensors>& replicas = buffers_[layer];
     const std::vector<BufferSpec> specs = model_.layers[layer]->buffers();
     for (; averaged_[layer] < updates; ++averaged_[layer]) {
       for (std::size_t i = 0; replicas.size() > 1 && i < replicas.front().size(); ++i) {
-        if (!specs[i].averaged) continue;
+        if (specs[i].over_replicas == OverReplicas::alone) continue;
         at::Tensor sum = replicas.front()[i].clone();
-        for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r][i]);
-        sum.div_(static_cast<double>(replicas.size()));
+        if (specs[i].over_replicas == OverReplicas::mean) {
+          for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r][i]);
+          sum.div_(static_cast<double>(replicas.size()));
+        }
         for (Tensors& replica : replicas) replica[i].copy_(sum);
       }
     }
@@ -146,9 +149,39 @@ class Oracle {
                              : ended_within(pieces, x - delay);
   }
 
-  double share(std::int64_t count, std::int64_t of) const {
+  /// Of samples first, first + 1, ... of an epoch.
+  std::vector<std::int64_t> train_samples(std::int64_t epoch, std::int64_t first, std::int64_t count) const {
+    const Shuffle shuffle(data_.size(Split::train), run_.seed, epoch, run_.shuffle);
+    std::vector<std::int64_t> indices;
+    for (std::int64_t i = 0; i < count; ++i) indices.push_back(shuffle(first + i));
+    return indices;
+  }
+
+  /// What these samples weigh among `all`.
+  double share(Split split, const std::vector<std::int64_t>& samples,
+               const std::vector<std::int64_t>& all) const {
     if (loss_.reduction() == Reduction::sum) return 1;
-    return static_cast<double>(count) / static_cast<double>(of);
+    if (!loss_.counts_units()) return static_cast<double>(samples.size()) / static_cast<double>(all.size());
+    const auto units = static_cast<double>(loss_.units(fields(split, samples)));
+    return units == 0 ? 0 : units / static_cast<double>(loss_.units(fields(split, all)));
+  }
+
+  /// All that the model or its loss reads.
+  FieldTensors fields(Split split, const std::vector<std::int64_t>& samples) const {
+    FieldTensors read;
+    for (const BatchField& field : model_.fields_of(0, static_cast<int>(model_.layers.size()), &loss_)) {
+      read[field.name] = read_field(data_, split, field, samples);
+    }
+    return read;
+  }
+
+  LossValue loss_of(const at::Tensor& output, Split split, const std::vector<std::int64_t>& samples,
+                    double share, Kept* kept) const {
+    const bool count_correct = split == Split::validation;
+    if (loss_.fields().empty()) {
+      return loss_.forward(output, data_.targets(split, samples).to(run_.device), share, kept, count_correct);
+    }
+    return loss_.forward_fields(output, fields(split, samples), share, kept, count_correct);
   }
 
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const {
@@ -167,9 +200,10 @@ class Oracle {
   }
 
   double micro_batch(const Piece& piece, const std::vector<int>& versions) {
-    const Shuffle shuffle(data_.size(Split::train), run_.seed, piece.epoch, run_.shuffle);
-    std::vector<std::int64_t> indices;
-    for (std::int64_t i = 0; i < piece.count; ++i) indices.push_back(shuffle(piece.first + i));
+    const std::vector<std::int64_t> indices = train_samples(piece.epoch, piece.first, piece.count);
+    const std::vector<std::int64_t> step =
+        train_samples(piece.epoch, piece.first_of_step, piece.samples_of_step);
+    const FieldTensors read = fields(Split::train, indices);
 
     const std::size_t layers = model_.layers.size();
     std::vector<Kept> kept(layers);
@@ -179,15 +213,17 @@ class Oracle {
                             {.seed = run_.seed,
                              .layer = layer,
                              .step = static_cast<std::uint64_t>(piece.step),
-                             .micro_batch = static_cast<std::uint64_t>(piece.number_in_step)}};
+                             .micro_batch = static_cast<std::uint64_t>(piece.number_in_step)},
+                            /*commit_buffers=*/true,
+                            &read};
       Tensors& buffers = buffers_[layer][replica_of(buffers_[layer], piece.number)];
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
       const Weights weights{parameters, buffers};
       boundary = model_.layers[layer]->forward(weights, boundary, context, &kept[layer]).contiguous();
     }
     Kept kept_loss;
-    const LossValue value = loss_.forward(boundary, data_.targets(Split::train, indices).to(run_.device),
-                                          share(piece.count, piece.samples_of_step), &kept_loss, false);
+    const LossValue value =
+        loss_of(boundary, Split::train, indices, share(Split::train, indices, step), &kept_loss);
     at::Tensor gradient = loss_.backward(kept_loss, scale_ ? scale_->value() : 1);
     for (std::size_t layer = layers; layer-- > 0;) {
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
@@ -253,23 +289,26 @@ class Oracle {
 
   void validate(std::int64_t after_steps) {
     const std::int64_t samples = data_.size(Split::validation);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(samples));
+    std::iota(all.begin(), all.end(), 0);
     std::vector<std::pair<double, double>> parts(sums_.back().size());  // of each replica of the last stage
     for (std::int64_t first = 0; first < samples; first += run_.micro_batch) {
-      std::vector<std::int64_t> indices;
-      for (std::int64_t i = first; i < std::min(samples, first + run_.micro_batch); ++i) indices.push_back(i);
+      const std::vector<std::int64_t> indices(all.begin() + first,
+                                              all.begin() + std::min(samples, first + run_.micro_batch));
+      const FieldTensors read = fields(Split::validation, indices);
       at::Tensor boundary = inputs(Split::validation, indices);
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
         const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
         const Weights weights{parameters, buffers_[layer].front()};
-        const Context context{Mode::evaluate, {.seed = run_.seed, .layer = layer}};
+        const Context context{
+            Mode::evaluate, {.seed = run_.seed, .layer = layer}, /*commit_buffers=*/true, &read};
         boundary = model_.layers[layer]->forward(weights, boundary, context, nullptr).contiguous();
       }
       const LossValue value =
-          loss_.forward(boundary, data_.targets(Split::validation, indices).to(run_.device),
-                        share(static_cast<std::int64_t>(indices.size()), samples), nullptr, true);
+          loss_of(boundary, Split::validation, indices, share(Split::validation, indices, all), nullptr);
       auto& [loss, correct] = parts[replica_of(parts, first / run_.micro_batch)];
       loss += value.loss.item<double>();
-      correct += value.correct.item<double>();
+      if (value.correct.defined()) correct += value.correct.item<double>();
     }
     OracleValidation validation{.after_steps = after_steps};
     for (const auto& [loss, correct] : parts) {

@@ -65,7 +65,15 @@ void settle(ncclComm_t communicator, const char* call) {
 void ask_for_rings() { ::setenv("NCCL_ALGO", "allreduce:ring", /*overwrite=*/0); }
 
 ncclDataType_t nccl_type(NcclBackend::NumberType type) {
-  return type == NcclBackend::NumberType::float64 ? ncclFloat64 : ncclFloat32;
+  switch (type) {
+    case NcclBackend::NumberType::float64:
+      return ncclFloat64;
+    case NcclBackend::NumberType::uint8:
+      return ncclUint8;
+    case NcclBackend::NumberType::float32:
+      break;
+  }
+  return ncclFloat32;
 }
 
 class CudaNcclBackend final : public NcclBackend {

@@ -12,11 +12,15 @@ namespace {
 /// Of a large tensor in a chain, whose replicas work on several at a time.
 constexpr std::int64_t kPiece = 4 << 20;
 
+NcclBackend::NumberType type_of(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kFloat) return NcclBackend::NumberType::float32;
+  if (tensor.scalar_type() == at::kByte) return NcclBackend::NumberType::uint8;
+  STAGECRAFT_CHECK(tensor.scalar_type() == at::kDouble, "sums are of float32, float64 or bytes");
+  return NcclBackend::NumberType::float64;
+}
+
 NcclBackend::Numbers numbers_of(const at::Tensor& tensor) {
-  const bool single = tensor.scalar_type() == at::kFloat;
-  STAGECRAFT_CHECK(single || tensor.scalar_type() == at::kDouble, "sums are of float32 or float64");
-  return {tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()),
-          single ? NcclBackend::NumberType::float32 : NcclBackend::NumberType::float64};
+  return {tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()), type_of(tensor)};
 }
 
 }  // namespace
