@@ -121,12 +121,12 @@ def choose_experts(config):
         config._experts_implementation = "batched_mm"
 
 
-# Fields that models of transformers take, by their names.
+# Fields that models of transformers take, by their names, for samples of s tokens.
 FIELDS = {
-    "labels": lambda s, vocabulary: Field("labels", [s], below=vocabulary, ignore=-100),
-    "attention_mask": lambda s, vocabulary: Field("attention_mask", [s], lengths=True, fill=1),
-    "token_type_ids": lambda s, vocabulary: Field("token_type_ids", [s], below=2, fill=0),
-    "position_ids": lambda s, vocabulary: Field("position_ids", [s], below=s),
+    "labels": lambda s, config: Field("labels", [s], below=config.vocab_size, ignore=-100),
+    "attention_mask": lambda s, config: Field("attention_mask", [s], lengths=True, fill=1),
+    "token_type_ids": lambda s, config: Field("token_type_ids", [s], below=getattr(config, "type_vocab_size", 2), fill=0),
+    "position_ids": lambda s, config: Field("position_ids", [s], below=s),
 }
 
 
@@ -143,8 +143,8 @@ def load_with_batch(arguments, about=None):
         return model, Batch([Field("pixel_values", shape, torch.float32), *labels]), bool(labels)
     if not arguments.sequence:
         raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
-    vocabulary = model.wrapped.config.vocab_size
-    fields = [Field("input_ids", [arguments.sequence], below=vocabulary), *(FIELDS[name](arguments.sequence, vocabulary) for name in names)]
+    config = model.wrapped.config
+    fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size), *(FIELDS[name](arguments.sequence, config) for name in names)]
     for field in fields:
         if field.name == "labels" and not masked_model(model.wrapped):
             field.source = "inputs"  # a causal model shifts them itself

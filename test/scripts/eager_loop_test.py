@@ -30,7 +30,7 @@ torch.set_num_threads(1)
 
 OPTIMIZERS = {
     "AdamW": ({"type": "AdamW", "params": {"lr": 0.003, "weight_decay": 0.01}}, lambda p: torch.optim.AdamW(p, lr=0.003, weight_decay=0.01, fused=True)),
-    "SGD": ({"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
+    "SGD": ({"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, fused=True)),
 }
 
 
@@ -183,7 +183,14 @@ def build():
         if isinstance(module, torch.nn.Dropout): module.p = 0.0
     return model
 """
-SMALL_VGG = TORCHVISION + "def build(build=build):\n    model = build()\n    model.avgpool, model.classifier = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(512, 10)\n    return model\n"
+NARROW_VGG = """
+import torch
+from torchvision.models.vgg import VGG, cfgs, make_layers
+def build():
+    model = VGG(make_layers([c if c == "M" else c // 8 for c in cfgs["D"]], batch_norm={}), init_weights=False)
+    model.avgpool, model.classifier = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Linear(64, 10)
+    return model
+"""
 
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
@@ -194,9 +201,9 @@ MODELS = {
     "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
     "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
     "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),
-    "resnet50": lambda folder: images(folder, TORCHVISION.format("resnet50(num_classes=10)"), 32),
-    "vgg16": lambda folder: images(folder, SMALL_VGG.format("vgg16(num_classes=10)"), 32),
-    "vgg16_bn": lambda folder: images(folder, SMALL_VGG.format("vgg16_bn(num_classes=10)"), 32),
+    "resnet50": lambda folder: images(folder, TORCHVISION.format("resnet50(num_classes=10, width_per_group=16)"), 32),
+    "vgg16": lambda folder: images(folder, NARROW_VGG.format(False), 32),
+    "vgg16_bn": lambda folder: images(folder, NARROW_VGG.format(True), 32),
     "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
     # As large as they are:
     "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
