@@ -134,8 +134,8 @@ Tensors Stage::run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inp
 
 LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
                          Kept* kept, bool count_correct) const {
-  if (loss_.fields().empty()) return loss_.forward(output, task.targets, task.share, kept, count_correct);
-  return loss_.forward_fields(output, fields, task.share, kept, count_correct);
+  const LossData data = loss_.fields().empty() ? LossData(task.targets) : LossData(fields);
+  return loss_.forward(output, data, task.share, kept, count_correct);
 }
 
 at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {

@@ -10,11 +10,7 @@ UnitCounter::UnitCounter(const Dataset& data, const Loss& loss, LoaderOptions op
 
 std::int64_t UnitCounter::of(const MicroBatchRange& range) const {
   const std::vector<std::int64_t> indices = sample_indices(data_, options_, range);
-  FieldTensors fields;
-  for (const BatchField& field : options_.fields) {
-    fields[field.name] = read_field(data_, options_.split, field, indices);
-  }
-  return loss_.units(fields);
+  return loss_.units(read_fields(data_, options_.split, options_.fields, indices));
 }
 
 }  // namespace stagecraft

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -36,6 +37,14 @@ struct LossValue {
   at::Tensor correct;  ///< right predictions; undefined where they are not counted
 };
 
+/// What an output is compared with: the data's targets, or what a loss reads in their place.
+struct LossData {
+  LossData(at::Tensor its_targets) : targets(std::move(its_targets)) {}  // NOLINT(*-explicit-*)
+  LossData(const FieldTensors& its_fields) : fields(&its_fields) {}      // NOLINT(*-explicit-*)
+  at::Tensor targets{};
+  const FieldTensors* fields = nullptr;  ///< has those of Loss::fields(), where it has any
+};
+
 /// The last thing the last stage does. Not a Layer: it takes targets and yields a number. Profiled as a layer
 /// named "loss". Immutable; used by many ranks and micro-batches at once.
 class Loss {
@@ -45,19 +54,16 @@ class Loss {
   Loss(const Loss&) = delete;
   Loss& operator=(const Loss&) = delete;
 
-  /// Loss of `output` against `targets`, for a micro-batch. `kept` (null: no backward) gets what backward
+  /// Loss of `output` against `data`, for a micro-batch. `kept` (null: no backward) gets what backward
   /// needs. `count_correct`: only where it is reported (validation).
-  [[nodiscard]] virtual LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,
+  [[nodiscard]] virtual LossValue forward(const at::Tensor& output, const LossData& data, double share,
                                           Kept* kept, bool count_correct) const = 0;
   /// d loss / d output, `share` included, times `scale` (loss scaling), in the output's dtype. `kept` is
   /// empty on return.
   [[nodiscard]] virtual at::Tensor backward(Kept& kept, double scale = 1) const = 0;
 
-  /// Fields of the batch that it reads, by the model's names, in place of the targets. Where it has any,
-  /// forward_fields is called, else forward.
+  /// Fields of the batch that it reads, by the model's names, in place of the targets.
   [[nodiscard]] virtual std::vector<std::string> fields() const { return {}; }
-  [[nodiscard]] virtual LossValue forward_fields(const at::Tensor& output, const FieldTensors& fields,
-                                                 double share, Kept* kept, bool count_correct) const;
   /// What the micro-batch weighs, where samples weigh differently: targets that are not padding. Shares are
   /// then of units. `fields` are on the CPU.
   [[nodiscard]] virtual bool counts_units() const { return false; }

@@ -46,11 +46,8 @@ at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
 at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) {
-    if (loss_.fields().empty()) {
-      (void)loss_.forward(input, work.targets, /*share=*/1, &kept, /*count_correct=*/false);
-    } else {
-      (void)loss_.forward_fields(input, work.fields, /*share=*/1, &kept, /*count_correct=*/false);
-    }
+    const LossData data = loss_.fields().empty() ? LossData(work.targets) : LossData(work.fields);
+    (void)loss_.forward(input, data, /*share=*/1, &kept, /*count_correct=*/false);
     work.targets.reset();
     work.fields.clear();
     return {};

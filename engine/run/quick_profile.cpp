@@ -36,9 +36,8 @@ ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index
   ChainInput input{data.inputs(Split::train, indices), {}};
   if (materials.loss->fields().empty()) input.targets = data.targets(Split::train, indices);
   const int layers = static_cast<int>(materials.model.layers.size());
-  for (const BatchField& field : materials.model.fields_of(0, layers, materials.loss.get())) {
-    input.fields[field.name] = read_field(data, Split::train, field, indices);
-  }
+  input.fields =
+      read_fields(data, Split::train, materials.model.fields_of(0, layers, materials.loss.get()), indices);
   return input;
 }
 

@@ -8,9 +8,9 @@ class Huber final : public stagecraft::Loss {
  public:
   Huber(stagecraft::Reduction reduction, double delta) : Loss(reduction), delta_(delta) {}
 
-  stagecraft::LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share,
+  stagecraft::LossValue forward(const at::Tensor& output, const stagecraft::LossData& data, double share,
                                 stagecraft::Kept* kept, bool) const override {
-    const at::Tensor expected = targets.view(output.sizes());
+    const at::Tensor expected = data.targets.view(output.sizes());
     const double scale = factor(share, output.numel());
     if (kept != nullptr) kept->for_input = {output - expected, at::scalar_tensor(scale, at::kDouble)};
     return {at::huber_loss(output, expected, at::Reduction::Sum, delta_).to(at::kDouble) * scale, {}};

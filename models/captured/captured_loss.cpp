@@ -39,12 +39,8 @@ class CapturedLoss final : public Loss {
     return captured::estimate(graph_, micro_batch, /*needs_input_gradient=*/true);
   }
 
-  LossValue forward(const at::Tensor&, const at::Tensor&, double, Kept*, bool) const override {
-    throw InternalError("a captured loss reads fields of the batch");
-  }
-
-  LossValue forward_fields(const at::Tensor& output, const FieldTensors& fields, double share, Kept* kept,
-                           bool) const override {
+  LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
+                    bool) const override {
     const std::optional<std::int64_t> b = graph_.input.samples_of(output.sizes());
     STAGECRAFT_CHECK(b && output.scalar_type() == graph_.input.dtype,
                      fmt::format("the loss reads {}, not {}", graph_.input.text(),
@@ -57,7 +53,7 @@ class CapturedLoss final : public Loss {
     std::vector<c10::IValue> frame;
     frame.emplace_back(output);
     for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(output.device()));
-    for (const std::string& name : loss_.fields) frame.emplace_back(fields.at(name));
+    for (const std::string& name : loss_.fields) frame.emplace_back(data.fields->at(name));
     const Programs& programs = loss_.replay->at(*b, output.device());
     Tensors made = (kept != nullptr ? programs.forward_keeping : programs.evaluate).run(std::move(frame), {});
     if (kept != nullptr) {

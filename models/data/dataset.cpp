@@ -14,6 +14,8 @@ at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std:
   throw InternalError(fmt::format("the data set has no field \"{}\"", name));
 }
 
+namespace {
+
 at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
                       const std::vector<std::int64_t>& indices) {
   if (wanted.from.empty()) {
@@ -25,6 +27,15 @@ at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted
                           : wanted.from == "targets" ? data.targets(split, indices)
                                                      : data.field(split, wanted.from, indices);
   return read.to(wanted.dtype);
+}
+
+}  // namespace
+
+FieldTensors read_fields(const Dataset& data, Split split, const std::vector<BatchField>& wanted,
+                         const std::vector<std::int64_t>& indices) {
+  FieldTensors fields;
+  for (const BatchField& field : wanted) fields[field.name] = read_field(data, split, field, indices);
+  return fields;
 }
 
 Registry<DatasetKind>& DatasetKind::registry() {

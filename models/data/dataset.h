@@ -37,9 +37,10 @@ class Dataset {
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
 
-/// What a model reads as `wanted`: of the data set, in the model's type.
-[[nodiscard]] at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
-                                    const std::vector<std::int64_t>& indices);
+/// What a model reads as `wanted`: of the data set, by the model's names and in its types.
+[[nodiscard]] FieldTensors read_fields(const Dataset& data, Split split,
+                                       const std::vector<BatchField>& wanted,
+                                       const std::vector<std::int64_t>& indices);
 
 /// Opening one throws InputError (missing file with how to fetch it, truncated or malformed data) at the site,
 /// which is the config's /data.

@@ -63,9 +63,7 @@ struct Loader::Impl {
     batch.samples = range.count;
     if (options.inputs) batch.inputs = data.inputs(options.split, indices);
     if (options.targets) batch.targets = data.targets(options.split, indices);
-    for (const BatchField& field : options.fields) {
-      batch.fields[field.name] = read_field(data, options.split, field, indices);
-    }
+    batch.fields = read_fields(data, options.split, options.fields, indices);
     return batch;
   }
 

@@ -25,10 +25,10 @@ class CrossEntropyLoss final : public Loss {
  public:
   CrossEntropyLoss(Reduction reduction, Targets targets) : Loss(reduction), targets_(targets) {}
 
-  LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,
+  LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
                     bool count_correct) const override {
     const at::Tensor logits = logit_rows(output);
-    const at::Tensor classes = targets.reshape({-1, 1});
+    const at::Tensor classes = data.targets.reshape({-1, 1});
     STAGECRAFT_CHECK(logits.size(0) == classes.size(0), "one target for every row of logits");
     at::Tensor log_probabilities = at::_log_softmax(logits, 1, false);
     const double scale = factor(share, classes.size(0));

@@ -18,10 +18,10 @@ class MeanSquaredErrorLoss final : public Loss {
  public:
   using Loss::Loss;
 
-  LossValue forward(const at::Tensor& output, const at::Tensor& targets, double share, Kept* kept,
+  LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
                     bool count_correct) const override {
-    STAGECRAFT_CHECK(output.numel() == targets.numel(), "mse compares output and targets of one size");
-    at::Tensor difference = output.sub(targets.view(output.sizes()));
+    STAGECRAFT_CHECK(output.numel() == data.targets.numel(), "mse compares output and targets of one size");
+    at::Tensor difference = output.sub(data.targets.view(output.sizes()));
     const double scale = factor(share, output.numel());
     LossValue value;
     value.loss = difference.square().sum(at::kDouble).mul_(scale);

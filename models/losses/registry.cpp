@@ -22,10 +22,6 @@ Registry<LossKind>& LossKind::registry() {
   return all;
 }
 
-LossValue Loss::forward_fields(const at::Tensor&, const FieldTensors&, double, Kept*, bool) const {
-  throw InternalError("the loss reads no fields of the batch");
-}
-
 std::int64_t Loss::units(const FieldTensors&) const {
   throw InternalError("the loss weighs micro-batches by their samples");
 }

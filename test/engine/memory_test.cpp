@@ -115,9 +115,8 @@ Measurement measure(const Setting& setting) {
     ChainInput input{setting.data->inputs(Split::train, indices),
                      setting.data->targets(Split::train, indices)};
     const int layers = static_cast<int>(setting.model.layers.size());
-    for (const BatchField& field : setting.model.fields_of(0, layers, setting.loss.get())) {
-      input.fields[field.name] = read_field(*setting.data, Split::train, field, indices);
-    }
+    input.fields = read_fields(*setting.data, Split::train,
+                               setting.model.fields_of(0, layers, setting.loss.get()), indices);
     return input;
   };
   return profile_model(setting.model, *setting.loss, request).measurements.front();

@@ -123,17 +123,17 @@ TEST_CASE("a captured loss is PyTorch's, weighs by what counts, and adds nothing
     (expected * 0.625).backward();
   }
   Kept kept;
-  const LossValue value = loss.forward_fields(output, fields, 0.625, &kept, false);
+  const LossValue value = loss.forward(output, fields, 0.625, &kept, false);
   CHECK(value.loss.item<double>() == expected.to(at::kDouble).item<double>() * 0.625);
   CHECK(at::equal(loss.backward(kept), leaf.grad()));
   CHECK(kept.for_input.empty());
   // Once more without a backward, as in validation.
-  CHECK(loss.forward_fields(output, fields, 1, nullptr, true).loss.item<double>() ==
+  CHECK(loss.forward(output, fields, 1, nullptr, true).loss.item<double>() ==
         expected.to(at::kDouble).item<double>());
 
   const FieldTensors nothing = batch_of(at::ones({2, 4}, at::kLong), at::full({2, 4}, -100, at::kLong));
   CHECK(loss.units(nothing) == 0);
-  CHECK(loss.forward_fields(output, nothing, 0, &kept, false).loss.item<double>() == 0);
+  CHECK(loss.forward(output, nothing, 0, &kept, false).loss.item<double>() == 0);
   CHECK(at::equal(loss.backward(kept), at::zeros({2, 4, 5})));
 }
 

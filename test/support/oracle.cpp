@@ -168,11 +168,8 @@ class Oracle {
 
   /// All that the model or its loss reads.
   FieldTensors fields(Split split, const std::vector<std::int64_t>& samples) const {
-    FieldTensors read;
-    for (const BatchField& field : model_.fields_of(0, static_cast<int>(model_.layers.size()), &loss_)) {
-      read[field.name] = read_field(data_, split, field, samples);
-    }
-    return read;
+    const int layers = static_cast<int>(model_.layers.size());
+    return read_fields(data_, split, model_.fields_of(0, layers, &loss_), samples);
   }
 
   LossValue loss_of(const at::Tensor& output, Split split, const std::vector<std::int64_t>& samples,
@@ -181,7 +178,7 @@ class Oracle {
     if (loss_.fields().empty()) {
       return loss_.forward(output, data_.targets(split, samples).to(run_.device), share, kept, count_correct);
     }
-    return loss_.forward_fields(output, fields(split, samples), share, kept, count_correct);
+    return loss_.forward(output, fields(split, samples), share, kept, count_correct);
   }
 
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const {
