@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
+from .custom_functions import as_operators
 from .errors import CaptureError
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage
@@ -77,7 +78,7 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_masks(), as_operators(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except Exception as error:  # torch.export has many types of its own
         text = str(error).strip().splitlines()

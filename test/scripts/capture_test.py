@@ -80,6 +80,7 @@ def sequential():
 def test_models():
     torch.manual_seed(0)
     equal("sequential, with dropout", sequential(), numbers(8, name="input"), 3)
+    equal("dropout of nearly all", nn.Sequential(nn.Linear(8, 256), nn.Dropout(0.999), nn.Linear(256, 4)), numbers(8, name="input"), 2)
     convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
     equal("batch norm", convolutions, numbers(3, 8, 8, name="input"), 3)
     equal("resnet18", torchvision.models.resnet18(num_classes=10), numbers(3, 32, 32), 9)
@@ -180,6 +181,84 @@ def test_operator_list():
     with open(f"{SOURCE}/models/captured/operators.cpp") as file:
         listed = re.findall(r'Operator\{"aten::([^"]+)"', file.read())
     assert listed and set(listed) == operators.NAMES, set(listed) ^ operators.NAMES
+
+
+class Channels(nn.Module):
+    """Its gradient has channels first in memory, its values have them last."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.norm, self.mix = nn.Parameter(torch.ones(24)), nn.LayerNorm(24), nn.Conv1d(24, 24, 1, groups=4)
+
+    def forward(self, x):
+        return self.norm(self.mix((x * self.scale).permute(0, 2, 1)).permute(0, 2, 1))
+
+
+def test_layouts():
+    """Gradients at cuts lie as eager's do: sums over them depend on it."""
+    torch.manual_seed(0)
+    equal("gradients with another order of memory", nn.Sequential(Channels(), Channels(), nn.LayerNorm(24)), numbers(40, 24, name="input"), 4)
+
+
+class Rounded(torch.autograd.Function):
+    """A straight-through estimator: its backward is not its forward's derivative."""
+
+    @staticmethod
+    def forward(ctx, x, steps=4.0):
+        return (x * steps).round() / steps
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class ProductAndSum(torch.autograd.Function):
+    """Two results, and a backward that says something else than the derivative."""
+
+    @staticmethod
+    def forward(x, y):
+        return x * y, x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, of_product, of_sum):
+        x, y = ctx.saved_tensors
+        return of_product * y * 2 + of_sum, of_product * x + of_sum
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class Around(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return x + self.function(self.linear(x))
+
+
+def test_custom_functions():
+    """A backward that the user wrote is the one that runs."""
+    torch.manual_seed(0)
+    blocks = lambda function: nn.Sequential(Around(function), Around(function), Around(function), nn.Linear(8, 4))
+    both = lambda x: sum(ProductAndSum.apply(x, x.tanh()))
+    checkpointed = lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
+    for name, function in (("straight through", Rounded.apply), ("two results", both), ("checkpointed activations", checkpointed)):
+        layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
+        assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
+    refused("a function that writes to its argument", blocks(lambda x: Doubled.apply(x + 1)), numbers(8, name="input"), "Doubled, a torch.autograd.Function, writes to its arguments")
 
 
 class Masked(nn.Module):
@@ -356,6 +435,8 @@ if __name__ == "__main__":
     test_models()
     test_keep()
     test_noise_and_weights()
+    test_layouts()
+    test_custom_functions()
     test_cuts()
     test_fields_and_losses()
     test_refusals()
