@@ -7,6 +7,8 @@ lies in another order than the value, the backward of the layer below begins wit
 
 import torch
 
+from .errors import CaptureError
+
 PERMUTE = torch.ops.aten.permute.default
 
 
@@ -77,13 +79,16 @@ def orders_of_gradients(composite, pieces, inputs):
     values = {node: copy(kind, tensor) for node, (kind, _, tensor) in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
     with torch.random.fork_rng(devices=[]):
-        for node in composite.graph.nodes:
-            if node.op == "call_function":
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*args, **kwargs)
+        for node in composite.nodes:
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = node.target(*args, **kwargs)
     result, crossing = values[composite.loss or composite.output], [values[piece.output] for piece in pieces[:-1]]
     wanted = [value for value in crossing if value.requires_grad]
-    gradients = dict(zip(map(id, wanted), torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()))
+    try:
+        made = torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
+    except RuntimeError as error:
+        raise CaptureError(f"eager PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}") from error
+    gradients = dict(zip(map(id, wanted), made))
     found = [gradients.get(id(value)) for value in crossing]
     return [None if gradient is None or gradient.is_contiguous() else memory_order(gradient) for gradient in found]
 

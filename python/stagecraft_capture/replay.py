@@ -88,7 +88,8 @@ class Replayed:
         self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
-                self.fixed[f"{letter}{i}"] = tensors.values[name].detach().clone()
+                value = tensors.values[name].detach()
+                self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value  # buffers are written to
 
     def given(self, x, batch):
         return {**self.fixed, "in": x, **{f"f{i}": batch[name] for i, name in enumerate(self.field_names)}}

@@ -261,6 +261,59 @@ def test_custom_functions():
     refused("a function that writes to its argument", blocks(lambda x: Doubled.apply(x + 1)), numbers(8, name="input"), "Doubled, a torch.autograd.Function, writes to its arguments")
 
 
+class Parts(nn.Module):
+    """Gradients go through some of it only."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            scale = x.tanh() * 2
+            with torch.enable_grad():
+                made = self.linear(x)
+            target = made.relu()
+        return made * scale + target
+
+
+class Slices(nn.Module):
+    """Writes to parts of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        bias = self.linear.bias.clone()
+        bias[2:4].zero_()
+        y, z = nn.functional.linear(x, self.linear.weight, bias), torch.zeros_like(x)
+        z[:, 1:3] = y[:, :2]
+        z[:, 0] = 1.0
+        z[:, 4] *= 2
+        y[y < 0] = 0.5
+        y[:, 4:].add_(x[:, :4])
+        return y + z
+
+
+class Half(nn.Linear):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x).float()
+
+
+def test_gradients_of_parts():
+    torch.manual_seed(0)
+    around = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+    equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
+    equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
+    frozen = around(nn.Linear(8, 8))
+    frozen[1].weight.requires_grad_(False)
+    layers = equal("a frozen weight", frozen, numbers(8, name="input"), 3)
+    assert layers[1].tensors.names["p"] == ["1.bias"] and layers[1].tensors.names["u"] == ["1.weight"]
+    refused("autocast", around(Half(8, 8)), numbers(8, name="input"), "module '1'", "capture_test.py", "torch.autocast")
+
+
 class Masked(nn.Module):
     """Reads a mask in two layers, and its own input again in the second."""
 
@@ -326,6 +379,21 @@ class Branches(nn.Module):
         return self.layer(x) if x.sum() > 0 else x
 
 
+class Chooses(nn.Module):
+    def forward(self, x):
+        return x * x[x > 0].sum()
+
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise ValueError("no such luck")
+
+
+class Numpy(nn.Module):
+    def forward(self, x):
+        return x + torch.from_numpy(x.detach().numpy())
+
+
 class Draws(nn.Module):
     def __init__(self):
         super().__init__()
@@ -346,7 +414,11 @@ class Pair(nn.Module):
 
 def test_refusals():
     refused("tied weights", Tied(), tokens(20), "embedding.weight", "--untie")
-    refused("a branch on data", Branches(), numbers(8), "torch.export cannot follow the model")
+    inside = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+    refused("a branch on data", inside(Branches()), numbers(8, name="input"), "module '1', File", "capture_test.py", "(return self.layer(x) if x.sum() > 0 else x)", "torch.where")
+    refused("a size of data", inside(Chooses()), numbers(8, name="input"), "module '1', File", "capture_test.py", "aten.index.Tensor makes a size", "torch.where")
+    refused("an exception in forward", inside(Fails()), numbers(8, name="input"), "module '1', File", "capture_test.py", "fails in eager mode too, with input of [2, 8]: ValueError: no such luck")
+    refused("numpy", inside(Numpy()), numbers(8, name="input"), "module '1', File", "capture_test.py", "torch.export cannot follow the model", ".numpy()")
     refused("random numbers", Draws(), numbers(8), "draws random numbers", "capture_test.py")
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
 
@@ -378,7 +450,7 @@ def test_command():
             ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
             ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
             ([f"{model}:build"], "give --input SIZES"),
-            ([f"{model}:build", "--input", "3,4,4"], "torch.export cannot follow the model"),
+            ([f"{model}:build", "--input", "3,4,4"], "module '1': the model fails in eager mode too, with input of [2, 3, 4, 4]"),
             (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
             ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
             ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
@@ -437,6 +509,7 @@ if __name__ == "__main__":
     test_noise_and_weights()
     test_layouts()
     test_custom_functions()
+    test_gradients_of_parts()
     test_cuts()
     test_fields_and_losses()
     test_refusals()
