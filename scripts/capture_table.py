@@ -101,7 +101,7 @@ def transformers_model(name):
 
 def one(name, gigabytes):
     """Captures a model; one line of JSON."""
-    resource.setrlimit(resource.RLIMIT_AS, (int(gigabytes * 2**30), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30), resource.RLIM_INFINITY))
     import warnings
 
     import torch

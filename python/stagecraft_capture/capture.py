@@ -15,6 +15,7 @@ from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
 from .layers import checked
+from .layouts import gradients_in_order, orders_of_gradients
 from .losses import units_of
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
@@ -105,6 +106,10 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     names = [piece.name for piece in cuts[True][sizes[0]]]
     if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
+    with fake or contextlib.nullcontext():
+        orders = orders_of_gradients(exported[True][max(sizes)], cuts[True][max(sizes)], given(max(sizes)))
+    for b in sizes:
+        gradients_in_order(exported[True][b], cuts[True][b], orders)
     units, reduction = loss_units(exported, cuts, batch, max(sizes)) if has_loss else (None, "mean")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])

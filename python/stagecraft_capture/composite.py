@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from .errors import CaptureError
+from .custom_functions import as_operators
+from .errors import CaptureError, place_of
+from .export_errors import explained, refuse_dependent
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage
 
@@ -28,17 +30,20 @@ class Composite:
     fields: dict  # placeholder -> name, of all fields of the batch, the input among them
     output: fx.Node  # the value the model returns
     loss: fx.Node  # the loss behind it, or None
-    tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, buffer, constant
+    tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     nodes: list  # the operators, in order
 
 
 def inline_regions(module):
-    """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places."""
+    """Puts the bodies of wrap_with_... regions (no_grad, autocast off) in their places. What a no_grad region makes says so in its meta."""
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not str(node.target).startswith("wrap_with"):
             continue
         at = next(i for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")
-        body = getattr(module, node.args[at].target)
+        body, about = getattr(module, node.args[at].target), node.args[:at]
+        if "autocast" in str(node.target) and about[0] == "cpu" and about[2]:
+            first = next((n for n in body.graph.nodes if n.op == "call_function"), node)
+            raise CaptureError(f"{place_of(first)}: computes under torch.autocast, which runs do not know; convert with .to(dtype) where it shall be so")
         inline_regions(body)
         placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
         known = dict(zip(placeholders, node.args[at + 1 :]))
@@ -47,6 +52,8 @@ def inline_regions(module):
             for inner in body.graph.nodes:
                 if inner.op == "call_function":
                     known[inner] = module.graph.node_copy(inner, lambda n: known[n])
+                    if "set_grad_enabled" in str(node.target):
+                        known[inner].meta.setdefault("differentiable", about[0])
                 elif inner.op == "output":
                     results = fx.map_arg(inner.args[0], lambda n: known[n])
         for user in list(node.users) if not isinstance(results, fx.Node) else []:
@@ -55,6 +62,19 @@ def inline_regions(module):
         if isinstance(results, fx.Node):
             node.replace_all_uses_with(results)
         module.graph.erase_node(node)
+
+
+def detach_regions(graph):
+    """What a no_grad region made has no gradient outside of it."""
+    under_no_grad = lambda node: not node.meta.get("differentiable", True)
+    for node in [n for n in graph.nodes if under_no_grad(n)]:
+        value = node.meta.get("val")
+        readers = {user for user in node.users if not under_no_grad(user)}
+        if readers and isinstance(value, torch.Tensor) and value.is_floating_point():
+            with graph.inserting_after(node):
+                detached = graph.call_function(ATEN.detach.default, (node,))
+            detached.meta = dict(node.meta)
+            node.replace_all_uses_with(detached, delete_user_cb=readers.__contains__)
 
 
 def drop_broadcasts(graph):
@@ -77,15 +97,17 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_masks(), as_operators(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
+    except CaptureError:
+        raise
     except Exception as error:  # torch.export has many types of its own
-        text = str(error).strip().splitlines()
-        raise CaptureError("torch.export cannot follow the model: " + (text[0] if text else type(error).__name__)) from error
+        raise explained(error, module, inputs) from error
     finally:
         logging.disable(logging.NOTSET)
     inline_regions(program.graph_module)
     graph = program.graph
+    detach_regions(graph)
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
@@ -94,7 +116,8 @@ def export(module, inputs, has_loss=False):
     for spec in program.graph_signature.input_specs:
         node = placeholders[spec.arg.name]
         if spec.target in parameters:
-            tensors[node] = ("parameter", spec.target, parameters[spec.target])
+            parameter = parameters[spec.target]
+            tensors[node] = ("parameter" if parameter.requires_grad else "frozen", spec.target, parameter)
         elif spec.target in buffers:
             tensors[node] = ("buffer", spec.target, buffers[spec.target])
         elif spec.target in constants:
@@ -118,6 +141,7 @@ def export(module, inputs, has_loss=False):
     nodes = [n for n in graph.nodes if n.op == "call_function"]
     composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
     composite.nodes = wanted(composite)
+    refuse_dependent(composite.nodes)
     return composite
 
 

@@ -16,6 +16,9 @@ from .layouts import dense_between
 from .noise import is_random
 
 
+HELD = ("parameter", "frozen")  # what a layer holds of its own
+
+
 @dataclass
 class Piece:
     """One layer's part of a composite graph."""
@@ -144,14 +147,14 @@ def cut(composite, choice="auto", prefix=""):
     pieces, begin, read = [], 0, composite.input
     for end, value in cuts + [(len(order) - 1, output)]:
         nodes = order[begin : end + 1]
-        own = any(n in composite.tensors and composite.tensors[n][0] == "parameter" for node in nodes for n in node.all_input_nodes)
+        own = any(n in composite.tensors and composite.tensors[n][0] in HELD for node in nodes for n in node.all_input_nodes)
         if pieces and not own:  # an activation or a pooling belongs to the layer before it
             pieces[-1].nodes += nodes
             pieces[-1].output = value
         else:
             pieces.append(Piece("", nodes, [], read, value))
         begin, read = end + 1, value
-    if len(pieces) > 1 and not any(composite.tensors.get(n, ("",))[0] == "parameter" for node in pieces[0].nodes for n in node.all_input_nodes):
+    if len(pieces) > 1 and not any(composite.tensors.get(n, ("",))[0] in HELD for node in pieces[0].nodes for n in node.all_input_nodes):
         first = pieces.pop(0)  # a flatten before the first layer
         pieces[0].nodes = first.nodes + pieces[0].nodes
         pieces[0].input = composite.input
@@ -189,7 +192,7 @@ def name_pieces(pieces, composite):
     taken = set()
     for piece in pieces:
         sizes = {}
-        for node in {n for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] == "parameter"}:
+        for node in {n for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD}:
             _, name, tensor = composite.tensors[node]
             owner = name.rpartition(".")[0]
             sizes[owner] = sizes.get(owner, 0) + tensor.numel()

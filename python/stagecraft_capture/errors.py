@@ -1,6 +1,13 @@
 """What a capture refuses, in words for the one whose model it is."""
 
+import importlib.util
+import os
 import sys
+
+# Folders whose lines of Python are not the user's. This file is read before it is known that torch is there.
+_TORCH = importlib.util.find_spec("torch")
+TORCH = os.path.dirname(_TORCH.origin) + os.sep if _TORCH else "/no torch/"
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class CaptureError(Exception):
@@ -17,9 +24,10 @@ def missing(module):
 
 
 def place_of(node):
-    """Where a node of an exported graph comes from: its module and the line of Python that made it."""
+    """Where a node of an exported graph comes from: its module and the line of Python that made it, outside of torch where it is."""
     stack = node.meta.get("nn_module_stack") or {}
-    path = list(stack.values())[-1][0] if stack else ""
-    lines = (node.meta.get("stack_trace") or "").strip().splitlines()
-    where = next((line.strip() for line in reversed(lines) if line.strip().startswith("File")), "")
+    path = list(stack.values())[-1][0].removeprefix("wrapped.") if stack else ""  # ours around the user's
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File")]
+    not_torch = [line for line in lines if TORCH not in line and OURS not in line]
+    where = (not_torch or lines or [""])[-1]
     return (f"module {path!r}" if path else "the model itself") + (f", {where}" if where else "")

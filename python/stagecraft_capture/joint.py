@@ -42,7 +42,7 @@ class Tensors:
         self.values = {}
 
     def role(self, kind, name, value):
-        letter = {"parameter": "p", "buffer": "u", "constant": "c", "field": "f"}[kind]
+        letter = {"parameter": "p", "frozen": "u", "buffer": "u", "constant": "c", "field": "f"}[kind]
         if name not in self.names[letter]:
             self.names[letter].append(name)
         if kind != "field":

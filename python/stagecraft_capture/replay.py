@@ -20,11 +20,16 @@ def draw(name, result, arguments, b):
     return noise.bernoulli_(arguments[0]) if name == "stagecraft::bernoulli" else noise.uniform_()
 
 
+def dropped(x, ones, p):
+    """As eager multiplies: by a mask that is divided by what stays. Where nearly all is dropped, that rounds otherwise than a factor would."""
+    return x * ones.div(1 - p), ones != 0
+
+
 def operator_of(name):
     if name == "stagecraft::dropout":
-        return lambda x, p, stream: torch.native_dropout(x, p, True)
+        return lambda x, p, stream: dropped(x, torch.empty_like(x).bernoulli_(1 - p), p)
     if name == "stagecraft::dropout_apply":
-        return lambda x, mask, p: torch.ops.aten.native_dropout_backward(x, mask, 1 / (1 - p))
+        return lambda x, mask, p: dropped(x, mask.to(x.dtype), p)[0]
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     overload = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
@@ -83,7 +88,8 @@ class Replayed:
         self.field_names = tensors.names["f"]
         for letter in "puc":
             for i, name in enumerate(tensors.names[letter]):
-                self.fixed[f"{letter}{i}"] = tensors.values[name].detach().clone()
+                value = tensors.values[name].detach()
+                self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value  # buffers are written to
 
     def given(self, x, batch):
         return {**self.fixed, "in": x, **{f"f{i}": batch[name] for i, name in enumerate(self.field_names)}}

@@ -2,6 +2,7 @@
 
 import torch
 
+from .layouts import memory_order
 from .nodes import name_of
 from .noise import draw_by_name, is_random
 
@@ -17,6 +18,10 @@ def simplify(graph):
             graph.erase_node(node)
         elif op in ("_unsafe_index", "_unsafe_index_put"):  # the same kernels
             node.target = ATEN.index.Tensor if op == "_unsafe_index" else ATEN.index_put.default
+        elif op == "zero":
+            node.target = ATEN.zeros_like.default
+        elif op == "copy" and name_of(node.args[0]) == "new_empty_strided":
+            copy_laid_out(graph, node)
         elif is_random(node):
             draw_by_name(graph, node)
         elif op == "native_batch_norm_backward" and node.args[7]:
@@ -93,6 +98,29 @@ def shorten(node):
         if direct.stride() != made.stride():
             return
         node.args = (first, *node.args[1:])
+
+
+def copy_laid_out(graph, node):
+    """A copy into new memory of given strides, which writes to slices make in the backward: what is copied, in that order of memory."""
+    empty, source = node.args[:2]
+    wanted, given = node.meta["val"], source.meta["val"]
+    order = memory_order(wanted)
+    if given.shape != wanted.shape or given.dtype != wanted.dtype or order is None:
+        return
+    made = source
+    if given.stride() != wanted.stride():
+        with graph.inserting_before(node):
+            for target, args, kwargs, value in (
+                (ATEN.permute.default, (order,), {}, given.permute(order)),
+                (ATEN.clone.default, (), {"memory_format": torch.contiguous_format}, wanted.permute(order)),
+                (ATEN.permute.default, (sorted(range(len(order)), key=order.__getitem__),), {}, wanted),
+            ):
+                made = graph.call_function(target, (made, *args), kwargs)
+                made.meta = {**node.meta, "val": value}
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
+    if not empty.users:
+        graph.erase_node(empty)
 
 
 def weight_by_shape(graph, node):

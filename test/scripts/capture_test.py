@@ -80,6 +80,7 @@ def sequential():
 def test_models():
     torch.manual_seed(0)
     equal("sequential, with dropout", sequential(), numbers(8, name="input"), 3)
+    equal("dropout of nearly all", nn.Sequential(nn.Linear(8, 256), nn.Dropout(0.999), nn.Linear(256, 4)), numbers(8, name="input"), 2)
     convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
     equal("batch norm", convolutions, numbers(3, 8, 8, name="input"), 3)
     equal("resnet18", torchvision.models.resnet18(num_classes=10), numbers(3, 32, 32), 9)
@@ -182,6 +183,137 @@ def test_operator_list():
     assert listed and set(listed) == operators.NAMES, set(listed) ^ operators.NAMES
 
 
+class Channels(nn.Module):
+    """Its gradient has channels first in memory, its values have them last."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.norm, self.mix = nn.Parameter(torch.ones(24)), nn.LayerNorm(24), nn.Conv1d(24, 24, 1, groups=4)
+
+    def forward(self, x):
+        return self.norm(self.mix((x * self.scale).permute(0, 2, 1)).permute(0, 2, 1))
+
+
+def test_layouts():
+    """Gradients at cuts lie as eager's do: sums over them depend on it."""
+    torch.manual_seed(0)
+    equal("gradients with another order of memory", nn.Sequential(Channels(), Channels(), nn.LayerNorm(24)), numbers(40, 24, name="input"), 4)
+
+
+class Rounded(torch.autograd.Function):
+    """A straight-through estimator: its backward is not its forward's derivative."""
+
+    @staticmethod
+    def forward(ctx, x, steps=4.0):
+        return (x * steps).round() / steps
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class ProductAndSum(torch.autograd.Function):
+    """Two results, and a backward that says something else than the derivative."""
+
+    @staticmethod
+    def forward(x, y):
+        return x * y, x + y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, of_product, of_sum):
+        x, y = ctx.saved_tensors
+        return of_product * y * 2 + of_sum, of_product * x + of_sum
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+class Around(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return x + self.function(self.linear(x))
+
+
+def test_custom_functions():
+    """A backward that the user wrote is the one that runs."""
+    torch.manual_seed(0)
+    blocks = lambda function: nn.Sequential(Around(function), Around(function), Around(function), nn.Linear(8, 4))
+    both = lambda x: sum(ProductAndSum.apply(x, x.tanh()))
+    checkpointed = lambda x: torch.utils.checkpoint.checkpoint(lambda y: y.tanh() * y, x, use_reentrant=False)
+    for name, function in (("straight through", Rounded.apply), ("two results", both), ("checkpointed activations", checkpointed)):
+        layers = equal(f"autograd.Function: {name}", blocks(function), numbers(8, name="input"), 4)
+        assert layers[1].graph == layers[2].graph, "equal blocks share one graph"
+    refused("a function that writes to its argument", blocks(lambda x: Doubled.apply(x + 1)), numbers(8, name="input"), "Doubled, a torch.autograd.Function, writes to its arguments")
+
+
+class Parts(nn.Module):
+    """Gradients go through some of it only."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            scale = x.tanh() * 2
+            with torch.enable_grad():
+                made = self.linear(x)
+            target = made.relu()
+        return made * scale + target
+
+
+class Slices(nn.Module):
+    """Writes to parts of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        bias = self.linear.bias.clone()
+        bias[2:4].zero_()
+        y, z = nn.functional.linear(x, self.linear.weight, bias), torch.zeros_like(x)
+        z[:, 1:3] = y[:, :2]
+        z[:, 0] = 1.0
+        z[:, 4] *= 2
+        y[y < 0] = 0.5
+        y[:, 4:].add_(x[:, :4])
+        return y + z
+
+
+class Half(nn.Linear):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x).float()
+
+
+def test_gradients_of_parts():
+    torch.manual_seed(0)
+    around = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+    equal("no_grad within a forward", around(Parts()), numbers(8, name="input"), 3)
+    equal("writes to slices", around(Slices()), numbers(8, name="input"), 3)
+    frozen = around(nn.Linear(8, 8))
+    frozen[1].weight.requires_grad_(False)
+    layers = equal("a frozen weight", frozen, numbers(8, name="input"), 3)
+    assert layers[1].tensors.names["p"] == ["1.bias"] and layers[1].tensors.names["u"] == ["1.weight"]
+    refused("autocast", around(Half(8, 8)), numbers(8, name="input"), "module '1'", "capture_test.py", "torch.autocast")
+
+
 class Masked(nn.Module):
     """Reads a mask in two layers, and its own input again in the second."""
 
@@ -247,6 +379,21 @@ class Branches(nn.Module):
         return self.layer(x) if x.sum() > 0 else x
 
 
+class Chooses(nn.Module):
+    def forward(self, x):
+        return x * x[x > 0].sum()
+
+
+class Fails(nn.Module):
+    def forward(self, x):
+        raise ValueError("no such luck")
+
+
+class Numpy(nn.Module):
+    def forward(self, x):
+        return x + torch.from_numpy(x.detach().numpy())
+
+
 class Draws(nn.Module):
     def __init__(self):
         super().__init__()
@@ -267,7 +414,11 @@ class Pair(nn.Module):
 
 def test_refusals():
     refused("tied weights", Tied(), tokens(20), "embedding.weight", "--untie")
-    refused("a branch on data", Branches(), numbers(8), "torch.export cannot follow the model")
+    inside = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
+    refused("a branch on data", inside(Branches()), numbers(8, name="input"), "module '1', File", "capture_test.py", "(return self.layer(x) if x.sum() > 0 else x)", "torch.where")
+    refused("a size of data", inside(Chooses()), numbers(8, name="input"), "module '1', File", "capture_test.py", "aten.index.Tensor makes a size", "torch.where")
+    refused("an exception in forward", inside(Fails()), numbers(8, name="input"), "module '1', File", "capture_test.py", "fails in eager mode too, with input of [2, 8]: ValueError: no such luck")
+    refused("numpy", inside(Numpy()), numbers(8, name="input"), "module '1', File", "capture_test.py", "torch.export cannot follow the model", ".numpy()")
     refused("random numbers", Draws(), numbers(8), "draws random numbers", "capture_test.py")
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
 
@@ -299,7 +450,7 @@ def test_command():
             ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
             ([f"{model}:build", "--input", "4,x"], "expected sizes of one sample"),
             ([f"{model}:build"], "give --input SIZES"),
-            ([f"{model}:build", "--input", "3,4,4"], "torch.export cannot follow the model"),
+            ([f"{model}:build", "--input", "3,4,4"], "module '1': the model fails in eager mode too, with input of [2, 3, 4, 4]"),
             (["--hf", model, "--sequence", "8"], "cannot be read as a config"),
             ([f"{model}:Two", "--input", "4"], "forward needs 'mask': give --field mask=TYPE[SIZES]"),
             ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
@@ -356,6 +507,9 @@ if __name__ == "__main__":
     test_models()
     test_keep()
     test_noise_and_weights()
+    test_layouts()
+    test_custom_functions()
+    test_gradients_of_parts()
     test_cuts()
     test_fields_and_losses()
     test_refusals()

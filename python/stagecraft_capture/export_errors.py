@@ -1,0 +1,81 @@
+"""What torch.export cannot follow, in words for the one whose model it is: module, line of Python, and what to do."""
+
+import os
+import traceback
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from .errors import OURS, TORCH, CaptureError, place_of
+from .nodes import is_element
+
+BY_TENSORS = "decide by sizes or settings, or compute both ways and choose with torch.where"
+
+
+def frames_of(error):
+    """Of the error that came first, those behind the call of torch.export."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__
+    frames = list(traceback.walk_tb(error.__traceback__))
+    begin = next((i for i, (frame, _) in enumerate(frames) if frame.f_code.co_filename.startswith(TORCH)), 0)
+    return frames[begin:]
+
+
+def place_of_error(error, module):
+    """As errors.place_of() has it, with the text of the line; or the module alone where all frames are torch's."""
+    paths = {id(part): path.removeprefix(getattr(module, "PREFIX", "")) for path, part in module.named_modules()}
+    path, found = None, None
+    for frame, line in frames_of(error):
+        file, this = frame.f_code.co_filename, frame.f_locals.get("self")
+        if id(this) in paths:
+            path = paths[id(this)]
+        if os.path.isfile(file) and not file.startswith((TORCH, OURS, os.path.dirname(os.__file__) + os.sep + "contextlib")):
+            text = traceback.linecache.getline(file, line).strip()
+            found = f'{f"module {path!r}" if path else "the model itself"}, File "{file}", line {line}, in {frame.f_code.co_name} ({text})'
+    return found or (f"module {path!r}" if path else "")
+
+
+def said(error):
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def fails_in_eager_mode(module, inputs):
+    """What the module raises without torch.export, or None."""
+    if any(isinstance(t, torch._subclasses.FakeTensor) for t in inputs.values()):
+        return None
+    try:
+        with torch.no_grad():
+            module(**inputs)
+    except Exception as error:
+        return error
+    return None
+
+
+def explained(error, module, inputs):
+    """The CaptureError of what torch.export raised."""
+    place = place_of_error(error, module)
+    at = f"{place}: " if place else ""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return CaptureError(f"{at}torch.export cannot follow a branch or a number of Python that depends on the batch's numbers; {BY_TENSORS}")
+    of_itself = fails_in_eager_mode(module, inputs)
+    if of_itself is not None:
+        shapes = ", ".join(f"{name} of {list(t.shape)}" for name, t in inputs.items())
+        return CaptureError(f"{at}the model fails in eager mode too, with {shapes}: {said(of_itself)}")
+    return CaptureError(f"{at}torch.export cannot follow the model: {said(error)}; write this place with operators of torch on tensors alone")
+
+
+def depends_on_numbers(node):
+    """Whether its value has a size, or is a Python number, that the batch's numbers decide. No other sizes are symbols."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(size, torch.SymInt) for size in value.shape)
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def refuse_dependent(nodes):
+    for node in nodes:
+        if depends_on_numbers(node):
+            what = "a size" if isinstance(node.meta["val"], torch.Tensor) else "a Python number"
+            maker = node.args[0] if is_element(node) else node
+            raise CaptureError(f"{place_of(node)}: {maker.target} makes {what} that depends on the batch's numbers; keep all sizes and numbers in tensors (a mask with torch.where instead of an index by it, tensor.mean() without .item())")
