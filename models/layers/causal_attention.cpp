@@ -59,7 +59,7 @@ std::pair<at::Tensor, Tensors> CausalAttention::forward(const at::Tensor& qkv, c
   at::Tensor weights = at::_softmax(scores, -1, false);
   at::Tensor mask = drops ? dropout_.mask(weights.sizes(), context.key, qkv.device()) : at::Tensor();
   at::Tensor mixed = join_heads(at::matmul(drops ? dropout_.apply(weights, mask) : weights, v));
-  return {std::move(mixed), {qkv, std::move(weights), std::move(mask)}};
+  return {std::move(mixed), Tensors{qkv, std::move(weights), std::move(mask)}};
 }
 
 at::Tensor CausalAttention::backward(const at::Tensor& grad_mixed, const at::Tensor& mixed,
