@@ -35,7 +35,7 @@ double busy_share(const RankTimes& rank, const Simulation& simulation) {
 /// An all-reduce of each stage that has replicas, in whole.
 struct Reduction {
   StageId stage;
-  int width;
+  int replicas;
   AllReduce time;
 };
 
@@ -116,7 +116,7 @@ std::string priced_text(const InputProgram& subject, const SimulationReport& pri
   for (const Reduction& reduction : reduced) {
     const AllReduce& time = reduction.time;
     text += fmt::format("  stage {} over {} ranks: ring {}, by level {}; {}\n", reduction.stage.value,
-                        reduction.width, format_duration(time.ring),
+                        reduction.replicas, format_duration(time.ring),
                         time.by_level ? format_duration(*time.by_level) : "-",
                         time.uses_levels() ? "by level" : "ring");
   }
@@ -146,7 +146,7 @@ Json priced_json(const InputProgram& subject, const SimulationReport& priced) {
   for (const Reduction& reduction : reductions(subject)) {
     const AllReduce& time = reduction.time;
     json["reductions"].push_back({{"stage", reduction.stage.value},
-                                  {"ranks", reduction.width},
+                                  {"ranks", reduction.replicas},
                                   {"ring_ms", time.ring.value * 1e3},
                                   {"by_level_ms", time.by_level ? Json(time.by_level->value * 1e3) : Json()},
                                   {"used", time.uses_levels() ? "by_level" : "ring"}});

@@ -163,7 +163,7 @@ class Planner {
   /// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
   /// know. So stages that the proof refuses are left out, and the next best widths are asked for.
   void take_widths_that_fit() {
-    std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
+    std::set<std::tuple<int, int, int>> refused;  // first and last layer, replicas
     const ChainCosts repeated(run_.maker.repeated());
     const WidthProblem problem{
         .chain = repeated,
@@ -173,8 +173,8 @@ class Planner {
         .cuttable = run_.maker.cuttable(),
         .micro_batches = run_.request.micro_batches,
         .stages = run_.request.stages,
-        .possible = [&](int first, int last, int, int width) {
-          return run_.maker.may_fit(first, last) && !refused.contains({first, last, width});
+        .possible = [&](int first, int last, int, int replicas) {
+          return run_.maker.may_fit(first, last) && !refused.contains({first, last, replicas});
         }};
     for (int round = 0; round < kMostWidths; ++round) {
       const auto widest = width_partition(problem);
@@ -188,7 +188,7 @@ class Planner {
     }
   }
 
-  /// First and last layer, and width, of the stages that need more than there is; none if the schedule cannot
+  /// First and last layer, and replicas, of the stages that need more than there is; none if the schedule cannot
   /// run the layout at all.
   [[nodiscard]] std::set<std::tuple<int, int, int>> refused_stages(const Layout& layout,
                                                                    const std::vector<int>& cuts) const {
@@ -200,7 +200,7 @@ class Planner {
       for (const Rank rank : run_.maker.over_cap(plan)) {
         const StageId stage = placement.stages_of(rank).front();
         const StagePlan& cut = plan.stages[stage.index()];
-        refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
+        refused.insert({cut.first_layer, cut.last_layer, placement.replicas(stage)});
       }
     } catch (const InputError&) {  // not with so many micro-batches per group: take() has said so
     }

@@ -77,8 +77,8 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("cuts", c.cuts, "index of the first layer of stages 1, 2, ...; empty: the planner's");
   v.optional("widths", c.widths,
              "ranks of each stage, its replicas, among which micro-batches go round; empty: one each");
-  for (const int width : c.widths) {
-    v.require(width >= 1, "widths", fmt::format("a stage has at least one rank, not {}", width));
+  for (const int replicas : c.widths) {
+    v.require(replicas >= 1, "widths", fmt::format("a stage has at least one rank, not {}", replicas));
   }
   v.optional("vertical_sync", c.vertical_sync, "pipedream: one weight version a micro-batch on all stages");
   v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",

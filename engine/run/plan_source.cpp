@@ -56,7 +56,7 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
                fmt::format("{} per rank", a_rank), plan_file);
   }
   std::vector<int> widths;
-  for (int s = 0; s < stages / a_rank; ++s) widths.push_back(placement.width(StageId{s}));
+  for (int s = 0; s < stages / a_rank; ++s) widths.push_back(placement.replicas(StageId{s}));
   if (!asked.widths.empty() && asked.widths != widths) {
     refuse_key(file, "widths", fmt::format("{}", asked.widths), fmt::format("{}", widths), plan_file);
   }

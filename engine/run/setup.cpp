@@ -31,7 +31,7 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
     pipeline.virtual_stages = a_rank;
   pipeline.widths.clear();  // which ranks they are is in the plan of the run directory
   for (int s = 0; placement.replicated() && s < placement.stages() / a_rank; ++s) {
-    pipeline.widths.push_back(placement.width(StageId{s}));
+    pipeline.widths.push_back(placement.replicas(StageId{s}));
   }
   pipeline.warmup_extra = plan.schedule.warmup_extra;
   pipeline.stages = static_cast<int>(plan.stages.size());

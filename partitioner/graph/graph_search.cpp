@@ -410,11 +410,11 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
   return layouts;
 }
 
-/// Seconds that a device of stage `width` replicas wide is busy with a second of the stage's work, at least:
+/// Seconds that a device of a stage with `replicas` replicas is busy with a second of the stage's work, at least:
 /// in a step, or in the steady state with a micro-batch.
-double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int width) {
-  if (!schedule.synchronous) return 1 / (width * cluster.fastest());
-  const int busiest = (request.micro_batches + width - 1) / width;
+double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int replicas) {
+  if (!schedule.synchronous) return 1 / (replicas * cluster.fastest());
+  const int busiest = (request.micro_batches + replicas - 1) / replicas;
   return busiest / cluster.fastest();
 }
 
@@ -422,7 +422,7 @@ double busy(const Schedule& schedule, const PlanRequest& request, const Cluster&
 double share_bound(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster,
                    const Layout& layout, double compute) {
   double shares = 0;
-  for (const int width : layout.widths) shares += 1 / busy(schedule, request, cluster, width);
+  for (const int replicas : layout.widths) shares += 1 / busy(schedule, request, cluster, replicas);
   return compute / shares;
 }
 

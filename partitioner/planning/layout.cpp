@@ -12,7 +12,7 @@ namespace stagecraft::planning {
 namespace {
 
 bool equally_wide(const std::vector<int>& widths) {
-  return std::ranges::all_of(widths, [&](int width) { return width == widths.front(); });
+  return std::ranges::all_of(widths, [&](int replicas) { return replicas == widths.front(); });
 }
 
 Placement pattern(PlacementKind kind, int positions, int stages_a_rank) {
@@ -57,12 +57,12 @@ Placement Layout::placement() const {
   Placement placement;
   for (const auto& held_at : base.ranks) {
     const int position = held_at.front().value;
-    const int width = widths[static_cast<std::size_t>(position)];
-    auto& replicas = placement.ranks.emplace_back();
-    for (int replica = 0; replica < width; ++replica) {
-      const int block_begin = position / block * block * width;
-      replicas.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
-                                       : block_begin + replica * block + position % block);
+    const int replicas = widths[static_cast<std::size_t>(position)];
+    auto& ranks = placement.ranks.emplace_back();
+    for (int replica = 0; replica < replicas; ++replica) {
+      const int block_begin = position / block * block * replicas;
+      ranks.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
+                                    : block_begin + replica * block + position % block);
     }
   }
   return placement;
@@ -107,8 +107,8 @@ Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLi
   if (stages_a_rank > 1 || !layouts.all) {
     for (int positions = 1; positions <= most_positions; ++positions) {
       if (!wanted(positions)) continue;
-      for (int width = 2; width * positions <= limits.devices; ++width) {
-        layout.widths.assign(static_cast<std::size_t>(positions), width);
+      for (int replicas = 2; replicas * positions <= limits.devices; ++replicas) {
+        layout.widths.assign(static_cast<std::size_t>(positions), replicas);
         add_blocks(layouts.list, layout);
       }
     }
@@ -120,9 +120,9 @@ Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLi
       add_blocks(layouts.list, layout);
     }
     if (layout.positions() == most_positions) return;
-    for (int width = 1; width <= left; ++width) {
-      layout.widths.push_back(width);
-      extend(left - width);
+    for (int replicas = 1; replicas <= left; ++replicas) {
+      layout.widths.push_back(replicas);
+      extend(left - replicas);
       layout.widths.pop_back();
     }
   };

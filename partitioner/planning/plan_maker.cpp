@@ -54,7 +54,7 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       measurement_(profile.at(request.micro_batch_size)),
       allowed_(allowed_settings(request.recompute)),
       repeated_(with_recomputes(measurement_,
-                                recomputed_share(allowed_.front(), /*width=*/1, request.micro_batches))),
+                                recomputed_share(allowed_.front(), /*replicas=*/1, request.micro_batches))),
       schedule_(find_schedule(request.schedule.name)),
       capacity_(cluster.usable_memory()),
       layers_(static_cast<int>(measurement_.layers.size())),

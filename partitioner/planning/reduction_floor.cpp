@@ -27,16 +27,16 @@ ReductionFloor::ReductionFloor(const Network& network, int devices)
     levels[k - 1].latency = std::min(levels[k - 1].latency, levels[k].latency);
     levels[k - 1].seconds_a_byte = std::min(levels[k - 1].seconds_a_byte, levels[k].seconds_a_byte);
   }
-  for (std::size_t width = 2; width < rings_.size(); ++width) {
-    const auto w = static_cast<double>(width);
+  for (std::size_t replicas = 2; replicas < rings_.size(); ++replicas) {
+    const auto w = static_cast<double>(replicas);
     const auto crossed = std::ranges::find_if(levels, [&](const Level& level) { return level.size >= w; });
     if (crossed == levels.end()) break;  // there are no so many devices
-    rings_[width] = {2 * (w - 1) * crossed->latency, 2 * (w - 1) / w * crossed->seconds_a_byte};
+    rings_[replicas] = {2 * (w - 1) * crossed->latency, 2 * (w - 1) / w * crossed->seconds_a_byte};
     double inside = 1;
     for (const Level& level : levels) {
       const double here = std::min(level.size, w);
-      levels_[width].latency += 2 * std::log2(here / inside) * level.latency;
-      levels_[width].seconds_a_byte += 2 * (1 / inside - 1 / here) * level.seconds_a_byte;
+      levels_[replicas].latency += 2 * std::log2(here / inside) * level.latency;
+      levels_[replicas].seconds_a_byte += 2 * (1 / inside - 1 / here) * level.seconds_a_byte;
       inside = here;
     }
   }

@@ -46,9 +46,10 @@ void check_widths(const RequestScope& scope, int stages_a_rank) {
   const std::vector<int>& widths = scope.request.widths;
   const std::string said = fmt::format("widths {}", fmt::join(widths, ","));
   std::int64_t devices = 0;
-  for (const int width : widths) {
-    if (width < 1) throw InputError(fmt::format("{}: a stage has at least one replica, not {}", said, width));
-    devices += width;
+  for (const int replicas : widths) {
+    if (replicas < 1)
+      throw InputError(fmt::format("{}: a stage has at least one replica, not {}", said, replicas));
+    devices += replicas;
   }
   if (devices > scope.cluster.devices()) {
     throw InputError(

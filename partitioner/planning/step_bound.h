@@ -11,7 +11,7 @@
 // is tight where it was found. The others hold whatever the order of computations is, for any synchronous
 // program whose replicas take micro-batches round-robin:
 //   - a rank's work: before a rank's first computation some micro-batch has been forward through all stages
-//     before its first one (the head); then it does all its forwards and input parts, ceil(m / width) of each
+//     before its first one (the head); then it does all its forwards and input parts, ceil(m / replicas) of each
 //     stage at the busiest replica; after its last input part that micro-batch's gradient goes back through
 //     all those stages, and the first of them steps (the tail). Or: it does all it has, weight parts
 //     included, and then reduces and steps. Where no backward is split, the first of the two counts weight

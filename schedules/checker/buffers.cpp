@@ -139,7 +139,7 @@ class RankBuffers {
     const StageReplica printer = subject_.holders().front();
     if (action.stage != printer.stage || rank_ != printer.rank) return;
     const StageId last{subject_.stages() - 1};
-    for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
+    for (int replica = 0; replica < subject_.program().placement.replicas(last); ++replica) {
       const Tag tag = Tag::loss(last, action.group, replica);
       const ActionPlace post = subject_.transfer(tag).post;
       if (post.found()) read(subject_.action(post).slot, tag);

@@ -144,7 +144,7 @@ class RankMemory {
       const Action& action = list[static_cast<std::size_t>(at)];
       if (action.op != Op::reduce) continue;
       const std::int32_t join = last_backward_into(list, at);
-      const int replicas = subject_.program().placement.width(action.stage);
+      const int replicas = subject_.program().placement.replicas(action.stage);
       hold(transfers, sum_staging(cost(action.stage), replicas), begin_of(join < 0 ? at : join), end_of(at));
     }
   }

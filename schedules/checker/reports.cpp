@@ -69,7 +69,7 @@ class Reports : ProofOf {
   /// The forward of the last of `group`'s micro-batches that a replica of the last stage has.
   [[nodiscard]] ActionPlace last_forward_of(const StageReplica& at, Group group) const {
     const int end = subject_.begin_of(Group{group.value + 1});
-    const int last = end - 1 - (end - 1 - at.replica + at.width) % at.width;
+    const int last = end - 1 - (end - 1 - at.replica + at.replicas) % at.replicas;
     return last >= subject_.begin_of(group) ? subject_.work(last_, MicroBatch{last}).forward : ActionPlace{};
   }
 

@@ -47,7 +47,7 @@ class Updates : ProofOf {
     if (!update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
     if (agreed) needs(update.step, agreement, "the norm agreement of its group");
-    const bool replicated = at.width > 1;
+    const bool replicated = at.replicas > 1;
     if (replicated && !update.reduce.found()) return missing("reduction", h, group);
     if (replicated) {
       needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");

@@ -160,8 +160,8 @@ class Flattener {
   [[nodiscard]] Part part_of(const Action& action) const {
     switch (action.op) {
       case Op::recompute:
-        return recomputes(Recompute::all_but_last, action.micro_batch, program_.placement.width(action.stage),
-                          group_ends_[action.group.index()])
+        return recomputes(Recompute::all_but_last, action.micro_batch,
+                          program_.placement.replicas(action.stage), group_ends_[action.group.index()])
                    ? recompute_part
                    : last_recompute_part;
       case Op::backward:

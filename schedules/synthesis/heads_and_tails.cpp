@@ -59,7 +59,7 @@ std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
 }
 
 HeadsAndTails::Place HeadsAndTails::place_of(int stage, MicroBatch mb) const {
-  return {problem_.seat_of(StageId{stage}, mb), mb.value / problem_.placement().width(StageId{stage})};
+  return {problem_.seat_of(StageId{stage}, mb), mb.value / problem_.placement().replicas(StageId{stage})};
 }
 
 void HeadsAndTails::find_needs(Memory memory) {

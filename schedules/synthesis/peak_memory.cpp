@@ -60,7 +60,7 @@ class PeakMemory {
   }
   /// Whether so many parts of a stage's own micro-batches, done in their order, are enough for this one's.
   [[nodiscard]] bool includes(int done, StageId stage, MicroBatch mb) const {
-    return done > mb.value / problem_.placement().width(stage);
+    return done > mb.value / problem_.placement().replicas(stage);
   }
   void pass(const MicroBatchMemory& memory, Moment moment) { now_ += memory.deltas[moment]; }
   void pass(StageId stage, MicroBatch mb, Moment moment) { pass(problem_.memory(stage, mb), moment); }
@@ -96,7 +96,7 @@ class PeakMemory {
       update_peak();
     }
     if (is_weight_part(c.op) && ++at.weights == at.count)
-      now_ += sum_staging(problem_.costs(c.stage), problem_.placement().width(c.stage));
+      now_ += sum_staging(problem_.costs(c.stage), problem_.placement().replicas(c.stage));
     if (is_input_part(c.op)) {
       if (!here.last && !here.to_here) at.gradients.read();
       if (std::erase(at.sent_activations, c.micro_batch) > 0) pass(memory, Moment::activation_sent);

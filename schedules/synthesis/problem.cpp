@@ -88,7 +88,7 @@ bool well_formed(const Problem& problem, const Orders& orders) {
       if (c.micro_batch.value < 0 || c.micro_batch.index() >= micro_batches) return false;
       const std::size_t seat = problem.seat_of(c.stage, c.micro_batch);
       if (problem.seats()[seat].rank != Rank{r}) return false;
-      const int k = c.micro_batch.value / problem.placement().width(c.stage);
+      const int k = c.micro_batch.value / problem.placement().replicas(c.stage);
       const std::size_t here = c.stage.index() * micro_batches + c.micro_batch.index();
       const auto take = [&](std::size_t part, std::vector<bool>& done) {
         done[here] = true;

@@ -47,7 +47,7 @@ class Problem {
   [[nodiscard]] bool clip() const { return clip_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
-    return recomputes(setting_of(recompute_, stage), micro_batch, placement_.width(stage), micro_batches_);
+    return recomputes(setting_of(recompute_, stage), micro_batch, placement_.replicas(stage), micro_batches_);
   }
   /// Of a stage, without what differs between its micro-batches.
   [[nodiscard]] Situation situation(StageId stage) const {

@@ -18,8 +18,8 @@ RankMemory::RankMemory(const Problem& problem, Rank rank) : standing_(standing_m
   for (const std::size_t i : seats) {
     const Seat& seat = problem.seats()[i];
     const Seat& first = problem.seats()[seats.front()];
-    aligned_ =
-        aligned_ && seat.replica == first.replica && seat.count == first.count && seat.width == first.width;
+    aligned_ = aligned_ && seat.replica == first.replica && seat.count == first.count &&
+               seat.replicas == first.replicas;
   }
   for (const std::size_t i : seats) {
     const Seat& seat = problem.seats()[i];
@@ -41,7 +41,7 @@ RankMemory::RankMemory(const Problem& problem, Rank rank) : standing_(standing_m
     if (!here.first && !here.from_here) memory.activation = slot(Payload::activation);
     if (!here.last && !here.to_here) memory.gradient = slot(Payload::gradient);
     if (here.last && seat.count > 0 && rank != problem.printing_rank()) memory.loss = problem.costs().loss;
-    memory.sum = sum_staging(memory.costs, seat.width);
+    memory.sum = sum_staging(memory.costs, seat.replicas);
     memory.count = seat.count;
     memory.knows_previous = aligned_ && here.from_here && before == seat.count;
     memory.knows_next = aligned_ && here.to_here && behind == seat.count;

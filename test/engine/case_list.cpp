@@ -94,7 +94,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
-/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no width
+/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no number of them
 /// divides, a rank that is the last stage and the one that prints. Models, optimizers and dropout take turns.
 void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
   const std::vector<std::vector<int>> all{{2},    {3},    {4},       {2, 1},    {1, 2}, {3, 1},

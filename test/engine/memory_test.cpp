@@ -58,7 +58,7 @@ Setting roomy(const PipelineCase& pipeline) {
       micro_batch = 8;
       data.task = "tokens";
       data.shape = {32};
-      model = {GptConfig{.blocks = 4, .width = 32, .heads = 2, .dropout = 0.1}};
+      model = {GptConfig{.blocks = 4, .hidden_size = 32, .heads = 2, .dropout = 0.1}};
       break;
     case ModelKind::straggler:
       throw std::logic_error("a model of delays has next to no memory");

@@ -65,7 +65,8 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::gpt:
       break;
   }
-  return {GptConfig{.blocks = 3, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
+  return {
+      GptConfig{.blocks = 3, .hidden_size = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
 }
 
 /// Samples, mini-batch and micro-batch of a shape.
@@ -252,9 +253,9 @@ namespace {
 /// 3.2), where a replica of stage s runs as many of its own ahead as fill the stages behind it.
 int newest_behind(const PipelineCase& c, int stage) {
   if (c.widths.empty()) return c.stages - 1 - stage;
-  const int width = c.widths[static_cast<std::size_t>(stage)];
+  const int replicas = c.widths[static_cast<std::size_t>(stage)];
   const int behind = std::accumulate(c.widths.begin() + stage, c.widths.end(), 0);
-  return ((behind + width - 1) / width - 1) * width;
+  return ((behind + replicas - 1) / width - 1) * width;
 }
 
 /// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.

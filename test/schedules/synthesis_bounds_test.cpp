@@ -29,7 +29,7 @@ Orders random_orders(const Problem& problem, test::RandomCosts& random, int eage
   const auto over = [&](int stage, MicroBatch mb, int synthesis::SeatCounts::*part) {
     if (stage < 0 || stage >= problem.stages()) return true;
     const std::size_t seat = problem.seat_of(StageId{stage}, mb);
-    return done[seat].*part > mb.value / problem.placement().width(StageId{stage});
+    return done[seat].*part > mb.value / problem.placement().replicas(StageId{stage});
   };
   struct Choice {
     std::size_t seat;
@@ -40,7 +40,7 @@ Orders random_orders(const Problem& problem, test::RandomCosts& random, int eage
     for (std::size_t i = 0; i < problem.seats().size(); ++i) {
       const synthesis::Seat& seat = problem.seats()[i];
       const auto mb = [&](int number) {
-        return MicroBatch{seat.replica + number * problem.placement().width(seat.stage)};
+        return MicroBatch{seat.replica + number * problem.placement().replicas(seat.stage)};
       };
       const auto& [forwards, inputs, weights] = done[i];
       const int stage = seat.stage.value;
