@@ -74,7 +74,7 @@ class Planner {
   /// Stages of a placement kind, so many a rank.
   struct Shape {
     PlacementKind kind;
-    int stages_a_rank;
+    int stages_per_rank;
   };
 
   /// Whether cuts are searched for by the simulated step.
@@ -106,11 +106,12 @@ class Planner {
     }
     for (const Shape& shape : shapes()) {
       try {
-        check_request(scope_, shape.kind, shape.stages_a_rank);
-        for (const int stages : stage_counts(scope_, shape.stages_a_rank)) {
+        check_request(scope_, shape.kind, shape.stages_per_rank);
+        for (const int stages : stage_counts(scope_, shape.stages_per_rank)) {
           // Loops and Vs over one rank are nothing but more stages there.
-          if (run_.schedule.searched && stages == shape.stages_a_rank && stages > 1) continue;
-          layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
+          if (run_.schedule.searched && stages == shape.stages_per_rank && stages > 1) continue;
+          layouts.push_back(
+              straight_layout(shape.kind, shape.stages_per_rank, stages / shape.stages_per_rank));
         }
       } catch (const InputError& error) {
         if (!impossible) impossible = error;
@@ -125,8 +126,8 @@ class Planner {
   [[nodiscard]] bool by_classes() const {
     const Shape shape = shapes().front();
     return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
-           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_a_rank == 1 &&
-           !few_widths(shape.stages_a_rank, layout_limits(scope_));
+           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_per_rank == 1 &&
+           !few_widths(shape.stages_per_rank, layout_limits(scope_));
   }
 
   void take_plain(const std::vector<Layout>& layouts) {

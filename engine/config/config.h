@@ -346,7 +346,7 @@ void describe(V& v, RunConfig& c) {
 void apply_override(Json& json, const std::string& override_text);
 
 /// What the config asks for, or the schedule has where it is not asked.
-[[nodiscard]] int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule);
+[[nodiscard]] int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule);
 
 /// Throws InputError where the config asks for what the schedule cannot do: an option it does not take,
 /// clipping without a moment for it, another update interval than a step's. `file` names the config.

@@ -23,8 +23,8 @@ constexpr double kPatience = 0.01;
 constexpr int kMostWidths = 16;
 /// Nanoseconds per layer, about, for the bound of a class.
 constexpr std::int64_t kBound = 500;
-/// Nanoseconds of one look at all (stage, first, last), and looks that a search of cuts takes at least.
-constexpr double kLook = 3, kLooks = 30;
+/// Nanoseconds of evaluating one (stage, first, last), and evaluations of each that a search of cuts takes at least.
+constexpr double kEvaluation = 3, kEvaluations = 30;
 
 class ClassSearch {
  public:
@@ -218,8 +218,8 @@ class ClassSearch {
 
   void search_cuts(Open open) {
     const double layers = run_.chain.layers();
-    const double look = open.stages * layers * layers / 2 * kLook * kLooks;
-    if (!run_.budget.allows(look)) {  // not even the beginning of it
+    const double nanoseconds = open.stages * layers * layers / 2 * kEvaluation * kEvaluations;
+    if (!run_.budget.allows(nanoseconds)) {  // not even the beginning of it
       proof_.bound = std::min(proof_.bound, Seconds{open.bound});
       return;
     }

@@ -13,7 +13,7 @@ namespace {
 /// Payloads take latency + bytes over the link's bandwidth.
 void add_transfers(StepBound::Stage& stage, const Link& link, double times) {
   stage.latency += times * link.latency.value;
-  stage.seconds_a_byte += times / link.bytes_per_second;
+  stage.seconds_per_byte += times / link.bytes_per_second;
 }
 
 /// The fastest way over a boundary that any micro-batch has.
@@ -79,7 +79,7 @@ void StepBound::Stage::add(const Stage& other, double weight) {
   step += weight * other.step;
   reductions += weight * other.reductions;
   latency += weight * other.latency;
-  seconds_a_byte += weight * other.seconds_a_byte;
+  seconds_per_byte += weight * other.seconds_per_byte;
 }
 
 void StepBound::add(const StepBound& other, double weight) {

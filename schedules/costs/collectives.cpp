@@ -13,7 +13,7 @@ namespace {
 Seconds ring_time(const Network& network, const std::vector<Rank>& members, Bytes bytes) {
   const std::size_t replicas = members.size();
   const double rounds = 2.0 * static_cast<double>(replicas - 1);
-  // In rank order a ring enters and leaves every node once, so on a shared card its flow is alone.
+  // In rank order a ring enters and leaves every node once, so on a shared link its flow is alone.
   Seconds slowest;
   for (std::size_t i = 0; i < replicas; ++i) {
     const Link link = network.between(members[i], members[(i + 1) % replicas]);
@@ -80,7 +80,7 @@ AllReduceTimes::AllReduceTimes(const Network& network, const std::vector<Rank>& 
     const Line line{link.latency.value * rounds,
                     rounds / static_cast<double>(replicas) / link.bytes_per_second};
     const bool known = std::any_of(ring_.begin(), ring_.end(), [&](const Line& other) {
-      return other.latency >= line.latency && other.seconds_a_byte >= line.seconds_a_byte;
+      return other.latency >= line.latency && other.seconds_per_byte >= line.seconds_per_byte;
     });
     if (!known) ring_.push_back(line);
   }

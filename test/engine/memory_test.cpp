@@ -259,9 +259,9 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
          {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
           std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all},
           std::pair{Rewrite::none, Recompute::all_but_last}}) {
-      const int a_rank = schedule.virtual_stages;
+      const int stages_per_rank = schedule.virtual_stages;
       const PipelineCase pipeline{.schedule = schedule.name,
-                                  .stages = 2 * a_rank,
+                                  .stages = 2 * stages_per_rank,
                                   .ranks = 2,
                                   .placement = schedule.placement,
                                   .rewrite = rewrite,

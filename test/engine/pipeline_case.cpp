@@ -168,9 +168,9 @@ Placement replicated_placement(const PipelineCase& c) {
 
 Placement placement_of(const PipelineCase& c) {
   if (!c.widths.empty()) return replicated_placement(c);
-  const int a_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
-  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / a_rank, a_rank)
-                                         : Placement::looped(c.stages / a_rank, a_rank);
+  const int stages_per_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
+  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / stages_per_rank, stages_per_rank)
+                                         : Placement::looped(c.stages / stages_per_rank, stages_per_rank);
 }
 
 RunShape run_shape(const PipelineCase& c) {

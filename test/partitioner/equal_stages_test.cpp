@@ -47,16 +47,16 @@ struct EqualStagesCase {
                       {},
                       {}};
     c.network = c.cluster.network();
-    const int a_rank = c.schedule.virtual_stages;
+    const int stages_per_rank = c.schedule.virtual_stages;
     const int layers = static_cast<int>(c.measurement.layers.size());
-    RC_PRE(layers >= 2 * a_rank || a_rank == 1);
-    const int positions =
-        *rc::gen::inRange(a_rank > 1 ? 2 : 1, std::min({layers / a_rank, 4, c.cluster.devices()}) + 1);
+    RC_PRE(layers >= 2 * stages_per_rank || stages_per_rank == 1);
+    const int positions = *rc::gen::inRange(stages_per_rank > 1 ? 2 : 1,
+                                            std::min({layers / stages_per_rank, 4, c.cluster.devices()}) + 1);
     const int replicas = *rc::gen::inRange(1, c.cluster.devices() / positions + 1);
     int block = *rc::gen::inRange(1, positions + 1);
     while (positions % block != 0) --block;
-    c.layout = {c.schedule.placement, a_rank, std::vector<int>(static_cast<std::size_t>(positions), replicas),
-                block};
+    c.layout = {c.schedule.placement, stages_per_rank,
+                std::vector<int>(static_cast<std::size_t>(positions), replicas), block};
     c.request.placement = c.layout.placement();
     c.request.group_sizes = {*rc::gen::inRange(1, 9)};
     c.request.clip = *rc::gen::arbitrary<bool>();
@@ -115,7 +115,7 @@ TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages
       RC_ASSERT(found == expected);
     }
     RC_CLASSIFY(replicas > 1, "replicated");
-    RC_CLASSIFY(c.layout.stages_a_rank > 1, "several stages per rank");
+    RC_CLASSIFY(c.layout.stages_per_rank > 1, "several stages per rank");
   }));
 }
 
