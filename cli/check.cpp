@@ -3,8 +3,8 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/output.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/program/program_json.h"
@@ -27,7 +27,7 @@ namespace {
 
 struct CheckOptions {
   std::string path;
-  SubjectRequest request;
+  InputRequest request;
   int slots = 0;
   std::string transport = "rendezvous";
   std::string repaired_path;
@@ -59,22 +59,22 @@ std::string name_of(const SlotInfo& channel) {
   return fmt::format("{}s {} to {}", enum_name(channel.payload), channel.from.value, channel.to.value);
 }
 
-std::string layers_of(const InputProgram& subject, StageId stage) {
-  if (!subject.plan) return "-";
-  const StagePlan& plan = subject.plan->stages[stage.index()];
+std::string layers_of(const InputProgram& input, StageId stage) {
+  if (!input.plan) return "-";
+  const StagePlan& plan = input.plan->stages[stage.index()];
   return plan.last_layer - plan.first_layer == 1
              ? std::to_string(plan.first_layer)
              : fmt::format("{}-{}", plan.first_layer, plan.last_layer - 1);
 }
 
-void print_stages(const InputProgram& subject, const Checked& checked) {
+void print_stages(const InputProgram& input, const Checked& checked) {
   Table table({"rank", "stage", "layers", "in flight", "versions", "staleness", "receive slots"});
   Rank last;
   for (const StageProof& stage : checked.proof.stages) {
     // Slots are the rank's; where it holds several stages they stand in its first row.
     const std::size_t slots = checked.program.slots[stage.rank.index()].size();
     table.row({std::to_string(stage.rank.value), std::to_string(stage.stage.value),
-               layers_of(subject, stage.stage), std::to_string(stage.in_flight),
+               layers_of(input, stage.stage), std::to_string(stage.in_flight),
                std::to_string(stage.versions_alive),
                stage.staleness_min == stage.staleness_max
                    ? std::to_string(stage.staleness_max)
@@ -91,7 +91,7 @@ std::string without_rank(const std::string& at) {
   return end == std::string::npos ? at : at.substr(end + 2);
 }
 
-void print_memory(const InputProgram& subject, const Proof& proof) {
+void print_memory(const InputProgram& input, const Proof& proof) {
   if (proof.memory.empty()) {
     print("\nNo memory table: there are no costs to take bytes from.\n");
     return;
@@ -107,7 +107,7 @@ void print_memory(const InputProgram& subject, const Proof& proof) {
                without_rank(rank.at)});
   }
   print(table.text());
-  if (const auto capacity = subject.capacity())
+  if (const auto capacity = input.capacity())
     print(fmt::format("Every rank fits into the {} of a device.\n", format_bytes(*capacity)));
 }
 
@@ -132,35 +132,35 @@ void print_channels(const Checked& checked) {
   print(table.text());
 }
 
-void print_text(const InputProgram& subject, const Checked& checked, const TransportRules& rules) {
-  print(headline(subject) + "\n");
+void print_text(const InputProgram& input, const Checked& checked, const TransportRules& rules) {
+  print(headline(input) + "\n");
   print(
       fmt::format("Accepted: it finishes {}, computes each micro-batch once,\n"
                   "and every backward reads the weights its forward read.\n\n",
                   describe_rules(rules)));
-  print_stages(subject, checked);
-  if (subject.has_transfers()) {
+  print_stages(input, checked);
+  if (input.has_transfers()) {
     print(fmt::format("\nTransfers in the file's own order, each with a buffer of its own: {} per channel.\n",
                       checked.proof.slots_per_channel));
   } else {
     print_channels(checked);
   }
-  print_memory(subject, checked.proof);
+  print_memory(input, checked.proof);
 }
 
 /// `least_slots_per_channel` is null where no number works.
-Json judged_json(const InputProgram& subject, const Checked& checked) {
-  return Json{{"file", subject.path},
-              {"schedule", subject.program.schedule},
-              {"stages", subject.program.placement.stages()},
-              {"ranks", subject.program.placement.world()},
-              {"group_sizes", subject.program.group_sizes},
+Json judged_json(const InputProgram& input, const Checked& checked) {
+  return Json{{"file", input.path},
+              {"schedule", input.program.schedule},
+              {"stages", input.program.placement.stages()},
+              {"ranks", input.program.placement.world()},
+              {"group_sizes", input.program.group_sizes},
               {"accepted", checked.proof.accepted()},
               {"least_slots_per_channel", checked.least ? Json(checked.least->uniform) : Json()}};
 }
 
-Json refused_json(const InputProgram& subject, const Checked& checked) {
-  Json json = judged_json(subject, checked);
+Json refused_json(const InputProgram& input, const Checked& checked) {
+  Json json = judged_json(input, checked);
   json["findings"] = Json::array();
   for (const Finding& finding : checked.proof.findings) {
     json["findings"].push_back(
@@ -184,8 +184,8 @@ void add_slots(Json& json, const Checked& checked) {
   }
 }
 
-Json accepted_json(const InputProgram& subject, const Checked& checked) {
-  Json json = judged_json(subject, checked);
+Json accepted_json(const InputProgram& input, const Checked& checked) {
+  Json json = judged_json(input, checked);
   json["slots_per_channel"] = checked.proof.slots_per_channel;
   json["slots"] = total_slots(checked.program);
   if (checked.least) add_slots(json, checked);
@@ -215,11 +215,11 @@ Json accepted_json(const InputProgram& subject, const Checked& checked) {
   return json;
 }
 
-TransportRules rules_of(const CheckOptions& options, const InputProgram& subject) {
+TransportRules rules_of(const CheckOptions& options, const InputProgram& input) {
   const TransportRules rules = transport_rules(options.transport);
-  if (rules.needs_sizes() && subject.costs() == nullptr) {
+  if (rules.needs_sizes() && input.costs() == nullptr) {
     throw InputError(
-        {subject.path, ""},
+        {input.path, ""},
         fmt::format("--transport {}: there are no costs to take message sizes from; without sizes "
                     "there is \"eager\", which buffers every message",
                     options.transport));
@@ -227,39 +227,39 @@ TransportRules rules_of(const CheckOptions& options, const InputProgram& subject
   return rules;
 }
 
-Checked check_subject(const InputProgram& subject, const CheckOptions& options, const TransportRules& rules) {
+Checked check_input(const InputProgram& input, const CheckOptions& options, const TransportRules& rules) {
   Checked checked;
-  LoweringOptions lowering{.rules = rules, .costs = subject.costs()};
-  if (!subject.has_transfers()) checked.least = least_channel_slots(subject.program, lowering);
+  LoweringOptions lowering{.rules = rules, .costs = input.costs()};
+  if (!input.has_transfers()) checked.least = least_channel_slots(input.program, lowering);
   // Where no number of slots works, those asked for are not what is wrong.
   if (checked.least) lowering.slots_per_channel = options.slots;
   try {
-    checked.program = subject.lowered(lowering);
+    checked.program = input.lowered(lowering);
   } catch (const RefusedError& error) {
     checked.proof.findings.push_back({Finding::Kind::buffers, error.what(), {}});
     return checked;
   }
-  checked.proof = check(checked.program, subject.costs(), subject.capacity(), rules);
+  checked.proof = check(checked.program, input.costs(), input.capacity(), rules);
   return checked;
 }
 
 /// Puts the repaired schedule in the place of the one read, and writes it; returns what was changed.
-std::vector<std::string> repair_subject(InputProgram& subject, const CheckOptions& options,
-                                        const TransportRules& rules) {
-  if (subject.plan) {
-    throw InputError({subject.path, ""}, "--repair is for schedules people write; a plan's is generated");
+std::vector<std::string> repair_input(InputProgram& input, const CheckOptions& options,
+                                      const TransportRules& rules) {
+  if (input.plan) {
+    throw InputError({input.path, ""}, "--repair is for schedules people write; a plan's is generated");
   }
-  Repair repaired = repair(subject.program, rules);
+  Repair repaired = repair(input.program, rules);
   if (!repaired.proof.accepted()) {
-    throw RefusedError(fmt::format("{}: cannot be repaired: {}\n{}", subject.path, repaired.why_not,
+    throw RefusedError(fmt::format("{}: cannot be repaired: {}\n{}", input.path, repaired.why_not,
                                    refusal(repaired.proof.findings)));
   }
-  subject.program = std::move(repaired.schedule);
-  subject.pytorch.reset();  // its transfers are made anew
+  input.program = std::move(repaired.schedule);
+  input.pytorch.reset();  // its transfers are made anew
   if (options.repaired_path.ends_with(".json")) {
-    write_json_file(options.repaired_path, to_json(subject.program));
+    write_json_file(options.repaired_path, to_json(input.program));
   } else {
-    write_file_atomically(options.repaired_path, to_text(subject.program));
+    write_file_atomically(options.repaired_path, to_text(input.program));
   }
   if (options.json) return repaired.changes;
   for (const std::string& change : repaired.changes) print("repaired: " + change + "\n");
@@ -269,27 +269,26 @@ std::vector<std::string> repair_subject(InputProgram& subject, const CheckOption
 }
 
 void run(const CheckOptions& options) {
-  InputProgram subject = read_subject(options.path, options.request);
-  if (options.slots > 0 && subject.has_transfers()) {
-    throw InputError({subject.path, ""},
-                     "has a buffer for each transfer; --slots is for what is lowered here");
+  InputProgram input = read_input(options.path, options.request);
+  if (options.slots > 0 && input.has_transfers()) {
+    throw InputError({input.path, ""}, "has a buffer for each transfer; --slots is for what is lowered here");
   }
-  const TransportRules rules = rules_of(options, subject);
+  const TransportRules rules = rules_of(options, input);
   std::vector<std::string> changes;
-  if (!options.repaired_path.empty()) changes = repair_subject(subject, options, rules);
-  const Checked checked = check_subject(subject, options, rules);
+  if (!options.repaired_path.empty()) changes = repair_input(input, options, rules);
+  const Checked checked = check_input(input, options, rules);
   const bool accepted = checked.proof.accepted();
   if (options.json) {
-    Json json = accepted ? accepted_json(subject, checked) : refused_json(subject, checked);
+    Json json = accepted ? accepted_json(input, checked) : refused_json(input, checked);
     if (!options.repaired_path.empty()) json["repaired"] = changes;
     print_json(json);
   } else if (accepted) {
-    print_text(subject, checked, rules);
+    print_text(input, checked, rules);
   }
   if (accepted) return;
   const bool too_few = options.slots > 0 && checked.least && options.slots < checked.least->uniform;
   throw RefusedError(fmt::format(
-      "{}: {}{}", subject.path, refusal(checked.proof.findings),
+      "{}: {}{}", input.path, refusal(checked.proof.findings),
       too_few ? fmt::format("\n  --slots {} is the least that works", checked.least->uniform) : ""));
 }
 

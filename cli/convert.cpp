@@ -2,8 +2,8 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/output.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "stagecraft/schedules/program/program_text.h"
 
@@ -27,38 +27,38 @@ Form form_named(const std::string& name) {
 struct ConvertOptions {
   std::string path;
   std::string out;
-  SubjectRequest request;
+  InputRequest request;
   std::string form;  ///< empty: by the output's name
 };
 
 /// What is asked for, or what the name of the output says: a CSV of PyTorch's stays in its form.
-Form form_of(const ConvertOptions& options, const InputProgram& subject) {
+Form form_of(const ConvertOptions& options, const InputProgram& input) {
   if (!options.form.empty()) return form_named(options.form);
   if (options.out.ends_with(".json")) return Form::json;
   if (!options.out.ends_with(".csv")) return Form::text;
-  return subject.has_transfers() ? Form::csv_comms : Form::csv;
+  return input.has_transfers() ? Form::csv_comms : Form::csv;
 }
 
-std::string converted(const InputProgram& subject, Form form) {
-  const bool same_csv = subject.pytorch && subject.has_transfers() == (form == Form::csv_comms);
+std::string converted(const InputProgram& input, Form form) {
+  const bool same_csv = input.pytorch && input.has_transfers() == (form == Form::csv_comms);
   switch (form) {
     case Form::text:
-      return to_text(subject.program);
+      return to_text(input.program);
     case Form::json:
-      return json_text(to_json(subject.program));
+      return json_text(to_json(input.program));
     case Form::csv:
-      return to_csv(same_csv ? *subject.pytorch : pytorch_schedule(subject.program));
+      return to_csv(same_csv ? *input.pytorch : pytorch_schedule(input.program));
     case Form::csv_comms:
-      return to_csv(same_csv ? *subject.pytorch : pytorch_schedule_with_communication(subject.program));
+      return to_csv(same_csv ? *input.pytorch : pytorch_schedule_with_communication(input.program));
   }
   return {};
 }
 
 void run(const ConvertOptions& options) {
-  const InputProgram subject = read_subject(options.path, options.request);
+  const InputProgram input = read_input(options.path, options.request);
   const std::string text = [&] {
     try {
-      return converted(subject, form_of(options, subject));
+      return converted(input, form_of(options, input));
     } catch (const InputError& error) {
       throw InputError({options.path, ""}, error.what());
     } catch (const RefusedError& error) {

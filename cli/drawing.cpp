@@ -41,11 +41,11 @@ void repeat(MemoryCurve& curve, Seconds period, int times) {
   }
 }
 
-std::string memory_figure(const InputProgram& subject, const Proof& proof) {
+std::string memory_figure(const InputProgram& input, const Proof& proof) {
   const auto worst =
       std::max_element(proof.memory.begin(), proof.memory.end(),
                        [](const MemoryProof& a, const MemoryProof& b) { return a.peak < b.peak; });
-  const auto capacity = subject.capacity();
+  const auto capacity = input.capacity();
   return fmt::format("peak {} on rank {}{}", format_bytes(worst->peak), worst->rank.value,
                      capacity ? fmt::format(" ({} {})", worst->peak > *capacity ? "more than the" : "of",
                                             format_bytes(*capacity))
@@ -54,12 +54,12 @@ std::string memory_figure(const InputProgram& subject, const Proof& proof) {
 
 }  // namespace
 
-Panel draw(const InputProgram& subject, const LoweredProgram& program, const Proof& proof, int repeats) {
-  const CostTable& costs = *subject.costs();
+Panel draw(const InputProgram& input, const LoweredProgram& program, const Proof& proof, int repeats) {
+  const CostTable& costs = *input.costs();
   Panel panel;
   const Simulation simulation = simulate(program, costs, &panel.timeline);
-  panel.timeline.title = summary(subject) + (repeats > 1 ? fmt::format(", {} steps", repeats) : "");
-  panel.capacity = subject.capacity();
+  panel.timeline.title = summary(input) + (repeats > 1 ? fmt::format(", {} steps", repeats) : "");
+  panel.capacity = input.capacity();
   const auto has_bytes = [](const MemoryProof& memory) { return memory.peak > Bytes{}; };
   const bool bytes = std::any_of(proof.memory.begin(), proof.memory.end(), has_bytes);
   if (bytes) panel.memory = memory_curves(program, costs, panel.timeline);
@@ -67,7 +67,7 @@ Panel draw(const InputProgram& subject, const LoweredProgram& program, const Pro
   for (MemoryCurve& curve : panel.memory) repeat(curve, simulation.makespan, repeats);
   panel.figures = {"makespan " + format_duration(simulation.makespan * repeats),
                    "bubble " + format_percent(simulation.bubble)};
-  if (bytes) panel.figures.push_back(memory_figure(subject, proof));
+  if (bytes) panel.figures.push_back(memory_figure(input, proof));
   return panel;
 }
 

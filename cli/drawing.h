@@ -2,7 +2,7 @@
 
 // A program's simulation as something to look at: what `simulate` draws as SVG and in the terminal.
 
-#include "stagecraft/cli/subject.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/pictures/panel.h"
 
@@ -10,9 +10,9 @@
 
 namespace stagecraft::cli {
 
-/// Simulates `program`, the subject's as lowered, once more and records it, `repeats` times in a row (steps
+/// Simulates `program`, the input's as lowered, once more and records it, `repeats` times in a row (steps
 /// of a synchronous schedule). Its memory is drawn where the costs have bytes.
-[[nodiscard]] Panel draw(const InputProgram& subject, const LoweredProgram& program, const Proof& proof,
+[[nodiscard]] Panel draw(const InputProgram& input, const LoweredProgram& program, const Proof& proof,
                          int repeats);
 
 }  // namespace stagecraft::cli

@@ -2,9 +2,9 @@
 // their schema.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/request_options.h"
 #include "stagecraft/cli/run_schema.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/engine/config/config.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
@@ -34,14 +34,14 @@ void check_profile(const Profile& profile, const std::string& profile_path, cons
 
 Json run_schema() { return run_config_schema(); }
 
-InputProgram config_subject(const std::string& path, const Json& /*json*/, const SubjectRequest& request) {
+InputProgram config_input(const std::string& path, const Json& /*json*/, const InputRequest& request) {
   const RunConfig config = read_run_config(path);
   Plan plan = named([] { return ""; },
                     [&] {
                       const TrainingInputs materials = open_training_inputs(config, path);
                       return resolve_plan(config, path, materials, "", std::nullopt).plan;
                     });
-  return plan_subject(path, std::move(plan), request);
+  return plan_input(path, std::move(plan), request);
 }
 
 namespace {

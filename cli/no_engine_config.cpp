@@ -2,9 +2,9 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/request_options.h"
 #include "stagecraft/cli/run_schema.h"
-#include "stagecraft/cli/subject.h"
 
 namespace stagecraft::cli {
 
@@ -14,8 +14,7 @@ Json run_schema() {
       "source tree is the same schema");
 }
 
-InputProgram config_subject(const std::string& path, const Json& /*json*/,
-                            const SubjectRequest& /*request*/) {
+InputProgram config_input(const std::string& path, const Json& /*json*/, const InputRequest& /*request*/) {
   throw InputError(
       {path, ""},
       "is a run configuration, and this build has no engine to build its model with; make a plan of "

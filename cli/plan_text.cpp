@@ -59,7 +59,7 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
     const StageCosts& costs = plan.costs->stages[s];
     double speed = plan.costs->speed_of(stage.ranks.front());
     for (const Rank rank : stage.ranks) speed = std::min(speed, plan.costs->speed_of(rank));
-    const auto width = static_cast<double>(stage.ranks.size());
+    const auto replicas = static_cast<double>(stage.ranks.size());
     Bytes memory;
     for (const Rank rank : stage.ranks) memory = std::max(memory, plan.predicted->memory[rank.index()]);
     const Seconds backward = (costs.backward_input + costs.backward_weight) / speed;
@@ -74,8 +74,8 @@ std::string stage_table(const Plan& plan, const Measurement& measurement) {
         several ? name(stage.first_layer) + " .. " + name(stage.last_layer - 1) : name(stage.first_layer),
         format_ms(costs.forward / speed),
         format_ms(backward),
-        format_percent(plan.predicted->bottleneck > Seconds{} ? compute / width / plan.predicted->bottleneck
-                                                              : 0),
+        format_percent(
+            plan.predicted->bottleneck > Seconds{} ? compute / replicas / plan.predicted->bottleneck : 0),
         format_bytes(costs.parameters),
         format_bytes(held.input + held.activations),
         format_bytes(memory)};

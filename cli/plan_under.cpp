@@ -44,22 +44,22 @@ void judge(const Proof& proof, std::optional<Bytes> capacity, Compared& compared
 }
 
 Panel drawn(const std::string& path, const Plan& plan, bool synchronous, int steps) {
-  SubjectRequest request;
+  InputRequest request;
   if (!synchronous) request.steps = steps;
-  const InputProgram subject = plan_subject(path, plan, request);
-  const LoweredProgram program = lower(subject.program);
-  return draw(subject, program, prove(program, subject.costs()), synchronous ? steps : 1);
+  const InputProgram input = plan_input(path, plan, request);
+  const LoweredProgram program = lower(input.program);
+  return draw(input, program, prove(program, input.costs()), synchronous ? steps : 1);
 }
 
-Compared compare_one(const InputProgram& subject, const ScheduleAsked& asked, const SubjectRequest& request,
+Compared compare_one(const InputProgram& input, const ScheduleAsked& asked, const InputRequest& request,
                      int drawn_steps) {
   const Schedule& schedule = find_schedule(asked.name);
   Compared compared;
   compared.schedule = asked.name;
   try {
-    const CostTable& costs = *subject.costs();
-    const Plan plan = under(*subject.plan, asked, costs);
-    const InputProgram other = plan_subject(subject.path, plan, request);
+    const CostTable& costs = *input.costs();
+    const Plan plan = under(*input.plan, asked, costs);
+    const InputProgram other = plan_input(input.path, plan, request);
     const LoweredProgram program = lower(other.program);
     judge(prove(program, &costs), plan.capacity, compared);
     const Traffic sent = traffic(program, costs);
@@ -78,7 +78,7 @@ Compared compare_one(const InputProgram& subject, const ScheduleAsked& asked, co
       compared.time = prediction.step;
       compared.bubble = prediction.bubble;
     }
-    if (drawn_steps > 0) compared.panel = drawn(subject.path, plan, schedule.synchronous, drawn_steps);
+    if (drawn_steps > 0) compared.panel = drawn(input.path, plan, schedule.synchronous, drawn_steps);
   } catch (const InputError& error) {
     compared.refused = error.what();
   } catch (const RefusedError& error) {
@@ -87,7 +87,7 @@ Compared compare_one(const InputProgram& subject, const ScheduleAsked& asked, co
   return compared;
 }
 
-Comparison compare(const InputProgram& subject, const PlanUnder& asked) {
+Comparison compare(const InputProgram& input, const PlanUnder& asked) {
   const bool flushes = std::ranges::all_of(
       asked.schedules, [](const ScheduleAsked& s) { return find_schedule(s.name).synchronous; });
   const int steps = asked.request.steps.value_or(flushes ? 1 : kDrawnSteps);
@@ -95,7 +95,7 @@ Comparison compare(const InputProgram& subject, const PlanUnder& asked) {
   comparison.steps = asked.request.steps.value_or(0);
   for (const ScheduleAsked& schedule : asked.schedules) {
     comparison.schedules.push_back(
-        compare_one(subject, schedule, asked.request, asked.svg.empty() ? 0 : steps));
+        compare_one(input, schedule, asked.request, asked.svg.empty() ? 0 : steps));
   }
   return comparison;
 }
@@ -112,25 +112,24 @@ std::vector<Panel> panels_of(Comparison& comparison) {
 }  // namespace
 
 void compare_under(const PlanUnder& asked) {
-  const InputProgram subject = priced_subject(asked.path, asked.request, asked.unit_costs);
-  if (!subject.plan) {
-    throw InputError({subject.path, ""},
+  const InputProgram input = priced_input(asked.path, asked.request, asked.unit_costs);
+  if (!input.plan) {
+    throw InputError({input.path, ""},
                      "is one schedule, written out; compare takes a plan, to put its stages under others");
   }
-  Comparison comparison = compare(subject, asked);
+  Comparison comparison = compare(input, asked);
   const bool any = comparison.any();
   const bool drawn = any && !asked.svg.empty();
   if (drawn) write_file_atomically(asked.svg, to_svg(panels_of(comparison)));
   if (asked.as_json) {
-    print_json(comparison_json(subject, comparison));
+    print_json(comparison_json(input, comparison));
   } else {
-    print(fmt::format("{}: stages {}, ranks {}, micro-batches per step {}\n\n", subject.path,
-                      subject.plan->stages.size(), subject.program.placement.world(),
-                      subject.plan->micro_batches));
-    print(comparison_text(subject, comparison));
+    print(fmt::format("{}: stages {}, ranks {}, micro-batches per step {}\n\n", input.path,
+                      input.plan->stages.size(), input.program.placement.world(), input.plan->micro_batches));
+    print(comparison_text(input, comparison));
     if (drawn) print(fmt::format("\nPicture: {}\n", asked.svg));
   }
-  if (!any) throw RefusedError(subject.path + ": none of these schedules can take it");
+  if (!any) throw RefusedError(input.path + ": none of these schedules can take it");
 }
 
 bool Comparison::any() const {

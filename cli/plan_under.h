@@ -3,8 +3,8 @@
 // One plan under other schedules, side by side: its stages stay.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/schedule_option.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/schedules/pictures/panel.h"
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Comparison {
 struct PlanUnder {
   std::string path;
   std::vector<ScheduleAsked> schedules;
-  SubjectRequest request{};
+  InputRequest request{};
   bool unit_costs = false;  ///< instead of the plan's
   std::string svg{};        ///< where a picture goes; empty: nowhere
   bool as_json = false;
@@ -50,7 +50,7 @@ struct PlanUnder {
 /// InputError for a file that is no plan or has no costs, RefusedError where no schedule can take the plan.
 void compare_under(const PlanUnder& asked);
 
-[[nodiscard]] std::string comparison_text(const InputProgram& subject, const Comparison& comparison);
-[[nodiscard]] Json comparison_json(const InputProgram& subject, const Comparison& comparison);
+[[nodiscard]] std::string comparison_text(const InputProgram& input, const Comparison& comparison);
+[[nodiscard]] Json comparison_json(const InputProgram& input, const Comparison& comparison);
 
 }  // namespace stagecraft::cli

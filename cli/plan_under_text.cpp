@@ -22,12 +22,12 @@ Seconds best_of(const Comparison& comparison) {
 
 }  // namespace
 
-std::string comparison_text(const InputProgram& subject, const Comparison& comparison) {
+std::string comparison_text(const InputProgram& input, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
   const std::string time = comparison.steps > 1 ? fmt::format("{} steps ms", comparison.steps) : "step ms";
   std::vector<std::string> columns{"<schedule", time,       "of best", "bubble",  "peak memory",
                                    "of rank",   "messages", "sent",    "versions"};
-  const auto capacity = subject.capacity();
+  const auto capacity = input.capacity();
   if (capacity) columns.push_back("fits " + format_bytes(*capacity));
   Table table(std::move(columns));
   std::string reasons;
@@ -60,15 +60,15 @@ std::string comparison_text(const InputProgram& subject, const Comparison& compa
   return text;
 }
 
-Json comparison_json(const InputProgram& subject, const Comparison& comparison) {
+Json comparison_json(const InputProgram& input, const Comparison& comparison) {
   const Seconds best = best_of(comparison);
-  Json json{{"file", subject.path},
-            {"stages", subject.plan->stages.size()},
-            {"ranks", subject.program.placement.world()},
-            {"micro_batches", subject.plan->micro_batches},
+  Json json{{"file", input.path},
+            {"stages", input.plan->stages.size()},
+            {"ranks", input.program.placement.world()},
+            {"micro_batches", input.plan->micro_batches},
             {"steps", std::max(1, comparison.steps)},
             {"schedules", Json::array()}};
-  if (const auto capacity = subject.capacity()) json["capacity_bytes"] = capacity->value;
+  if (const auto capacity = input.capacity()) json["capacity_bytes"] = capacity->value;
   for (const Compared& c : comparison.schedules) {
     Json entry{{"schedule", c.schedule}, {"refused", c.refused.empty() ? Json() : Json(c.refused)}};
     if (c.refused.empty()) {

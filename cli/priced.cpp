@@ -36,21 +36,21 @@ void repeat(LostTime& lost, int times) {
   }
 }
 
-void require_spread(const CostTable& costs, const InputProgram& subject, const Jitter& jitter) {
+void require_spread(const CostTable& costs, const InputProgram& input, const Jitter& jitter) {
   const bool measured = std::any_of(costs.stages.begin(), costs.stages.end(),
                                     [](const StageCosts& stage) { return stage.spread.has_value(); });
   if (measured || jitter.stage_spread > 0 || jitter.link_spread > 0) return;
   throw InputError(
-      {subject.path, "/costs/stages"},
+      {input.path, "/costs/stages"},
       "no stage has a \"spread\", which a profile's spread_ms would give; say how much times vary "
       "with --stage-spread or --link-spread");
 }
 
 }  // namespace
 
-SimulationReport price(const InputProgram& subject, const PriceRequest& request) {
-  const CostTable* costs = subject.costs();
-  const LoweredProgram program = subject.lowered();
+SimulationReport price(const InputProgram& input, const PriceRequest& request) {
+  const CostTable* costs = input.costs();
+  const LoweredProgram program = input.lowered();
   // Memory may be short here: what a plan would take is asked, not whether it fits.
   const Proof proof = prove(program, costs);
   Simulator simulator(program);
@@ -59,13 +59,13 @@ SimulationReport price(const InputProgram& subject, const PriceRequest& request)
   priced.free_links = simulator.run_free_links(*costs);
   priced.lost = simulator.lost_time(*costs);
   if (request.jitter.samples > 0) {
-    require_spread(*costs, subject, request.jitter);
+    require_spread(*costs, input, request.jitter);
     priced.samples = simulator.sample(*costs, request.jitter);
   }
   priced.steps = program.groups();
-  if (!subject.synchronous && subject.plan) priced.steady_step = steady_step(*subject.plan, *costs);
-  const int repeats = subject.synchronous ? request.steps.value_or(1) : 1;
-  if (request.draws) priced.panel = draw(subject, program, proof, repeats);
+  if (!input.synchronous && input.plan) priced.steady_step = steady_step(*input.plan, *costs);
+  const int repeats = input.synchronous ? request.steps.value_or(1) : 1;
+  if (request.draws) priced.panel = draw(input, program, proof, repeats);
   priced.steps *= repeats;
   repeat(priced.simulation, repeats);
   repeat(priced.free_links, repeats);

@@ -4,7 +4,7 @@
 // and how much they vary.
 
 #include "stagecraft/base/json.h"
-#include "stagecraft/cli/subject.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/schedules/pictures/panel.h"
 #include "stagecraft/schedules/simulator/simulator.h"
 
@@ -33,10 +33,10 @@ struct SimulationReport {
 
 /// Throws RefusedError for a program that cannot be proved safe, memory apart; InputError where times are to
 /// vary and nothing says how much.
-[[nodiscard]] SimulationReport price(const InputProgram& subject, const PriceRequest& request);
+[[nodiscard]] SimulationReport price(const InputProgram& input, const PriceRequest& request);
 
 /// The tables, which follow the headline and the picture.
-[[nodiscard]] std::string priced_text(const InputProgram& subject, const SimulationReport& priced);
-[[nodiscard]] Json priced_json(const InputProgram& subject, const SimulationReport& priced);
+[[nodiscard]] std::string priced_text(const InputProgram& input, const SimulationReport& priced);
+[[nodiscard]] Json priced_json(const InputProgram& input, const SimulationReport& priced);
 
 }  // namespace stagecraft::cli

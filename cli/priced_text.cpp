@@ -21,9 +21,9 @@ Seconds quantile_of(const std::vector<Seconds>& samples, double share) {
   return Seconds{quantile(std::move(values), share)};
 }
 
-std::string stages_of(const InputProgram& subject, std::size_t rank) {
+std::string stages_of(const InputProgram& input, std::size_t rank) {
   std::string text;
-  for (const StageId stage : subject.program.placement.stages_of(Rank{rank}))
+  for (const StageId stage : input.program.placement.stages_of(Rank{rank}))
     text += fmt::format("{}{}", text.empty() ? "" : ",", stage.value);
   return text;
 }
@@ -35,15 +35,15 @@ double busy_share(const RankTimes& rank, const Simulation& simulation) {
 /// An all-reduce of each stage that has replicas, in whole.
 struct Reduction {
   StageId stage;
-  int width;
+  int replicas;
   AllReduce time;
 };
 
-std::vector<Reduction> reductions(const InputProgram& subject) {
+std::vector<Reduction> reductions(const InputProgram& input) {
   std::vector<Reduction> all;
-  const CostTable& costs = *subject.costs();
+  const CostTable& costs = *input.costs();
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    std::vector<Rank> members = subject.program.placement.ranks[s];
+    std::vector<Rank> members = input.program.placement.ranks[s];
     if (members.size() < 2) continue;
     std::sort(members.begin(), members.end());
     all.push_back({StageId{s}, static_cast<int>(members.size()),
@@ -63,7 +63,7 @@ Json lost_json(const LostTime& lost) {
 
 }  // namespace
 
-std::string priced_text(const InputProgram& subject, const SimulationReport& priced) {
+std::string priced_text(const InputProgram& input, const SimulationReport& priced) {
   const Simulation& simulation = priced.simulation;
   const Simulation& free = priced.free_links;
   const int steps = priced.steps;
@@ -75,15 +75,14 @@ std::string priced_text(const InputProgram& subject, const SimulationReport& pri
                fmt::format("communication adds {}", format_percent(added))});
   if (steps > 1) {
     summary.row({"a step, on average", format_duration(simulation.makespan / steps),
-                 format_duration(free.makespan / steps),
-                 subject.synchronous ? "" : "fill and drain included"});
+                 format_duration(free.makespan / steps), input.synchronous ? "" : "fill and drain included"});
   }
   if (priced.steady_step) {
     summary.row({"a step, once steady", format_duration(*priced.steady_step), "", "what one more step adds"});
   }
   if (!priced.samples.empty()) {
     const std::string of = fmt::format("of {} samples{}", priced.samples.size(),
-                                       subject.synchronous && steps > 1 ? " of one step" : "");
+                                       input.synchronous && steps > 1 ? " of one step" : "");
     summary.row({"with jitter, median", format_duration(quantile_of(priced.samples, 0.5)), "", of});
     summary.row({"with jitter, 95 %", format_duration(quantile_of(priced.samples, 0.95)), "", of});
   }
@@ -95,7 +94,7 @@ std::string priced_text(const InputProgram& subject, const SimulationReport& pri
                "wait send", "wait other", "idle at end", "busy"});
   for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {
     const RankTimes& rank = simulation.ranks[r];
-    table.row({std::to_string(r), stages_of(subject, r), format_ms(rank.forward), format_ms(rank.backward),
+    table.row({std::to_string(r), stages_of(input, r), format_ms(rank.forward), format_ms(rank.backward),
                format_ms(rank.step), format_ms(rank.wait_activation), format_ms(rank.wait_gradient),
                format_ms(rank.wait_send), format_ms(rank.wait_other), format_ms(rank.idle_end),
                format_percent(busy_share(rank, simulation))});
@@ -111,23 +110,23 @@ std::string priced_text(const InputProgram& subject, const SimulationReport& pri
               format_ms(rank.barrier), format_ms(rank.total())});
   }
   text += lost.text();
-  const std::vector<Reduction> reduced = reductions(subject);
+  const std::vector<Reduction> reduced = reductions(input);
   if (!reduced.empty()) text += "\nGradients summed over replicas, by the faster of two ways:\n";
   for (const Reduction& reduction : reduced) {
     const AllReduce& time = reduction.time;
     text += fmt::format("  stage {} over {} ranks: ring {}, by level {}; {}\n", reduction.stage.value,
-                        reduction.width, format_duration(time.ring),
+                        reduction.replicas, format_duration(time.ring),
                         time.by_level ? format_duration(*time.by_level) : "-",
                         time.uses_levels() ? "by level" : "ring");
   }
   return text;
 }
 
-Json priced_json(const InputProgram& subject, const SimulationReport& priced) {
+Json priced_json(const InputProgram& input, const SimulationReport& priced) {
   const Simulation& simulation = priced.simulation;
-  const ScheduleProgram& program = subject.program;
+  const ScheduleProgram& program = input.program;
   Json json{
-      {"file", subject.path},
+      {"file", input.path},
       {"schedule", program.schedule},
       {"stages", program.placement.stages()},
       {"ranks", program.placement.world()},
@@ -143,10 +142,10 @@ Json priced_json(const InputProgram& subject, const SimulationReport& priced) {
                       {"makespan_p50_ms", quantile_of(priced.samples, 0.5).value * 1e3},
                       {"makespan_p95_ms", quantile_of(priced.samples, 0.95).value * 1e3}};
   }
-  for (const Reduction& reduction : reductions(subject)) {
+  for (const Reduction& reduction : reductions(input)) {
     const AllReduce& time = reduction.time;
     json["reductions"].push_back({{"stage", reduction.stage.value},
-                                  {"ranks", reduction.width},
+                                  {"ranks", reduction.replicas},
                                   {"ring_ms", time.ring.value * 1e3},
                                   {"by_level_ms", time.by_level ? Json(time.by_level->value * 1e3) : Json()},
                                   {"used", time.uses_levels() ? "by_level" : "ring"}});

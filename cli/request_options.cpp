@@ -4,9 +4,9 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/text.h"
 #include "stagecraft/cli/closed_set.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/old_spellings.h"
 #include "stagecraft/cli/plan_profile.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <CLI/CLI.hpp>

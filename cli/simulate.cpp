@@ -3,9 +3,9 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/input_program.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/priced.h"
-#include "stagecraft/cli/subject.h"
 #include "stagecraft/cli/terminal.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 #include "stagecraft/schedules/pictures/svg.h"
@@ -25,7 +25,7 @@ namespace {
 
 struct SimulateOptions {
   std::string path;
-  SubjectRequest request;
+  InputRequest request;
   std::string trace, svg;
   Jitter jitter{.samples = 0};
   bool unit_costs = false;             ///< instead of the plan's
@@ -35,10 +35,10 @@ struct SimulateOptions {
 };
 
 /// Whether the terminal gets a picture: where it was asked for, or where it is there and the ranks are few.
-bool draws_text(const InputProgram& subject, const SimulateOptions& options) {
+bool draws_text(const InputProgram& input, const SimulateOptions& options) {
   constexpr int kFewRanks = 16;
   if (options.json || options.no_text) return false;
-  return options.text || (standard_output().present && subject.program.placement.world() <= kFewRanks);
+  return options.text || (standard_output().present && input.program.placement.world() <= kFewRanks);
 }
 
 /// The part of a picture that was asked for.
@@ -64,15 +64,15 @@ std::string terminal_picture(const Panel& panel) {
 }
 
 void run(const SimulateOptions& options) {
-  const InputProgram subject = priced_subject(options.path, options.request, options.unit_costs);
-  const bool draws_here = draws_text(subject, options);
+  const InputProgram input = priced_input(options.path, options.request, options.unit_costs);
+  const bool draws_here = draws_text(input, options);
   SimulationReport priced = [&] {
     try {
-      return price(subject, {.steps = options.request.steps,
-                             .jitter = options.jitter,
-                             .draws = draws_here || !options.trace.empty() || !options.svg.empty()});
+      return price(input, {.steps = options.request.steps,
+                           .jitter = options.jitter,
+                           .draws = draws_here || !options.trace.empty() || !options.svg.empty()});
     } catch (const RefusedError& error) {
-      throw RefusedError(subject.path + ": " + error.what());
+      throw RefusedError(input.path + ": " + error.what());
     }
   }();
   cut_to(options, priced.simulation.makespan, priced.panel);
@@ -80,12 +80,12 @@ void run(const SimulateOptions& options) {
   if (!options.trace.empty()) write_json_file(options.trace, to_chrome_trace(priced.panel.timeline));
   if (!options.svg.empty()) write_file_atomically(options.svg, to_svg({priced.panel}));
   if (options.json) {
-    print_json(priced_json(subject, priced));
+    print_json(priced_json(input, priced));
     return;
   }
-  print(headline(subject) + "\n\n");
+  print(headline(input) + "\n\n");
   if (draws_here) print_drawing(terminal_picture(priced.panel) + "\n");
-  print(priced_text(subject, priced));
+  print(priced_text(input, priced));
   if (!options.trace.empty()) print(fmt::format("\nTrace: {} (open it in ui.perfetto.dev)\n", options.trace));
   if (!options.svg.empty())
     print(fmt::format("{}Picture: {}\n", options.trace.empty() ? "\n" : "", options.svg));

@@ -23,7 +23,7 @@ ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& replic
       staging_(at::empty({reduce_staging(bytes, static_cast<int>(replicas.size())).value},
                          at::TensorOptions(device).dtype(at::kByte))) {
   const auto mine = std::find(replicas.begin(), replicas.end(), transport.rank());
-  STAGECRAFT_CHECK(mine != replicas.end() && width() > 1, "a replica takes part in its own sum");
+  STAGECRAFT_CHECK(mine != replicas.end() && replicas.size() > 1, "a replica takes part in its own sum");
   me_ = static_cast<std::int64_t>(mine - replicas.begin());
 }
 
@@ -87,8 +87,8 @@ void ExchangedSum::finish() {
 
 /// The last parts are the larger ones, by a number.
 at::Tensor ExchangedSum::part(const at::Tensor& values, std::int64_t replica) const {
-  const std::int64_t begin = values.numel() * replica / width();
-  const std::int64_t end = values.numel() * (replica + 1) / width();
+  const std::int64_t begin = values.numel() * replica / replicas();
+  const std::int64_t end = values.numel() * (replica + 1) / replicas();
   return values.narrow(0, begin, end - begin);
 }
 
@@ -98,8 +98,8 @@ bool ExchangedSum::stage(Piece& piece) {
   std::int64_t numbers = 0;
   for (const at::Tensor& tensor : piece.of) numbers += tensor.numel();
   const at::Tensor& like = piece.of.front();
-  const std::int64_t part = numbers * (me_ + 1) / width() - numbers * me_ / width();
-  const std::int64_t others = (width() - 1) * part;
+  const std::int64_t part = numbers * (me_ + 1) / replicas() - numbers * me_ / replicas();
+  const std::int64_t others = (replicas() - 1) * part;
   const std::int64_t all = others + (piece.packed() ? numbers : 0);
   const std::int64_t bytes = all * static_cast<std::int64_t>(like.element_size());
   if (staging_pieces_ == 0) staged_ = 0;
@@ -107,7 +107,7 @@ bool ExchangedSum::stage(Piece& piece) {
   const at::Tensor memory = staging_.narrow(0, staged_, bytes).view(like.scalar_type());
   staged_ += (bytes + kReduceLine - 1) / kReduceLine * kReduceLine;
   ++staging_pieces_;
-  piece.others = memory.narrow(0, 0, others).view({width() - 1, part});
+  piece.others = memory.narrow(0, 0, others).view({replicas() - 1, part});
   piece.values = piece.packed() ? memory.narrow(0, others, numbers) : like;
   return true;
 }
@@ -142,8 +142,8 @@ void ExchangedSum::exchange(Piece& piece, std::int32_t index, const Into& into, 
   Tag tag = tag_;
   tag.index = index;
   const auto each = [&](const auto& begin) {
-    for (std::int64_t step = 1; step < width(); ++step) {
-      const std::int64_t peer = (me_ + step) % width();
+    for (std::int64_t step = 1; step < replicas(); ++step) {
+      const std::int64_t peer = (me_ + step) % replicas();
       begin(replicas_[static_cast<std::size_t>(peer)], peer);
     }
   };

@@ -44,7 +44,7 @@ class ExchangedSum final : public ReplicaSum {
     [[nodiscard]] bool packed() const { return of.size() > 1; }
   };
 
-  [[nodiscard]] std::int64_t width() const { return static_cast<std::int64_t>(replicas_.size()); }
+  [[nodiscard]] std::int64_t replicas() const { return static_cast<std::int64_t>(replicas_.size()); }
   [[nodiscard]] at::Tensor part(const at::Tensor& values, std::int64_t replica) const;
   [[nodiscard]] bool stage(Piece& piece);
   [[nodiscard]] bool arrived(Piece& piece);

@@ -58,7 +58,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
     if (action.op == Op::reduce) reduces = true;
     // What a device computed is asked for later, and a sum over replicas is looked at when it is complete.
     const bool looks = action.op == Op::step && !agrees && context_.options.device.is_cpu() &&
-                       program.placement.width(action.stage) == 1;
+                       program.placement.replicas(action.stage) == 1;
     if (action.op != Op::reduce && !looks) continue;
     const std::int32_t at = last_backward_into(list_, static_cast<std::int32_t>(i));
     if (at >= 0) (looks ? looks_ : joins_).insert(static_cast<std::size_t>(at));

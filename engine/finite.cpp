@@ -27,10 +27,10 @@ bool all_finite(const T* values, std::int64_t count) {
   for (; i + kLanes <= count; i += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       const T value = values[i + static_cast<std::int64_t>(lane)];
-      lanes[lane] += value - value;
+      lanes[lane] += value - value;  // NOLINT(misc-redundant-expression)
     }
   }
-  for (; i < count; ++i) lanes[0] += values[i] - values[i];
+  for (; i < count; ++i) lanes[0] += values[i] - values[i];  // NOLINT(misc-redundant-expression)
   return std::accumulate(lanes.begin(), lanes.end(), T{0}) == 0;
 }
 

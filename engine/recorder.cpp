@@ -26,11 +26,11 @@ void Recorder::record(const Action& action, std::int64_t step, Mark begin, Mark 
               .end = end.time,
               .step = step};
   if (!device_.is_cpu()) {
-    pending_.push_back({std::move(event), std::move(begin), std::move(end)});
+    pending_.push_back({event, std::move(begin), std::move(end)});
     while (is_old(pending_.front().event)) pending_.pop_front();
     return;
   }
-  events_.push_back(std::move(event));
+  events_.push_back(event);
   if (events_.size() < forget_at_) return;
   forget_old_steps();
   forget_at_ = std::max<std::size_t>(4096, 2 * events_.size());
@@ -51,7 +51,7 @@ const std::vector<Event>& Recorder::events() const {
   for (Pending& pending : pending_) {
     pending.event.begin = time_of(pending.begin);
     pending.event.end = time_of(pending.end);
-    events_.push_back(std::move(pending.event));
+    events_.push_back(pending.event);
   }
   pending_.clear();
   forget_old_steps();

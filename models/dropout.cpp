@@ -101,7 +101,8 @@ at::Tensor draw_on_device(at::IntArrayRef shape, const RandomStream& stream, std
 
 template <class T>
 void scale_kept(const T* x, const std::uint8_t* keep, float scale, std::int64_t count, T* y) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = static_cast<T>(x[i] * static_cast<T>(keep[i] * scale));
+  for (std::int64_t i = 0; i < count; ++i)
+    y[i] = static_cast<T>(x[i] * static_cast<T>(static_cast<float>(keep[i]) * scale));
 }
 void scale_kept(const double* x, const std::uint8_t* keep, double scale, std::int64_t count, double* y) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * (keep[i] * scale);

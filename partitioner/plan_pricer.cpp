@@ -158,7 +158,7 @@ std::vector<ChainPart> PlanPricer::chain(const CostTable& costs) {
   // Less than this is rounding.
   const Seconds makespan = priced.simulator.run(costs).makespan;
   const Seconds queued = makespan - path.length;
-  if (queued > makespan * 1e-9) parts.add(ChainPart::Kind::cards, {}, {}, queued);
+  if (queued > makespan * 1e-9) parts.add(ChainPart::Kind::link_queue, {}, {}, queued);
   return parts.largest_first(1 / groups());
 }
 

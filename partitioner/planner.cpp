@@ -74,7 +74,7 @@ class Planner {
   /// Stages of a placement kind, so many a rank.
   struct Shape {
     PlacementKind kind;
-    int stages_a_rank;
+    int stages_per_rank;
   };
 
   /// Whether cuts are searched for by the simulated step.
@@ -106,11 +106,12 @@ class Planner {
     }
     for (const Shape& shape : shapes()) {
       try {
-        check_request(scope_, shape.kind, shape.stages_a_rank);
-        for (const int stages : stage_counts(scope_, shape.stages_a_rank)) {
+        check_request(scope_, shape.kind, shape.stages_per_rank);
+        for (const int stages : stage_counts(scope_, shape.stages_per_rank)) {
           // Loops and Vs over one rank are nothing but more stages there.
-          if (run_.schedule.searched && stages == shape.stages_a_rank && stages > 1) continue;
-          layouts.push_back(straight_layout(shape.kind, shape.stages_a_rank, stages / shape.stages_a_rank));
+          if (run_.schedule.searched && stages == shape.stages_per_rank && stages > 1) continue;
+          layouts.push_back(
+              straight_layout(shape.kind, shape.stages_per_rank, stages / shape.stages_per_rank));
         }
       } catch (const InputError& error) {
         if (!impossible) impossible = error;
@@ -125,8 +126,8 @@ class Planner {
   [[nodiscard]] bool by_classes() const {
     const Shape shape = shapes().front();
     return run_.request.replicate && run_.request.widths.empty() && run_.request.cuts.empty() &&
-           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_a_rank == 1 &&
-           !few_widths(shape.stages_a_rank, layout_limits(scope_));
+           searches_steps() && shape.kind == PlacementKind::straight && shape.stages_per_rank == 1 &&
+           !few_widths(shape.stages_per_rank, layout_limits(scope_));
   }
 
   void take_plain(const std::vector<Layout>& layouts) {
@@ -163,7 +164,7 @@ class Planner {
   /// A stage's memory depends on the widths of those behind it, which a dynamic program over widths does not
   /// know. So stages that the proof refuses are left out, and the next best widths are asked for.
   void take_widths_that_fit() {
-    std::set<std::tuple<int, int, int>> refused;  // first and last layer, width
+    std::set<std::tuple<int, int, int>> refused;  // first and last layer, replicas
     const ChainCosts repeated(run_.maker.repeated());
     const WidthProblem problem{
         .chain = repeated,
@@ -173,8 +174,8 @@ class Planner {
         .cuttable = run_.maker.cuttable(),
         .micro_batches = run_.request.micro_batches,
         .stages = run_.request.stages,
-        .possible = [&](int first, int last, int, int width) {
-          return run_.maker.may_fit(first, last) && !refused.contains({first, last, width});
+        .possible = [&](int first, int last, int, int replicas) {
+          return run_.maker.may_fit(first, last) && !refused.contains({first, last, replicas});
         }};
     for (int round = 0; round < kMostWidths; ++round) {
       const auto widest = width_partition(problem);
@@ -188,7 +189,7 @@ class Planner {
     }
   }
 
-  /// First and last layer, and width, of the stages that need more than there is; none if the schedule cannot
+  /// First and last layer, and replicas, of the stages that need more than there is; none if the schedule cannot
   /// run the layout at all.
   [[nodiscard]] std::set<std::tuple<int, int, int>> refused_stages(const Layout& layout,
                                                                    const std::vector<int>& cuts) const {
@@ -200,7 +201,7 @@ class Planner {
       for (const Rank rank : run_.maker.over_cap(plan)) {
         const StageId stage = placement.stages_of(rank).front();
         const StagePlan& cut = plan.stages[stage.index()];
-        refused.insert({cut.first_layer, cut.last_layer, placement.width(stage)});
+        refused.insert({cut.first_layer, cut.last_layer, placement.replicas(stage)});
       }
     } catch (const InputError&) {  // not with so many micro-batches per group: take() has said so
     }

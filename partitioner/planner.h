@@ -4,7 +4,7 @@
 //
 // Synchronous schedules: the smallest simulated step of the very program that will run, by branch and bound
 // over cuts (planning/cut_search.h), for every layout of the family (planning/layout.h): every stage count,
-// and with `replicate` every width and block of devices. Asynchronous ones: the smallest steady-state
+// and with `replicate` every number of replicas and block of devices. Asynchronous ones: the smallest steady-state
 // bottleneck, of any stage and any boundary (planning/occupancy.h), by dynamic programs; of those of several
 // stage counts the best simulated steady step. A searched schedule (auto) gets the cuts that are best for any
 // other schedule of its placement.

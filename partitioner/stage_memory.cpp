@@ -34,21 +34,19 @@ StageMemory::StageMemory(const StageCosts& costs, bool last_stage)
   });
 }
 
-Bytes StageMemory::peak(const StageCounts& residency) const {
+Bytes StageMemory::peak(const StageCounts& counts) const {
   // When most are in flight, by the latest forward and until the backward that follows: that one has its
   // activations, and its input is among those in flight.
   const Bytes most_in_flight =
-      times(input, residency.in_flight) + std::max(unkept_peak - input, activations + backward_peak);
+      times(input, counts.in_flight) + std::max(unkept_peak - input, activations + backward_peak);
   // When most have their activations, likewise.
   const Bytes each = input + activations;
   const Bytes most_kept =
-      std::max(times(each, residency.kept - 1) + forward_peak, times(each, residency.kept) + backward_peak);
-  return always(residency) + std::max({most_in_flight, most_kept, times(unweighted, residency.unweighted)});
+      std::max(times(each, counts.kept - 1) + forward_peak, times(each, counts.kept) + backward_peak);
+  return always(counts) + std::max({most_in_flight, most_kept, times(unweighted, counts.unweighted)});
 }
 
-Bytes StageMemory::always(const StageCounts& residency) const {
-  return fixed + times(version, residency.versions);
-}
+Bytes StageMemory::always(const StageCounts& counts) const { return fixed + times(version, counts.versions); }
 
 StageMemoryTable::StageMemoryTable(const Measurement& measurement,
                                    double optimizer_bytes_per_parameter_byte) {

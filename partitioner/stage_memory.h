@@ -10,7 +10,7 @@
 
 namespace stagecraft {
 
-/// What a stage's memory is made of, so that it can be had for any residency.
+/// What a stage's memory is made of, so that it can be had for any StageCounts.
 struct StageMemory {
   Bytes fixed;         ///< gradients, optimizer state, buffers
   Bytes version;       ///< one version of the weights
@@ -25,10 +25,10 @@ struct StageMemory {
   explicit StageMemory(const StageCosts& costs, bool last_stage);
   /// Peak bytes of a rank that holds this stage alone. Never more than the proof will say: transfers that may
   /// be under way at that moment are left to the proof.
-  [[nodiscard]] Bytes peak(const StageCounts& residency) const;
+  [[nodiscard]] Bytes peak(const StageCounts& counts) const;
   /// The part of it that is there all the time: true also where a neighbouring stage is on the same rank, and
   /// activations and gradients are handed over.
-  [[nodiscard]] Bytes always(const StageCounts& residency) const;
+  [[nodiscard]] Bytes always(const StageCounts& counts) const;
 };
 
 /// The memory of every possible stage of a chain, made once and looked up by the search.

@@ -72,7 +72,7 @@ int LayerClasses::count_left_out() const {
 }
 
 LayerClasses layer_classes(const Model& model, int representatives) {
-  const LayerClasses all = with_representatives(model, {}, 1);
+  LayerClasses all = with_representatives(model, {}, 1);
   if (representatives == 0) return all;
   const Classes classes = classes_of(model);
   const bool fits = weight_bytes(model, all) <= cache_bytes();

@@ -3,9 +3,9 @@
 #   scripts/lint.sh [--fix] [--tidy] [--includes]
 #     --fix: formats in place; --tidy: clang-tidy as well; --includes: each source compiles without those beside it, which unity builds
 #     hide. Minutes for all sources, seconds when little changed.
-# Both tools are LLVM 14's (scripts/setup.sh --lint). clang-tidy and --includes take the sources that do without LibTorch; each of
-# the others would cost them many seconds of parsing ATen. Those have the compiler's own warnings, and the dev preset, which builds
-# without unity.
+# Both tools are LLVM 14's (scripts/setup.sh --lint). clang-tidy reads a folder as one source, so that its headers are parsed once. The
+# sources with LibTorch need a configured build, which knows where LibTorch, MPI, CUDA and NCCL are; without one they are left out.
+# --includes leaves them out always: each would parse ATen for many seconds, and the dev preset builds them without unity.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
@@ -38,14 +38,23 @@ trap 'rm -rf "$work"' EXIT
 ln -s "$PWD" "$work/stagecraft"  # includes are spelled from there
 mapfile -t sources < <(git ls-files 'base/*.cpp' 'schedules/*.cpp' 'partitioner/*.cpp' 'engine/settings/*.cpp' 'engine/metrics/*.cpp' 'engine/report/*.cpp' 'cli/*.cpp' \
   ':!cli/engine_*' ':!cli/doctor.cpp' ':!cli/profile.cpp' ':!cli/train.cpp')
-# What was fine once, with the same headers and rules, is not looked at again: it leaves a seal here.
-rules=$(git ls-files .clang-tidy 'base/*.h' 'schedules/*.h' 'partitioner/*.h' 'cli/*.h' 'engine/*.h' | xargs cat | sha256sum)
+# What was fine once, with the same headers and rules, is not checked again: it leaves a seal here.
 sealed=$stagecraft_cache/tidy
 mkdir -p "$sealed"
+# with_headers FILES...: the files and all our headers that they reach.
+with_headers() {
+  local -A reached=()
+  local file
+  while [ $# -gt 0 ]; do
+    for file in "$@"; do reached[$file]=1; done
+    set -- $(grep -hoP '^#include "stagecraft/\K[^"]+' "$@" | sort -u | while read -r file; do [ "${reached[$file]-}" ] || echo "$file"; done)
+  done
+  printf '%s\n' "${!reached[@]}" | sort
+}
 # seal_of CHECK FILES...: the path of the seal.
-seal_of() { echo "$sealed/$({ echo "$rules" "$@"; cat "${@:2}"; } | sha256sum | cut -c1-32)"; }
-export work rules sealed
-export -f seal_of
+seal_of() { echo "$sealed/$({ echo "$@"; with_headers "${@:2}" | xargs cat .clang-tidy; } | sha256sum | cut -c1-32)"; }
+export work sealed
+export -f seal_of with_headers
 
 if [ "$includes" = 1 ]; then
   # As a build compiles them, with its precompiled header; no code is made.
@@ -72,17 +81,30 @@ if ! clang_tidy=$(stagecraft_llvm clang-tidy); then
   exit 0
 fi
 export clang_tidy
+system=$(grep -s -oh -- '-isystem [^ ]*' build/compile_commands.json | sort -u | tr '\n' ' ' || true)
+case "$system" in
+  *libtorch-include*)
+    without=()  # what the build leaves out
+    [[ $system == */nccl/* ]] || without=(':!engine/device/cuda/*' ':!engine/transport/nccl/*')
+    mapfile -t sources < <(git ls-files '*.cpp' ':!test/*' ':!examples/*' "${without[@]}")
+    ;;
+  *)
+    system=""
+    echo "lint: build/ is not configured with LibTorch; clang-tidy leaves out the sources that include it"
+    ;;
+esac
+export system
 
-# tidy FILES...: silent, or everything clang-tidy says. A folder is read as one source, so that its headers are parsed once; where that
-# does not compile (two files have a helper of the same name), halves of it are.
+# tidy FILES...: silent, or everything clang-tidy says. Where a folder does not compile as one source (two files have a helper of the same
+# name), halves of it are read.
 tidy() {
   local seal unit said half=$(($# / 2)) worst=0
-  seal=$(seal_of tidy "$@")
+  seal=$(seal_of "tidy $system" "$@")
   [ ! -e "$seal" ] || return 0
   unit=$work/${seal##*/}.cpp
   printf '#include "stagecraft/%s"\n' "$@" > "$unit"
   if said=$("$clang_tidy" --quiet --config-file=.clang-tidy --checks=-bugprone-suspicious-include --warnings-as-errors='*' \
-    "$unit" -- -std=c++20 -I"$work" -DSTAGECRAFT_VERSION='""' 2>&1); then
+    "$unit" -- -std=c++20 -fbracket-depth=1024 -I"$work" $system -DSTAGECRAFT_VERSION='""' -DOMPI_SKIP_MPICXX 2>&1); then
     touch "$seal"
   elif [ $# -gt 1 ] && [[ $said == *clang-diagnostic-error* ]]; then
     tidy "${@:1:half}" || worst=1

@@ -87,7 +87,7 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   return config;
 }
 
-int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
+int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule) {
   return pipeline.virtual_stages.value_or(schedule.virtual_stages);
 }
 
@@ -109,7 +109,7 @@ void check_schedule(const RunConfig& config, const std::string& name, const std:
   request.warmup_extra = pipeline.warmup_extra.value_or(0);
   request.group_sizes = {m};
   said_at({file, "/pipeline/virtual_stages"},
-          [&] { request.placement = schedule.place(1, stages_a_rank(pipeline, schedule)); });
+          [&] { request.placement = schedule.place(1, stages_per_rank(pipeline, schedule)); });
   schedule.check(request, {file, "/pipeline"});
   request.clip = config.gradient_clipping > 0;
   said_at({file, "/gradient_clipping"}, [&] { schedule.check(request); });

@@ -77,8 +77,8 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("cuts", c.cuts, "index of the first layer of stages 1, 2, ...; empty: the planner's");
   v.optional("widths", c.widths,
              "ranks of each stage, its replicas, among which micro-batches go round; empty: one each");
-  for (const int width : c.widths) {
-    v.require(width >= 1, "widths", fmt::format("a stage has at least one rank, not {}", width));
+  for (const int replicas : c.widths) {
+    v.require(replicas >= 1, "widths", fmt::format("a stage has at least one rank, not {}", replicas));
   }
   v.optional("vertical_sync", c.vertical_sync, "pipedream: one weight version a micro-batch on all stages");
   v.optional("warmup_extra", c.warmup_extra, "1f1b: forwards more before the first backward; hides transfers",
@@ -346,7 +346,7 @@ void describe(V& v, RunConfig& c) {
 void apply_override(Json& json, const std::string& override_text);
 
 /// What the config asks for, or the schedule has where it is not asked.
-[[nodiscard]] int stages_a_rank(const PipelineConfig& pipeline, const Schedule& schedule);
+[[nodiscard]] int stages_per_rank(const PipelineConfig& pipeline, const Schedule& schedule);
 
 /// Throws InputError where the config asks for what the schedule cannot do: an option it does not take,
 /// clipping without a moment for it, another update interval than a step's. `file` names the config.

@@ -29,7 +29,7 @@ Json pipeline_of(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) json["first_layers"].push_back(stage.first_layer);
   const Placement placement = plan.placement();
   for (int s = 0; placement.replicated() && s < placement.stages(); ++s) {
-    json["replicas"].push_back(placement.width(StageId{s}));
+    json["replicas"].push_back(placement.replicas(StageId{s}));
   }
   return json;
 }

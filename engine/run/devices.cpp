@@ -27,7 +27,7 @@ std::string host_name() {
 /// NCCL takes one rank per device.
 bool every_rank_has_its_own(Transport& hosts, at::Device device) {
   const std::vector<Accelerator> devices = accelerators().devices;
-  const auto mine = static_cast<std::size_t>(device.index());
+  const std::size_t mine = static_cast<std::uint8_t>(device.index());  // without one: behind them all
   const std::string address = mine < devices.size() ? devices[mine].pci_address : "";
   // Processes that NCCL is told to take for hosts of their own.
   const char* const host = std::getenv("NCCL_HOSTID");

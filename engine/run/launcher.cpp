@@ -115,7 +115,7 @@ Cores cores_here() {
   return {static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), static_cast<int>(transport::bound_cores().size())};
 }
 
-int threads_a_rank(const Cores& cores, int ranks_here, int processes) {
+int threads_per_rank(const Cores& cores, int ranks_here, int processes) {
   // A launcher that binds has divided the cores already; one that does not leaves all of them to every
   // process.
   const bool divided = cores.usable * processes <= cores.machine;

@@ -53,6 +53,6 @@ struct Cores {
 
 /// Threads of LibTorch's operators per rank: the cores over the ranks that share them, at least 1.
 /// `ranks_here` in this process, `processes` of the run on this machine.
-[[nodiscard]] int threads_a_rank(const Cores& cores, int ranks_here, int processes);
+[[nodiscard]] int threads_per_rank(const Cores& cores, int ranks_here, int processes);
 
 }  // namespace stagecraft

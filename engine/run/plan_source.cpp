@@ -50,13 +50,13 @@ void check_agreement(const Plan& plan, const std::string& plan_file, const RunCo
                fmt::format("{}", plan.schedule.vertical_sync), plan_file);
   }
   const Placement placement = plan.placement();
-  const auto a_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
-  if (asked.virtual_stages && *asked.virtual_stages != a_rank) {
+  const auto stages_per_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
+  if (asked.virtual_stages && *asked.virtual_stages != stages_per_rank) {
     refuse_key(file, "virtual_stages", fmt::format("{}", *asked.virtual_stages),
-               fmt::format("{} per rank", a_rank), plan_file);
+               fmt::format("{} per rank", stages_per_rank), plan_file);
   }
   std::vector<int> widths;
-  for (int s = 0; s < stages / a_rank; ++s) widths.push_back(placement.width(StageId{s}));
+  for (int s = 0; s < stages / stages_per_rank; ++s) widths.push_back(placement.replicas(StageId{s}));
   if (!asked.widths.empty() && asked.widths != widths) {
     refuse_key(file, "widths", fmt::format("{}", asked.widths), fmt::format("{}", widths), plan_file);
   }
@@ -123,8 +123,8 @@ const Schedule& schedule_asked(const PipelineConfig& pipeline) {
   return find_schedule(pipeline.schedule.value_or("1f1b"));
 }
 
-int stages_a_rank(const PipelineConfig& pipeline) {
-  return stagecraft::stages_a_rank(pipeline, schedule_asked(pipeline));
+int stages_per_rank(const PipelineConfig& pipeline) {
+  return stagecraft::stages_per_rank(pipeline, schedule_asked(pipeline));
 }
 
 }  // namespace
@@ -146,8 +146,8 @@ PlanRequest plan_request(const RunConfig& config, const std::optional<World>& wo
   request.widths = asked.widths;
   if (!asked.stages && asked.cuts.empty()) {
     const int positions = static_cast<int>(asked.widths.size());
-    if (positions > 0) request.stages = positions * stages_a_rank(asked);
-    if (world && positions == 0) request.stages = world->ranks * stages_a_rank(asked);
+    if (positions > 0) request.stages = positions * stages_per_rank(asked);
+    if (world && positions == 0) request.stages = world->ranks * stages_per_rank(asked);
   }
   return request;
 }
@@ -161,13 +161,13 @@ int ranks_without_launcher(const RunConfig& config) {
   if (!pipeline.widths.empty()) return ranks_of(pipeline.widths);
   const std::optional<int> stages =
       pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
-  return stages ? std::max(1, *stages / stages_a_rank(pipeline)) : cores_here().usable;
+  return stages ? std::max(1, *stages / stages_per_rank(pipeline)) : cores_here().usable;
 }
 
 int threads_for(const RunConfig& config, const std::optional<World>& world, int ranks) {
   if (config.threads_per_rank > 0) return config.threads_per_rank;
-  return world ? threads_a_rank(cores_here(), 1, world->on_this_machine)
-               : threads_a_rank(cores_here(), ranks, 1);
+  return world ? threads_per_rank(cores_here(), 1, world->on_this_machine)
+               : threads_per_rank(cores_here(), ranks, 1);
 }
 
 }  // namespace
@@ -196,7 +196,7 @@ void check_stages(const PlanRequest& request, const PipelineConfig& pipeline, co
                                  fmt::join(pipeline.widths, ", "), needed, world->ranks,
                                  world->ranks == 1 ? "was" : "were"));
   }
-  const int per_rank = stages_a_rank(pipeline);
+  const int per_rank = stages_per_rank(pipeline);
   const bool cut = !request.cuts.empty();
   const int fitting = world->ranks * per_rank;
   const int stages = cut ? static_cast<int>(request.cuts.size()) + 1 : request.stages.value_or(fitting);

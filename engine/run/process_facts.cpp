@@ -34,7 +34,7 @@ ProcessFacts process_facts() {
   facts.launch = detect_launch();
   facts.cores = cores_here();
   facts.bound_to = transport::bound_cores();
-  facts.threads = threads_a_rank(facts.cores, 1, facts.launch.machine_world);
+  facts.threads = threads_per_rank(facts.cores, 1, facts.launch.machine_world);
   facts.crowded = facts.launch.machine_world > facts.cores.machine;
   facts.block_pages = kActivationBytes / sysconf(_SC_PAGESIZE);
   // At first they do fault, longer than once: an aligned block does not fit into the hole an equal one left,

@@ -26,12 +26,12 @@ RunConfig completed(RunConfig config, const Plan& plan, const RunShape& shape) {
   pipeline.schedule = plan.schedule.name;
   pipeline.vertical_sync = plan.schedule.vertical_sync;
   const Placement placement = plan.placement();
-  const auto a_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
+  const auto stages_per_rank = static_cast<int>(placement.stages_of(Rank{0}).size());
   if (find_schedule(plan.schedule.name).placement != PlacementKind::straight)
-    pipeline.virtual_stages = a_rank;
+    pipeline.virtual_stages = stages_per_rank;
   pipeline.widths.clear();  // which ranks they are is in the plan of the run directory
-  for (int s = 0; placement.replicated() && s < placement.stages() / a_rank; ++s) {
-    pipeline.widths.push_back(placement.width(StageId{s}));
+  for (int s = 0; placement.replicated() && s < placement.stages() / stages_per_rank; ++s) {
+    pipeline.widths.push_back(placement.replicas(StageId{s}));
   }
   pipeline.warmup_extra = plan.schedule.warmup_extra;
   pipeline.stages = static_cast<int>(plan.stages.size());

@@ -1,9 +1,9 @@
 #pragma once
 
 // What transports of devices have in common that go by a transport of the hosts. A transfer passes through
-// steps, and in between somebody must look: every call here does (move), and so does the hosts' transport
-// while it waits. Collectives are the hosts' alone; before one, what is still here is handed over, since
-// afterwards nobody may look for a while.
+// steps and must be polled between them. Every call here polls (move), and so does the hosts' transport while
+// it waits. Collectives are the hosts' alone. Before one, pending transfers are flushed, because nothing polls
+// during it.
 
 #include "stagecraft/engine/device/streams.h"
 #include "stagecraft/engine/transport/transport.h"

@@ -55,12 +55,12 @@ void Wait::check(const std::function<std::string()>& what) {
     const Seconds age{std::chrono::duration<double>(Stopwatch::Clock::now() - begun_).count()};
     throw PeerError(timed_out(waits_.rank_, what(), age, bound, waits_.phase_, waits_.signs_.get()));
   }
-  if (spent < next_look_) return;
-  look(spent, what);
-  next_look_ = spent + Seconds{0.5};
+  if (spent < next_reading_) return;
+  read_signs(spent, what);
+  next_reading_ = spent + Seconds{0.5};
 }
 
-void Wait::look(Seconds spent, const std::function<std::string()>& what) {
+void Wait::read_signs(Seconds spent, const std::function<std::string()>& what) {
   Signs* const signs = waits_.signs_.get();
   if (signs != nullptr && !shown_) {
     signs->show(waits_.phase_, /*waits=*/true);

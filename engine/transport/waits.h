@@ -86,13 +86,13 @@ class Wait {
   void check(const std::function<std::string()>& what);
 
  private:
-  void look(Seconds spent, const std::function<std::string()>& what);
+  void read_signs(Seconds spent, const std::function<std::string()>& what);
 
   Waits& waits_;
   Stopwatch::Clock::time_point begun_;
   Stopwatch spent_;
-  Seconds next_look_{1};  ///< at the signs
-  bool shown_ = false;    ///< the others know that this rank waits
+  Seconds next_reading_{1};  ///< at the signs
+  bool shown_ = false;       ///< the others know that this rank waits
   bool noted_ = false;
 };
 

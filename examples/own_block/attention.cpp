@@ -28,8 +28,8 @@ at::Tensor rotate(const at::Tensor& x, double base, double direction) {
 
 class RotaryAttentionLayer final : public Layer {
  public:
-  RotaryAttentionLayer(const std::string& name, std::int64_t width, const RotaryAttention& s)
-      : Layer(name), width_(width), heads_(s.heads), base_(s.base) {}
+  RotaryAttentionLayer(const std::string& name, std::int64_t hidden_size, const RotaryAttention& s)
+      : Layer(name), hidden_size_(hidden_size), heads_(s.heads), base_(s.base) {}
 
   std::string type() const override { return "rotary_attention"; }
   /// What the shapes of the parameters do not tell: it is part of the model's fingerprint.
@@ -38,10 +38,12 @@ class RotaryAttentionLayer final : public Layer {
   }
   std::vector<stagecraft::ParameterSpec> parameters() const override {
     const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
-    return {norm_weight(width_), {"qkv", {3 * width_, width_}, normal}, {"project", {width_, width_}, last}};
+    return {norm_weight(hidden_size_),
+            {"qkv", {3 * hidden_size_, hidden_size_}, normal},
+            {"project", {hidden_size_, hidden_size_}, last}};
   }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return 4 * shape[0] * width_ * width_ + 2 * shape[0] * shape[0] * width_;
+    return 4 * shape[0] * hidden_size_ * hidden_size_ + 2 * shape[0] * shape[0] * hidden_size_;
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
@@ -76,7 +78,7 @@ class RotaryAttentionLayer final : public Layer {
         (probabilities * (grad_p - (grad_p * probabilities).sum(-1, true))).mul(1 / root(q));
     const at::Tensor grad_q = rotate(at::matmul(grad_scores, k), base_, -1);
     const at::Tensor grad_k = rotate(at::matmul(grad_scores.transpose(2, 3), q), base_, -1);
-    // [samples, heads, tokens, d] three times -> [samples, tokens, 3 * width]
+    // [samples, heads, tokens, d] three times -> [samples, tokens, 3 * hidden_size]
     const at::Tensor grad_qkv = at::stack({grad_q, grad_k, grad_v}, 2).permute({0, 3, 2, 1, 4}).flatten(2);
     auto [grad_input, grad_norm] =
         rms_norm_backward(functional::linear_grad_input(grad_qkv, p[kQkv]), normal, scale, p[kNorm]);
@@ -99,7 +101,7 @@ class RotaryAttentionLayer final : public Layer {
   }
   static double root(const at::Tensor& q) { return std::sqrt(static_cast<double>(q.size(3))); }
 
-  std::int64_t width_, heads_;
+  std::int64_t hidden_size_, heads_;
   double base_;
 };
 

@@ -13,9 +13,9 @@ namespace llama {
 struct RmsNorm {
   double epsilon = 1e-5;
 };
-/// {"type": "token_embedding", "width": 64}: [tokens] -> [tokens, width]. No positions: attention rotates.
+/// {"type": "token_embedding", "width": 64}: [tokens] -> [tokens, hidden_size]. No positions: attention rotates.
 struct TokenEmbedding {
-  std::int64_t width = 1;
+  std::int64_t hidden_size = 1;
 };
 /// {"type": "rotary_attention", "heads": 4}: x + project(attention(rotated(qkv(rms_norm(x))))), causal.
 struct RotaryAttention {
@@ -28,7 +28,7 @@ struct Swiglu {
 };
 /// {"family": "llama", "blocks": 4, ...}
 struct Family {
-  std::int64_t blocks = 4, width = 64, heads = 4, hidden = 172;
+  std::int64_t blocks = 4, hidden_size = 64, heads = 4, hidden = 172;
 };
 
 void describe(stagecraft::Fields& f, RmsNorm& s);

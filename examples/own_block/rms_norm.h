@@ -30,8 +30,8 @@ inline NormGradients rms_norm_backward(const at::Tensor& grad_output, const at::
 }
 
 /// Starts as ones; read at full precision in mixed-precision runs.
-inline stagecraft::ParameterSpec norm_weight(std::int64_t width) {
-  return stagecraft::functional::norm_scale("norm", width);
+inline stagecraft::ParameterSpec norm_weight(std::int64_t hidden_size) {
+  return stagecraft::functional::norm_scale("norm", hidden_size);
 }
 
 }  // namespace llama

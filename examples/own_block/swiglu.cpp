@@ -13,17 +13,18 @@ constexpr double kEpsilon = 1e-5;
 
 class SwigluLayer final : public Layer {
  public:
-  SwigluLayer(const std::string& name, std::int64_t width, std::int64_t hidden)
-      : Layer(name), width_(width), hidden_(hidden) {}
+  SwigluLayer(const std::string& name, std::int64_t hidden_size, std::int64_t hidden)
+      : Layer(name), hidden_size_(hidden_size), hidden_(hidden) {}
 
   std::string type() const override { return "swiglu"; }
   std::vector<stagecraft::ParameterSpec> parameters() const override {
     const Initial normal{Initial::Kind::normal, 0.02}, last{Initial::Kind::normal, 0.02, true};
-    return {
-        norm_weight(width_), {"gate_up", {2 * hidden_, width_}, normal}, {"down", {width_, hidden_}, last}};
+    return {norm_weight(hidden_size_),
+            {"gate_up", {2 * hidden_, hidden_size_}, normal},
+            {"down", {hidden_size_, hidden_}, last}};
   }
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    return 3 * shape[0] * width_ * hidden_;
+    return 3 * shape[0] * hidden_size_ * hidden_;
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
@@ -65,7 +66,7 @@ class SwigluLayer final : public Layer {
   at::Tensor gate(const at::Tensor& gate_up) const { return gate_up.narrow(-1, 0, hidden_); }
   at::Tensor up(const at::Tensor& gate_up) const { return gate_up.narrow(-1, hidden_, hidden_); }
 
-  std::int64_t width_, hidden_;
+  std::int64_t hidden_size_, hidden_;
 };
 
 }  // namespace

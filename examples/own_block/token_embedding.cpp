@@ -9,19 +9,19 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Kept, stagecraf
 
 class TokenEmbeddingLayer final : public Layer {
  public:
-  TokenEmbeddingLayer(const std::string& name, std::int64_t vocabulary, std::int64_t width)
-      : Layer(name), vocabulary_(vocabulary), width_(width) {}
+  TokenEmbeddingLayer(const std::string& name, std::int64_t vocabulary, std::int64_t hidden_size)
+      : Layer(name), vocabulary_(vocabulary), hidden_size_(hidden_size) {}
 
   std::string type() const override { return "token_embedding"; }
   std::vector<stagecraft::ParameterSpec> parameters() const override {
-    return {{"tokens", {vocabulary_, width_}, {stagecraft::Initial::Kind::normal, 0.02}}};
+    return {{"tokens", {vocabulary_, hidden_size_}, {stagecraft::Initial::Kind::normal, 0.02}}};
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (kept != nullptr) kept->for_weight = {input};
     if (input.is_meta()) {  // shapes are found on the meta device, where ATen has no such kernel
-      return at::empty({input.size(0), input.size(1), width_}, weights.parameters[0].options());
+      return at::empty({input.size(0), input.size(1), hidden_size_}, weights.parameters[0].options());
     }
     return at::embedding(weights.parameters[0], input);
   }
@@ -38,18 +38,18 @@ class TokenEmbeddingLayer final : public Layer {
   }
 
  private:
-  std::int64_t vocabulary_, width_;
+  std::int64_t vocabulary_, hidden_size_;
 };
 
 }  // namespace
 
 void describe(stagecraft::Fields& f, TokenEmbedding& s) {
-  f.required("width", s.width, "of the residual stream", stagecraft::json::at_least(1));
+  f.required("width", s.hidden_size, "of the residual stream", stagecraft::json::at_least(1));
 }
 
 stagecraft::LayerPtr make(const TokenEmbedding& s, const stagecraft::LayerSite& site) {
   if (site.input_dtype != at::kLong || site.input.size() != 1) site.refuse("token_embedding takes [tokens]");
-  return std::make_shared<TokenEmbeddingLayer>(site.name, site.vocabulary, s.width);
+  return std::make_shared<TokenEmbeddingLayer>(site.name, site.vocabulary, s.hidden_size);
 }
 
 }  // namespace llama

@@ -154,7 +154,7 @@ class ArgumentReader {
   Argument list(const Json& json, const InputPlace& place, const c10::ListType& type) const {
     if (!json.is_array()) refuse(json, place, "a list");
     if (json.size() > kLongestList) refuse(json, place, fmt::format("at most {} elements", kLongestList));
-    const c10::TypePtr element = type.getElementType();
+    const c10::TypePtr& element = type.getElementType();
     switch (element->kind()) {
       case TypeKind::TensorType:
         return tensors(json, place, Argument::Kind::values);

@@ -13,14 +13,14 @@ namespace stagecraft {
 
 void describe(Fields& f, GptConfig& c) {
   f.optional("blocks", c.blocks, "transformer blocks", json::at_least(1));
-  f.optional("width", c.width, "of the residual stream", json::at_least(1));
+  f.optional("width", c.hidden_size, "of the residual stream", json::at_least(1));
   f.optional("heads", c.heads, "attention heads; divides width", json::at_least(1));
   f.optional("feed_forward", c.feed_forward, "hidden width of the feed-forward part; 0: 4 * width",
              json::at_least(0));
   f.optional("dropout", c.dropout, "of embeddings and residual branches", json::from_up_to(0, 1));
   f.optional("attention_dropout", c.attention_dropout, "of attention weights", json::from_up_to(0, 1));
-  f.require(c.heads > 0 && c.width % c.heads == 0, "heads",
-            fmt::format("width {} is not a multiple of heads {}", c.width, c.heads));
+  f.require(c.heads > 0 && c.hidden_size % c.heads == 0, "heads",
+            fmt::format("width {} is not a multiple of heads {}", c.hidden_size, c.heads));
 }
 
 LayerList expand(const GptConfig& config, const ModelSite& site) {
@@ -37,12 +37,12 @@ LayerList expand(const GptConfig& config, const ModelSite& site) {
         fmt::format("{} blocks are more than the {} layers a model may have; a block is two layers",
                     config.blocks, kMostLayers));
   }
-  site.require_size(config.width, "width");
+  site.require_size(config.hidden_size, "width");
   if (config.feed_forward > 0) site.require_size(config.feed_forward, "feed_forward");
   LayerList list;
-  list.name = fmt::format("gpt {}x{}", config.blocks, config.width);
+  list.name = fmt::format("gpt {}x{}", config.blocks, config.hidden_size);
   list.linear_deviation = 0.02;
-  list.layers.push_back({EmbeddingSpec{config.width, config.dropout}, "embedding"});
+  list.layers.push_back({EmbeddingSpec{config.hidden_size, config.dropout}, "embedding"});
   for (std::int64_t block = 0; block < config.blocks; ++block) {
     list.layers.push_back({AttentionSpec{config.heads, config.dropout, config.attention_dropout},
                            fmt::format("block{}.attention", block)});

@@ -9,9 +9,9 @@ namespace stagecraft {
 struct GptConfig {
   static constexpr const char* kName = "gpt";
   std::int64_t blocks = 4;
-  std::int64_t width = 128;
+  std::int64_t hidden_size = 128;
   std::int64_t heads = 4;
-  std::int64_t feed_forward = 0;  ///< 0: 4 * width
+  std::int64_t feed_forward = 0;  ///< 0: 4 * hidden_size
   double dropout = 0;             ///< embeddings and residual branches
   double attention_dropout = 0;   ///< attention weights
 };

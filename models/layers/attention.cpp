@@ -15,15 +15,15 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class Attention : public Layer {
  public:
-  Attention(std::string name, const AttentionSpec& spec, std::int64_t width)
+  Attention(std::string name, const AttentionSpec& spec, std::int64_t hidden_size)
       : Layer(std::move(name)), dropout_(spec.dropout), attention_(spec.heads, spec.attention_dropout) {
     const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
-    parameters_ = {norm_scale("norm.weight", width),
-                   norm_shift("norm.bias", width),
-                   {"qkv.weight", {3 * width, width}, normal},
-                   {"qkv.bias", {3 * width}, {}},
-                   {"project.weight", {width, width}, residual},
-                   {"project.bias", {width}, {}}};
+    parameters_ = {norm_scale("norm.weight", hidden_size),
+                   norm_shift("norm.bias", hidden_size),
+                   {"qkv.weight", {3 * hidden_size, hidden_size}, normal},
+                   {"qkv.bias", {3 * hidden_size}, {}},
+                   {"project.weight", {hidden_size, hidden_size}, residual},
+                   {"project.bias", {hidden_size}, {}}};
   }
 
   std::string type() const override { return AttentionSpec::kName; }
@@ -34,8 +34,8 @@ class Attention : public Layer {
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
   /// Scores and mixing are counted whole, though half of them lie in the future and kernels leave them out.
   std::int64_t multiply_adds(const std::vector<std::int64_t>& shape) const override {
-    const std::int64_t tokens = shape[0], width = shape[1];
-    return 4 * tokens * width * width + 2 * tokens * tokens * width;
+    const std::int64_t tokens = shape[0], hidden_size = shape[1];
+    return 4 * tokens * hidden_size * hidden_size + 2 * tokens * tokens * hidden_size;
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& x, const Context& context,
@@ -101,11 +101,11 @@ void describe(Fields& v, AttentionSpec& s) {
 
 LayerPtr make_layer(const AttentionSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("attention takes [tokens, width]");
-  const std::int64_t width = site.input[1];
-  if (width % spec.heads != 0) {
-    site.refuse(fmt::format("width {} is not a multiple of heads {}", width, spec.heads));
+  const std::int64_t hidden_size = site.input[1];
+  if (hidden_size % spec.heads != 0) {
+    site.refuse(fmt::format("width {} is not a multiple of heads {}", hidden_size, spec.heads));
   }
-  return std::make_shared<Attention>(site.name, spec, width);
+  return std::make_shared<Attention>(site.name, spec, hidden_size);
 }
 
 }  // namespace stagecraft

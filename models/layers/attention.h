@@ -4,7 +4,7 @@
 
 namespace stagecraft {
 
-/// x + dropout(project(causal attention(layer norm(x)))), softmax(q k^T / sqrt(width / heads)). Without
+/// x + dropout(project(causal attention(layer norm(x)))), softmax(q k^T / sqrt(hidden_size / heads)). Without
 /// attention dropout through ATen's flash attention, which keeps no weights; with it they are kept, [heads,
 /// tokens, tokens].
 struct AttentionSpec {

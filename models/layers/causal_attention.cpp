@@ -11,7 +11,7 @@
 namespace stagecraft {
 namespace {
 
-/// [samples, tokens, 3 * width] seen as q, k, v, each [samples, heads, tokens, width / heads].
+/// [samples, tokens, 3 * hidden_size] seen as q, k, v, each [samples, heads, tokens, hidden_size / heads].
 std::array<at::Tensor, 3> split_heads(const at::Tensor& qkv, std::int64_t heads) {
   const at::Tensor view = qkv.view({qkv.size(0), qkv.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});
   return {view[0], view[1], view[2]};
@@ -26,7 +26,7 @@ at::Tensor see_heads(const at::Tensor& joined, std::int64_t heads) {
   return joined.view({joined.size(0), joined.size(1), heads, -1}).transpose(1, 2);
 }
 
-/// d q, d k, d v into one dense [samples, tokens, 3 * width] of `options`.
+/// d q, d k, d v into one dense [samples, tokens, 3 * hidden_size] of `options`.
 at::Tensor join_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                           const at::TensorOptions& options) {
   const std::int64_t samples = dq.size(0), heads = dq.size(1), tokens = dq.size(2), size = dq.size(3);
@@ -59,7 +59,7 @@ std::pair<at::Tensor, Tensors> CausalAttention::forward(const at::Tensor& qkv, c
   at::Tensor weights = at::_softmax(scores, -1, false);
   at::Tensor mask = drops ? dropout_.mask(weights.sizes(), context.key, qkv.device()) : at::Tensor();
   at::Tensor mixed = join_heads(at::matmul(drops ? dropout_.apply(weights, mask) : weights, v));
-  return {std::move(mixed), {qkv, std::move(weights), std::move(mask)}};
+  return {std::move(mixed), Tensors{qkv, std::move(weights), std::move(mask)}};
 }
 
 at::Tensor CausalAttention::backward(const at::Tensor& grad_mixed, const at::Tensor& mixed,

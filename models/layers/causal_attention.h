@@ -17,8 +17,8 @@ class CausalAttention {
  public:
   CausalAttention(std::int64_t heads, double dropout) : heads_(heads), dropout_(dropout, kStream) {}
 
-  /// `qkv` [samples, tokens, 3 * width], q then k then v, heads side by side in each. Returns the mixed
-  /// values [samples, tokens, width] and what backward needs besides them.
+  /// `qkv` [samples, tokens, 3 * hidden_size], q then k then v, heads side by side in each. Returns the mixed
+  /// values [samples, tokens, hidden_size] and what backward needs besides them.
   [[nodiscard]] std::pair<at::Tensor, Tensors> forward(const at::Tensor& qkv, const Context& context) const;
   /// d qkv, dense.
   [[nodiscard]] at::Tensor backward(const at::Tensor& grad_mixed, const at::Tensor& mixed,

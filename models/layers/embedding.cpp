@@ -18,7 +18,7 @@ class Embedding : public Layer {
  public:
   Embedding(std::string name, const EmbeddingSpec& spec, std::int64_t vocabulary, std::int64_t positions)
       : Layer(std::move(name)),
-        width_(spec.width),
+        hidden_size_(spec.hidden_size),
         vocabulary_(vocabulary),
         positions_(positions),
         dropout_(spec.dropout) {}
@@ -27,13 +27,14 @@ class Embedding : public Layer {
   std::string details() const override { return fmt::format("dropout {}", dropout_.probability()); }
   std::vector<ParameterSpec> parameters() const override {
     const Initial normal{Initial::Kind::normal, 0.02};  // GPT-2
-    return {{"tokens", {vocabulary_, width_}, normal}, {"positions", {positions_, width_}, normal}};
+    return {{"tokens", {vocabulary_, hidden_size_}, normal},
+            {"positions", {positions_, hidden_size_}, normal}};
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
     if (input.is_meta()) {  // ATen has no such kernel
-      return at::empty({input.size(0), positions_, width_}, weights.parameters[0].options());
+      return at::empty({input.size(0), positions_, hidden_size_}, weights.parameters[0].options());
     }
     at::Tensor output = at::embedding(weights.parameters[0], input);
     output.add_(weights.parameters[1]);
@@ -62,14 +63,14 @@ class Embedding : public Layer {
   }
 
  private:
-  std::int64_t width_, vocabulary_, positions_;
+  std::int64_t hidden_size_, vocabulary_, positions_;
   Dropout dropout_;
 };
 
 }  // namespace
 
 void describe(Fields& v, EmbeddingSpec& s) {
-  v.required("width", s.width, "of the residual stream", json::at_least(1));
+  v.required("width", s.hidden_size, "of the residual stream", json::at_least(1));
   v.optional("dropout", s.dropout, "of the sum", json::from_up_to(0, 1));
 }
 

@@ -4,11 +4,11 @@
 
 namespace stagecraft {
 
-/// [tokens] -> [tokens, width], always all the positions: a learned vector for each token plus one for each
+/// [tokens] -> [tokens, hidden_size], always all the positions: a learned vector for each token plus one for each
 /// position. Keeps the tokens and, I->W, dy. Has no input gradient.
 struct EmbeddingSpec {
   static constexpr const char* kName = "embedding";
-  std::int64_t width = 1;
+  std::int64_t hidden_size = 1;
   double dropout = 0;
 };
 void describe(Fields& v, EmbeddingSpec& s);

@@ -17,15 +17,15 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class FeedForward : public Layer {
  public:
-  FeedForward(std::string name, std::int64_t width, std::int64_t hidden, double dropout)
+  FeedForward(std::string name, std::int64_t hidden_size, std::int64_t hidden, double dropout)
       : Layer(std::move(name)), dropout_(dropout) {
     const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
-    parameters_ = {norm_scale("norm.weight", width),
-                   norm_shift("norm.bias", width),
-                   {"expand.weight", {hidden, width}, normal},
+    parameters_ = {norm_scale("norm.weight", hidden_size),
+                   norm_shift("norm.bias", hidden_size),
+                   {"expand.weight", {hidden, hidden_size}, normal},
                    {"expand.bias", {hidden}, {}},
-                   {"project.weight", {width, hidden}, residual},
-                   {"project.bias", {width}, {}}};
+                   {"project.weight", {hidden_size, hidden}, residual},
+                   {"project.bias", {hidden_size}, {}}};
   }
 
   std::string type() const override { return FeedForwardSpec::kName; }
@@ -91,9 +91,9 @@ void describe(Fields& v, FeedForwardSpec& s) {
 LayerPtr make_layer(const FeedForwardSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2)
     site.refuse("feed_forward takes [tokens, width]");
-  const std::int64_t width = site.input[1];
-  return std::make_shared<FeedForward>(site.name, width, spec.hidden > 0 ? spec.hidden : 4 * width,
-                                       spec.dropout);
+  const std::int64_t hidden_size = site.input[1];
+  return std::make_shared<FeedForward>(site.name, hidden_size,
+                                       spec.hidden > 0 ? spec.hidden : 4 * hidden_size, spec.dropout);
 }
 
 }  // namespace stagecraft

@@ -25,16 +25,16 @@ std::pair<at::Tensor, Tensors> fused_attention(const at::Tensor& q, const at::Te
     case Kernel::gpu_flash: {
       auto [mixed, log_sum, of_q, of_k, max_q, max_k, seed, offset, debug] =
           at::_scaled_dot_product_flash_attention(q, k, v, 0, true);
-      return {std::move(mixed), {std::move(log_sum), std::move(seed), std::move(offset)}};
+      return {std::move(mixed), Tensors{std::move(log_sum), std::move(seed), std::move(offset)}};
     }
     case Kernel::gpu_efficient: {
       auto [mixed, log_sum, seed, offset] =
           at::_scaled_dot_product_efficient_attention(q, k, v, {}, /*compute_log_sumexp=*/true, 0, true);
-      return {std::move(mixed), {std::move(log_sum), std::move(seed), std::move(offset)}};
+      return {std::move(mixed), Tensors{std::move(log_sum), std::move(seed), std::move(offset)}};
     }
     default: {
       auto [mixed, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0, true);
-      return {std::move(mixed), {std::move(log_sum)}};
+      return {std::move(mixed), Tensors{std::move(log_sum)}};
     }
   }
 }

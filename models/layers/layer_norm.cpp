@@ -11,13 +11,13 @@ namespace {
 
 class LayerNorm : public Layer {
  public:
-  LayerNorm(std::string name, const LayerNormSpec& spec, std::int64_t width)
-      : Layer(std::move(name)), spec_(spec), width_(width) {}
+  LayerNorm(std::string name, const LayerNormSpec& spec, std::int64_t hidden_size)
+      : Layer(std::move(name)), spec_(spec), hidden_size_(hidden_size) {}
 
   std::string type() const override { return LayerNormSpec::kName; }
   std::string details() const override { return fmt::format("epsilon {}", spec_.epsilon); }
   std::vector<ParameterSpec> parameters() const override {
-    return {functional::norm_scale("weight", width_), functional::norm_shift("bias", width_)};
+    return {functional::norm_scale("weight", hidden_size_), functional::norm_shift("bias", hidden_size_)};
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
@@ -45,7 +45,7 @@ class LayerNorm : public Layer {
 
  private:
   LayerNormSpec spec_;
-  std::int64_t width_;
+  std::int64_t hidden_size_;
 };
 
 }  // namespace

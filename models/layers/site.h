@@ -3,7 +3,7 @@
 // Where a layer is to stand. A layer is made from its settings and its site by a function
 // `LayerPtr make_layer(const Spec&, const LayerSite&)`, which throws InputError, naming the layer and the
 // shape it was given, where they do not fit. Shapes are those of one sample: [features],
-// [channels, height, width], [tokens] or [tokens, width].
+// [channels, height, width], [tokens] or [tokens, hidden_size].
 //
 // The comment over each layer's settings says what it keeps of a micro-batch (F->I until backward_input,
 // I->W until backward_weight). Kept inputs and outputs share memory with the neighbouring layer's tensors;

@@ -45,7 +45,7 @@ class CrossEntropyLoss final : public Loss {
   at::Tensor backward(Kept& kept, double scale) const override {
     const Tensors taken = std::exchange(kept.for_input, {});
     // (softmax - one at the target) * scale, in the memory of the log-probabilities: they are ours alone.
-    at::Tensor gradient = taken.at(0);
+    const at::Tensor& gradient = taken.at(0);
     scale *= taken.at(2).item<double>();
     gradient.exp_().mul_(scale);
     gradient.scatter_add_(1, taken.at(1),

@@ -98,7 +98,7 @@ class BottleneckTest {
 
   [[nodiscard]] double begin(const StageLine& line, int downset) const {
     return line.constant + weighed(line.before, downsets_.sums(downset)) +
-           line.seconds_a_byte * downsets_.crossing(downset);
+           line.seconds_per_byte * downsets_.crossing(downset);
   }
   /// Whether the stage can end behind the downset.
   [[nodiscard]] bool ends(int downset, std::size_t stage) {
@@ -173,7 +173,7 @@ double value_of(const Downsets& downsets, const StageLine& line, int first, int 
   NodeSums held = downsets.sums(last);
   held -= downsets.sums(first);
   return line.constant + weighed(line.before, downsets.sums(first)) +
-         line.seconds_a_byte * downsets.crossing(first) + weighed(line.own, held);
+         line.seconds_per_byte * downsets.crossing(first) + weighed(line.own, held);
 }
 
 BottleneckResult least_bottleneck(const Downsets& downsets, const BottleneckProblem& problem, double at_least,
@@ -224,7 +224,7 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
       if (s == 0 && downset == 0) opened = lines[0].constant;
       if (s > 0 && may_cut(downsets, windows, s, downset)) {
         opened =
-            values[here + s - 1] + lines[s].constant + lines[s].seconds_a_byte * downsets.crossing(downset);
+            values[here + s - 1] + lines[s].constant + lines[s].seconds_per_byte * downsets.crossing(downset);
       }
       if (opened < least) {
         least = opened;

@@ -19,11 +19,11 @@ namespace stagecraft {
 /// Seconds for a second (for a byte of parameters: seconds) of each kind.
 using NodeFactors = NodeSums;
 
-/// constant + before * (nodes before the stage) + seconds_a_byte * (bytes over its first cut) + own * (nodes)
+/// constant + before * (nodes before the stage) + seconds_per_byte * (bytes over its first cut) + own * (nodes)
 struct StageLine {
   NodeFactors before;
   NodeFactors own;
-  double seconds_a_byte = 0;
+  double seconds_per_byte = 0;
   double constant = 0;
 };
 

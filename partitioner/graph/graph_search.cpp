@@ -38,7 +38,7 @@ constexpr std::int64_t kMostStates = 16'000'000;
 /// An all-reduce of up to all parameters as a line that is nowhere above it: it is the lesser of two lines.
 struct ReductionLine {
   double constant = 0;
-  double seconds_a_byte = 0;
+  double seconds_per_byte = 0;
 
   ReductionLine(const Network& network, std::vector<Rank> members, double most_bytes) {
     if (members.size() < 2) return;
@@ -46,7 +46,7 @@ struct ReductionLine {
     constant = all_reduce(network, members, Bytes{0}).time().value;
     if (!(most_bytes >= 1)) return;
     const double most = all_reduce(network, members, Bytes{std::llround(most_bytes)}).time().value;
-    seconds_a_byte = std::max(0.0, (most - constant) / most_bytes);
+    seconds_per_byte = std::max(0.0, (most - constant) / most_bytes);
   }
 };
 
@@ -186,9 +186,9 @@ class StepSearch {
   [[nodiscard]] StageLine own_part(const StepBound::Stage& stage, std::size_t s) const {
     StageLine line;
     line.own = {stage.forwards(program_request_.recompute[s]), stage.backward_input, stage.backward_weight,
-                stage.reductions * reductions_[s].seconds_a_byte};
+                stage.reductions * reductions_[s].seconds_per_byte};
     line.constant = stage.latency + stage.reductions * reductions_[s].constant;
-    line.seconds_a_byte = stage.seconds_a_byte;
+    line.seconds_per_byte = stage.seconds_per_byte;
     return line;
   }
   [[nodiscard]] std::vector<StageLine> lines_of(const StepBound& bound) const {
@@ -381,7 +381,7 @@ BottleneckProblem occupancy_problem(const Downsets& downsets, const Network& net
     const double factor = 1 / stage_speed(placement.ranks[s], speed);
     const ReductionLine reduction(network, placement.ranks[s], parameters);
     StageLine line;
-    line.own = {factor, factor, factor, reduction.seconds_a_byte / micro_batches};
+    line.own = {factor, factor, factor, reduction.seconds_per_byte / micro_batches};
     line.constant = reduction.constant / micro_batches;
     problem.lines.push_back({line});
     if (s > 0) boundaries.emplace_back(network, placement.ranks[s - 1], placement.ranks[s]);
@@ -394,14 +394,14 @@ BottleneckProblem occupancy_problem(const Downsets& downsets, const Network& net
 
 Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanRequest& request,
                    int most_stages) {
-  const int a_rank = request.virtual_stages.value_or(schedule.virtual_stages);
+  const int stages_per_rank = request.virtual_stages.value_or(schedule.virtual_stages);
   const RequestScope scope{request, cluster, schedule, most_stages};
   Layouts layouts;
   const bool wide = std::ranges::any_of(request.widths, [](int w) { return w > 1; });
   if (!wide) {
-    check_request(scope, schedule.placement, a_rank);
-    for (const int stages : stage_counts(scope, a_rank)) {
-      layouts.list.push_back(straight_layout(schedule.placement, a_rank, stages / a_rank));
+    check_request(scope, schedule.placement, stages_per_rank);
+    for (const int stages : stage_counts(scope, stages_per_rank)) {
+      layouts.list.push_back(straight_layout(schedule.placement, stages_per_rank, stages / stages_per_rank));
     }
   }
   const Layouts more = wide_layouts(scope);
@@ -410,11 +410,11 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
   return layouts;
 }
 
-/// Seconds that a device of stage `width` replicas wide is busy with a second of the stage's work, at least:
+/// Seconds that a device of a stage with `replicas` replicas is busy with a second of the stage's work, at least:
 /// in a step, or in the steady state with a micro-batch.
-double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int width) {
-  if (!schedule.synchronous) return 1 / (width * cluster.fastest());
-  const int busiest = (request.micro_batches + width - 1) / width;
+double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int replicas) {
+  if (!schedule.synchronous) return 1 / (replicas * cluster.fastest());
+  const int busiest = (request.micro_batches + replicas - 1) / replicas;
   return busiest / cluster.fastest();
 }
 
@@ -422,7 +422,7 @@ double busy(const Schedule& schedule, const PlanRequest& request, const Cluster&
 double share_bound(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster,
                    const Layout& layout, double compute) {
   double shares = 0;
-  for (const int width : layout.widths) shares += 1 / busy(schedule, request, cluster, width);
+  for (const int replicas : layout.widths) shares += 1 / busy(schedule, request, cluster, replicas);
   return compute / shares;
 }
 

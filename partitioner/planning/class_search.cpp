@@ -23,8 +23,8 @@ constexpr double kPatience = 0.01;
 constexpr int kMostWidths = 16;
 /// Nanoseconds per layer, about, for the bound of a class.
 constexpr std::int64_t kBound = 500;
-/// Nanoseconds of one look at all (stage, first, last), and looks that a search of cuts takes at least.
-constexpr double kLook = 3, kLooks = 30;
+/// Nanoseconds of evaluating one (stage, first, last), and evaluations of each that a search of cuts takes at least.
+constexpr double kEvaluation = 3, kEvaluations = 30;
 
 class ClassSearch {
  public:
@@ -80,7 +80,7 @@ class ClassSearch {
   };
   struct Open {
     double bound;
-    int stages, width, widest;
+    int stages, replicas, widest;
     int effort = 0;
     std::optional<Layout> layout{};
     std::shared_ptr<const Order> order{};
@@ -100,15 +100,15 @@ class ClassSearch {
     const double compute = run_.chain.compute(0, run_.chain.layers()) / run_.cluster.fastest();
     for (int stages = 1; stages <= std::min(devices, run_.maker.cuttable()); ++stages) {
       if (run_.request.stages && *run_.request.stages != stages) continue;
-      for (int width = 1; width * stages <= devices;) {
-        const int count = (micro_batches + width - 1) / width;
+      for (int replicas = 1; replicas * stages <= devices;) {
+        const int count = (micro_batches + replicas - 1) / replicas;
         int widest = devices / stages;
         if (count > 1) widest = std::min(widest, (micro_batches - 1) / (count - 1));
         int blocks = 0;
         for (int block = 1; block <= stages; ++block) blocks += stages % block == 0 ? 1 : 0;
-        proof_.layouts += static_cast<std::size_t>(widest - width + 1) * static_cast<std::size_t>(blocks);
-        push({.bound = compute / stages * count, .stages = stages, .width = width, .widest = widest});
-        width = widest + 1;
+        proof_.layouts += static_cast<std::size_t>(widest - replicas + 1) * static_cast<std::size_t>(blocks);
+        push({.bound = compute / stages * count, .stages = stages, .replicas = replicas, .widest = widest});
+        replicas = widest + 1;
       }
     }
   }
@@ -143,7 +143,7 @@ class ClassSearch {
   void raise_by_order(Open open) {
     if (open.effort == kByOrder && !run_.schedule.orders_by_time) {
       const Layout one = straight_layout(PlacementKind::straight, 1, open.stages);
-      const int count = (run_.request.micro_batches + open.width - 1) / open.width;
+      const int count = (run_.request.micro_batches + open.replicas - 1) / open.replicas;
       const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
           one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
       open.order = std::make_shared<Order>(Order{stage_orders(program), stage_counts(program)});
@@ -153,7 +153,7 @@ class ClassSearch {
         run_.maker.capacity() ? this->fits(open.order ? open.order->stage_counts : std::vector<StageCounts>())
                               : EqualStages::Fits{};
     const EqualStages::Shape shape{.stages = open.stages,
-                                   .width = open.width,
+                                   .replicas = open.replicas,
                                    .orders = open.order ? &open.order->stages : nullptr,
                                    .fits = fits ? &fits : nullptr};
     const EqualStages::Least least = stages_.least(shape, best());
@@ -165,19 +165,19 @@ class ClassSearch {
   }
 
   void open_layouts(const Open& open) {
-    for (int width = open.width; width <= open.widest; ++width) {
-      if (width - open.width == kMostWidths && width < open.widest) {
+    for (int replicas = open.replicas; replicas <= open.widest; ++replicas) {
+      if (replicas - open.replicas == kMostWidths && replicas < open.widest) {
         // The widest is most likely to fill machines.
         proof_.bound = std::min(proof_.bound, Seconds{open.bound});
-        width = open.widest;
+        replicas = open.widest;
       }
       for (int block = 1; block <= open.stages; ++block) {
-        if (open.stages % block != 0 || (width == 1 && block > 1)) continue;
+        if (open.stages % block != 0 || (replicas == 1 && block > 1)) continue;
         Open one = open;
         one.effort = kPlaced;
-        one.width = one.widest = width;
+        one.replicas = one.widest = replicas;
         one.layout = Layout{PlacementKind::straight, 1,
-                            std::vector<int>(static_cast<std::size_t>(open.stages), width), block};
+                            std::vector<int>(static_cast<std::size_t>(open.stages), replicas), block};
         push(std::move(one));
       }
     }
@@ -191,7 +191,7 @@ class ClassSearch {
       return settings.least(StageId{stage}, first, last).has_value();
     };
     EqualStages::Shape shape{.stages = open.stages,
-                             .width = open.width,
+                             .replicas = open.replicas,
                              .orders = open.order ? &open.order->stages : nullptr,
                              .placed = &placed};
     run_.budget.take(kBound * run_.chain.layers() + run_.cluster.devices());
@@ -208,7 +208,7 @@ class ClassSearch {
     }
     if (!open.cuts.empty() || open.stages == 1) {
       const auto priced = run_.price(layout, open.cuts, best());
-      run_.budget.take_program((run_.request.micro_batches + open.width - 1) / open.width, open.stages);
+      run_.budget.take_program((run_.request.micro_batches + open.replicas - 1) / open.replicas, open.stages);
       ++proof_.simulated;
       if (priced) found_.push_back({layout, open.cuts, priced->settings, priced->seconds});
     }
@@ -218,8 +218,8 @@ class ClassSearch {
 
   void search_cuts(Open open) {
     const double layers = run_.chain.layers();
-    const double look = open.stages * layers * layers / 2 * kLook * kLooks;
-    if (!run_.budget.allows(look)) {  // not even the beginning of it
+    const double nanoseconds = open.stages * layers * layers / 2 * kEvaluation * kEvaluations;
+    if (!run_.budget.allows(nanoseconds)) {  // not even the beginning of it
       proof_.bound = std::min(proof_.bound, Seconds{open.bound});
       return;
     }

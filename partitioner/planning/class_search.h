@@ -1,7 +1,7 @@
 #pragma once
 
 // The search over equally wide layouts, one stage per device, where there are too many to look at each: by
-// classes. A class is a number of stages and of micro-batches on the busiest replica, with every width that
+// classes. A class is a number of stages and of micro-batches on the busiest replica, with every number of replicas that
 // comes to the same and every block. Best first by what is known of each:
 //   1. of a class, what any order takes at least (equal_stages.h);
 //   2. what the schedule's order takes;

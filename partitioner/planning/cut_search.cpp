@@ -61,7 +61,7 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   const ChainCosts& chain = costs_.chain();
   struct Own {
     double before_forward = kInfinite, before_input = kInfinite, before_weight = kInfinite;
-    double before_a_byte = 0, latency = 0, first_step = 0;
+    double before_per_byte = 0, latency = 0, first_step = 0;
     StepBound::Stage stage;
   };
   std::vector<Own> own;
@@ -79,7 +79,7 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
         made.before_forward = std::min(made.before_forward, stage.forward);
         made.before_input = std::min(made.before_input, stage.backward_input);
         made.before_weight = std::min(made.before_weight, stage.backward_weight);
-        made.before_a_byte += stage.seconds_a_byte;
+        made.before_per_byte += stage.seconds_per_byte;
         made.latency += stage.latency;
         if (before == 0) made.first_step = stage.step;
       }
@@ -96,8 +96,8 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
     double seconds =
         o.before_forward * chain.forward(0, first) + o.before_input * chain.backward_input(0, first) +
         o.before_weight * chain.backward_weight(0, first) + o.latency +
-        o.before_a_byte * least_boundary[static_cast<std::size_t>(first)] +
-        o.stage.seconds_a_byte * static_cast<double>(chain.boundary(first).value) +
+        o.before_per_byte * least_boundary[static_cast<std::size_t>(first)] +
+        o.stage.seconds_per_byte * static_cast<double>(chain.boundary(first).value) +
         o.stage.forwards(setting) * chain.forward(first, last) +
         o.stage.backward_input * chain.backward_input(first, last) +
         o.stage.backward_weight * chain.backward_weight(first, last) + o.stage.step * chain.step(first, last);

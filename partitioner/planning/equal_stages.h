@@ -50,7 +50,7 @@ class EqualStages {
   using Fits = std::function<bool(int stage, int first, int last)>;
   struct Shape {
     int stages = 1;
-    int width = 1;
+    int replicas = 1;
     const std::vector<StageOrder>* orders = nullptr;  ///< null: any order
     const Fits* fits = nullptr;                       ///< null: all do
     /// Where they lie; null: anywhere.
@@ -74,7 +74,8 @@ class EqualStages {
   [[nodiscard]] double end(const Shape& shape, int last) const;
   [[nodiscard]] double reduction(const Shape& shape, int stage, int first, int last) const {
     if (shape.placed != nullptr) return shape.placed->reduction(stage, first, last);
-    return shape.width > 1 ? reductions_.seconds(shape.width, problem_.chain.parameters(first, last)) : 0;
+    return shape.replicas > 1 ? reductions_.seconds(shape.replicas, problem_.chain.parameters(first, last))
+                              : 0;
   }
   /// The largest of a stage's bounds.
   [[nodiscard]] double bound(const Shape& shape, int stage, int first, int last, double end) const;

@@ -12,13 +12,13 @@ namespace stagecraft::planning {
 namespace {
 
 bool equally_wide(const std::vector<int>& widths) {
-  return std::ranges::all_of(widths, [&](int width) { return width == widths.front(); });
+  return std::ranges::all_of(widths, [&](int replicas) { return replicas == widths.front(); });
 }
 
-Placement pattern(PlacementKind kind, int positions, int stages_a_rank) {
+Placement pattern(PlacementKind kind, int positions, int stages_per_rank) {
   if (kind == PlacementKind::straight) return Placement::straight(positions);
-  return kind == PlacementKind::loop ? Placement::looped(positions, stages_a_rank)
-                                     : Placement::zigzag(positions, stages_a_rank);
+  return kind == PlacementKind::loop ? Placement::looped(positions, stages_per_rank)
+                                     : Placement::zigzag(positions, stages_per_rank);
 }
 
 /// Every block size of equally wide positions; 1 where there is one replica or one position.
@@ -51,18 +51,18 @@ std::int64_t compositions(int devices, int most_positions, std::int64_t enough) 
 int Layout::devices() const { return std::accumulate(widths.begin(), widths.end(), 0); }
 
 Placement Layout::placement() const {
-  const Placement base = pattern(kind, positions(), stages_a_rank);
+  const Placement base = pattern(kind, positions(), stages_per_rank);
   std::vector<int> before(widths.size() + 1, 0);
   for (std::size_t i = 0; i < widths.size(); ++i) before[i + 1] = before[i] + widths[i];
   Placement placement;
   for (const auto& held_at : base.ranks) {
     const int position = held_at.front().value;
-    const int width = widths[static_cast<std::size_t>(position)];
-    auto& replicas = placement.ranks.emplace_back();
-    for (int replica = 0; replica < width; ++replica) {
-      const int block_begin = position / block * block * width;
-      replicas.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
-                                       : block_begin + replica * block + position % block);
+    const int replicas = widths[static_cast<std::size_t>(position)];
+    auto& ranks = placement.ranks.emplace_back();
+    for (int replica = 0; replica < replicas; ++replica) {
+      const int block_begin = position / block * block * replicas;
+      ranks.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
+                                    : block_begin + replica * block + position % block);
     }
   }
   return placement;
@@ -76,43 +76,43 @@ std::string Layout::name() const {
     if (block > 1) name += block == positions() ? ", by pipeline" : fmt::format(", in blocks of {}", block);
     if (kind != PlacementKind::straight) name += fmt::format(", {}", enum_name(kind));
   }
-  return kind == PlacementKind::straight ? name : fmt::format("{} of {}", name, stages_a_rank);
+  return kind == PlacementKind::straight ? name : fmt::format("{} of {}", name, stages_per_rank);
 }
 
-Layout straight_layout(PlacementKind kind, int stages_a_rank, int positions) {
-  return {kind, stages_a_rank, std::vector<int>(static_cast<std::size_t>(positions), 1), 1};
+Layout straight_layout(PlacementKind kind, int stages_per_rank, int positions) {
+  return {kind, stages_per_rank, std::vector<int>(static_cast<std::size_t>(positions), 1), 1};
 }
 
-bool few_widths(int stages_a_rank, const LayoutLimits& limits) {
-  const int most_positions = std::min(limits.devices, limits.most_stages / stages_a_rank);
+bool few_widths(int stages_per_rank, const LayoutLimits& limits) {
+  const int most_positions = std::min(limits.devices, limits.most_stages / stages_per_rank);
   return compositions(limits.devices, most_positions, limits.most_layouts) <= limits.most_layouts;
 }
 
-Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLimits& limits) {
+Layouts replicated_layouts(PlacementKind kind, int stages_per_rank, const LayoutLimits& limits) {
   Layouts layouts;
-  Layout layout{kind, stages_a_rank, limits.widths, 1};
+  Layout layout{kind, stages_per_rank, limits.widths, 1};
   const auto wanted = [&](int positions) {
-    const int stages = positions * stages_a_rank;
+    const int stages = positions * stages_per_rank;
     return stages <= limits.most_stages && (!limits.stages || *limits.stages == stages);
   };
   if (!limits.widths.empty()) {
     if (layout.replicated() && layout.devices() <= limits.devices && wanted(layout.positions()) &&
-        (stages_a_rank == 1 || equally_wide(layout.widths))) {
+        (stages_per_rank == 1 || equally_wide(layout.widths))) {
       add_blocks(layouts.list, layout);
     }
     return layouts;
   }
-  const int most_positions = std::min(limits.devices, limits.most_stages / stages_a_rank);
-  layouts.all = few_widths(stages_a_rank, limits);
-  if (stages_a_rank > 1 || !layouts.all) {
+  const int most_positions = std::min(limits.devices, limits.most_stages / stages_per_rank);
+  layouts.all = few_widths(stages_per_rank, limits);
+  if (stages_per_rank > 1 || !layouts.all) {
     for (int positions = 1; positions <= most_positions; ++positions) {
       if (!wanted(positions)) continue;
-      for (int width = 2; width * positions <= limits.devices; ++width) {
-        layout.widths.assign(static_cast<std::size_t>(positions), width);
+      for (int replicas = 2; replicas * positions <= limits.devices; ++replicas) {
+        layout.widths.assign(static_cast<std::size_t>(positions), replicas);
         add_blocks(layouts.list, layout);
       }
     }
-    layouts.all = layouts.all || stages_a_rank > 1;
+    layouts.all = layouts.all || stages_per_rank > 1;
     return layouts;
   }
   const std::function<void(int)> extend = [&](int left) {
@@ -120,9 +120,9 @@ Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLi
       add_blocks(layouts.list, layout);
     }
     if (layout.positions() == most_positions) return;
-    for (int width = 1; width <= left; ++width) {
-      layout.widths.push_back(width);
-      extend(left - width);
+    for (int replicas = 1; replicas <= left; ++replicas) {
+      layout.widths.push_back(replicas);
+      extend(left - replicas);
       layout.widths.pop_back();
     }
   };

@@ -19,12 +19,12 @@ namespace stagecraft::planning {
 
 struct Layout {
   PlacementKind kind = PlacementKind::straight;
-  int stages_a_rank = 1;
+  int stages_per_rank = 1;
   std::vector<int> widths;  ///< per position; all the same where a rank holds several stages
   int block = 1;            ///< positions that lie together, where all are equally wide
 
   [[nodiscard]] int positions() const { return static_cast<int>(widths.size()); }
-  [[nodiscard]] int stages() const { return positions() * stages_a_rank; }
+  [[nodiscard]] int stages() const { return positions() * stages_per_rank; }
   [[nodiscard]] int devices() const;
   [[nodiscard]] bool replicated() const { return devices() > positions(); }
   [[nodiscard]] Placement placement() const;
@@ -32,7 +32,7 @@ struct Layout {
   [[nodiscard]] std::string name() const;
 };
 
-[[nodiscard]] Layout straight_layout(PlacementKind kind, int stages_a_rank, int positions);
+[[nodiscard]] Layout straight_layout(PlacementKind kind, int stages_per_rank, int positions);
 
 /// What `replicated_layouts` may have.
 struct LayoutLimits {
@@ -49,9 +49,9 @@ struct Layouts {
 };
 
 /// Whether there are no more than `most_layouts` ways to give positions their widths.
-[[nodiscard]] bool few_widths(int stages_a_rank, const LayoutLimits& limits);
+[[nodiscard]] bool few_widths(int stages_per_rank, const LayoutLimits& limits);
 
 /// All layouts of that kind in which some stage has several replicas.
-[[nodiscard]] Layouts replicated_layouts(PlacementKind kind, int stages_a_rank, const LayoutLimits& limits);
+[[nodiscard]] Layouts replicated_layouts(PlacementKind kind, int stages_per_rank, const LayoutLimits& limits);
 
 }  // namespace stagecraft::planning

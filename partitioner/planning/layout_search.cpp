@@ -75,8 +75,8 @@ class LayoutSearch {
   [[nodiscard]] Task task_of(const Layout& layout) const {
     const double fastest = run_.cluster.fastest();
     double shares = 0;
-    for (const int width : layout.widths) {
-      const int busiest = (run_.request.micro_batches + width - 1) / width;
+    for (const int replicas : layout.widths) {
+      const int busiest = (run_.request.micro_batches + replicas - 1) / replicas;
       shares += fastest / busiest;
     }
     return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};

@@ -9,7 +9,7 @@ namespace stagecraft::planning {
 
 BoundaryOccupancy::BoundaryOccupancy(const Network& network, const std::vector<Rank>& from,
                                      const std::vector<Rank>& to) {
-  // What carries: a pair of ranks, or a card out or in (level, child, direction).
+  // What carries: a pair of ranks, or a shared link out or in (level, child, direction).
   using Carrier = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   std::map<Carrier, Part> carried;
   const std::size_t period = std::lcm(from.size(), to.size());
@@ -22,7 +22,7 @@ BoundaryOccupancy::BoundaryOccupancy(const Network& network, const std::vector<R
     const auto add = [&](const Carrier& carrier) {
       Part& part = carried[carrier];
       part.latency += share * path.link.latency.value;
-      part.seconds_a_byte += share / path.link.bytes_per_second;
+      part.seconds_per_byte += share / path.link.bytes_per_second;
     };
     if (!path.shared) {
       add({-1, a.value, b.value});
@@ -34,7 +34,7 @@ BoundaryOccupancy::BoundaryOccupancy(const Network& network, const std::vector<R
   }
   for (const auto& [carrier, part] : carried) {
     const bool known = std::any_of(parts_.begin(), parts_.end(), [&, p = part](const Part& other) {
-      return other.latency >= p.latency && other.seconds_a_byte >= p.seconds_a_byte;
+      return other.latency >= p.latency && other.seconds_per_byte >= p.seconds_per_byte;
     });
     if (!known) parts_.push_back(part);
   }
@@ -43,7 +43,7 @@ BoundaryOccupancy::BoundaryOccupancy(const Network& network, const std::vector<R
 double BoundaryOccupancy::seconds(Bytes bytes) const {
   double most = 0;
   for (const Part& part : parts_) {
-    most = std::max(most, part.latency + part.seconds_a_byte * static_cast<double>(bytes.value));
+    most = std::max(most, part.latency + part.seconds_per_byte * static_cast<double>(bytes.value));
   }
   return most;
 }

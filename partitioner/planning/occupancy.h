@@ -5,7 +5,7 @@
 //
 // A stage of w replicas takes its compute on its slowest device over w, since micro-batches go round-robin,
 // and of each step its all-reduce shared out over the step's micro-batches. A boundary between w and w'
-// replicas is crossed by every pair in turn: a pair's link, or a card that several pairs share, carries its
+// replicas is crossed by every pair in turn: a pair's link, or a link that several pairs share, carries its
 // part of each w w' micro-batches (the activation one way, the gradient, as large, the other way).
 
 #include "stagecraft/schedules/costs/costs.h"
@@ -14,7 +14,7 @@
 
 namespace stagecraft::planning {
 
-/// Seconds of a boundary per micro-batch: the largest over its links and cards of latency + bytes per second.
+/// Seconds of a boundary per micro-batch: the largest over its links, shared or not, of latency + bytes per second.
 class BoundaryOccupancy {
  public:
   BoundaryOccupancy(const Network& network, const std::vector<Rank>& from, const std::vector<Rank>& to);
@@ -22,7 +22,7 @@ class BoundaryOccupancy {
 
  private:
   struct Part {
-    double latency, seconds_a_byte;
+    double latency, seconds_per_byte;
   };
   std::vector<Part> parts_;  // none where all is handed over on a rank
 };

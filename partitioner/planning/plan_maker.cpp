@@ -22,12 +22,12 @@ namespace {
 /// Bytes instead of seconds, for the partition whose largest stage is smallest.
 struct MemoryCosts {
   const StageMemoryTable& table;
-  const std::vector<StageCounts>& residency;
+  const std::vector<StageCounts>& counts;
   int cuttable;
 
   [[nodiscard]] double floor(int, int, int) const { return 0; }
   [[nodiscard]] double part(int stage, int first, int last) const {
-    return static_cast<double>(table.at(first, last).peak(residency[static_cast<std::size_t>(stage)]).value);
+    return static_cast<double>(table.at(first, last).peak(counts[static_cast<std::size_t>(stage)]).value);
   }
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
@@ -54,7 +54,7 @@ PlanMaker::PlanMaker(const Profile& profile, const Cluster& cluster, const PlanR
       measurement_(profile.at(request.micro_batch_size)),
       allowed_(allowed_settings(request.recompute)),
       repeated_(with_recomputes(measurement_,
-                                recomputed_share(allowed_.front(), /*width=*/1, request.micro_batches))),
+                                recomputed_share(allowed_.front(), /*replicas=*/1, request.micro_batches))),
       schedule_(find_schedule(request.schedule.name)),
       capacity_(cluster.usable_memory()),
       layers_(static_cast<int>(measurement_.layers.size())),
@@ -76,14 +76,14 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
                                       std::move(settings));
 }
 
-std::vector<StageCounts> PlanMaker::least_residencies(const Layout& layout, const Schedule& schedule,
-                                                      Recompute setting) const {
+std::vector<StageCounts> PlanMaker::least_counts(const Layout& layout, const Schedule& schedule,
+                                                 Recompute setting) const {
   const auto stages = static_cast<std::size_t>(layout.stages());
   if (schedule.orders_by_time) return std::vector<StageCounts>(stages);
   const RecomputeSettings settings(stages, setting);
   if (schedule.synchronous && has_equal_pipelines(layout.placement())) {  // one of them is enough
     const int count = (request_.micro_batches + layout.widths.front() - 1) / layout.widths.front();
-    const Layout one = straight_layout(layout.kind, layout.stages_a_rank, layout.positions());
+    const Layout one = straight_layout(layout.kind, layout.stages_per_rank, layout.positions());
     return stage_counts(schedule.generate(schedule_request(one, {count}, settings)));
   }
   return stage_counts(schedule.generate(
@@ -99,16 +99,16 @@ StageSettings PlanMaker::settings(const Layout& layout, const Schedule& schedule
             [cuttable = cuttable_](Recompute, StageId, int first, int) { return first != cuttable; },
             alone};
   }
-  std::map<Recompute, std::vector<StageCounts>> residency;
+  std::map<Recompute, std::vector<StageCounts>> counts;
   for (const Recompute setting : allowed_) {
-    residency.emplace(setting, least_residencies(layout, schedule, setting));
+    counts.emplace(setting, least_counts(layout, schedule, setting));
   }
   // What a rank's neighbouring stages hand over is in the memory of one of them only.
-  const auto possible = [this, residency = std::move(residency), placement = layout.placement()](
+  const auto possible = [this, counts = std::move(counts), placement = layout.placement()](
                             Recompute setting, StageId stage, int first, int last) {
     if (first == cuttable_) return false;
     const StageMemory& memory = memory_->at(first, last);
-    const StageCounts& held = residency.at(setting)[stage.index()];
+    const StageCounts& held = counts.at(setting)[stage.index()];
     return (hands_over(placement, stage) ? memory.always(held) : memory.peak(held)) <= *capacity_;
   };
   return {layout.placement(), layers_, allowed_, possible, alone};
@@ -230,9 +230,9 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string PlanMaker::least_memory(const Layout& layout) const {
   const Recompute least_kept = least_memory_setting();
-  const std::vector<StageCounts> residency = least_residencies(layout, schedule_, least_kept);
+  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_kept);
   STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
-  const MemoryCosts costs{*memory_, residency, cuttable_};
+  const MemoryCosts costs{*memory_, counts, cuttable_};
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
   const RecomputeSettings settings(static_cast<std::size_t>(layout.stages()), least_kept);

@@ -71,8 +71,8 @@ class PlanMaker {
 
  private:
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
-  [[nodiscard]] std::vector<StageCounts> least_residencies(const Layout& layout, const Schedule& schedule,
-                                                           Recompute setting) const;
+  [[nodiscard]] std::vector<StageCounts> least_counts(const Layout& layout, const Schedule& schedule,
+                                                      Recompute setting) const;
   [[nodiscard]] std::string bound_by(const Plan& plan) const;
 
   const Profile& profile_;

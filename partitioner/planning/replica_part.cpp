@@ -16,7 +16,8 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     std::vector<Action> reductions;
     for (const StageId stage : program.placement.stages_of(Rank{r})) {
-      if (whole.width(stage) > 1) reductions.push_back({.op = Op::reduce, .stage = stage, .group = Group{0}});
+      if (whole.replicas(stage) > 1)
+        reductions.push_back({.op = Op::reduce, .stage = stage, .group = Group{0}});
     }
     auto& list = program.ranks[r];
     const auto flush = std::find_if(list.begin(), list.end(), [](const Action& action) {
@@ -31,11 +32,11 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
 ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request, const Network& network,
                          const std::vector<double>& speed) {
   const Placement& whole = request.placement;
-  const auto width = static_cast<std::size_t>(whole.width(StageId{0}));
+  const auto replicas = static_cast<std::size_t>(whole.replicas(StageId{0}));
   const int micro_batches = request.group_sizes.front();
   // Ranks in the order in which stages first name them.
   ScheduleRequest one = request;
-  one.group_sizes = {(micro_batches + static_cast<int>(width) - 1) / static_cast<int>(width)};
+  one.group_sizes = {(micro_batches + static_cast<int>(replicas) - 1) / static_cast<int>(replicas)};
   std::vector<Rank> known;
   for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
     const Rank rank = whole.ranks[s].front();
@@ -45,9 +46,9 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   }
   ReplicaPart made{schedule.generate(one), {whole, {}}};
   insert_reductions(made.program, whole);
-  const std::size_t rest = static_cast<std::size_t>(micro_batches) % width;
+  const std::size_t rest = static_cast<std::size_t>(micro_batches) % replicas;
   std::tuple<double, double> slowest{-1, -1};
-  for (std::size_t k = 0; k < (rest == 0 ? width : rest); ++k) {
+  for (std::size_t k = 0; k < (rest == 0 ? replicas : rest); ++k) {
     double slow = 0;
     double links = 0;
     for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
@@ -67,9 +68,9 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
 }
 
 bool has_equal_pipelines(const Placement& placement) {
-  const std::size_t width = placement.ranks.front().size();
-  return width > 1 &&
-         std::ranges::all_of(placement.ranks, [&](const auto& replicas) { return replicas.size() == width; });
+  const std::size_t replicas = placement.ranks.front().size();
+  return replicas > 1 &&
+         std::ranges::all_of(placement.ranks, [&](const auto& ranks) { return ranks.size() == replicas; });
 }
 
 void as_whole(CriticalPath& path, const PartOf& part) {

@@ -10,7 +10,7 @@
 //
 // What is simulated is a part of what the whole program needs: its step is never longer than the whole's, and
 // its critical paths are bounds of the whole's. It is the same where all pipelines have the same links,
-// devices of the same speed and no shared cards, and the whole's losses are in before its last gradients. So
+// devices of the same speed and no shared links, and the whole's losses are in before its last gradients. So
 // p ranks and m / w micro-batches are paid for instead of p w ranks and m.
 
 #include "stagecraft/schedules/generators/schedule.h"

@@ -8,23 +8,23 @@
 namespace stagecraft::planning {
 namespace {
 
-void check_stage_count(const RequestScope& scope, int stages, int stages_a_rank) {
+void check_stage_count(const RequestScope& scope, int stages, int stages_per_rank) {
   if (stages < 1) throw InputError(fmt::format("{} stages: expected at least 1", stages));
   if (stages > scope.cuttable) {
     throw InputError(fmt::format("{} stages, but the model has {} layers; a stage needs at least one", stages,
                                  scope.cuttable));
   }
-  if (stages % stages_a_rank != 0) {
+  if (stages % stages_per_rank != 0) {
     throw InputError(fmt::format("{} stages are no multiple of the {} per rank that {} is to have", stages,
-                                 stages_a_rank, scope.schedule.name));
+                                 stages_per_rank, scope.schedule.name));
   }
   const Cluster& cluster = scope.cluster;
-  if (stages / stages_a_rank > cluster.devices()) {
+  if (stages / stages_per_rank > cluster.devices()) {
     throw InputError(fmt::format(
         "{} stages, but the cluster{} has {} devices; {}", stages,
         cluster.name.empty() ? "" : " " + cluster.name, cluster.devices(),
-        stages_a_rank == 1 ? "a stage needs one of its own"
-                           : fmt::format("{} share one with {}", stages_a_rank, scope.schedule.name)));
+        stages_per_rank == 1 ? "a stage needs one of its own"
+                             : fmt::format("{} share one with {}", stages_per_rank, scope.schedule.name)));
   }
 }
 
@@ -42,26 +42,27 @@ void check_cuts(const RequestScope& scope) {
   }
 }
 
-void check_widths(const RequestScope& scope, int stages_a_rank) {
+void check_widths(const RequestScope& scope, int stages_per_rank) {
   const std::vector<int>& widths = scope.request.widths;
   const std::string said = fmt::format("widths {}", fmt::join(widths, ","));
   std::int64_t devices = 0;
-  for (const int width : widths) {
-    if (width < 1) throw InputError(fmt::format("{}: a stage has at least one replica, not {}", said, width));
-    devices += width;
+  for (const int replicas : widths) {
+    if (replicas < 1)
+      throw InputError(fmt::format("{}: a stage has at least one replica, not {}", said, replicas));
+    devices += replicas;
   }
   if (devices > scope.cluster.devices()) {
     throw InputError(
         fmt::format("{} need {} devices, but the cluster has {}", said, devices, scope.cluster.devices()));
   }
-  if (stages_a_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
+  if (stages_per_rank > 1 && std::ranges::adjacent_find(widths, std::not_equal_to{}) != widths.end()) {
     throw InputError(fmt::format("{}: with several stages per rank all are equally wide", said));
   }
 }
 
 }  // namespace
 
-void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_rank) {
+void check_request(const RequestScope& scope, PlacementKind kind, int stages_per_rank) {
   const PlanRequest& request = scope.request;
   if (request.micro_batches < 1 || request.micro_batches > kMostMicroBatches) {
     throw InputError(
@@ -69,10 +70,10 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_r
   }
   scope.schedule.check(schedule_request(request.schedule,
                                         scope.schedule.searched
-                                            ? straight_layout(kind, stages_a_rank, 1).placement()
-                                            : scope.schedule.place(1, stages_a_rank),
+                                            ? straight_layout(kind, stages_per_rank, 1).placement()
+                                            : scope.schedule.place(1, stages_per_rank),
                                         {request.micro_batches}, {}));
-  if (request.stages) check_stage_count(scope, *request.stages, stages_a_rank);
+  if (request.stages) check_stage_count(scope, *request.stages, stages_per_rank);
   const auto agree = [&](int stages, const std::string& what) {
     if (request.stages && *request.stages != stages) {
       throw InputError(fmt::format("{} make {} stages, but {} are asked for", what, stages, *request.stages));
@@ -82,31 +83,31 @@ void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_r
     const int stages = static_cast<int>(request.cuts.size()) + 1;
     agree(stages, fmt::format("the cuts {}", fmt::join(request.cuts, ",")));
     check_cuts(scope);
-    check_stage_count(scope, stages, stages_a_rank);
+    check_stage_count(scope, stages, stages_per_rank);
   }
   if (!request.widths.empty()) {
-    const int stages = static_cast<int>(request.widths.size()) * stages_a_rank;
+    const int stages = static_cast<int>(request.widths.size()) * stages_per_rank;
     const std::string said = fmt::format("the widths {}", fmt::join(request.widths, ","));
     agree(stages, said);
     if (!request.cuts.empty() && static_cast<int>(request.cuts.size()) + 1 != stages) {
       throw InputError(fmt::format("{} make {} stages, but the cuts {} make {}", said, stages,
                                    fmt::join(request.cuts, ","), request.cuts.size() + 1));
     }
-    check_stage_count(scope, stages, stages_a_rank);
-    check_widths(scope, stages_a_rank);
+    check_stage_count(scope, stages, stages_per_rank);
+    check_widths(scope, stages_per_rank);
   }
 }
 
-std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank) {
+std::vector<int> stage_counts(const RequestScope& scope, int stages_per_rank) {
   const PlanRequest& request = scope.request;
   if (!request.cuts.empty()) return {static_cast<int>(request.cuts.size()) + 1};
-  if (!request.widths.empty()) return {static_cast<int>(request.widths.size()) * stages_a_rank};
+  if (!request.widths.empty()) return {static_cast<int>(request.widths.size()) * stages_per_rank};
   if (request.stages) return {*request.stages};
   std::vector<int> counts;
-  for (int ranks = 1; ranks <= std::min(scope.cluster.devices(), scope.cuttable / stages_a_rank); ++ranks) {
-    counts.push_back(ranks * stages_a_rank);
+  for (int ranks = 1; ranks <= std::min(scope.cluster.devices(), scope.cuttable / stages_per_rank); ++ranks) {
+    counts.push_back(ranks * stages_per_rank);
   }
-  if (counts.empty()) check_stage_count(scope, stages_a_rank, stages_a_rank);
+  if (counts.empty()) check_stage_count(scope, stages_per_rank, stages_per_rank);
   return counts;
 }
 
@@ -122,8 +123,8 @@ LayoutLimits layout_limits(const RequestScope& scope) {
 Layouts wide_layouts(const RequestScope& scope) {
   const Schedule& schedule = scope.schedule;
   if ((!scope.request.replicate && scope.request.widths.empty()) || schedule.searched) return {};
-  const int stages_a_rank = scope.request.virtual_stages.value_or(schedule.virtual_stages);
-  return replicated_layouts(schedule.placement, stages_a_rank, layout_limits(scope));
+  const int stages_per_rank = scope.request.virtual_stages.value_or(schedule.virtual_stages);
+  return replicated_layouts(schedule.placement, stages_per_rank, layout_limits(scope));
 }
 
 }  // namespace stagecraft::planning

@@ -18,10 +18,10 @@ struct RequestScope {
 };
 
 /// Throws InputError for a request that no layout of so many stages per rank can serve.
-void check_request(const RequestScope& scope, PlacementKind kind, int stages_a_rank);
+void check_request(const RequestScope& scope, PlacementKind kind, int stages_per_rank);
 
 /// The stage counts asked for, or all there are room for. Throws InputError when there is none.
-[[nodiscard]] std::vector<int> stage_counts(const RequestScope& scope, int stages_a_rank);
+[[nodiscard]] std::vector<int> stage_counts(const RequestScope& scope, int stages_per_rank);
 
 /// What its layouts with replicas may have.
 [[nodiscard]] LayoutLimits layout_limits(const RequestScope& scope);

@@ -13,7 +13,7 @@ namespace {
 /// Payloads take latency + bytes over the link's bandwidth.
 void add_transfers(StepBound::Stage& stage, const Link& link, double times) {
   stage.latency += times * link.latency.value;
-  stage.seconds_a_byte += times / link.bytes_per_second;
+  stage.seconds_per_byte += times / link.bytes_per_second;
 }
 
 /// The fastest way over a boundary that any micro-batch has.
@@ -43,8 +43,8 @@ double fastest(const PlacedCosts& costs, int stage) {
 }
 
 /// Micro-batches that come to a replica.
-int count_of(int replica, int width, int micro_batches) {
-  return std::max(0, (micro_batches - replica + width - 1) / width);
+int count_of(int replica, int replicas, int micro_batches) {
+  return std::max(0, (micro_batches - replica + replicas - 1) / replicas);
 }
 
 /// Of all ranks that hold the same stages, the one that has most to do.
@@ -53,11 +53,11 @@ std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int
   std::vector<std::vector<StageId>> held(static_cast<std::size_t>(placement.world()));
   std::vector<double> load(held.size(), 0);
   for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-    const auto width = static_cast<int>(placement.ranks[s].size());
-    for (int replica = 0; replica < width; ++replica) {
+    const auto replicas = static_cast<int>(placement.ranks[s].size());
+    for (int replica = 0; replica < replicas; ++replica) {
       const Rank rank = placement.ranks[s][static_cast<std::size_t>(replica)];
       held[rank.index()].push_back(StageId{s});
-      load[rank.index()] += count_of(replica, width, micro_batches) / costs.speed_of(rank);
+      load[rank.index()] += count_of(replica, replicas, micro_batches) / costs.speed_of(rank);
     }
   }
   std::map<std::vector<StageId>, Rank> busiest;
@@ -79,7 +79,7 @@ void StepBound::Stage::add(const Stage& other, double weight) {
   step += weight * other.step;
   reductions += weight * other.reductions;
   latency += weight * other.latency;
-  seconds_a_byte += weight * other.seconds_a_byte;
+  seconds_per_byte += weight * other.seconds_per_byte;
 }
 
 void StepBound::add(const StepBound& other, double weight) {
@@ -183,7 +183,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
   // After the last gradient has come to the first stage.
   StepBound end = none;
   if (split) end.stages[0].backward_weight = 1 / fastest(costs, 0);
-  end.stages[0].reductions = placement.width(StageId{0}) > 1 ? 1 : 0;
+  end.stages[0].reductions = placement.replicas(StageId{0}) > 1 ? 1 : 0;
   end.stages[0].step = 1 / fastest(costs, 0);
 
   OrderFreeBounds bounds{{}, head[stages]};
@@ -198,7 +198,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     for (const StageId stage : held) {
       const auto& replicas = placement.ranks[stage.index()];
       const auto replica = std::ranges::find(replicas, rank) - replicas.begin();
-      const int count = count_of(static_cast<int>(replica), placement.width(stage), micro_batches);
+      const int count = count_of(static_cast<int>(replica), placement.replicas(stage), micro_batches);
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;
@@ -212,7 +212,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
       to_end.stages[stage.index()].step += 1 / speed;
     }
     if (total == 0) continue;  // more replicas than micro-batches
-    if (held.size() == 1 && placement.width(held.front()) > 1) to_end.stages[first].reductions += 1;
+    if (held.size() == 1 && placement.replicas(held.front()) > 1) to_end.stages[first].reductions += 1;
     if (first > 0) {
       to_tail.add(tail[first], 1);
       to_tail.add(end, 1);

@@ -4,14 +4,14 @@
 //
 // Every bound here is a chain of things that happen one after the other in any run of the program: what it
 // takes is a sum over stages and boundaries, so its least value over all cuts is a shortest path, found by a
-// dynamic program over (stage, layer). Links count as if every pair of ranks had its own: shared cards only
+// dynamic program over (stage, layer). Links count as if every pair of ranks had its own: shared links only
 // make a program later.
 //
 // Two kinds. A critical path (Simulator::critical_path) bounds all steps of the program it was found in, and
 // is tight where it was found. The others hold whatever the order of computations is, for any synchronous
 // program whose replicas take micro-batches round-robin:
 //   - a rank's work: before a rank's first computation some micro-batch has been forward through all stages
-//     before its first one (the head); then it does all its forwards and input parts, ceil(m / width) of each
+//     before its first one (the head); then it does all its forwards and input parts, ceil(m / replicas) of each
 //     stage at the busiest replica; after its last input part that micro-batch's gradient goes back through
 //     all those stages, and the first of them steps (the tail). Or: it does all it has, weight parts
 //     included, and then reduces and steps. Where no backward is split, the first of the two counts weight
@@ -38,7 +38,7 @@ struct StepBound {
     double again = 0, last_again = 0;
     double reductions = 0;
     // Of the boundary into the stage, with its transfers in either direction:
-    double latency = 0, seconds_a_byte = 0;
+    double latency = 0, seconds_per_byte = 0;
 
     void add(const Stage& other, double weight);
     [[nodiscard]] double forwards(Recompute setting) const {
@@ -76,7 +76,7 @@ class PlacedCosts {
                      s.backward_input * chain_.backward_input(first, last) +
                      s.backward_weight * chain_.backward_weight(first, last) +
                      s.step * chain_.step(first, last) + s.latency +
-                     s.seconds_a_byte * static_cast<double>(chain_.boundary(first).value);
+                     s.seconds_per_byte * static_cast<double>(chain_.boundary(first).value);
     if (s.reductions > 0) seconds += s.reductions * reduction(stage, first, last);
     return seconds;
   }

@@ -11,15 +11,15 @@ namespace {
 
 class RankBuffers {
  public:
-  RankBuffers(const ProgramIndex& subject, Rank rank, Findings& findings)
-      : subject_(subject),
+  RankBuffers(const ProgramIndex& index, Rank rank, Findings& findings)
+      : index_(index),
         findings_(findings),
         rank_(rank),
-        infos_(subject.program().slots[rank.index()]),
+        infos_(index.program().slots[rank.index()]),
         slots_(infos_.size()) {}
 
   void run() {
-    const auto& list = subject_.program().ranks[rank_.index()];
+    const auto& list = index_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size() && !findings_.full(); ++i) {
       here_ = {rank_, static_cast<std::int32_t>(i)};
       visit(list[i]);
@@ -40,7 +40,7 @@ class RankBuffers {
   };
 
   void add(const std::string& what) {
-    findings_.add(Finding::Kind::buffers, fmt::format("{}: {}", subject_.name(here_), what));
+    findings_.add(Finding::Kind::buffers, fmt::format("{}: {}", index_.name(here_), what));
   }
 
   [[nodiscard]] std::string content(Slot slot) const {
@@ -111,7 +111,7 @@ class RankBuffers {
   }
 
   void read_boundary(Slot named, const Tag& tag, const char* handed_over) {
-    if (subject_.hand_off(tag.from, tag.to, tag.micro_batch)) return no_slot(named, handed_over);
+    if (index_.hand_off(tag.from, tag.to, tag.micro_batch)) return no_slot(named, handed_over);
     if (!named.valid()) return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
     read(named, tag);
   }
@@ -124,11 +124,11 @@ class RankBuffers {
 
   void read_for_backward(const Action& action) {
     // The kept input: the slot its forward read.
-    const ActionPlace forward = subject_.work(action.stage, action.micro_batch).forward;
-    if (forward.found() && subject_.action(forward).slot.valid()) {
-      read_activation(action, subject_.action(forward).slot);
+    const ActionPlace forward = index_.work(action.stage, action.micro_batch).forward;
+    if (forward.found() && index_.action(forward).slot.valid()) {
+      read_activation(action, index_.action(forward).slot);
     }
-    if (subject_.is_last(action.stage)) return no_slot(action.slot, "the last stage reads the loss");
+    if (index_.is_last(action.stage)) return no_slot(action.slot, "the last stage reads the loss");
     read_boundary(action.slot, Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch),
                   "its gradient is handed over on this rank");
   }
@@ -136,17 +136,17 @@ class RankBuffers {
   /// The printing rank reads the losses of all the last stage's replicas, which lie in the slots posted for
   /// them.
   void read_losses(const Action& action) {
-    const StageReplica printer = subject_.holders().front();
+    const StageReplica printer = index_.holders().front();
     if (action.stage != printer.stage || rank_ != printer.rank) return;
-    const StageId last{subject_.stages() - 1};
-    for (int replica = 0; replica < subject_.program().placement.width(last); ++replica) {
+    const StageId last{index_.stages() - 1};
+    for (int replica = 0; replica < index_.program().placement.replicas(last); ++replica) {
       const Tag tag = Tag::loss(last, action.group, replica);
-      const ActionPlace post = subject_.transfer(tag).post;
-      if (post.found()) read(subject_.action(post).slot, tag);
+      const ActionPlace post = index_.transfer(tag).post;
+      if (post.found()) read(index_.action(post).slot, tag);
     }
   }
 
-  const ProgramIndex& subject_;
+  const ProgramIndex& index_;
   Findings& findings_;
   Rank rank_;
   const std::vector<SlotInfo>& infos_;
@@ -156,8 +156,8 @@ class RankBuffers {
 
 }  // namespace
 
-void prove_buffers(const ProgramIndex& subject, Findings& findings) {
-  for (int r = 0; r < subject.world() && !findings.full(); ++r) RankBuffers(subject, Rank{r}, findings).run();
+void prove_buffers(const ProgramIndex& index, Findings& findings) {
+  for (int r = 0; r < index.world() && !findings.full(); ++r) RankBuffers(index, Rank{r}, findings).run();
 }
 
 }  // namespace stagecraft::checker

@@ -10,19 +10,19 @@ Proof check(const LoweredProgram& program, const CostTable* costs, std::optional
   proof.slots_per_channel = program.slots_per_channel;
   checker::Findings findings;
   if (checker::well_formed(program, findings)) {
-    const checker::ProgramIndex subject(program, findings);
-    checker::prove_completeness(subject, findings);
-    checker::prove_updates(subject, findings);
-    checker::prove_reports(subject, findings);
-    checker::prove_matching(subject, findings);
+    const checker::ProgramIndex index(program, findings);
+    checker::prove_completeness(index, findings);
+    checker::prove_updates(index, findings);
+    checker::prove_reports(index, findings);
+    checker::prove_matching(index, findings);
     // Which ends meet, where the order decides, must be known before it can be said who waits for whom.
-    if (checker::prove_order(subject, rules, findings)) {
-      checker::prove_no_deadlock(subject, rules, costs, findings);
+    if (checker::prove_order(index, rules, findings)) {
+      checker::prove_no_deadlock(index, rules, costs, findings);
     }
-    proof.stages = checker::prove_versions(subject, findings);
-    checker::prove_buffers(subject, findings);
+    proof.stages = checker::prove_versions(index, findings);
+    checker::prove_buffers(index, findings);
     if (costs != nullptr && !findings.any()) {
-      proof.memory = checker::prove_memory(subject, *costs, capacity, findings);
+      proof.memory = checker::prove_memory(index, *costs, capacity, findings);
     }
   }
   proof.findings = findings.take();

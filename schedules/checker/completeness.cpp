@@ -11,12 +11,12 @@ namespace {
 
 class Completeness : ProofOf {
  public:
-  Completeness(const ProgramIndex& subject, Findings& findings)
-      : ProofOf(Finding::Kind::completeness, subject, findings) {}
+  Completeness(const ProgramIndex& index, Findings& findings)
+      : ProofOf(Finding::Kind::completeness, index, findings) {}
 
   void run() {
-    for (int s = 0; s < subject_.stages(); ++s) {
-      for (int mb = 0; mb < subject_.micro_batches() && !findings_.full(); ++mb) {
+    for (int s = 0; s < index_.stages(); ++s) {
+      for (int mb = 0; mb < index_.micro_batches() && !findings_.full(); ++mb) {
         check_forward(StageId{s}, MicroBatch{mb});
         check_backward(StageId{s}, MicroBatch{mb});
         check_sources(StageId{s}, MicroBatch{mb});
@@ -27,26 +27,26 @@ class Completeness : ProofOf {
  private:
   void missing(const char* what, StageId stage, MicroBatch mb) {
     add(fmt::format("rank {}: no {} of micro-batch {} on stage {}; expected one",
-                    subject_.rank_of(stage, mb).value, what, mb.value, stage.value));
+                    index_.rank_of(stage, mb).value, what, mb.value, stage.value));
   }
 
   void check_forward(StageId stage, MicroBatch mb) {
-    const ActionPlace forward = subject_.work(stage, mb).forward;
+    const ActionPlace forward = index_.work(stage, mb).forward;
     if (!forward.found()) return missing("forward", stage, mb);
-    if (subject_.program().loads(stage)) {
-      needs(forward, subject_.load(stage, mb), "the load of its data");
+    if (index_.program().loads(stage)) {
+      needs(forward, index_.load(stage, mb), "the load of its data");
     }
     if (stage.value > 0) {
       const StageId previous{stage.value - 1};
-      check_input(forward, Tag::activation(previous, mb), subject_.work(previous, mb).forward);
+      check_input(forward, Tag::activation(previous, mb), index_.work(previous, mb).forward);
     }
   }
 
   void check_backward(StageId stage, MicroBatch mb) {
-    const MicroBatchPlaces& work = subject_.work(stage, mb);
-    if (!subject_.train()) {
+    const MicroBatchPlaces& work = index_.work(stage, mb);
+    if (!index_.train()) {
       if (work.recompute.found())
-        add(subject_.name(work.recompute) + ": validation keeps nothing to recompute");
+        add(index_.name(work.recompute) + ": validation keeps nothing to recompute");
       return;
     }
     if (!work.weight_part.found()) missing("backward (weight part)", stage, mb);
@@ -59,16 +59,16 @@ class Completeness : ProofOf {
       needs(work.recompute, work.forward, "its forward");
       needs(work.input_part, work.recompute, "its recompute");
     }
-    if (!subject_.is_last(stage)) {
+    if (!index_.is_last(stage)) {
       const StageId next{stage.value + 1};
-      check_input(work.input_part, Tag::gradient(next, mb), subject_.work(next, mb).input_part);
+      check_input(work.input_part, Tag::gradient(next, mb), index_.work(next, mb).input_part);
     }
   }
 
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
   void check_input(ActionPlace here, const Tag& tag, ActionPlace producer) {
-    const bool handed_over = subject_.hand_off(tag.from, tag.to, tag.micro_batch);
-    const ActionPlace source = handed_over ? producer : subject_.transfer(tag).wait;
+    const bool handed_over = index_.hand_off(tag.from, tag.to, tag.micro_batch);
+    const ActionPlace source = handed_over ? producer : index_.transfer(tag).wait;
     if (source.before(here)) return;
     needs(here, source,
           handed_over ? fmt::format("the {} that stage {} hands over on this rank", enum_name(tag.payload),
@@ -78,9 +78,9 @@ class Completeness : ProofOf {
 
   /// What `stage` sends of `mb` must have been made.
   void check_sources(StageId stage, MicroBatch mb) {
-    const MicroBatchPlaces& work = subject_.work(stage, mb);
-    const ActionPlace activation = subject_.transfer(Tag::activation(stage, mb)).start;
-    const ActionPlace gradient = subject_.transfer(Tag::gradient(stage, mb)).start;
+    const MicroBatchPlaces& work = index_.work(stage, mb);
+    const ActionPlace activation = index_.transfer(Tag::activation(stage, mb)).start;
+    const ActionPlace gradient = index_.transfer(Tag::gradient(stage, mb)).start;
     if (activation.found()) needs(activation, work.forward, "the forward that makes it");
     if (gradient.found()) needs(gradient, work.input_part, "the backward that makes it");
   }
@@ -90,12 +90,12 @@ class Completeness : ProofOf {
 
 void ProofOf::needs(ActionPlace here, ActionPlace what, std::string_view wanted) {
   if (what.before(here)) return;
-  add(fmt::format("{}: needs {}, which {}", subject_.name(here), wanted,
-                  what.found() ? "comes only later: " + subject_.name(what) : "is nowhere"));
+  add(fmt::format("{}: needs {}, which {}", index_.name(here), wanted,
+                  what.found() ? "comes only later: " + index_.name(what) : "is nowhere"));
 }
 
-void prove_completeness(const ProgramIndex& subject, Findings& findings) {
-  Completeness(subject, findings).run();
+void prove_completeness(const ProgramIndex& index, Findings& findings) {
+  Completeness(index, findings).run();
 }
 
 }  // namespace stagecraft::checker

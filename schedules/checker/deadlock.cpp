@@ -22,12 +22,12 @@ bool has_all_slots(const LoweredProgram& program) {
 
 }  // namespace
 
-void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules, const CostTable* costs,
+void prove_no_deadlock(const ProgramIndex& index, const TransportRules& rules, const CostTable* costs,
                        Findings& findings) {
   if (findings.full()) return;  // such a program may also take the graph very long
-  const Dependencies dependencies(subject.program(), rules, costs);
+  const Dependencies dependencies(index.program(), rules, costs);
   if (dependencies.acyclic()) return;
-  auto cycle = dependencies.describe_cycle(subject.program());
+  auto cycle = dependencies.describe_cycle(index.program());
   std::string ranks;
   for (const std::int32_t node : dependencies.cycle()) {
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", dependencies.place(node).rank.value);
@@ -35,7 +35,7 @@ void prove_no_deadlock(const ProgramIndex& subject, const TransportRules& rules,
   findings.add(Finding::Kind::deadlock,
                fmt::format("the program stands still after {} of {} actions: ranks {} wait for each other{}",
                            dependencies.order().size(), dependencies.size(), ranks,
-                           has_all_slots(subject.program()) ? ", and no number of receive slots helps" : ""),
+                           has_all_slots(index.program()) ? ", and no number of receive slots helps" : ""),
                std::move(cycle));
 }
 

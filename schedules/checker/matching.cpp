@@ -12,11 +12,11 @@ namespace {
 
 class Matching : ProofOf {
  public:
-  Matching(const ProgramIndex& subject, Findings& findings)
-      : ProofOf(Finding::Kind::matching, subject, findings) {}
+  Matching(const ProgramIndex& index, Findings& findings)
+      : ProofOf(Finding::Kind::matching, index, findings) {}
 
   void run() {
-    for (const Transfer& transfer : subject_.transfers()) {
+    for (const Transfer& transfer : index_.transfers()) {
       if (findings_.full()) return;
       if (first_of(transfer).found()) check_transfer(transfer);
     }
@@ -27,7 +27,7 @@ class Matching : ProofOf {
   void check_transfer(const Transfer& t) {
     const ActionPlace some = first_of(t);
     const auto need = [&](ActionPlace end, const char* what) {
-      if (!end.found()) add(fmt::format("{}: this transfer has no {}", subject_.name(some), what));
+      if (!end.found()) add(fmt::format("{}: this transfer has no {}", index_.name(some), what));
     };
     need(t.post, "post_receive");
     need(t.wait, "wait_receive");
@@ -35,7 +35,7 @@ class Matching : ProofOf {
     need(t.wait_send, "wait_send");
     const auto ordered = [&](ActionPlace first, ActionPlace second) {
       if (!first.found() || !second.found() || first.before(second)) return;
-      add(fmt::format("{}: must come after {}", subject_.name(second), subject_.name(first)));
+      add(fmt::format("{}: must come after {}", index_.name(second), index_.name(first)));
     };
     ordered(t.post, t.wait);
     ordered(t.start, t.wait_send);
@@ -52,10 +52,10 @@ class Matching : ProofOf {
   void check_collectives() {
     using Sequence = std::vector<ActionPlace>;
     std::map<StageId, std::vector<Sequence>> orders;  // by stage ("none": agreements), then member
-    for (std::size_t r = 0; r < subject_.program().ranks.size(); ++r) {
+    for (std::size_t r = 0; r < index_.program().ranks.size(); ++r) {
       std::map<StageId, Sequence> mine{{StageId{}, {}}};
-      for (const StageId stage : subject_.program().placement.stages_of(Rank{r})) mine[stage];
-      const auto& list = subject_.program().ranks[r];
+      for (const StageId stage : index_.program().placement.stages_of(Rank{r})) mine[stage];
+      const auto& list = index_.program().ranks[r];
       for (std::size_t i = 0; i < list.size(); ++i) {
         const ActionPlace here{Rank{r}, static_cast<std::int32_t>(i)};
         if (list[i].op == Op::agree_norm) mine[StageId{}].push_back(here);
@@ -70,17 +70,17 @@ class Matching : ProofOf {
 
   void compare(const std::vector<ActionPlace>& first, const std::vector<ActionPlace>& other) {
     for (std::size_t i = 0; i < first.size() || i < other.size(); ++i) {
-      if (i >= first.size()) return add(subject_.name(other[i]) + ": another member has no such collective");
-      if (i >= other.size()) return add(subject_.name(first[i]) + ": another member has no such collective");
-      if (subject_.action(first[i]).group == subject_.action(other[i]).group) continue;
-      return add(fmt::format("{} meets {}; the order must be the same on all members",
-                             subject_.name(first[i]), subject_.name(other[i])));
+      if (i >= first.size()) return add(index_.name(other[i]) + ": another member has no such collective");
+      if (i >= other.size()) return add(index_.name(first[i]) + ": another member has no such collective");
+      if (index_.action(first[i]).group == index_.action(other[i]).group) continue;
+      return add(fmt::format("{} meets {}; the order must be the same on all members", index_.name(first[i]),
+                             index_.name(other[i])));
     }
   }
 };
 
 }  // namespace
 
-void prove_matching(const ProgramIndex& subject, Findings& findings) { Matching(subject, findings).run(); }
+void prove_matching(const ProgramIndex& index, Findings& findings) { Matching(index, findings).run(); }
 
 }  // namespace stagecraft::checker

@@ -26,13 +26,13 @@ void add(MemoryProof& amounts, MemoryCategory category, Bytes bytes) {
 
 class RankMemory {
  public:
-  RankMemory(const ProgramIndex& subject, const CostTable& costs, Rank rank, const MemoryTable& table)
-      : subject_(subject), costs_(costs), rank_(rank), table_(table) {
+  RankMemory(const ProgramIndex& index, const CostTable& costs, Rank rank, const MemoryTable& table)
+      : index_(index), costs_(costs), rank_(rank), table_(table) {
     fixed_.rank = rank;
-    for (const SlotInfo& slot : subject_.program().slots[rank_.index()])
+    for (const SlotInfo& slot : index_.program().slots[rank_.index()])
       add(fixed_, transfers, payload_bytes(costs_, slot.payload, slot.to));
-    for (std::size_t h = 0; h < subject_.holders().size(); ++h) {
-      if (subject_.holders()[h].rank == rank_) add_stage(h);
+    for (std::size_t h = 0; h < index_.holders().size(); ++h) {
+      if (index_.holders()[h].rank == rank_) add_stage(h);
     }
     add_loss_sends();
     add_reductions();
@@ -48,7 +48,7 @@ class RankMemory {
       most = now;
       peak.at = static_cast<std::int32_t>(here);
     });
-    if (peak.found()) most.at = subject_.name(peak);
+    if (peak.found()) most.at = index_.name(peak);
     return most;
   }
 
@@ -80,27 +80,27 @@ class RankMemory {
   }
 
   void add_stage(std::size_t holder) {
-    const StageId stage = subject_.holders()[holder].stage;
+    const StageId stage = index_.holders()[holder].stage;
     const StageCosts& c = cost(stage);
     const Situation here{
-        .first = stage.value == 0, .last = subject_.is_last(stage), .training = subject_.train()};
+        .first = stage.value == 0, .last = index_.is_last(stage), .training = index_.train()};
     each_row(table_.standing, c, here,
              [&](const StandingRow& row, Bytes bytes) { add(fixed_, row.category, bytes * row.times); });
-    add(fixed_, versions, c.version() * old_versions(subject_, holder));
-    for (const MicroBatch mb : subject_.micro_batches_of(holder)) add_micro_batch(stage, mb, here);
+    add(fixed_, versions, c.version() * old_versions(index_, holder));
+    for (const MicroBatch mb : index_.micro_batches_of(holder)) add_micro_batch(stage, mb, here);
   }
 
   void add_micro_batch(StageId stage, MicroBatch mb, Situation here) {
     const StageId previous{stage.value - 1}, next{stage.value + 1};
-    const MicroBatchPlaces& work = subject_.work(stage, mb);
+    const MicroBatchPlaces& work = index_.work(stage, mb);
     here.recomputed = work.recompute.found();
-    here.from_here = !here.first && subject_.hand_off(stage, previous, mb);
-    here.to_here = !here.last && subject_.hand_off(stage, next, mb);
+    here.from_here = !here.first && index_.hand_off(stage, previous, mb);
+    here.to_here = !here.last && index_.hand_off(stage, next, mb);
 
     std::array<std::int32_t, kMoments> ends{};  // in the list; no row of the situation names the others
     const auto end = [&](Moment moment) -> std::int32_t& { return ends[static_cast<std::size_t>(moment)]; };
-    const bool loads = subject_.program().loads(stage);
-    end(Moment::load) = (loads ? subject_.load(stage, mb) : work.forward).at;
+    const bool loads = index_.program().loads(stage);
+    end(Moment::load) = (loads ? index_.load(stage, mb) : work.forward).at;
     end(Moment::forward) = work.forward.at;
     end(Moment::recompute) = work.recompute.at;
     end(Moment::backward_input) = (here.training ? work.input_part : work.forward).at;
@@ -109,12 +109,12 @@ class RankMemory {
       end(Moment::next_backward_weight) = last_use(next, mb);
       end(Moment::output_unused) = std::max(end(Moment::backward_input), last_use(next, mb));
     } else if (!here.last) {
-      end(Moment::activation_sent) = subject_.transfer(Tag::activation(stage, mb)).wait_send.at;
+      end(Moment::activation_sent) = index_.transfer(Tag::activation(stage, mb)).wait_send.at;
     }
     if (here.from_here) {
       end(Moment::previous_backward_weight) = last_use(previous, mb);
     } else if (!here.first && here.training) {
-      end(Moment::gradient_sent) = subject_.transfer(Tag::gradient(stage, mb)).wait_send.at;
+      end(Moment::gradient_sent) = index_.transfer(Tag::gradient(stage, mb)).wait_send.at;
     }
     each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
       hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
@@ -123,15 +123,15 @@ class RankMemory {
 
   /// Where the stage is done with a micro-batch.
   [[nodiscard]] std::int32_t last_use(StageId stage, MicroBatch mb) const {
-    const MicroBatchPlaces& work = subject_.work(stage, mb);
-    return (subject_.train() ? work.weight_part : work.forward).at;
+    const MicroBatchPlaces& work = index_.work(stage, mb);
+    return (index_.train() ? work.weight_part : work.forward).at;
   }
 
   void add_loss_sends() {
-    for (const StageReplica& at : subject_.holders()) {
-      if (!subject_.is_last(at.stage) || at.rank != rank_) continue;
-      for (int g = 0; g < subject_.groups(); ++g) {
-        const Transfer& loss = subject_.transfer(Tag::loss(at.stage, Group{g}, at.replica));
+    for (const StageReplica& at : index_.holders()) {
+      if (!index_.is_last(at.stage) || at.rank != rank_) continue;
+      for (int g = 0; g < index_.groups(); ++g) {
+        const Transfer& loss = index_.transfer(Tag::loss(at.stage, Group{g}, at.replica));
         if (loss.start.found())
           hold(transfers, costs_.loss, end_of(loss.start.at), end_of(loss.wait_send.at));
       }
@@ -139,19 +139,19 @@ class RankMemory {
   }
 
   void add_reductions() {
-    const auto& list = subject_.program().ranks[rank_.index()];
+    const auto& list = index_.program().ranks[rank_.index()];
     for (std::int32_t at = 0; at < static_cast<std::int32_t>(list.size()); ++at) {
       const Action& action = list[static_cast<std::size_t>(at)];
       if (action.op != Op::reduce) continue;
       const std::int32_t join = last_backward_into(list, at);
-      const int replicas = subject_.program().placement.width(action.stage);
+      const int replicas = index_.program().placement.replicas(action.stage);
       hold(transfers, sum_staging(cost(action.stage), replicas), begin_of(join < 0 ? at : join), end_of(at));
     }
   }
 
   [[nodiscard]] Bytes transient_of(const Action& action) const {
     if (!is_compute(action.op)) return {};
-    const bool recomputed = subject_.work(action.stage, action.micro_batch).recompute.found();
+    const bool recomputed = index_.work(action.stage, action.micro_batch).recompute.found();
     return stagecraft::transient(cost(action.stage), action.op, recomputed);
   }
 
@@ -163,7 +163,7 @@ class RankMemory {
     const auto apply = [&](std::int64_t moment) {
       for (; next != changes_.end() && next->moment == moment; ++next) add(now, next->category, next->bytes);
     };
-    const auto& list = subject_.program().ranks[rank_.index()];
+    const auto& list = index_.program().ranks[rank_.index()];
     for (std::size_t i = 0; i < list.size(); ++i) {
       const auto at = static_cast<std::int32_t>(i);
       apply(begin_of(at));
@@ -176,7 +176,7 @@ class RankMemory {
     }
   }
 
-  const ProgramIndex& subject_;
+  const ProgramIndex& index_;
   const CostTable& costs_;
   Rank rank_;
   MemoryTable table_;
@@ -184,20 +184,20 @@ class RankMemory {
   std::vector<Change> changes_;
 };
 
-bool costs_well_formed(const ProgramIndex& subject, const CostTable& costs, Findings& findings) {
+bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findings& findings) {
   constexpr auto kind = Finding::Kind::memory;
-  if (costs.stages.size() != static_cast<std::size_t>(subject.stages())) {
-    findings.add(kind, fmt::format("the program has {} stages, but the cost table has {}", subject.stages(),
+  if (costs.stages.size() != static_cast<std::size_t>(index.stages())) {
+    findings.add(kind, fmt::format("the program has {} stages, but the cost table has {}", index.stages(),
                                    costs.stages.size()));
     return false;
   }
   // What one rank may hold of either at once, a few tensors a time, still fits 64 bits.
   constexpr Bytes kMostHeld{std::int64_t{1} << 59U};
   const auto most_of = [&](Bytes most, int times) {
-    return std::min(most, Bytes{kMostHeld.value / times / subject.stages()});
+    return std::min(most, Bytes{kMostHeld.value / times / index.stages()});
   };
-  const Bytes most_activation = most_of(kMostActivationBytes, subject.micro_batches());
-  const Bytes most_weight = most_of(kMostWeightBytes, subject.groups());
+  const Bytes most_activation = most_of(kMostActivationBytes, index.micro_batches());
+  const Bytes most_weight = most_of(kMostWeightBytes, index.groups());
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
     const auto possible = [&](std::initializer_list<Bytes> all, Bytes most) {
@@ -221,12 +221,12 @@ bool costs_well_formed(const ProgramIndex& subject, const CostTable& costs, Find
 
 }  // namespace
 
-std::vector<MemoryProof> prove_memory(const ProgramIndex& subject, const CostTable& costs,
+std::vector<MemoryProof> prove_memory(const ProgramIndex& index, const CostTable& costs,
                                       std::optional<Bytes> capacity, Findings& findings) {
-  if (!costs_well_formed(subject, costs, findings)) return {};
+  if (!costs_well_formed(index, costs, findings)) return {};
   std::vector<MemoryProof> proofs;
-  for (int r = 0; r < subject.world(); ++r) {
-    proofs.push_back(RankMemory(subject, costs, Rank{r}, kMemoryTable).proof());
+  for (int r = 0; r < index.world(); ++r) {
+    proofs.push_back(RankMemory(index, costs, Rank{r}, kMemoryTable).proof());
     const MemoryProof& proof = proofs.back();
     if (!capacity || proof.peak <= *capacity) continue;
     findings.add(Finding::Kind::memory,
@@ -245,12 +245,12 @@ std::vector<HeldBytes> held_bytes(const LoweredProgram& program, const CostTable
                                   const MemoryTable& table) {
   checker::Findings findings;
   STAGECRAFT_CHECK(checker::well_formed(program, findings), "the program was not accepted by the checker");
-  const checker::ProgramIndex subject(program, findings);
-  STAGECRAFT_CHECK(checker::costs_well_formed(subject, costs, findings) && !findings.any(),
+  const checker::ProgramIndex index(program, findings);
+  STAGECRAFT_CHECK(checker::costs_well_formed(index, costs, findings) && !findings.any(),
                    "the program was not accepted by the checker with these costs");
   std::vector<HeldBytes> held;
-  for (int r = 0; r < subject.world(); ++r) {
-    held.push_back(checker::RankMemory(subject, costs, Rank{r}, table).curve());
+  for (int r = 0; r < index.world(); ++r) {
+    held.push_back(checker::RankMemory(index, costs, Rank{r}, table).curve());
   }
   return held;
 }

@@ -17,8 +17,8 @@ namespace {
 
 class Order {
  public:
-  Order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings)
-      : subject_(subject), rules_(rules), findings_(findings) {}
+  Order(const ProgramIndex& index, const TransportRules& rules, Findings& findings)
+      : index_(index), rules_(rules), findings_(findings) {}
 
   bool run() {
     collect();
@@ -41,10 +41,10 @@ class Order {
   };
 
   void collect() {
-    subject_.program().each_action([&](ActionPlace here, const Action& action) {
+    index_.program().each_action([&](ActionPlace here, const Action& action) {
       const bool sends = action.op == Op::start_send;
       if (!sends && action.op != Op::post_receive) return;
-      const Transfer& transfer = subject_.transfer(action.tag);
+      const Transfer& transfer = index_.transfer(action.tag);
       const ActionPlace other = sends ? transfer.post : transfer.start;
       // Without its other end, or done before: found already.
       if (!other.found() || here != (sends ? transfer.start : transfer.post)) return;
@@ -60,14 +60,14 @@ class Order {
     for (std::size_t k = 0; k < std::min(ends.first.size(), ends.second.size()); ++k) {
       const ActionPlace first = ends.first[k];
       const ActionPlace second = ends.second[k];
-      if (subject_.action(first).tag == subject_.action(second).tag) continue;
+      if (index_.action(first).tag == index_.action(second).tag) continue;
       same_ = false;
-      if (subject_.action(first).op != subject_.action(second).op) {
+      if (index_.action(first).op != index_.action(second).op) {
         findings_.add(
             Finding::Kind::matching,
             fmt::format("{} meets {}: both are number {} of their channel, and without tags the orders "
                         "of sends and receives must be the same",
-                        subject_.name(first), subject_.name(second), k));
+                        index_.name(first), index_.name(second), k));
         return;
       }
       findings_.add(
@@ -81,19 +81,19 @@ class Order {
   }
 
   [[nodiscard]] ActionPlace other_end(ActionPlace here) const {
-    const Transfer& transfer = subject_.transfer(subject_.action(here).tag);
-    return subject_.action(here).op == Op::start_send ? transfer.post : transfer.start;
+    const Transfer& transfer = index_.transfer(index_.action(here).tag);
+    return index_.action(here).op == Op::start_send ? transfer.post : transfer.start;
   }
 
   [[nodiscard]] std::string blocked(ActionPlace here, ActionPlace wanted, ActionPlace before) const {
     const auto text = [&](ActionPlace place) {
-      return fmt::format("[{}] {}", place.at, describe_action(subject_.action(place)));
+      return fmt::format("[{}] {}", place.at, describe_action(index_.action(place)));
     };
     return fmt::format("rank {}'s channel is at {} until rank {} launches {}, behind {}", here.rank.value,
                        text(here), wanted.rank.value, text(wanted), text(before));
   }
 
-  const ProgramIndex& subject_;
+  const ProgramIndex& index_;
   const TransportRules& rules_;
   Findings& findings_;
   std::map<TransportChannel, Ends> channels_;
@@ -102,9 +102,9 @@ class Order {
 
 }  // namespace
 
-bool prove_order(const ProgramIndex& subject, const TransportRules& rules, Findings& findings) {
+bool prove_order(const ProgramIndex& index, const TransportRules& rules, Findings& findings) {
   if (!rules.ordered()) return true;
-  return Order(subject, rules, findings).run();
+  return Order(index, rules, findings).run();
 }
 
 }  // namespace stagecraft::checker

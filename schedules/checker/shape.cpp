@@ -182,9 +182,9 @@ class RankShape {
     if (!t.micro_batch.valid() || t.micro_batch.value >= program_.groups()) {
       return refuse(fmt::format("group {} is none of the {} groups", t.micro_batch.value, program_.groups()));
     }
-    const int width = placement_.width(t.from);
-    return (t.index >= 0 && t.index < width) ||
-           refuse(fmt::format("replica {} is none of the last stage's {} replicas", t.index, width));
+    const int replicas = placement_.replicas(t.from);
+    return (t.index >= 0 && t.index < replicas) ||
+           refuse(fmt::format("replica {} is none of the last stage's {} replicas", t.index, replicas));
   }
 
   const LoweredProgram& program_;

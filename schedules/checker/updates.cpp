@@ -10,14 +10,14 @@ namespace {
 
 class Updates : ProofOf {
  public:
-  Updates(const ProgramIndex& subject, Findings& findings)
-      : ProofOf(Finding::Kind::completeness, subject, findings) {}
+  Updates(const ProgramIndex& index, Findings& findings)
+      : ProofOf(Finding::Kind::completeness, index, findings) {}
 
   void run() {
     const bool agreed = any_agreement();
-    for (std::size_t h = 0; h < subject_.holders().size() && !findings_.full(); ++h) {
-      if (subject_.train()) {
-        for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) check_update(h, Group{g}, agreed);
+    for (std::size_t h = 0; h < index_.holders().size() && !findings_.full(); ++h) {
+      if (index_.train()) {
+        for (int g = 0; g < index_.groups() && !findings_.full(); ++g) check_update(h, Group{g}, agreed);
       }
       check_order(h);
     }
@@ -25,13 +25,13 @@ class Updates : ProofOf {
 
  private:
   void missing(const char* what, std::size_t h, Group group) {
-    const StageReplica& at = subject_.holders()[h];
+    const StageReplica& at = index_.holders()[h];
     add(fmt::format("rank {}: no {} of group {} on stage {}; expected one", at.rank.value, what, group.value,
                     at.stage.value));
   }
 
   [[nodiscard]] bool any_agreement() const {
-    for (const auto& list : subject_.program().ranks) {
+    for (const auto& list : index_.program().ranks) {
       for (const Action& action : list) {
         if (action.op == Op::agree_norm) return true;
       }
@@ -41,18 +41,18 @@ class Updates : ProofOf {
 
   /// Gradients, then reduction (with several replicas), then norm agreement (if the program has any), step.
   void check_update(std::size_t h, Group group, bool agreed) {
-    const StageReplica& at = subject_.holders()[h];
-    const Update& update = subject_.update(h, group);
-    const ActionPlace agreement = subject_.agreement(at.rank, group);
+    const StageReplica& at = index_.holders()[h];
+    const Update& update = index_.update(h, group);
+    const ActionPlace agreement = index_.agreement(at.rank, group);
     if (!update.step.found()) return missing("step", h, group);
     if (agreed && !agreement.found()) return missing("norm agreement", h, group);
     if (agreed) needs(update.step, agreement, "the norm agreement of its group");
-    const bool replicated = at.width > 1;
+    const bool replicated = at.replicas > 1;
     if (replicated && !update.reduce.found()) return missing("reduction", h, group);
     if (replicated) {
       needs(agreed ? agreement : update.step, update.reduce, "the reduction of its group");
     } else if (update.reduce.found()) {
-      add(subject_.name(update.reduce) + ": the stage has one replica, there is nothing to reduce");
+      add(index_.name(update.reduce) + ": the stage has one replica, there is nothing to reduce");
     }
     // A replica without micro-batches in the group starts with this.
     needs_closed(h, group, first_use(h, group));
@@ -60,20 +60,20 @@ class Updates : ProofOf {
 
   /// What first uses the sum of a group's gradients.
   [[nodiscard]] ActionPlace first_use(std::size_t h, Group group) const {
-    const Update& update = subject_.update(h, group);
+    const Update& update = index_.update(h, group);
     if (update.reduce.found()) return update.reduce;
-    const ActionPlace agreement = subject_.agreement(subject_.holders()[h].rank, group);
+    const ActionPlace agreement = index_.agreement(index_.holders()[h].rank, group);
     return agreement.found() ? agreement : update.step;
   }
 
   /// Micro-batches of a replica go forward in order and their gradients are added in order; a group's first
   /// gradient comes after the step before, as a stage has one accumulation.
   void check_order(std::size_t h) {
-    const StageId stage = subject_.holders()[h].stage;
+    const StageId stage = index_.holders()[h].stage;
     const MicroBatchPlaces* previous = nullptr;
-    for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const MicroBatchPlaces& work = subject_.work(stage, mb);
-      check_place(h, subject_.group_of(mb), work, previous);
+    for (const MicroBatch mb : index_.micro_batches_of(h)) {
+      const MicroBatchPlaces& work = index_.work(stage, mb);
+      check_place(h, index_.group_of(mb), work, previous);
       previous = &work;
     }
   }
@@ -82,12 +82,12 @@ class Updates : ProofOf {
                    const MicroBatchPlaces* previous) {
     if (previous != nullptr && work.forward.before(previous->forward)) {
       add(fmt::format("{}: stands before {}; forwards of a stage go in micro-batch order",
-                      subject_.name(work.forward), subject_.name(previous->forward)));
+                      index_.name(work.forward), index_.name(previous->forward)));
     }
     if (!work.weight_part.found()) return;
     if (previous != nullptr && work.weight_part.before(previous->weight_part)) {
       add(fmt::format("{}: stands before {}; gradients of a stage are added in micro-batch order",
-                      subject_.name(work.weight_part), subject_.name(previous->weight_part)));
+                      index_.name(work.weight_part), index_.name(previous->weight_part)));
     }
     const ActionPlace use = first_use(h, group);
     if (use.found()) needs(use, work.weight_part, "every gradient of its group");
@@ -97,15 +97,15 @@ class Updates : ProofOf {
   /// A stage has one accumulation: nothing goes into `group`'s before the step of the group before it.
   void needs_closed(std::size_t h, Group group, ActionPlace here) {
     if (group.value == 0) return;
-    const ActionPlace step = subject_.update(h, Group{group.value - 1}).step;
+    const ActionPlace step = index_.update(h, Group{group.value - 1}).step;
     if (!step.found() || step.before(here)) return;
-    add(fmt::format("{}: group {} is still open, its step comes only later: {}", subject_.name(here),
-                    group.value - 1, subject_.name(step)));
+    add(fmt::format("{}: group {} is still open, its step comes only later: {}", index_.name(here),
+                    group.value - 1, index_.name(step)));
   }
 };
 
 }  // namespace
 
-void prove_updates(const ProgramIndex& subject, Findings& findings) { Updates(subject, findings).run(); }
+void prove_updates(const ProgramIndex& index, Findings& findings) { Updates(index, findings).run(); }
 
 }  // namespace stagecraft::checker

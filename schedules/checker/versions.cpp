@@ -42,14 +42,14 @@ class Intervals {
 
 class Versions : ProofOf {
  public:
-  Versions(const ProgramIndex& subject, Findings& findings)
-      : ProofOf(Finding::Kind::versions, subject, findings) {}
+  Versions(const ProgramIndex& index, Findings& findings)
+      : ProofOf(Finding::Kind::versions, index, findings) {}
 
   std::vector<StageProof> run() {
     std::vector<StageProof> proofs;
-    for (std::size_t h = 0; h < subject_.holders().size() && !findings_.full(); ++h) {
-      if (subject_.train()) check_steps(h);
-      for (const MicroBatch mb : subject_.micro_batches_of(h)) check_reads(h, mb);
+    for (std::size_t h = 0; h < index_.holders().size() && !findings_.full(); ++h) {
+      if (index_.train()) check_steps(h);
+      for (const MicroBatch mb : index_.micro_batches_of(h)) check_reads(h, mb);
       proofs.push_back(derive(h));
     }
     return proofs;
@@ -58,73 +58,73 @@ class Versions : ProofOf {
  private:
   /// Steps go 0, 1, ...: the one of group g reads version g and writes g + 1.
   void check_steps(std::size_t h) {
-    for (int g = 0; g < subject_.groups() && !findings_.full(); ++g) {
-      const ActionPlace step = subject_.update(h, Group{g}).step;
+    for (int g = 0; g < index_.groups() && !findings_.full(); ++g) {
+      const ActionPlace step = index_.update(h, Group{g}).step;
       if (!step.found()) continue;
-      const int reads = subject_.action(step).version.value;
-      if (reads != g) add(fmt::format("{}: updates version {}, expected {}", subject_.name(step), reads, g));
-      const ActionPlace previous = g > 0 ? subject_.update(h, Group{g - 1}).step : ActionPlace{};
+      const int reads = index_.action(step).version.value;
+      if (reads != g) add(fmt::format("{}: updates version {}, expected {}", index_.name(step), reads, g));
+      const ActionPlace previous = g > 0 ? index_.update(h, Group{g - 1}).step : ActionPlace{};
       if (step.before(previous)) {
-        add(fmt::format("{}: comes before {}; steps go in the order of their groups", subject_.name(step),
-                        subject_.name(previous)));
+        add(fmt::format("{}: comes before {}; steps go in the order of their groups", index_.name(step),
+                        index_.name(previous)));
       }
     }
   }
 
   void check_reads(std::size_t h, MicroBatch mb) {
-    const MicroBatchPlaces& work = subject_.work(subject_.holders()[h].stage, mb);
+    const MicroBatchPlaces& work = index_.work(index_.holders()[h].stage, mb);
     if (!work.forward.found()) return;
-    const int version = subject_.action(work.forward).version.value;
+    const int version = index_.action(work.forward).version.value;
     if (version > 0) {
-      const ActionPlace written = subject_.update(h, Group{version - 1}).step;
+      const ActionPlace written = index_.update(h, Group{version - 1}).step;
       if (!written.before(work.forward))
         needs(work.forward, written, fmt::format("the step that writes version {}", version));
     }
     for (const ActionPlace later : {work.recompute, work.input_part, work.weight_part}) {
-      if (!later.found() || subject_.action(later).version.value == version) continue;
+      if (!later.found() || index_.action(later).version.value == version) continue;
       add(fmt::format("{}: reads version {}, but {} read version {}; both must read the same",
-                      subject_.name(later), subject_.action(later).version.value, subject_.name(work.forward),
+                      index_.name(later), index_.action(later).version.value, index_.name(work.forward),
                       version));
       return;
     }
   }
 
   [[nodiscard]] StageProof derive(std::size_t h) const {
-    const StageReplica& at = subject_.holders()[h];
+    const StageReplica& at = index_.holders()[h];
     StageProof proof{.stage = at.stage, .rank = at.rank};
     Intervals in_flight;
     bool first = true;
-    for (const MicroBatch mb : subject_.micro_batches_of(h)) {
-      const MicroBatchPlaces& work = subject_.work(at.stage, mb);
+    for (const MicroBatch mb : index_.micro_batches_of(h)) {
+      const MicroBatchPlaces& work = index_.work(at.stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
       in_flight.add(work.forward.at, work.input_part.at);
-      const int staleness = subject_.group_of(mb).value - subject_.action(work.forward).version.value;
+      const int staleness = index_.group_of(mb).value - index_.action(work.forward).version.value;
       proof.staleness_min = first ? staleness : std::min(proof.staleness_min, staleness);
       proof.staleness_max = first ? staleness : std::max(proof.staleness_max, staleness);
       first = false;
     }
     proof.in_flight = in_flight.most_at_once();
-    proof.versions_alive = 1 + old_versions(subject_, h);
+    proof.versions_alive = 1 + old_versions(index_, h);
     return proof;
   }
 };
 
 }  // namespace
 
-int old_versions(const ProgramIndex& subject, std::size_t holder) {
-  if (!subject.train()) return 0;
-  std::vector<std::int32_t> last_reader(static_cast<std::size_t>(subject.groups()) + 1, -1);
-  for (const MicroBatch mb : subject.micro_batches_of(holder)) {
-    const MicroBatchPlaces& work = subject.work(subject.holders()[holder].stage, mb);
+int old_versions(const ProgramIndex& index, std::size_t holder) {
+  if (!index.train()) return 0;
+  std::vector<std::int32_t> last_reader(static_cast<std::size_t>(index.groups()) + 1, -1);
+  for (const MicroBatch mb : index.micro_batches_of(holder)) {
+    const MicroBatchPlaces& work = index.work(index.holders()[holder].stage, mb);
     for (const ActionPlace place : {work.forward, work.recompute, work.input_part, work.weight_part}) {
       if (!place.found()) continue;
-      std::int32_t& last = last_reader[subject.action(place).version.index()];
+      std::int32_t& last = last_reader[index.action(place).version.index()];
       last = std::max(last, place.at);
     }
   }
   Intervals old;
-  for (int g = 0; g < subject.groups(); ++g) {
-    const ActionPlace step = subject.update(holder, Group{g}).step;  // version g is old from here on
+  for (int g = 0; g < index.groups(); ++g) {
+    const ActionPlace step = index.update(holder, Group{g}).step;  // version g is old from here on
     const std::int32_t last = last_reader[static_cast<std::size_t>(g)];
     if (!step.found() || last <= step.at) continue;
     old.add(step.at, last);
@@ -132,8 +132,8 @@ int old_versions(const ProgramIndex& subject, std::size_t holder) {
   return old.most_at_once();
 }
 
-std::vector<StageProof> prove_versions(const ProgramIndex& subject, Findings& findings) {
-  return Versions(subject, findings).run();
+std::vector<StageProof> prove_versions(const ProgramIndex& index, Findings& findings) {
+  return Versions(index, findings).run();
 }
 
 }  // namespace stagecraft::checker

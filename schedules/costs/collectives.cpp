@@ -11,13 +11,13 @@ namespace stagecraft {
 namespace {
 
 Seconds ring_time(const Network& network, const std::vector<Rank>& members, Bytes bytes) {
-  const std::size_t width = members.size();
-  const double rounds = 2.0 * static_cast<double>(width - 1);
-  // In rank order a ring enters and leaves every node once, so on a shared card its flow is alone.
+  const std::size_t replicas = members.size();
+  const double rounds = 2.0 * static_cast<double>(replicas - 1);
+  // In rank order a ring enters and leaves every node once, so on a shared link its flow is alone.
   Seconds slowest;
-  for (std::size_t i = 0; i < width; ++i) {
-    const Link link = network.between(members[i], members[(i + 1) % width]);
-    const Seconds sent{rounds / static_cast<double>(width) * static_cast<double>(bytes.value) /
+  for (std::size_t i = 0; i < replicas; ++i) {
+    const Link link = network.between(members[i], members[(i + 1) % replicas]);
+    const Seconds sent{rounds / static_cast<double>(replicas) * static_cast<double>(bytes.value) /
                        link.bytes_per_second};
     slowest = std::max(slowest, sent + link.latency * rounds);
   }
@@ -72,14 +72,15 @@ AllReduce all_reduce(const Network& network, const std::vector<Rank>& members, B
 }
 
 AllReduceTimes::AllReduceTimes(const Network& network, const std::vector<Rank>& members) {
-  const std::size_t width = members.size();
-  if (width < 2) return;
-  const double rounds = 2.0 * static_cast<double>(width - 1);
-  for (std::size_t i = 0; i < width; ++i) {
-    const Link link = network.between(members[i], members[(i + 1) % width]);
-    const Line line{link.latency.value * rounds, rounds / static_cast<double>(width) / link.bytes_per_second};
+  const std::size_t replicas = members.size();
+  if (replicas < 2) return;
+  const double rounds = 2.0 * static_cast<double>(replicas - 1);
+  for (std::size_t i = 0; i < replicas; ++i) {
+    const Link link = network.between(members[i], members[(i + 1) % replicas]);
+    const Line line{link.latency.value * rounds,
+                    rounds / static_cast<double>(replicas) / link.bytes_per_second};
     const bool known = std::any_of(ring_.begin(), ring_.end(), [&](const Line& other) {
-      return other.latency >= line.latency && other.seconds_a_byte >= line.seconds_a_byte;
+      return other.latency >= line.latency && other.seconds_per_byte >= line.seconds_per_byte;
     });
     if (!known) ring_.push_back(line);
   }

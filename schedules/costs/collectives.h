@@ -37,8 +37,8 @@ class AllReduceTimes {
 
  private:
   struct Line {
-    double latency, seconds_a_byte;
-    [[nodiscard]] double at(double bytes) const { return latency + seconds_a_byte * bytes; }
+    double latency, seconds_per_byte;
+    [[nodiscard]] double at(double bytes) const { return latency + seconds_per_byte * bytes; }
   };
   std::vector<Line> ring_;  // one a kind of link; the slowest counts
   std::optional<Line> by_level_;

@@ -128,7 +128,7 @@ void describe(V& v, Link& link) {
 }
 
 /// Who has a level's link for himself: every pair of ranks, or all ranks under one child of the level
-/// together, like the devices of a machine that has one network card.
+/// together, like the devices of a machine that has one network interface.
 enum class SharedBy : std::uint8_t { pair, child };
 
 template <>

@@ -30,7 +30,7 @@ void ReplicaList::backward(int k) {
 }
 
 void ReplicaList::step(Group group) {
-  if (at_.width > 1) actions_.push_back({.op = Op::reduce, .stage = at_.stage, .group = group});
+  if (at_.replicas > 1) actions_.push_back({.op = Op::reduce, .stage = at_.stage, .group = group});
   actions_.push_back({.op = Op::step, .stage = at_.stage, .version = Version{group.value}, .group = group});
   if (at_.stage.value == 0 && at_.replica == 0) {
     actions_.push_back({.op = Op::report_loss, .stage = at_.stage, .group = group});
@@ -53,8 +53,8 @@ ScheduleProgram flushed_program(ProgramHeader header, bool clip,
 
 int warm_up_depth(const Placement& placement, StageId stage) {
   int from_here_on = 0;
-  for (int s = stage.value; s < placement.stages(); ++s) from_here_on += placement.width(StageId{s});
-  return (from_here_on - 1) / placement.width(stage);
+  for (int s = stage.value; s < placement.stages(); ++s) from_here_on += placement.replicas(StageId{s});
+  return (from_here_on - 1) / placement.replicas(stage);
 }
 
 }  // namespace stagecraft

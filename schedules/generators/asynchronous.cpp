@@ -11,7 +11,7 @@ int groups_ended(const std::vector<Group>& groups, int b) {
 }
 
 int version_lag(const Placement& placement, StageId stage) {
-  return warm_up_depth(placement, stage) * placement.width(stage);
+  return warm_up_depth(placement, stage) * placement.replicas(stage);
 }
 
 ScheduleProgram asynchronous_program(ProgramHeader header,

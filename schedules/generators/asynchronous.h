@@ -15,7 +15,7 @@ namespace stagecraft {
 /// b <= 0. `groups` are ProgramHeader::groups_by_micro_batch.
 [[nodiscard]] int groups_ended(const std::vector<Group>& groups, int b);
 
-/// How many micro-batches the newest weights lag behind on `stage`: a replica of a stage of width w that runs
+/// How many micro-batches the newest weights lag behind on `stage`: a replica of a stage with w of them that runs
 /// D forwards ahead has, when it comes to the forward of micro-batch i, done its backwards up to micro-batch
 /// i - D w, so the newest weights there are version V(i - D w). Without replication D w is p - 1 - s.
 [[nodiscard]] int version_lag(const Placement& placement, StageId stage);

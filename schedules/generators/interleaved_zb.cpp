@@ -65,7 +65,7 @@ ScheduleProgram build_interleaved_zb(const ScheduleRequest& request) {
   const int capacity = shape.ranks * shape.virtual_stages;
   std::vector<Orders> seeds;
   const std::size_t ways =
-      ways_to_divide(own_count(header.micro_batches(), 0, shape.width), shape.ranks).size();
+      ways_to_divide(own_count(header.micro_batches(), 0, shape.replicas), shape.ranks).size();
   for (std::size_t way = 0; way < ways; ++way)
     seeds.push_back(split_interleaved(header, shape, capacity, way));
   const Orders orders =

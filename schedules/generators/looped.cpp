@@ -9,14 +9,14 @@ void LoopedRank::add(Op op, int k) {
   if (k < 0 || k >= total()) return;
   const Turn& turn = turns[static_cast<std::size_t>(k)];
   const int chunk = op == Op::forward ? turn.chunk : shape.virtual_stages - 1 - turn.chunk;
-  list.push_back({op, shape.stage(position, chunk), MicroBatch{replica + turn.micro_batch * shape.width}});
+  list.push_back({op, shape.stage(position, chunk), MicroBatch{replica + turn.micro_batch * shape.replicas}});
 }
 
 Orders looped_orders(const ProgramHeader& header, const VirtualStages& shape, const DivideRounds& rounds,
                      const std::function<void(LoopedRank&)>& fill) {
   Orders orders(static_cast<std::size_t>(header.placement.world()));
-  for (int replica = 0; replica < shape.width; ++replica) {
-    const int count = own_count(header.micro_batches(), replica, shape.width);
+  for (int replica = 0; replica < shape.replicas; ++replica) {
+    const int count = own_count(header.micro_batches(), replica, shape.replicas);
     const std::vector<int> divided = rounds(count, shape.ranks);
     std::vector<Turn> turns;
     int first = 0;

@@ -16,7 +16,7 @@ namespace {
 ScheduleProgram build_one_f_one_b(const ScheduleRequest& request) {
   const Placement& placement = request.placement;
   return flushed_program(training_header("1f1b", request), request.clip, [&](const ReplicaList& list) {
-    const int extra = request.warmup_extra / placement.width(list.stage());
+    const int extra = request.warmup_extra / placement.replicas(list.stage());
     return warm_up_depth(placement, list.stage()) + extra;
   });
 }

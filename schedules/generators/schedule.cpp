@@ -52,22 +52,22 @@ ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   return program;
 }
 
-Placement Schedule::place(int ranks, int stages_a_rank) const {
+Placement Schedule::place(int ranks, int stages_per_rank) const {
   const auto refuse = [&](const char* expected) {
-    throw InputError(fmt::format("{} stages per rank: {} takes {}", stages_a_rank, name, expected));
+    throw InputError(fmt::format("{} stages per rank: {} takes {}", stages_per_rank, name, expected));
   };
   switch (placement) {
     case PlacementKind::straight:
-      if (stages_a_rank != 1) refuse("one");
+      if (stages_per_rank != 1) refuse("one");
       return Placement::straight(ranks);
     case PlacementKind::loop:
-      if (stages_a_rank < 1) refuse("at least one");
-      return Placement::looped(ranks, stages_a_rank);
+      if (stages_per_rank < 1) refuse("at least one");
+      return Placement::looped(ranks, stages_per_rank);
     case PlacementKind::v:
-      if (stages_a_rank != 2) refuse("two");
+      if (stages_per_rank != 2) refuse("two");
       break;
   }
-  return Placement::zigzag(ranks, stages_a_rank);
+  return Placement::zigzag(ranks, stages_per_rank);
 }
 
 }  // namespace stagecraft

@@ -53,7 +53,7 @@ struct Schedule {
   /// `check`, and the program, with the recomputes that are asked for.
   [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
   /// The placement of its kind. Throws InputError when it is not one for so many stages per rank.
-  [[nodiscard]] Placement place(int ranks, int stages_a_rank) const;
+  [[nodiscard]] Placement place(int ranks, int stages_per_rank) const;
 };
 
 /// Forward only, for validation: loads, forwards and one report for the whole segment. Needs no schedule.

@@ -171,11 +171,11 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
 }
 
 /// All micro-batches of a position, `period` after each other.
-std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int width, int micro_batches) {
+std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int replicas, int micro_batches) {
   std::vector<std::pair<Ticks, Compute>> timed;
   for (const Part& part : parts) {
     Ticks shift = 0;
-    for (int mb = part.compute.micro_batch.value; mb < micro_batches; mb += width, shift += period) {
+    for (int mb = part.compute.micro_batch.value; mb < micro_batches; mb += replicas, shift += period) {
       timed.push_back({part.begin + shift, {part.compute.op, part.compute.stage, MicroBatch{mb}}});
     }
   }
@@ -190,7 +190,7 @@ std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int wi
 std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages& shape,
                                    std::int64_t capacity) {
   std::vector<Orders> seeds;
-  for (int replica = 0; replica < shape.width; ++replica) {
+  for (int replica = 0; replica < shape.replicas; ++replica) {
     if (replica >= workload.micro_batches) break;
     const auto found = patterns(workload, shape, replica, capacity);
     if (found.empty()) return {};
@@ -201,7 +201,7 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
       for (std::size_t position = 0; position < one.pattern.size(); ++position) {
         const Rank rank = workload.placement.ranks[position][static_cast<std::size_t>(replica)];
         seeds[i][rank.index()] =
-            unroll(one.pattern[position], one.period, shape.width, workload.micro_batches);
+            unroll(one.pattern[position], one.period, shape.replicas, workload.micro_batches);
       }
     }
   }

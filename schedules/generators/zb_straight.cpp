@@ -31,7 +31,7 @@ std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<
   return {std::move(orders)};
 }
 
-/// Ordered by the request's costs; a replica of a stage of width w keeps, of P ranks, at most
+/// Ordered by the request's costs; a replica of a stage with w of them keeps, of P ranks, at most
 /// `turns` * floor((P - 1) / w) + 1 micro-batches from their forward to their weight gradient.
 ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request, int turns) {
   ProgramHeader header = training_header(schedule, request);

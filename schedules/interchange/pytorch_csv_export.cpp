@@ -74,8 +74,8 @@ class Timing {
     if (program_.kind != SegmentKind::train) cannot_say("validation is not one");
     if (program_.groups() != 1) cannot_say(fmt::format("this program makes {} steps", program_.groups()));
     for (int s = 0; s < placement_.stages(); ++s) {
-      const int width = placement_.width(StageId{s});
-      if (width > 1) cannot_say(fmt::format("stage {} has {} replicas", s, width));
+      const int replicas = placement_.replicas(StageId{s});
+      if (replicas > 1) cannot_say(fmt::format("stage {} has {} replicas", s, replicas));
     }
   }
 

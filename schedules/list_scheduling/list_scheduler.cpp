@@ -10,7 +10,7 @@ namespace stagecraft {
 namespace {
 
 /// A replica, and how many of its own micro-batches have begun each part.
-struct Seat : StageReplica {
+struct ReplicaProgress : StageReplica {
   int forwards = 0;
   int inputs = 0;
   int weights = 0;
@@ -23,15 +23,16 @@ class Machine {
         limit_(limit),
         policy_(policy),
         latest_end_(latest_end),
-        seats_(static_cast<std::size_t>(workload.placement.world())),
-        orders_(seats_.size()),
-        free_at_(seats_.size(), 0),
-        first_(seats_.size(), kNever),
-        work_left_(seats_.size(), 0),
+        replicas_(static_cast<std::size_t>(workload.placement.world())),
+        orders_(replicas_.size()),
+        free_at_(replicas_.size(), 0),
+        first_(replicas_.size(), kNever),
+        work_left_(replicas_.size(), 0),
         room_(limit.capacity),
-        most_(seats_.size(), 0),
-        oldest_(seats_.size(), 0),
-        held_(seats_.size(), std::vector<std::int64_t>(static_cast<std::size_t>(workload.micro_batches), 0)),
+        most_(replicas_.size(), 0),
+        oldest_(replicas_.size(), 0),
+        held_(replicas_.size(),
+              std::vector<std::int64_t>(static_cast<std::size_t>(workload.micro_batches), 0)),
         to_come_(held_),
         input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
                      kNever),
@@ -39,7 +40,7 @@ class Machine {
         lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
     const Placement& placement = workload.placement;
     for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
-      seats_[at.rank.index()].push_back({at});
+      replicas_[at.rank.index()].push_back({at});
       const Workload::Times& times = workload.times[at.stage.index()][static_cast<std::size_t>(at.replica)];
       work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
     }
@@ -57,7 +58,7 @@ class Machine {
   }
 
   std::optional<ListSchedule> run() {
-    for (std::size_t r = 0; r < seats_.size(); ++r) events_.emplace(0, r);
+    for (std::size_t r = 0; r < replicas_.size(); ++r) events_.emplace(0, r);
     while (!events_.empty()) {
       const auto [now, rank] = events_.top();
       events_.pop();
@@ -67,7 +68,7 @@ class Machine {
       act(rank, now);
     }
     ListSchedule schedule;
-    for (std::size_t r = 0; r < seats_.size(); ++r) {
+    for (std::size_t r = 0; r < replicas_.size(); ++r) {
       if (orders_[r].empty()) continue;
       schedule.value.makespan = std::max(schedule.value.makespan, free_at_[r]);
       schedule.value.longest_span = std::max(schedule.value.longest_span, free_at_[r] - first_[r]);
@@ -79,7 +80,7 @@ class Machine {
  private:
   struct Choice {
     std::tuple<Ticks, int, int> key{};  // priority, kind, later stages first
-    Seat* seat = nullptr;
+    ReplicaProgress* replica = nullptr;
     Op op = Op::forward;
     MicroBatch micro_batch{};
     Ticks ready = kNever;
@@ -89,36 +90,38 @@ class Machine {
   void act(std::size_t rank, Ticks now) {
     Choice best;
     Choice coming;  // the first of what will be there soon
-    const auto offer = [&](Seat& seat, Op op, int kind, MicroBatch micro_batch, Ticks priority, Ticks ready) {
-      const Choice choice{{priority, kind, -seat.stage.value}, &seat, op, micro_batch, ready};
+    const auto offer = [&](ReplicaProgress& replica, Op op, int kind, MicroBatch micro_batch, Ticks priority,
+                           Ticks ready) {
+      const Choice choice{{priority, kind, -replica.stage.value}, &replica, op, micro_batch, ready};
       Choice& than = ready <= now ? best : coming;
-      if (than.seat == nullptr || choice.key < than.key) than = choice;
+      if (than.replica == nullptr || choice.key < than.key) than = choice;
     };
-    for (Seat& seat : seats_[rank]) {
-      if (seat.inputs < seat.forwards) {
-        const MicroBatch mb = seat.micro_batch(seat.inputs);
-        const std::size_t at = workload_.at(seat.stage, mb);
+    for (ReplicaProgress& replica : replicas_[rank]) {
+      if (replica.inputs < replica.forwards) {
+        const MicroBatch mb = replica.micro_batch(replica.inputs);
+        const std::size_t at = workload_.at(replica.stage, mb);
         if (gradient_ready_[at] != kNever) {
-          const Ticks begin = gradient_ready_[at] - workload_.recompute_time(seat.stage, mb);
-          offer(seat, Op::backward_input, 0, mb, policy_.priorities.input[at], begin);
+          const Ticks begin = gradient_ready_[at] - workload_.recompute_time(replica.stage, mb);
+          offer(replica, Op::backward_input, 0, mb, policy_.priorities.input[at], begin);
         }
       }
       const bool within_share =
-          policy_.share.empty() || seat.forwards - seat.weights < policy_.share[seat.stage.index()];
-      if (seat.forwards < seat.count && within_share) {
-        const MicroBatch mb = seat.micro_batch(seat.forwards);
-        const std::size_t at = workload_.at(seat.stage, mb);
-        if (input_ready_[at] != kNever && fits(rank, seat.stage, mb))
-          offer(seat, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
+          policy_.share.empty() || replica.forwards - replica.weights < policy_.share[replica.stage.index()];
+      if (replica.forwards < replica.count && within_share) {
+        const MicroBatch mb = replica.micro_batch(replica.forwards);
+        const std::size_t at = workload_.at(replica.stage, mb);
+        if (input_ready_[at] != kNever && fits(rank, replica.stage, mb))
+          offer(replica, Op::forward, 1, mb, policy_.priorities.forward[at], input_ready_[at]);
       }
-      if (seat.weights < seat.inputs) {
-        const MicroBatch mb = seat.micro_batch(seat.weights);
-        offer(seat, Op::backward_weight, 2, mb, policy_.priorities.weight[workload_.at(seat.stage, mb)], now);
+      if (replica.weights < replica.inputs) {
+        const MicroBatch mb = replica.micro_batch(replica.weights);
+        offer(replica, Op::backward_weight, 2, mb, policy_.priorities.weight[workload_.at(replica.stage, mb)],
+              now);
       }
     }
-    if (best.seat == nullptr) return;  // whatever arrives wakes the rank
-    const Ticks duration = workload_.duration({best.op, best.seat->stage, best.micro_batch});
-    if (coming.seat != nullptr && coming.key < best.key &&
+    if (best.replica == nullptr) return;  // whatever arrives wakes the rank
+    const Ticks duration = workload_.duration({best.op, best.replica->stage, best.micro_batch});
+    if (coming.replica != nullptr && coming.key < best.key &&
         coming.ready - now < duration / 100 * policy_.patience + duration % 100 * policy_.patience / 100) {
       return;
     }
@@ -128,7 +131,7 @@ class Machine {
   }
 
   void start(std::size_t rank, const Choice& choice, Ticks end) {
-    const StageId stage = choice.seat->stage;
+    const StageId stage = choice.replica->stage;
     const MicroBatch mb = choice.micro_batch;
     const std::size_t at = workload_.at(stage, mb);
     orders_[rank].push_back({choice.op, stage, mb});
@@ -137,7 +140,7 @@ class Machine {
     const bool last = stage.value == workload_.placement.stages() - 1;
     switch (choice.op) {
       case Op::forward:
-        ++choice.seat->forwards;
+        ++choice.replica->forwards;
         keep(rank, mb, limit_.forward[stage.index()]);
         to_come_[rank][mb.index()] -= limit_.forward[stage.index()];
         if (last) {
@@ -148,7 +151,7 @@ class Machine {
         }
         break;
       case Op::backward_input:
-        ++choice.seat->inputs;
+        ++choice.replica->inputs;
         keep(rank, mb, limit_.weight[stage.index()] - limit_.forward[stage.index()]);
         if (stage.value > 0) {
           const StageId to{stage.value - 1};
@@ -157,7 +160,7 @@ class Machine {
         }
         break;
       default:
-        ++choice.seat->weights;
+        ++choice.replica->weights;
         keep(rank, mb, -limit_.weight[stage.index()]);
         break;
     }
@@ -199,7 +202,7 @@ class Machine {
   const KeepLimit& limit_;
   const Policy& policy_;
   Ticks latest_end_;
-  std::vector<std::vector<Seat>> seats_;  // [rank]
+  std::vector<std::vector<ReplicaProgress>> replicas_;  // [rank]
   Orders orders_;
   std::vector<Ticks> free_at_;
   std::vector<Ticks> first_;  // start; never until then

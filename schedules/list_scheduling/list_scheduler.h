@@ -51,7 +51,7 @@ struct Workload {
   Placement placement{};
   int micro_batches = 0;
   std::vector<std::vector<Times>> times{};  ///< [stage][replica]
-  /// [stage][replica * width of the next stage + its replica]: the activation to the next stage, and the
+  /// [stage][replica * replicas of the next stage + its replica]: the activation to the next stage, and the
   /// gradient back.
   std::vector<std::vector<Hop>> activation{};
   std::vector<std::vector<Hop>> gradient{};
@@ -63,8 +63,8 @@ struct Workload {
     return stage.index() * static_cast<std::size_t>(micro_batches) + micro_batch.index();
   }
   [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
-    const std::size_t width = placement.ranks[stage.index()].size();
-    return width == 1 ? 0 : micro_batch.index() % width;
+    const std::size_t replicas = placement.ranks[stage.index()].size();
+    return replicas == 1 ? 0 : micro_batch.index() % replicas;
   }
   /// An input gradient's recompute included.
   [[nodiscard]] Ticks duration(const Compute& compute) const {

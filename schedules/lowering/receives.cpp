@@ -82,12 +82,12 @@ void TransferScan::read(const Action& action) {
 }
 
 void TransferScan::read_losses(Group group) {
-  const std::int32_t width = header_.placement.width(last_stage_);
+  const std::int32_t replicas = header_.placement.replicas(last_stage_);
   const std::int32_t first = header_.first_of(group).value;
   const std::int32_t size = header_.group_sizes[group.index()];
-  for (std::int32_t replica = 0; replica < width; ++replica) {
+  for (std::int32_t replica = 0; replica < replicas; ++replica) {
     // Of `size` micro-batches in a row the replica has one if its next one after `first` is near enough.
-    const bool reports = (replica - first % width + width) % width < size;
+    const bool reports = (replica - first % replicas + replicas) % replicas < size;
     if (!reports || replica == reporter_) continue;
     note(numbers_.loss(group, replica), {Payload::loss, last_stage_, StageId{0}, replica});
   }

@@ -32,9 +32,9 @@ EventStyle of_payload(EventStyle activation, Payload payload) {
   return static_cast<EventStyle>(static_cast<int>(activation) + static_cast<int>(payload));
 }
 
-std::string pattern_of(EventStyle look) {
+std::string pattern_of(EventStyle event_style) {
   constexpr std::array kNames{"activation", "gradient", "loss", "send"};
-  const int wait = static_cast<int>(look) - static_cast<int>(EventStyle::wait_activation);
+  const int wait = static_cast<int>(event_style) - static_cast<int>(EventStyle::wait_activation);
   return fmt::format("stagecraft-wait-{}", kNames.at(static_cast<std::size_t>(wait)));
 }
 
@@ -49,7 +49,7 @@ EventStyle style_of(const Event& event) {
                                              : EventStyle::wait_send;
 }
 
-const Style& style_of(EventStyle look) { return kStyles[static_cast<std::size_t>(look)]; }
+const Style& style_of(EventStyle event_style) { return kStyles[static_cast<std::size_t>(event_style)]; }
 
 std::string shade(const Style& style, std::size_t k, std::size_t n) {
   if (n < 2 || k == 0) return style.fill;
@@ -67,19 +67,20 @@ std::string shade(const Style& style, std::size_t k, std::size_t n) {
 
 std::string wait_patterns() {
   std::string patterns;
-  for (const EventStyle look : {EventStyle::wait_activation, EventStyle::wait_gradient, EventStyle::wait_loss,
-                                EventStyle::wait_send}) {
+  for (const EventStyle event_style : {EventStyle::wait_activation, EventStyle::wait_gradient,
+                                       EventStyle::wait_loss, EventStyle::wait_send}) {
     patterns += fmt::format(
         "<pattern id=\"{}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"{}\"/><rect width=\"1.4\" "
         "height=\"6\" fill=\"#ffffff\" fill-opacity=\"0.55\"/></pattern>\n",
-        pattern_of(look), style_of(look).fill);
+        pattern_of(event_style), style_of(event_style).fill);
   }
   return "<defs>\n" + patterns + "</defs>\n";
 }
 
-std::string fill_of(EventStyle look, std::size_t k, std::size_t n) {
-  return is_wait(look) ? fmt::format("url(#{})", pattern_of(look)) : shade(style_of(look), k, n);
+std::string fill_of(EventStyle event_style, std::size_t k, std::size_t n) {
+  return is_wait(event_style) ? fmt::format("url(#{})", pattern_of(event_style))
+                              : shade(style_of(event_style), k, n);
 }
 
 }  // namespace stagecraft::pictures

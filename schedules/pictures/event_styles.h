@@ -30,12 +30,14 @@ enum class EventStyle : std::uint8_t {
 inline constexpr std::size_t kLooks = 15;
 
 [[nodiscard]] EventStyle style_of(const Event& event);
-[[nodiscard]] constexpr bool is_wait(EventStyle look) {
-  return look >= EventStyle::wait_activation && look <= EventStyle::wait_send;
+[[nodiscard]] constexpr bool is_wait(EventStyle event_style) {
+  return event_style >= EventStyle::wait_activation && event_style <= EventStyle::wait_send;
 }
-[[nodiscard]] constexpr bool is_sent(EventStyle look) { return look >= EventStyle::sent_activation; }
+[[nodiscard]] constexpr bool is_sent(EventStyle event_style) {
+  return event_style >= EventStyle::sent_activation;
+}
 /// Work that counts as busy, as the simulator counts it.
-[[nodiscard]] constexpr bool is_busy(EventStyle look) { return look <= EventStyle::step; }
+[[nodiscard]] constexpr bool is_busy(EventStyle event_style) { return event_style <= EventStyle::step; }
 
 /// Colours are "#rrggbb".
 struct Style {
@@ -48,12 +50,12 @@ struct Style {
   int terminal;       ///< background of xterm's 256 colours; 0: none
   int terminal_deep;  ///< for every second of a rank's stages
 };
-[[nodiscard]] const Style& style_of(EventStyle look);
+[[nodiscard]] const Style& style_of(EventStyle event_style);
 
 /// `fill` to `deep` in equal steps: the shade of the k-th of n.
 [[nodiscard]] std::string shade(const Style& style, std::size_t k, std::size_t n);
 /// The fill of an SVG box of the k-th of n stages of a rank: a shade, or for waits one of the patterns.
-[[nodiscard]] std::string fill_of(EventStyle look, std::size_t k, std::size_t n);
+[[nodiscard]] std::string fill_of(EventStyle event_style, std::size_t k, std::size_t n);
 /// An SVG <defs> of the patterns.
 [[nodiscard]] std::string wait_patterns();
 

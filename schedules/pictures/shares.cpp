@@ -11,14 +11,14 @@ std::vector<Shares> shares_of(const Row& row, double begin, double end, std::siz
   std::vector<Shares> shares(columns, Shares{});
   const double per_second = static_cast<double>(columns) / (end - begin);
   for (const Event* event : row.events) {
-    const EventStyle look = style_of(*event);
-    if (is_sent(look)) continue;
+    const EventStyle event_style = style_of(*event);
+    if (is_sent(event_style)) continue;
     const double from = std::max(0.0, (event->begin.value - begin) * per_second);
     const double until = std::min(static_cast<double>(columns), (event->end.value - begin) * per_second);
     for (double at = from; at < until;) {
       const double column = std::floor(at);
       const double next = std::min(until, column + 1);
-      shares[static_cast<std::size_t>(column)][static_cast<std::size_t>(look)] +=
+      shares[static_cast<std::size_t>(column)][static_cast<std::size_t>(event_style)] +=
           static_cast<float>(next - at);
       at = next;
     }

@@ -9,7 +9,7 @@
 
 namespace stagecraft::pictures {
 
-/// Per look the part of a column's time; what is missing to 1 is idle. Sends do not count.
+/// Per style the part of a column's time; what is missing to 1 is idle. Sends do not count.
 using Shares = std::array<float, kLooks>;
 
 /// `columns` equal columns of [begin, end].

@@ -36,7 +36,7 @@ class Boxes {
       }
       if (small_) add_stretches(row);
     }
-    // The first look's area is the smallest and lies on top.
+    // The first style's area is the smallest and lies on top.
     for (std::size_t i = kLooks; i-- > 0;) {
       if (areas_.at(i).empty()) continue;
       svg_.add("<path fill=\"{}\" d=\"{}\"/>\n", style_of(static_cast<EventStyle>(i)).fill, areas_.at(i));
@@ -52,52 +52,53 @@ class Boxes {
 
  private:
   void add(const Row& row, const Event& event) {
-    const EventStyle look = style_of(event);
+    const EventStyle event_style = style_of(event);
     const double left = layout_.x(event.begin);
     const double width = layout_.x(event.end) - left;
     double top = row.top;
     double height = layout_.sizes.boxes;
-    if (is_sent(look)) {
+    if (is_sent(event_style)) {
       if (layout_.sizes.sends == 0) return;
       height = layout_.sizes.sends / 2 - 1;
-      top += layout_.sizes.boxes + (look == EventStyle::sent_activation ? 1 : height + 2);
+      top += layout_.sizes.boxes + (event_style == EventStyle::sent_activation ? 1 : height + 2);
     }
     const std::size_t stages = row.stages.size();
     const std::size_t stage = is_compute(event.action.op) ? row.stage_position(event) : 0;
     if (!all_ && width < kPointed) {
       small_ = true;
-      const std::string fill = is_wait(look) ? style_of(look).fill : fill_of(look, stage, stages);
+      const std::string fill =
+          is_wait(event_style) ? style_of(event_style).fill : fill_of(event_style, stage, stages);
       paths_[fill] += box_path(left, top, std::max(width, 0.05), height);
       return;
     }
     const double seam =
-        width > 3 && !is_sent(look) ? 0.7 : 0;  // white between neighbours, where there is room
-    boxes_[fill_of(look, stage, stages)] +=
+        width > 3 && !is_sent(event_style) ? 0.7 : 0;  // white between neighbours, where there is room
+    boxes_[fill_of(event_style, stage, stages)] +=
         svg("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{}><title>{}: {} at {}</title></rect>\n", left,
             top, std::max(width - seam, 0.05), height, width > 8 && height > 12 ? " rx=\"2\"" : "",
             escape(event_name(event, stages > 1)), format_duration(event.end - event.begin),
             format_duration(event.begin));
-    if (!is_sent(look)) inscribe(row, event, left + (width - seam) / 2, width - seam);
+    if (!is_sent(event_style)) inscribe(row, event, left + (width - seam) / 2, width - seam);
   }
 
   /// The micro-batch's number in a compute box, the cause in a wait, where they fit.
   void inscribe(const Row& row, const Event& event, double middle, double width) {
-    const EventStyle look = style_of(event);
+    const EventStyle event_style = style_of(event);
     const bool computes = is_compute(event.action.op);
-    if (look == EventStyle::other || (!computes && layout_.sizes.boxes < 20)) return;
+    if (event_style == EventStyle::other || (!computes && layout_.sizes.boxes < 20)) return;
     const std::string text =
         computes ? std::to_string(event.action.micro_batch.value) : event_name(event, row.stages.size() > 1);
     for (const double size : {11.0, 9.0, 7.5}) {
       if (size > layout_.sizes.boxes * 0.8 || (!computes && size != 9)) continue;
       if (text_width(text, size) > width - (computes ? 1 : 8)) continue;
-      texts_[{size, style_of(look).ink}] +=
+      texts_[{size, style_of(event_style).ink}] +=
           svg("<text x=\"{}\" y=\"{}\">{}</text>\n", middle, row.top + layout_.sizes.boxes / 2 + size * 0.36,
               escape(text));
       return;
     }
   }
 
-  /// A dense row: areas on top of each other whose heights are what every look takes of the time.
+  /// A dense row: areas on top of each other whose heights are what every style takes of the time.
   void add_shares(const Row& row) {
     small_ = true;
     const auto columns = static_cast<std::size_t>(std::ceil(layout_.plot / kColumn));

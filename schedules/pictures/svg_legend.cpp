@@ -26,14 +26,15 @@ Legend::Legend(const Layout& layout) {
     }
   }
   for (std::size_t i = 0; i < kLooks; ++i) {
-    const EventStyle look{static_cast<std::uint8_t>(i)};
-    if (!used.at(i) || (is_sent(look) && layout.sizes.sends == 0)) continue;
-    std::vector<std::string> fills{fill_of(look, 0, stages)};
-    for (std::size_t k = 1; k < stages && fills.back() != style_of(look).deep && !is_wait(look); ++k) {
-      fills.push_back(fill_of(look, k, stages));
+    const EventStyle event_style{static_cast<std::uint8_t>(i)};
+    if (!used.at(i) || (is_sent(event_style) && layout.sizes.sends == 0)) continue;
+    std::vector<std::string> fills{fill_of(event_style, 0, stages)};
+    for (std::size_t k = 1; k < stages && fills.back() != style_of(event_style).deep && !is_wait(event_style);
+         ++k) {
+      fills.push_back(fill_of(event_style, k, stages));
     }
     const bool shades = fills.size() > 1;
-    add(Mark::swatch, fmt::format("{}{}", style_of(look).label, shades ? ", a shade per stage" : ""),
+    add(Mark::swatch, fmt::format("{}{}", style_of(event_style).label, shades ? ", a shade per stage" : ""),
         std::move(fills));
   }
   if (idle) add(Mark::swatch, "idle", {"#f2f2f2"});

@@ -89,10 +89,10 @@ class TextPicture {
   }
 
   std::string box(const Row& row, const Span& span, bool odd) {
-    const EventStyle look = style_of(*span.event);
-    const Style& style = style_of(look);
+    const EventStyle event_style = style_of(*span.event);
+    const Style& style = style_of(event_style);
     const std::size_t width = span.end - span.begin;
-    if (is_wait(look)) return std::string(width, '.');
+    if (is_wait(event_style)) return std::string(width, '.');
     const bool computes = is_compute(span.event->action.op);
     const std::string number = computes ? std::to_string(span.event->action.micro_batch.value) : "";
     const bool second = computes && row.stage_position(*span.event) % 2 == 1;
@@ -141,13 +141,13 @@ class TextPicture {
     };
     bool waits = false;
     for (std::size_t i = 0; i < kLooks; ++i) {
-      const EventStyle look{static_cast<std::uint8_t>(i)};
+      const EventStyle event_style{static_cast<std::uint8_t>(i)};
       if (!used_.at(i)) continue;
-      if (is_wait(look)) {
+      if (is_wait(event_style)) {
         waits = true;
         continue;
       }
-      const Style& style = style_of(look);
+      const Style& style = style_of(event_style);
       const std::string mark =
           options_.colors ? fmt::format("\x1b[38;5;16;48;5;{}m {} \x1b[0m", style.terminal, style.letter)
                           : std::string(1, style.letter);

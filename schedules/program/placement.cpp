@@ -54,10 +54,10 @@ Placement Placement::zigzag(int ranks, int virtual_stages) {
 std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches) {
   std::vector<StageReplica> all;
   for (int s = 0; s < placement.stages(); ++s) {
-    const int width = placement.width(StageId{s});
+    const int replicas = placement.replicas(StageId{s});
     for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) {
       const int replica = all.empty() || all.back().stage.value != s ? 0 : all.back().replica + 1;
-      all.push_back({StageId{s}, rank, replica, width, own_count(micro_batches, replica, width)});
+      all.push_back({StageId{s}, rank, replica, replicas, own_count(micro_batches, replica, replicas)});
     }
   }
   return all;
@@ -74,7 +74,7 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
   shape.ranks = 1;
   while (shape.ranks < placement.stages() && !begins_next_pass(shape.ranks)) ++shape.ranks;
   shape.virtual_stages = std::max(1, placement.stages() / shape.ranks);
-  shape.width = ranks.empty() ? 1 : placement.width(StageId{0});
+  shape.replicas = ranks.empty() ? 1 : placement.replicas(StageId{0});
   if (kind == PlacementKind::v && placement.stages() != 2 * shape.ranks) {
     throw InputError(fmt::format(
         "{} wants two stages on every rank, in a V: down the ranks and back up. Of these {} stages "
@@ -86,7 +86,7 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
   for (int s = 0; s < placement.stages(); ++s) {
     const auto at = static_cast<std::size_t>(s);
     if (s < pattern.stages() && ranks[at] == ranks[pattern.ranks[at].front().index()] &&
-        placement.width(StageId{s}) == shape.width) {
+        placement.replicas(StageId{s}) == shape.replicas) {
       continue;
     }
     throw InputError(

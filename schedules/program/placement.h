@@ -9,14 +9,14 @@
 namespace stagecraft {
 
 /// Which ranks hold which stage: `ranks[stage]` are the stage's replicas in order. A rank may appear under
-/// several stages (virtual stages). Micro-batches go round-robin: replica = micro-batch mod width
+/// several stages (virtual stages). Micro-batches go round-robin: replica = micro-batch mod replicas
 /// (PipeDream's 1F1B-RR, SOSP'19).
 struct Placement {
   std::vector<std::vector<Rank>> ranks{};
 
   [[nodiscard]] int stages() const { return static_cast<int>(ranks.size()); }
   [[nodiscard]] int world() const;  ///< number of ranks: the highest one plus one
-  [[nodiscard]] int width(StageId stage) const { return static_cast<int>(ranks[stage.index()].size()); }
+  [[nodiscard]] int replicas(StageId stage) const { return static_cast<int>(ranks[stage.index()].size()); }
   [[nodiscard]] bool replicated() const;  ///< some stage has several ranks
   [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
@@ -30,21 +30,21 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// How many of so many micro-batches one of `width` replicas has.
-[[nodiscard]] constexpr int own_count(int micro_batches, int replica, int width) {
-  return micro_batches > replica ? (micro_batches - replica + width - 1) / width : 0;
+/// How many of so many micro-batches one of `replicas` has.
+[[nodiscard]] constexpr int own_count(int micro_batches, int replica, int replicas) {
+  return micro_batches > replica ? (micro_batches - replica + replicas - 1) / replicas : 0;
 }
 
-/// A stage on one of its ranks, with its own `count` micro-batches: replica, replica + width, ...
+/// A stage on one of its ranks, with its own `count` micro-batches: replica, replica + replicas, ...
 struct StageReplica {
   StageId stage{};
   Rank rank{};
   int replica = 0;
-  int width = 1;
+  int replicas = 1;
   int count = 0;
 
   /// The k-th of its own.
-  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * width}; }
+  [[nodiscard]] MicroBatch micro_batch(int k) const { return MicroBatch{replica + k * replicas}; }
 };
 /// All of them, in stage order, then replica order.
 [[nodiscard]] std::vector<StageReplica> stage_replicas(const Placement& placement, int micro_batches);
@@ -56,12 +56,12 @@ template <>
 inline constexpr std::array enum_names<PlacementKind>{"straight", "loop", "v"};
 
 /// A loop or V placement: `ranks` positions hold `virtual_stages` stages each. With replicas, all stages are
-/// equally wide and the k-th replicas of all of them are a pipeline of their own, with every width-th
+/// equally wide and the k-th replicas of all of them are a pipeline of their own, with every `replicas`-th
 /// micro-batch.
 struct VirtualStages {
   int ranks = 1;
   int virtual_stages = 1;
-  int width = 1;
+  int replicas = 1;
   PlacementKind kind = PlacementKind::loop;
 
   /// The stage that `position` holds as its `chunk`-th.

@@ -28,10 +28,10 @@ std::vector<int> group_ends(const std::vector<int>& group_sizes) {
   return ends;
 }
 
-double recomputed_share(Recompute setting, int width, int micro_batches) {
+double recomputed_share(Recompute setting, int replicas, int micro_batches) {
   if (setting == Recompute::none) return 0;
   if (setting == Recompute::all) return 1;
-  return 1 - static_cast<double>(std::min(width, micro_batches)) / micro_batches;
+  return 1 - static_cast<double>(std::min(replicas, micro_batches)) / micro_batches;
 }
 
 std::string recompute_words(const RecomputeSettings& settings) {
@@ -59,7 +59,7 @@ void insert_recomputes(ScheduleProgram& program, const RecomputeSettings& settin
         again.op = Op::recompute;
         const bool there = !with.empty() && with.back() == again;
         if (!there && recomputes(settings[action.stage.index()], action.micro_batch,
-                                 program.placement.width(action.stage), ends[action.group.index()])) {
+                                 program.placement.replicas(action.stage), ends[action.group.index()])) {
           with.push_back(again);
         }
       }

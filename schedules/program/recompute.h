@@ -64,13 +64,14 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 
 /// Whether the forward of a micro-batch is repeated, on a stage with so many replicas. `group_end` is that
 /// of its group.
-[[nodiscard]] constexpr bool recomputes(Recompute setting, MicroBatch micro_batch, int width, int group_end) {
-  const bool last = micro_batch.value + width >= group_end;
+[[nodiscard]] constexpr bool recomputes(Recompute setting, MicroBatch micro_batch, int replicas,
+                                        int group_end) {
+  const bool last = micro_batch.value + replicas >= group_end;
   return setting == Recompute::all || (setting == Recompute::all_but_last && !last);
 }
 
 /// How many of a step's micro-batches each stage repeats, of `micro_batches`, as a share.
-[[nodiscard]] double recomputed_share(Recompute setting, int width, int micro_batches);
+[[nodiscard]] double recomputed_share(Recompute setting, int replicas, int micro_batches);
 
 /// For people, behind a schedule's name: " with recomputation", and on what; nothing where none is asked for.
 [[nodiscard]] std::string recompute_words(const RecomputeSettings& settings);

@@ -41,7 +41,7 @@ void ComputeWriter::write(std::vector<Action>& list, Op op, StageId stage, Micro
     list.push_back({.op = Op::load, .stage = stage, .micro_batch = micro_batch, .group = group});
   }
   list.push_back(action);
-  const std::size_t next = micro_batch.index() + static_cast<std::size_t>(placement.width(stage));
+  const std::size_t next = micro_batch.index() + static_cast<std::size_t>(placement.replicas(stage));
   const bool ends_group = next >= groups_.size() || groups_[next] != group;
   if (last && ends_group && placement.rank_of(stage, micro_batch) != placement.ranks[0][0]) {
     list.push_back({.op = Op::report_loss, .stage = stage, .group = group});
@@ -90,7 +90,7 @@ void append_flush(ScheduleProgram& program, bool clip) {
     // Ascending on every rank, so that ranks which share several stages reduce them in one order.
     const auto stages = program.placement.stages_of(Rank{r});
     for (const StageId stage : stages) {
-      if (program.placement.width(stage) > 1) {
+      if (program.placement.replicas(stage) > 1) {
         list.push_back({.op = Op::reduce, .stage = stage, .group = group});
       }
     }

@@ -16,7 +16,7 @@ class TagNumbers {
       : stages_(header.placement.stages()),
         micro_batches_(header.micro_batches()),
         groups_(header.groups()),
-        reporters_(header.placement.width(StageId{stages_ - 1})) {}
+        reporters_(header.placement.replicas(StageId{stages_ - 1})) {}
 
   [[nodiscard]] std::size_t size() const { return losses() + to_size(groups_) * to_size(reporters_); }
   /// Losses have the numbers from here to `size()`.

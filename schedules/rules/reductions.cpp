@@ -27,14 +27,14 @@ std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t en
   return -1;
 }
 
-Bytes reduce_staging(Bytes summed, int width) {
-  if (summed.value == 0 || width == 1) return {};
+Bytes reduce_staging(Bytes summed, int replicas) {
+  if (summed.value == 0 || replicas == 1) return {};
   // Parts are rounded up to whole numbers, and each piece's staging to a line: of one piece at a time so much
   // is sure to fit.
   constexpr std::int64_t kNumber = 8;
-  const std::int64_t rounding = kNumber * (width - 1) + kReduceLine;
+  const std::int64_t rounding = kNumber * (replicas - 1) + kReduceLine;
   return std::min(kReduceStaging,
-                  summed - Bytes{summed.value / width} + std::min(summed, kReducePack) + Bytes{rounding});
+                  summed - Bytes{summed.value / replicas} + std::min(summed, kReducePack) + Bytes{rounding});
 }
 
 }  // namespace stagecraft

@@ -30,6 +30,6 @@ inline constexpr std::int64_t kReduceLine = 64;
 /// What a rank stages from the beginning of the backward at which it joins a sum to the end of the reduce:
 /// the others' values of its own part, and copies of small tensors. `summed`: parameters and buffers of the
 /// stage. Nothing for one replica.
-[[nodiscard]] Bytes reduce_staging(Bytes summed, int width);
+[[nodiscard]] Bytes reduce_staging(Bytes summed, int replicas);
 
 }  // namespace stagecraft

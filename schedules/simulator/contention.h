@@ -1,10 +1,10 @@
 #pragma once
 
-// The run where several pairs of ranks share a network card. A card serves transfers in the order in which
+// The run where several pairs of ranks share a link. It serves transfers in the order in which
 // they became ready, so they must be taken in the order of time, whichever rank they are from:
 //   - every rank goes on until it waits for a transfer whose end is not known or for a collective;
 //   - when no rank can go on, the transfer that became ready first is taken; of several, the one whose sender
-//     has the lowest rank, and of that one the first it started. It begins when both its cards have served
+//     has the lowest rank, and of that one the first it started. It begins when both its links have served
 //     what they took before.
 // That is the order of time, since whatever becomes ready later waits for one of those that are ready now.
 
@@ -21,7 +21,7 @@ namespace stagecraft::simulator {
 
 class Contention {
  public:
-  /// `code` must outlive it. Afterwards nothing is allocated but for a network with more cards.
+  /// `code` must outlive it. Afterwards nothing is allocated but for a network with more shared links.
   Contention(const Instructions& code, std::size_t ranks) : code_(code), ranks_(ranks) {
     count_instructions();
     lay_out();
@@ -123,7 +123,7 @@ class Contention {
     std::fill(gathered_.begin(), gathered_.end(), false);
     std::fill(came_.begin(), came_.end(), 0);
     std::fill(queued_.begin(), queued_.end(), false);
-    card_free_.assign(prices.card_count, 0.0);
+    shared_link_free_.assign(prices.shared_link_count, 0.0);
   }
 
   void wake(std::int32_t rank) {
@@ -142,11 +142,11 @@ class Contention {
           break;
         case Instruction::Kind::post:
           machine.post(i);
-          look(i.operand, machine, prices, state);
+          enqueue_if_ready(i.operand, machine, prices, state);
           break;
         case Instruction::Kind::send:
           started_[at(i.operand)] = machine.now(i);
-          look(i.operand, machine, prices, state);
+          enqueue_if_ready(i.operand, machine, prices, state);
           break;
         case Instruction::Kind::wait:
           if (state.arrived[at(i.operand)] == kUnknown) return;
@@ -181,7 +181,7 @@ class Contention {
 
   /// Start or post of the transfer, or the end of the one before it on its lane, has become known.
   template <class H>
-  void look(std::int32_t transfer, Machine<H>& machine, const Prices& prices, RunState& state) {
+  void enqueue_if_ready(std::int32_t transfer, Machine<H>& machine, const Prices& prices, RunState& state) {
     if (!is_ready(transfer, state)) return;
     if (!shares(transfer, prices)) {
       serve(transfer, machine, prices, state);
@@ -205,7 +205,7 @@ class Contention {
   }
 
   [[nodiscard]] bool shares(std::int32_t transfer, const Prices& prices) const {
-    return prices.cards[code_.route_number(transfer)].out >= 0;
+    return prices.shared_links[code_.route_number(transfer)].out >= 0;
   }
 
   /// Carries out a ready transfer, and those behind it on its lane that only waited for it and share nothing.
@@ -213,18 +213,19 @@ class Contention {
   void serve(std::int32_t transfer, Machine<H>& machine, const Prices& prices, RunState& state) {
     for (;;) {
       const Instruction& send = code_.order[at(send_[at(transfer)])];
-      const Prices::Cards cards = prices.cards[code_.route_number(transfer)];
+      const Prices::SharedLinks links = prices.shared_links[code_.route_number(transfer)];
       double begin = ready_time(transfer, state);
-      if (cards.out >= 0) begin = std::max({begin, card_free_[at(cards.out)], card_free_[at(cards.in)]});
+      if (links.out >= 0)
+        begin = std::max({begin, shared_link_free_[at(links.out)], shared_link_free_[at(links.in)]});
       const double end = machine.send(send, started_[at(transfer)], begin);
-      if (cards.out >= 0) card_free_[at(cards.out)] = card_free_[at(cards.in)] = end;
+      if (links.out >= 0) shared_link_free_[at(links.out)] = shared_link_free_[at(links.in)] = end;
       wake(code_.route_of(transfer).sender.value);
       wake(code_.route_of(transfer).receiver.value);
       const std::int32_t next = next_on_lane_[at(transfer)];
       if (next == kNone) return;
       lane_busy_[at(next)] = false;
       if (shares(next, prices)) {
-        look(next, machine, prices, state);
+        enqueue_if_ready(next, machine, prices, state);
         return;
       }
       if (!is_ready(next, state)) return;
@@ -242,7 +243,7 @@ class Contention {
   // Of the run under way.
   std::vector<double> started_;  // per transfer
   std::vector<bool> lane_busy_;  // per transfer: the one before it on its lane is not over
-  std::vector<double> card_free_;
+  std::vector<double> shared_link_free_;
   std::vector<std::size_t> cursor_;  // per rank
   std::vector<bool> gathered_;       // per rank: stands at a collective and is counted there
   std::vector<std::size_t> came_;    // per collective

@@ -74,7 +74,7 @@ void PathHooks::met(const Collective& collective, const std::vector<double>& clo
 }
 
 CriticalPath PathHooks::longest() const {
-  std::vector<Computing> computing(code_.seats.size());
+  std::vector<Computing> computing(code_.stage_replicas.size());
   std::vector<int> transfers(code_.routes.size());
   std::vector<int> meetings(code_.collectives.size());
   const auto last = std::max_element(state_.clock.begin(), state_.clock.end());
@@ -98,8 +98,8 @@ CriticalPath PathHooks::longest() const {
   for (std::size_t n = 0; n < computing.size(); ++n) {
     Computing& c = computing[n];
     if (c == Computing{}) continue;
-    c.stage = code_.seats[n].stage;
-    c.rank = code_.seats[n].rank;
+    c.stage = code_.stage_replicas[n].stage;
+    c.rank = code_.stage_replicas[n].rank;
     path.computing.push_back(c);
   }
   for (std::size_t n = 0; n < transfers.size(); ++n) {

@@ -11,7 +11,7 @@
 
 namespace stagecraft::simulator {
 
-/// For run_in_order: on a shared card a transfer may begin at the end of one that it does not need.
+/// For run_in_order: on a shared link a transfer may begin at the end of one that it does not need.
 class PathHooks : public Hooks {
  public:
   /// Keeps references to both; `state` is that of the run.

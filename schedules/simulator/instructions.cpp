@@ -70,7 +70,7 @@ class Flattener {
   };
 
   void draft(Rank rank) {
-    seats_.clear();
+    stage_replicas_.clear();
     std::int32_t node = graph_.first_of(rank);
     for (const Action& action : program_.ranks[rank.index()]) {
       drafts_.push_back(draft_of(rank, action, node++));
@@ -160,8 +160,8 @@ class Flattener {
   [[nodiscard]] Part part_of(const Action& action) const {
     switch (action.op) {
       case Op::recompute:
-        return recomputes(Recompute::all_but_last, action.micro_batch, program_.placement.width(action.stage),
-                          group_ends_[action.group.index()])
+        return recomputes(Recompute::all_but_last, action.micro_batch,
+                          program_.placement.replicas(action.stage), group_ends_[action.group.index()])
                    ? recompute_part
                    : last_recompute_part;
       case Op::backward:
@@ -179,12 +179,13 @@ class Flattener {
 
   /// The place of a price, with what the rank drafted now has priced before.
   std::int32_t price(Rank rank, StageId stage, Part part) {
-    auto found = std::find_if(seats_.begin(), seats_.end(), [&](std::int32_t seat) {
-      return out_.seats[static_cast<std::size_t>(seat)].stage == stage;
-    });
-    if (found == seats_.end()) {
-      found = seats_.insert(found, static_cast<std::int32_t>(out_.seats.size()));
-      out_.seats.push_back({.stage = stage, .rank = rank});
+    auto found =
+        std::find_if(stage_replicas_.begin(), stage_replicas_.end(), [&](std::int32_t stage_replica) {
+          return out_.stage_replicas[static_cast<std::size_t>(stage_replica)].stage == stage;
+        });
+    if (found == stage_replicas_.end()) {
+      found = stage_replicas_.insert(found, static_cast<std::int32_t>(out_.stage_replicas.size()));
+      out_.stage_replicas.push_back({.stage = stage, .rank = rank});
     }
     return *found * part_count + part;
   }
@@ -268,7 +269,7 @@ class Flattener {
   std::unordered_map<std::int32_t, std::int32_t> joins_;  // from a backward's node to the graph's collective
   std::unordered_set<std::int32_t> fed_;                  // reduce nodes that a backward joins
   Rank here_{0};                                          // the rank last looked for
-  std::vector<std::int32_t> seats_;                       // of the rank drafted now, one per stage it holds
+  std::vector<std::int32_t> stage_replicas_;              // of the rank drafted now, one per stage it holds
   std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };

@@ -23,7 +23,7 @@ enum Account : std::uint8_t {
   account_count
 };
 
-/// What is priced of a stage on one of its ranks: compute prices lie at seat * part_count + part.
+/// What is priced of a stage on one of its ranks: compute prices lie at stage_replica * part_count + part.
 enum Part : std::uint8_t {
   forward_part,
   recompute_part,       ///< of a micro-batch that Recompute::all_but_last repeats as well
@@ -73,7 +73,7 @@ struct Instruction {
 
 struct Instructions {
   std::vector<Instruction> order;
-  std::vector<StageReplica> seats;  ///< by their ranks and stages alone
+  std::vector<StageReplica> stage_replicas;  ///< by their ranks and stages alone
   std::vector<Route> routes;
   std::vector<std::int32_t> transfer_route;  ///< per transfer
   std::vector<Collective> collectives;

@@ -32,9 +32,9 @@ double normal_of(std::uint64_t key, std::int32_t rank, std::int32_t place) {
 }
 
 Sigmas sigmas(const Instructions& code, const CostTable& costs, double stage_spread, double link_spread) {
-  Sigmas all{std::vector<double>(code.seats.size() * part_count), log_normal_sigma(link_spread)};
-  for (std::size_t i = 0; i < code.seats.size(); ++i) {
-    const StageCosts& stage = costs.stages[code.seats[i].stage.index()];
+  Sigmas all{std::vector<double>(code.stage_replicas.size() * part_count), log_normal_sigma(link_spread)};
+  for (std::size_t i = 0; i < code.stage_replicas.size(); ++i) {
+    const StageCosts& stage = costs.stages[code.stage_replicas[i].stage.index()];
     double* parts = &all.compute[i * part_count];
     if (!stage.spread) {
       std::fill(parts, parts + part_count, log_normal_sigma(stage_spread));

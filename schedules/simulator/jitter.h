@@ -20,7 +20,7 @@ namespace stagecraft::simulator {
 
 /// Sigmas of every price of `code`.
 struct Sigmas {
-  std::vector<double> compute;  ///< per seat and part
+  std::vector<double> compute;  ///< per stage_replica and part
   double link = 0;
 };
 [[nodiscard]] Sigmas sigmas(const Instructions& code, const CostTable& costs, double stage_spread,

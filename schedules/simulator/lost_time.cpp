@@ -37,13 +37,13 @@ void LostTimeHooks::sent(const Instruction& i, const Sending& sending) {
   const std::size_t route = code_.route_number(i.operand);
   Row& lane = lanes_[code_.lane_of(i.operand)];
   double free = std::max(sending.started, lane.empty() ? 0 : lane.back().end);
-  if (prices_.card_count > 0 && prices_.cards[route].out >= 0) {
-    double& out = card_free_[at(prices_.cards[route].out)];
-    double& in = card_free_[at(prices_.cards[route].in)];
+  if (prices_.shared_link_count > 0 && prices_.shared_links[route].out >= 0) {
+    double& out = shared_link_free_[at(prices_.shared_links[route].out)];
+    double& in = shared_link_free_[at(prices_.shared_links[route].in)];
     free = std::max({free, out, in});
     out = in = sending.end;
   }
-  append(lane, free, transfer);  // behind others on a card, if at all
+  append(lane, free, transfer);  // behind others on a shared link, if at all
   append(lane, sending.begin, memory);
   append(lane, sending.end, transfer);
   sent_[at(i.operand)] = {sending.started, sending.begin, sending.end, free};

@@ -33,7 +33,7 @@ class LostTimeHooks : public Hooks {
         lanes_(code.lanes),
         lost_(ranks),
         sent_(code.transfer_route.size()),
-        card_free_(prices.card_count) {}
+        shared_link_free_(prices.shared_link_count) {}
 
   void computed(const Instruction& i, double begin, double end);
   void sent(const Instruction& i, const Sending& sending);
@@ -69,7 +69,7 @@ class LostTimeHooks : public Hooks {
   std::vector<Row> lanes_;  // while a transfer is to be carried out; between them nobody asks
   std::vector<Causes> lost_;
   std::vector<Sent> sent_;  // per transfer
-  std::vector<double> card_free_;
+  std::vector<double> shared_link_free_;
 };
 
 }  // namespace stagecraft::simulator

@@ -37,20 +37,21 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
                    fmt::format("a cost table of {} stages for a program of {}", costs.stages.size(), stages));
   STAGECRAFT_CHECK(costs.speed.empty() || costs.speed.size() >= ranks,
                    fmt::format("{} speeds for {} ranks", costs.speed.size(), ranks));
-  compute.resize(code.seats.size() * part_count);
+  compute.resize(code.stage_replicas.size() * part_count);
   route.resize(code.routes.size());
   collective.resize(code.collectives.size());
-  for (std::size_t i = 0; i < code.seats.size(); ++i) {
-    const StageReplica& seat = code.seats[i];
-    const StageCosts& stage = costs.stages[seat.stage.index()];
-    const double speed = costs.speed_of(part_of == nullptr ? seat.rank : part_of->ranks[seat.rank.index()]);
+  for (std::size_t i = 0; i < code.stage_replicas.size(); ++i) {
+    const StageReplica& stage_replica = code.stage_replicas[i];
+    const StageCosts& stage = costs.stages[stage_replica.stage.index()];
+    const double speed =
+        costs.speed_of(part_of == nullptr ? stage_replica.rank : part_of->ranks[stage_replica.rank.index()]);
     const auto seconds = by_part(stage, stage.backward_input + stage.backward_weight);
     for (std::size_t p = 0; p < part_count; ++p) compute[i * part_count + p] = seconds[p].value / speed;
   }
   if (links == Links::free) {
     std::fill(route.begin(), route.end(), 0.0);
     std::fill(collective.begin(), collective.end(), 0.0);
-    card_count = 0;  // nothing takes time, so nothing queues
+    shared_link_count = 0;  // nothing takes time, so nothing queues
     return;
   }
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
@@ -67,30 +68,32 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
                         ? collective_seconds(costs, c, c.members)
                         : collective_seconds(costs, c, members_of(part_of->whole, c.op, c.stage));
   }
-  share_cards(code, costs.network,
-              part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);
+  set_shared_links(code, costs.network,
+                   part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);
 }
 
-void Prices::share_cards(const Instructions& code, const Network& network, std::size_t ranks,
-                         const PartOf* part_of) {
-  card_count = 0;
+void Prices::set_shared_links(const Instructions& code, const Network& network, std::size_t ranks,
+                              const PartOf* part_of) {
+  shared_link_count = 0;
   const bool any = std::any_of(network.levels.begin(), network.levels.end(),
                                [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
   if (!any) return;
-  cards.resize(code.routes.size());
+  shared_links.resize(code.routes.size());
   // Every level has at most as many children with ranks in them as there are ranks.
-  const auto card = [&](std::size_t level, std::int64_t child, std::size_t direction) {
+  const auto shared_link = [&](std::size_t level, std::int64_t child, std::size_t direction) {
     return static_cast<std::int32_t>((level * ranks + static_cast<std::size_t>(child)) * 2 + direction);
   };
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
     const auto [sender, receiver] = ends_of(code.routes[i], part_of);
     if (sender == receiver) {
-      cards[i] = Cards{};
+      shared_links[i] = SharedLinks{};
       continue;
     }
     const Network::Path path = network.path(sender, receiver);
-    cards[i] = path.shared ? Cards{card(path.level, path.from, 0), card(path.level, path.to, 1)} : Cards{};
-    if (path.shared) card_count = network.levels.size() * ranks * 2;
+    shared_links[i] =
+        path.shared ? SharedLinks{shared_link(path.level, path.from, 0), shared_link(path.level, path.to, 1)}
+                    : SharedLinks{};
+    if (path.shared) shared_link_count = network.levels.size() * ranks * 2;
   }
 }
 

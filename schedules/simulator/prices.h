@@ -24,16 +24,16 @@ enum class Links : std::uint8_t { priced, free };
 }
 
 struct Prices {
-  /// Cards that several pairs of ranks share: the one a route leaves by and the one it comes in by.
-  struct Cards {
+  /// Links that several pairs of ranks share: the one a route leaves by and the one it comes in by.
+  struct SharedLinks {
     std::int32_t out = -1, in = -1;  ///< -1: the route has its link for itself
   };
 
-  std::vector<double> compute;     ///< seconds, per seat and part
-  std::vector<double> route;       ///< seconds
-  std::vector<double> collective;  ///< seconds
-  std::vector<Cards> cards;        ///< per route; empty when nothing is shared
-  std::size_t card_count = 0;
+  std::vector<double> compute;            ///< seconds, per stage_replica and part
+  std::vector<double> route;              ///< seconds
+  std::vector<double> collective;         ///< seconds
+  std::vector<SharedLinks> shared_links;  ///< per route; empty when nothing is shared
+  std::size_t shared_link_count = 0;
 
   /// Prices `code`, which belongs to a program of `stages` stages and `ranks` ranks, or to a part of one. A
   /// second call for the same code and network allocates nothing.
@@ -41,7 +41,8 @@ struct Prices {
            std::size_t ranks, const PartOf* part = nullptr);
 
  private:
-  void share_cards(const Instructions& code, const Network& network, std::size_t ranks, const PartOf* part);
+  void set_shared_links(const Instructions& code, const Network& network, std::size_t ranks,
+                        const PartOf* part);
 };
 
 }  // namespace stagecraft::simulator

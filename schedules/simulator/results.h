@@ -44,7 +44,7 @@ struct LostTime {
 
 /// The longest chain of a program's needs: what is computed, sent and met one after the other, and how often.
 /// With any costs the chain's own time is a lower bound of the program's makespan: each link of it has to
-/// wait for the one before, on shared cards too.
+/// wait for the one before, on shared links too.
 struct CriticalPath {
   struct Computing {
     StageId stage;
@@ -66,7 +66,7 @@ struct CriticalPath {
     StageId stage;  ///< whose gradients are reduced; none: an agreement of all ranks
     int times = 0;
   };
-  Seconds length;  ///< with the costs it was found with: the makespan if no card is shared
+  Seconds length;  ///< with the costs it was found with: the makespan if no link is shared
   std::vector<Computing> computing;
   std::vector<Moving> moving;
   std::vector<Meeting> meeting;

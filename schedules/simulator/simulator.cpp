@@ -167,7 +167,7 @@ class Simulator::Impl {
 
   template <class H>
   void pass(H& hooks) {
-    if (prices_.card_count == 0) {
+    if (prices_.shared_link_count == 0) {
       simulator::run_in_order(code_, prices_, state_, hooks);
       return;
     }
@@ -190,13 +190,13 @@ class Simulator::Impl {
     }
     std::vector<double> work(program_.ranks.size(), 0.0);
     for (std::size_t n = 0; n < times.size(); ++n) {
-      work[code_.seats[n / simulator::part_count].rank.index()] += times[n] * prices_.compute[n];
+      work[code_.stage_replicas[n / simulator::part_count].rank.index()] += times[n] * prices_.compute[n];
     }
     const auto [least, most] = std::minmax_element(work.begin(), work.end());
     if (*least == *most) return true;
     const double mean = std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(work.size());
     for (std::size_t n = 0; n < times.size(); ++n) {
-      const double own = work[code_.seats[n / simulator::part_count].rank.index()];
+      const double own = work[code_.stage_replicas[n / simulator::part_count].rank.index()];
       if (own > 0) prices_.compute[n] *= mean / own;
     }
     return false;

@@ -6,10 +6,10 @@
 //   - Compute and step take their stage's cost divided by the rank's speed; a recompute costs a forward.
 //   - A transfer is ready when its send was started, its receive is posted and the transfers that the sender
 //     started earlier to the same receiver are over; it takes latency + bytes / bandwidth. Where the two
-//     ranks have a link for themselves it begins at once. Where the ranks under a child share a card
-//     (NetworkLevel::shared_by) each card serves its transfers in the order in which they became ready, one
-//     at a time, and a transfer begins when both its cards have served those before it. The two directions
-//     of a link or card do not disturb each other. Starting a send or posting a receive costs the rank
+//     ranks have a link for themselves it begins at once. Where the ranks under a child share a link
+//     (NetworkLevel::shared_by) it serves its transfers in the order in which they became ready, one
+//     at a time, and a transfer begins when both its links have served those before it. The two directions
+//     of a link do not disturb each other. Starting a send or posting a receive costs the rank
 //     nothing; waiting ends when the transfer does.
 //   - agree_norm ends for all ranks the time of collectives.h after the last one has come to it.
 //   - A reduction begins when on each replica the last backward that feeds it is over, wherever its reduce

@@ -10,7 +10,7 @@ namespace {
 /// Micro-batches of a part that are looked at before or behind a computation: those next to it say most.
 constexpr int kWindow = 48;
 
-int done(const SeatCounts& counts, HeadsAndTails::Part part) {
+int done(const ReplicaCounts& counts, HeadsAndTails::Part part) {
   return part == HeadsAndTails::Part::forward ? counts.forwards
          : part == HeadsAndTails::Part::input ? counts.inputs
                                               : counts.weights;
@@ -21,17 +21,17 @@ int done(const SeatCounts& counts, HeadsAndTails::Part part) {
 HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
     : problem_(problem),
       micro_batches_(static_cast<std::size_t>(problem.micro_batches())),
-      index_(problem.seats().size()),
+      index_(problem.replicas().size()),
       aligned_(static_cast<std::size_t>(problem.ranks())),
       flush_(static_cast<std::size_t>(problem.ranks()), 0) {
   for (auto& jobs : jobs_) jobs.resize(static_cast<std::size_t>(problem.stages()) * micro_batches_);
-  for (const Seat& seat : problem.seats()) {
-    flush_[seat.rank.index()] += seat.step;
-    for (int k = 0; k < seat.count; ++k) {
-      const MicroBatch mb = seat.micro_batch(k);
-      at(Part::forward, seat.stage, mb).seconds = seat.forward;
-      at(Part::input, seat.stage, mb).seconds = seat.input_part;
-      at(Part::weight, seat.stage, mb).seconds = seat.weight_part;
+  for (const TimedReplica& replica : problem.replicas()) {
+    flush_[replica.rank.index()] += replica.step;
+    for (int k = 0; k < replica.count; ++k) {
+      const MicroBatch mb = replica.micro_batch(k);
+      at(Part::forward, replica.stage, mb).seconds = replica.forward;
+      at(Part::input, replica.stage, mb).seconds = replica.input_part;
+      at(Part::weight, replica.stage, mb).seconds = replica.weight_part;
     }
   }
   if (problem.clip())
@@ -43,37 +43,37 @@ HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
 
 std::vector<Job> HeadsAndTails::jobs_of(Rank rank) const {
   std::vector<Job> jobs;
-  for (const std::size_t i : problem_.seats_of(rank)) {
-    const Seat& seat = problem_.seats()[i];
-    for (int k = 0; k < seat.count; ++k) {
-      const MicroBatch mb = seat.micro_batch(k);
-      for (const Part part : kParts) jobs.push_back(job(part, seat.stage, mb));
-      const double again = problem_.recompute_seconds(seat.stage, mb);
+  for (const std::size_t i : problem_.replicas_of(rank)) {
+    const TimedReplica& replica = problem_.replicas()[i];
+    for (int k = 0; k < replica.count; ++k) {
+      const MicroBatch mb = replica.micro_batch(k);
+      for (const Part part : kParts) jobs.push_back(job(part, replica.stage, mb));
+      const double again = problem_.recompute_seconds(replica.stage, mb);
       if (again == 0) continue;
-      jobs.push_back({.head = job(Part::forward, seat.stage, mb).end(),
+      jobs.push_back({.head = job(Part::forward, replica.stage, mb).end(),
                       .seconds = again,
-                      .tail = job(Part::input, seat.stage, mb).whole()});
+                      .tail = job(Part::input, replica.stage, mb).whole()});
     }
   }
   return jobs;
 }
 
 HeadsAndTails::Place HeadsAndTails::place_of(int stage, MicroBatch mb) const {
-  return {problem_.seat_of(StageId{stage}, mb), mb.value / problem_.placement().width(StageId{stage})};
+  return {problem_.replica_of(StageId{stage}, mb), mb.value / problem_.placement().replicas(StageId{stage})};
 }
 
 void HeadsAndTails::find_needs(Memory memory) {
-  needs_.resize(problem_.seats().size());
+  needs_.resize(problem_.replicas().size());
   for (std::size_t r = 0; r < aligned_.size(); ++r) {
     aligned_[r] = RankMemory(problem_, Rank{r}).aligned();
-    const auto& seats = problem_.seats_of(Rank{r});
-    for (std::size_t i = 0; i < seats.size(); ++i) {
-      index_[seats[i]] = i;
+    const auto& replicas = problem_.replicas_of(Rank{r});
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+      index_[replicas[i]] = i;
       if (memory == Memory::counted) {
-        needs_[seats[i]] = memory_needs(problem_, Rank{r}, i);
+        needs_[replicas[i]] = memory_needs(problem_, Rank{r}, i);
       } else {
-        const std::vector<int> none(static_cast<std::size_t>(problem_.seats()[seats[i]].count), 0);
-        needs_[seats[i]] = {none, none, none};
+        const std::vector<int> none(static_cast<std::size_t>(problem_.replicas()[replicas[i]].count), 0);
+        needs_[replicas[i]] = {none, none, none};
       }
     }
   }
@@ -111,7 +111,7 @@ void HeadsAndTails::find_tails() {
     const MicroBatch mb{i};
     const auto job_at = [&](Part part, int stage) -> Job& { return at(part, StageId{stage}, mb); };
     for (int s = 0; s <= last; ++s) {
-      const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
+      const double flush = flush_[problem_.replica(StageId{s}, mb).rank.index()];
       job_at(Part::weight, s).tail = flush;
       raise_tail(Part::weight, place_of(s, mb));
       job_at(Part::input, s).tail = s == 0 ? flush
@@ -120,7 +120,7 @@ void HeadsAndTails::find_tails() {
       raise_tail(Part::input, place_of(s, mb));
     }
     for (int s = last; s >= 0; --s) {
-      const double flush = flush_[problem_.seat(StageId{s}, mb).rank.index()];
+      const double flush = flush_[problem_.replica(StageId{s}, mb).rank.index()];
       job_at(Part::forward, s).tail = s == last
                                           ? flush
                                           : std::max(flush, problem_.activation_seconds(StageId{s + 1}, mb) +
@@ -135,27 +135,27 @@ void HeadsAndTails::find_tails() {
 
 /// What must be over on the rank before a computation there.
 RankCounts HeadsAndTails::before(Part part, const Place& place) const {
-  const Seat& seat = problem_.seats()[place.seat];
-  const auto& seats = problem_.seats_of(seat.rank);
-  const std::size_t own = index_[place.seat];
-  const MemoryNeeds& needs = needs_[place.seat];
+  const TimedReplica& replica = problem_.replicas()[place.replica];
+  const auto& replicas = problem_.replicas_of(replica.rank);
+  const std::size_t own = index_[place.replica];
+  const MemoryNeeds& needs = needs_[place.replica];
   const int n = place.number;
   const auto i = static_cast<std::size_t>(n);
-  RankCounts counts(seats.size());
+  RankCounts counts(replicas.size());
   counts[own] = {n, needs.inputs_before_forward[i], needs.weights_before_forward[i]};
   if (part != Part::forward) {
     counts[own] = {n + 1, n, std::max(counts[own].weights, needs.weights_before_input[i])};
   }
   if (part == Part::weight) counts[own] = {n + 1, n + 1, n};
-  if (!aligned_[seat.rank.index()]) return counts;
-  for (std::size_t q = 0; q < seats.size(); ++q) {
+  if (!aligned_[replica.rank.index()]) return counts;
+  for (std::size_t q = 0; q < replicas.size(); ++q) {
     if (q == own) continue;
     // Forwards come down through the earlier stages, input parts through the later ones.
     const int inputs = q > own ? counts[own].inputs : 0;
     const int forwards = q > own ? inputs : part == Part::forward ? n + 1 : counts[own].forwards;
     counts[q] = {forwards, inputs, 0};
     if (forwards > 0) {
-      const MemoryNeeds& others = needs_[seats[q]];
+      const MemoryNeeds& others = needs_[replicas[q]];
       const auto latest = static_cast<std::size_t>(forwards - 1);
       counts[q].inputs = std::max(inputs, others.inputs_before_forward[latest]);
       counts[q].weights = others.weights_before_forward[latest];
@@ -166,7 +166,7 @@ RankCounts HeadsAndTails::before(Part part, const Place& place) const {
     }
   }
   // The micro-batch's own input part has come through the later stages as well.
-  for (std::size_t q = own + 1; q < seats.size() && part == Part::input; ++q) {
+  for (std::size_t q = own + 1; q < replicas.size() && part == Part::input; ++q) {
     counts[q].forwards = std::max(counts[q].forwards, n + 1);
     counts[q].inputs = std::max(counts[q].inputs, n + 1);
   }
@@ -174,38 +174,38 @@ RankCounts HeadsAndTails::before(Part part, const Place& place) const {
 }
 
 bool HeadsAndTails::needed(Part part, const Place& place, Part by, const Place& user) const {
-  return done(before(by, user)[index_[place.seat]], part) > place.number;
+  return done(before(by, user)[index_[place.replica]], part) > place.number;
 }
 
 void HeadsAndTails::raise_head(Part part, const Place& place) {
-  const Seat& seat = problem_.seats()[place.seat];
+  const TimedReplica& replica = problem_.replicas()[place.replica];
   const RankCounts over = before(part, place);
-  const auto& seats = problem_.seats_of(seat.rank);
+  const auto& replicas = problem_.replicas_of(replica.rank);
   std::vector<Job> jobs;
-  for (std::size_t q = 0; q < seats.size(); ++q) {
+  for (std::size_t q = 0; q < replicas.size(); ++q) {
     for (const Part of : kParts) {
       const int end = done(over[q], of);
       for (int k = std::max(0, end - kWindow); k < end; ++k)
-        jobs.push_back(job(of, problem_.seats()[seats[q]], k));
+        jobs.push_back(job(of, problem_.replicas()[replicas[q]], k));
     }
   }
-  double& head = at(part, seat.stage, seat.micro_batch(place.number)).head;
+  double& head = at(part, replica.stage, replica.micro_batch(place.number)).head;
   head = std::max(head, earliest_end(std::move(jobs)));
 }
 
 void HeadsAndTails::raise_tail(Part part, const Place& place) {
-  const Seat& seat = problem_.seats()[place.seat];
+  const TimedReplica& replica = problem_.replicas()[place.replica];
   std::vector<Job> jobs;
-  for (const std::size_t q : problem_.seats_of(seat.rank)) {
-    if (q != place.seat && !aligned_[seat.rank.index()]) continue;
-    const Seat& other = problem_.seats()[q];
+  for (const std::size_t q : problem_.replicas_of(replica.rank)) {
+    if (q != place.replica && !aligned_[replica.rank.index()]) continue;
+    const TimedReplica& other = problem_.replicas()[q];
     for (const Part of : kParts) {
       // The first that needs it; all behind that do as well.
       const int first = least_that(0, other.count, [&](int k) { return needed(part, place, of, {q, k}); });
       for (int k = first; k < std::min(other.count, first + kWindow); ++k) jobs.push_back(job(of, other, k));
     }
   }
-  double& tail = at(part, seat.stage, seat.micro_batch(place.number)).tail;
+  double& tail = at(part, replica.stage, replica.micro_batch(place.number)).tail;
   tail = std::max(tail, least_tail(std::move(jobs)));
 }
 

@@ -39,7 +39,7 @@ class HeadsAndTails {
 
  private:
   struct Place {
-    std::size_t seat;
+    std::size_t replica;
     int number;
   };
 
@@ -49,8 +49,8 @@ class HeadsAndTails {
   [[nodiscard]] Job& at(Part part, StageId stage, MicroBatch mb) {
     return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + mb.index()];
   }
-  [[nodiscard]] const Job& job(Part part, const Seat& seat, int number) const {
-    return job(part, seat.stage, seat.micro_batch(number));
+  [[nodiscard]] const Job& job(Part part, const TimedReplica& replica, int number) const {
+    return job(part, replica.stage, replica.micro_batch(number));
   }
   [[nodiscard]] Place place_of(int stage, MicroBatch mb) const;
   [[nodiscard]] RankCounts before(Part part, const Place& place) const;
@@ -63,8 +63,8 @@ class HeadsAndTails {
   const Problem& problem_;
   std::size_t micro_batches_;
   std::array<std::vector<Job>, 3> jobs_;  // per part: by stage and micro-batch
-  std::vector<MemoryNeeds> needs_;        // per seat
-  std::vector<std::size_t> index_;        // per seat: among its rank's
+  std::vector<MemoryNeeds> needs_;        // per replica
+  std::vector<std::size_t> index_;        // per replica: among its rank's
   std::vector<bool> aligned_;             // per rank
   std::vector<double> flush_;             // per rank
 };

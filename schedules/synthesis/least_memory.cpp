@@ -16,7 +16,7 @@ namespace {
 class Paths {
  public:
   Paths(const Problem& problem, Rank rank) : state_(problem, rank) {
-    for (const std::size_t i : problem.seats_of(rank)) counts_.push_back(problem.seats()[i].count);
+    for (const std::size_t i : problem.replicas_of(rank)) counts_.push_back(problem.replicas()[i].count);
   }
 
   Bytes least(std::size_t most_states) {
@@ -49,7 +49,7 @@ class Paths {
   }
 
   [[nodiscard]] bool may(const RankCounts& counts, std::size_t place, Op op) const {
-    const SeatCounts& own = counts[place];
+    const ReplicaCounts& own = counts[place];
     const bool neighbours = state_.aligned();
     switch (op) {
       case Op::forward:

@@ -224,7 +224,7 @@ class Search {
       const bool down = c.op == Op::forward;
       const int from = c.stage.value + (down ? -1 : 1);
       if (c.op == Op::backward_weight || from < 0 || from >= problem_.stages()) return;
-      rank = problem_.seat(StageId{from}, c.micro_batch).rank.index();
+      rank = problem_.replica(StageId{from}, c.micro_batch).rank.index();
       const auto made = std::find_if(now_[rank].begin(), now_[rank].end(), [&](const Compute& other) {
         return other.stage.value == from && other.micro_batch == c.micro_batch &&
                (down ? other.op == Op::forward : is_input_part(other.op));

@@ -17,8 +17,8 @@ using Part = HeadsAndTails::Part;
 double round_trip(const Problem& problem, StageId stage, MicroBatch mb) {
   double seconds = 0;
   for (int s = stage.value; s < problem.stages(); ++s) {
-    const Seat& seat = problem.seat(StageId{s}, mb);
-    seconds += seat.forward + seat.input_part;
+    const TimedReplica& replica = problem.replica(StageId{s}, mb);
+    seconds += replica.forward + replica.input_part;
     if (s > stage.value)
       seconds += problem.activation_seconds(StageId{s}, mb) + problem.gradient_seconds(StageId{s - 1}, mb);
   }
@@ -29,7 +29,7 @@ double round_trip(const Problem& problem, StageId stage, MicroBatch mb) {
 Bytes room_of(const Problem& problem, Rank rank, const RankMemory& memory) {
   const Bytes room = *problem.capacity() - memory.standing();
   Bytes spare;
-  for (std::size_t place = 0; place < problem.seats_of(rank).size(); ++place)
+  for (std::size_t place = 0; place < problem.replicas_of(rank).size(); ++place)
     spare += memory.spare_slots(place, room);
   return room - spare;
 }
@@ -43,23 +43,23 @@ double area_bound(const Problem& problem, const HeadsAndTails& jobs, Rank rank) 
   double head = kInfinite;
   double tail = kInfinite;
   double tail_to_end = kInfinite;
-  const auto& seats = problem.seats_of(rank);
-  for (std::size_t place = 0; place < seats.size(); ++place) {
-    const Seat& seat = problem.seats()[seats[place]];
-    if (seat.count == 0) continue;
-    const double before = memory.kept_from_begin(place) ? 0 : seat.forward;  // then that does not count
+  const auto& replicas = problem.replicas_of(rank);
+  for (std::size_t place = 0; place < replicas.size(); ++place) {
+    const TimedReplica& replica = problem.replicas()[replicas[place]];
+    if (replica.count == 0) continue;
+    const double before = memory.kept_from_begin(place) ? 0 : replica.forward;  // then that does not count
     const auto bytes = static_cast<double>(memory.kept(place).value);
     const auto for_weight = static_cast<double>(memory.kept_for_weight(place).value);
     double turn = kInfinite;
-    for (int k = 0; k < seat.count; ++k) {
-      const MicroBatch mb = seat.micro_batch(k);
-      head = std::min(head, jobs.job(Part::forward, seat.stage, mb).head + before);
-      tail = std::min(tail, jobs.job(Part::input, seat.stage, mb).tail);
-      tail_to_end = std::min(tail_to_end, jobs.job(Part::weight, seat.stage, mb).tail);
-      turn = std::min(turn, round_trip(problem, seat.stage, mb) - before);
+    for (int k = 0; k < replica.count; ++k) {
+      const MicroBatch mb = replica.micro_batch(k);
+      head = std::min(head, jobs.job(Part::forward, replica.stage, mb).head + before);
+      tail = std::min(tail, jobs.job(Part::input, replica.stage, mb).tail);
+      tail_to_end = std::min(tail_to_end, jobs.job(Part::weight, replica.stage, mb).tail);
+      turn = std::min(turn, round_trip(problem, replica.stage, mb) - before);
     }
-    area += bytes * turn * seat.count;
-    area_to_end += (bytes * turn + for_weight * seat.weight_part) * seat.count;
+    area += bytes * turn * replica.count;
+    area_to_end += (bytes * turn + for_weight * replica.weight_part) * replica.count;
   }
   if (head == kInfinite) return 0;
   return head + std::max(area / room + tail, area_to_end / room + tail_to_end);

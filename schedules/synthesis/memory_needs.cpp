@@ -7,12 +7,12 @@
 namespace stagecraft::synthesis {
 
 MemoryNeeds memory_needs(const Problem& problem, Rank rank, std::size_t place) {
-  const int count = problem.seats()[problem.seats_of(rank)[place]].count;
+  const int count = problem.replicas()[problem.replicas_of(rank)[place]].count;
   const std::vector<int> none(static_cast<std::size_t>(count), 0);
   MemoryNeeds needs{none, none, none};
   if (!problem.capacity()) return needs;
   const RankMemory state(problem, rank);
-  const auto fits = [&](const SeatCounts& before, Op op) {
+  const auto fits = [&](const ReplicaCounts& before, Op op) {
     return state.least_during(before, place, op) <= *problem.capacity();
   };
   // A later one needs no less than an earlier one that comes before it: counts only grow. With all weight

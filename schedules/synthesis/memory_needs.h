@@ -11,14 +11,14 @@
 
 namespace stagecraft::synthesis {
 
-/// Of one seat, by the own micro-batch's number.
+/// Of one replica, by the own micro-batch's number.
 struct MemoryNeeds {
   std::vector<int> inputs_before_forward;   ///< input parts that must be over, none behind its own
   std::vector<int> weights_before_forward;  ///< weight parts, likewise
   std::vector<int> weights_before_input;    ///< likewise before an input part
 };
 
-/// Of a rank's `place`-th seat. Without a capacity there are none. Where nothing would do, as many as there
+/// Of a rank's `place`-th replica. Without a capacity there are none. Where nothing would do, as many as there
 /// can be: least_memory.h says so better.
 [[nodiscard]] MemoryNeeds memory_needs(const Problem& problem, Rank rank, std::size_t place);
 

@@ -13,8 +13,8 @@ namespace {
 class PeakMemory {
  public:
   PeakMemory(const Problem& problem, Rank rank)
-      : problem_(problem), rank_(rank), own_(problem.seats_of(rank)), seats_(own_.size()) {
-    for (std::size_t i = 0; i < own_.size(); ++i) seats_[i].count = problem.seats()[own_[i]].count;
+      : problem_(problem), rank_(rank), own_(problem.replicas_of(rank)), replicas_(own_.size()) {
+    for (std::size_t i = 0; i < own_.size(); ++i) replicas_[i].count = problem.replicas()[own_[i]].count;
   }
 
   Bytes run(const Order& order, int extra_slots) {
@@ -27,13 +27,13 @@ class PeakMemory {
     }
     Bytes slots;
     for (std::size_t i = 0; i < own_.size(); ++i) {
-      const StageId stage = problem_.seats()[own_[i]].stage;
+      const StageId stage = problem_.replicas()[own_[i]].stage;
       const auto add = [&](Payload payload, const Channel& channel) {
         const int count = std::min(channel.held + extra_slots, channel.transfers);
         slots += payload_bytes(problem_.costs(), payload, stage) * count;
       };
-      add(Payload::activation, seats_[i].activations);
-      add(Payload::gradient, seats_[i].gradients);
+      add(Payload::activation, replicas_[i].activations);
+      add(Payload::gradient, replicas_[i].gradients);
     }
     return standing_memory(problem_, rank_) + slots + peak_;
   }
@@ -45,22 +45,22 @@ class PeakMemory {
     int reading = 0;
     void read() { held = std::max(held, ++reading), ++transfers; }
   };
-  /// What the rank knows of one of its seats.
-  struct SeatState {
+  /// What the rank knows of one of its replicas.
+  struct ReplicaState {
     Channel activations, gradients;
     std::vector<MicroBatch> sent_activations, sent_gradients;  // under way, oldest first
     int inputs = 0, weights = 0;                               // parts begun
     int count = 0;                                             // own micro-batches
   };
 
-  [[nodiscard]] SeatState& seat(StageId stage) {
+  [[nodiscard]] ReplicaState& replica(StageId stage) {
     std::size_t i = 0;
-    while (problem_.seats()[own_[i]].stage != stage) ++i;
-    return seats_[i];
+    while (problem_.replicas()[own_[i]].stage != stage) ++i;
+    return replicas_[i];
   }
   /// Whether so many parts of a stage's own micro-batches, done in their order, are enough for this one's.
   [[nodiscard]] bool includes(int done, StageId stage, MicroBatch mb) const {
-    return done > mb.value / problem_.placement().width(stage);
+    return done > mb.value / problem_.placement().replicas(stage);
   }
   void pass(const MicroBatchMemory& memory, Moment moment) { now_ += memory.deltas[moment]; }
   void pass(StageId stage, MicroBatch mb, Moment moment) { pass(problem_.memory(stage, mb), moment); }
@@ -72,7 +72,7 @@ class PeakMemory {
   void forward(const Compute& c) {
     const MicroBatchMemory& memory = problem_.memory(c.stage, c.micro_batch);
     const Situation here = memory.here;
-    SeatState& at = seat(c.stage);
+    ReplicaState& at = replica(c.stage);
     pass(memory, Moment::load);
     if (!here.first && !here.from_here) at.activations.read();
     run(c, memory, Op::forward);
@@ -89,14 +89,14 @@ class PeakMemory {
   void backward(const Compute& c) {
     const MicroBatchMemory& memory = problem_.memory(c.stage, c.micro_batch);
     const Situation here = memory.here;
-    SeatState& at = seat(c.stage);
+    ReplicaState& at = replica(c.stage);
     if (is_input_part(c.op) && here.recomputed) {  // right before it
       run(c, memory, Op::recompute);
       pass(memory, Moment::recompute);
       update_peak();
     }
     if (is_weight_part(c.op) && ++at.weights == at.count)
-      now_ += sum_staging(problem_.costs(c.stage), problem_.placement().width(c.stage));
+      now_ += sum_staging(problem_.costs(c.stage), problem_.placement().replicas(c.stage));
     if (is_input_part(c.op)) {
       if (!here.last && !here.to_here) at.gradients.read();
       if (std::erase(at.sent_activations, c.micro_batch) > 0) pass(memory, Moment::activation_sent);
@@ -106,7 +106,7 @@ class PeakMemory {
       ++at.inputs;
       pass(memory, Moment::backward_input);
       const StageId next{c.stage.value + 1};
-      if (here.to_here && includes(seat(next).weights, next, c.micro_batch))
+      if (here.to_here && includes(replica(next).weights, next, c.micro_batch))
         pass(memory, Moment::output_unused);
     }
     if (is_weight_part(c.op)) finish(c, at, memory);
@@ -126,12 +126,12 @@ class PeakMemory {
   }
 
   /// After the weight part the stage needs nothing of the micro-batch any more.
-  void finish(const Compute& c, SeatState& at, const MicroBatchMemory& memory) {
+  void finish(const Compute& c, ReplicaState& at, const MicroBatchMemory& memory) {
     pass(memory, Moment::backward_weight);
     if (memory.here.from_here) {
       const StageId previous{c.stage.value - 1};
       pass(previous, c.micro_batch, Moment::next_backward_weight);
-      if (includes(seat(previous).inputs, previous, c.micro_batch))
+      if (includes(replica(previous).inputs, previous, c.micro_batch))
         pass(previous, c.micro_batch, Moment::output_unused);
     } else {
       --at.activations.reading;
@@ -145,8 +145,8 @@ class PeakMemory {
 
   const Problem& problem_;
   Rank rank_;
-  const std::vector<std::size_t>& own_;  // seats
-  std::vector<SeatState> seats_;
+  const std::vector<std::size_t>& own_;  // replicas
+  std::vector<ReplicaState> replicas_;
   Bytes now_;  // beside what stands and slots
   Bytes peak_;
 };
@@ -166,15 +166,15 @@ bool fits(const Problem& problem, const Orders& orders, int extra_slots) {
 
 Bytes standing_memory(const Problem& problem, Rank rank) {
   Bytes all;
-  for (const std::size_t i : problem.seats_of(rank)) {
-    const StageId stage = problem.seats()[i].stage;
+  for (const std::size_t i : problem.replicas_of(rank)) {
+    const StageId stage = problem.replicas()[i].stage;
     all += standing(problem.costs(stage), problem.situation(stage));
   }
   if (rank != problem.printing_rank()) return all;
   // Losses to print: one slot per replica that sends one; there are more slots than that only for more
   // groups.
-  for (const Seat& seat : problem.seats()) {
-    if (seat.stage == problem.last_stage() && seat.count > 0 && seat.rank != rank)
+  for (const TimedReplica& replica : problem.replicas()) {
+    if (replica.stage == problem.last_stage() && replica.count > 0 && replica.rank != rank)
       all += problem.costs().loss;
   }
   return all;

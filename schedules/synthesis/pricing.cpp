@@ -23,8 +23,8 @@ CostClock::CostClock(const Problem& problem, const TransferScript& script)
     const StageId behind{s + 1};
     for (int i = 0; i < problem.micro_batches(); ++i) {
       const MicroBatch mb{i};
-      const Rank first = problem.seat(before, mb).rank;
-      const Rank second = problem.seat(behind, mb).rank;
+      const Rank first = problem.replica(before, mb).rank;
+      const Rank second = problem.replica(behind, mb).rank;
       hops_[numbers.activation(before, mb)] = hop(first, second, problem.activation_seconds(behind, mb));
       hops_[numbers.gradient(behind, mb)] = hop(second, first, problem.gradient_seconds(before, mb));
     }
@@ -153,7 +153,7 @@ void Pricing::conclude() {
   }
   if (problem_.clip())
     std::fill(clock_.begin(), clock_.end(), *std::max_element(clock_.begin(), clock_.end()));
-  for (const Seat& seat : problem_.seats()) clock_[seat.rank.index()] += seat.step;
+  for (const TimedReplica& replica : problem_.replicas()) clock_[replica.rank.index()] += replica.step;
   double& printing = clock_[problem_.printing_rank().index()];
   const TagNumbers& numbers = script_.numbers();
   for (std::size_t loss = numbers.losses(); loss < numbers.size(); ++loss) {

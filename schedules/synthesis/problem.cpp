@@ -14,15 +14,16 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
       clip_(clip),
       micro_batches_(micro_batches),
       world_(placement.world()),
-      seats_of_rank_(static_cast<std::size_t>(world_)) {
+      replicas_of_rank_(static_cast<std::size_t>(world_)) {
   validate_settings(recompute_, stages());
   for (const StageReplica& at : stage_replicas(placement_, micro_batches)) {
-    if (at.replica == 0) first_seat_.push_back(seats_.size());
+    if (at.replica == 0) first_replica_.push_back(replicas_.size());
     const StageCosts& c = costs_.stages[at.stage.index()];
     const double speed = costs_.speed_of(at.rank);
-    seats_of_rank_[at.rank.index()].push_back(seats_.size());
-    seats_.push_back({at, c.forward.value / speed, (c.backward_input + c.backward_weight).value / speed,
-                      c.backward_input.value / speed, c.backward_weight.value / speed, c.step.value / speed});
+    replicas_of_rank_[at.rank.index()].push_back(replicas_.size());
+    replicas_.push_back({at, c.forward.value / speed, (c.backward_input + c.backward_weight).value / speed,
+                         c.backward_input.value / speed, c.backward_weight.value / speed,
+                         c.step.value / speed});
   }
   find_memory();
 }
@@ -49,7 +50,7 @@ void Problem::find_memory() {
 }
 
 double Problem::seconds(const Compute& compute) const {
-  const Seat& at = seat(compute.stage, compute.micro_batch);
+  const TimedReplica& at = replica(compute.stage, compute.micro_batch);
   switch (compute.op) {
     case Op::forward:
       return at.forward;
@@ -63,8 +64,8 @@ double Problem::seconds(const Compute& compute) const {
 }
 
 double Problem::transfer_seconds(int from, StageId to, MicroBatch micro_batch, Bytes bytes) const {
-  const Rank sender = seat(StageId{from}, micro_batch).rank;
-  const Rank receiver = seat(to, micro_batch).rank;
+  const Rank sender = replica(StageId{from}, micro_batch).rank;
+  const Rank receiver = replica(to, micro_batch).rank;
   return sender == receiver ? 0 : costs_.network.between(sender, receiver).time(bytes).value;
 }
 
@@ -82,17 +83,17 @@ bool well_formed(const Problem& problem, const Orders& orders) {
   const std::size_t all = static_cast<std::size_t>(problem.stages()) * micro_batches;
   std::vector<bool> forwards(all), inputs(all), weights(all);
   for (std::size_t r = 0; r < orders.size(); ++r) {
-    std::vector<int> next(problem.seats().size() * 3, 0);
+    std::vector<int> next(problem.replicas().size() * 3, 0);
     for (const Compute& c : orders[r]) {
       if (c.stage.value < 0 || c.stage.value >= problem.stages()) return false;
       if (c.micro_batch.value < 0 || c.micro_batch.index() >= micro_batches) return false;
-      const std::size_t seat = problem.seat_of(c.stage, c.micro_batch);
-      if (problem.seats()[seat].rank != Rank{r}) return false;
-      const int k = c.micro_batch.value / problem.placement().width(c.stage);
+      const std::size_t replica = problem.replica_of(c.stage, c.micro_batch);
+      if (problem.replicas()[replica].rank != Rank{r}) return false;
+      const int k = c.micro_batch.value / problem.placement().replicas(c.stage);
       const std::size_t here = c.stage.index() * micro_batches + c.micro_batch.index();
       const auto take = [&](std::size_t part, std::vector<bool>& done) {
         done[here] = true;
-        return next[3 * seat + part]++ == k;
+        return next[3 * replica + part]++ == k;
       };
       /// The neighbour's part on the same rank comes first.
       const auto behind = [&](int stage, const std::vector<bool>& done) {

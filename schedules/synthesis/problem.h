@@ -20,7 +20,7 @@
 namespace stagecraft::synthesis {
 
 /// Times are seconds on the replica's rank.
-struct Seat : StageReplica {
+struct TimedReplica : StageReplica {
   double forward = 0;
   double backward = 0;
   double input_part = 0;
@@ -47,7 +47,7 @@ class Problem {
   [[nodiscard]] bool clip() const { return clip_; }
   [[nodiscard]] const RecomputeSettings& recompute() const { return recompute_; }
   [[nodiscard]] bool recomputed(StageId stage, MicroBatch micro_batch) const {
-    return recomputes(setting_of(recompute_, stage), micro_batch, placement_.width(stage), micro_batches_);
+    return recomputes(setting_of(recompute_, stage), micro_batch, placement_.replicas(stage), micro_batches_);
   }
   /// Of a stage, without what differs between its micro-batches.
   [[nodiscard]] Situation situation(StageId stage) const {
@@ -63,27 +63,27 @@ class Problem {
   [[nodiscard]] StageId last_stage() const { return StageId{stages() - 1}; }
   [[nodiscard]] Rank printing_rank() const { return placement_.ranks[0][0]; }
 
-  [[nodiscard]] const std::vector<Seat>& seats() const { return seats_; }
-  [[nodiscard]] std::size_t seat_of(StageId stage, MicroBatch micro_batch) const {
-    return first_seat_[stage.index()] + micro_batch.index() % placement_.ranks[stage.index()].size();
+  [[nodiscard]] const std::vector<TimedReplica>& replicas() const { return replicas_; }
+  [[nodiscard]] std::size_t replica_of(StageId stage, MicroBatch micro_batch) const {
+    return first_replica_[stage.index()] + micro_batch.index() % placement_.ranks[stage.index()].size();
   }
-  [[nodiscard]] const Seat& seat(StageId stage, MicroBatch micro_batch) const {
-    return seats_[seat_of(stage, micro_batch)];
+  [[nodiscard]] const TimedReplica& replica(StageId stage, MicroBatch micro_batch) const {
+    return replicas_[replica_of(stage, micro_batch)];
   }
-  /// Seats of a rank, in stage order.
-  [[nodiscard]] const std::vector<std::size_t>& seats_of(Rank rank) const {
-    return seats_of_rank_[rank.index()];
+  /// Stage replicas of a rank, in stage order.
+  [[nodiscard]] const std::vector<std::size_t>& replicas_of(Rank rank) const {
+    return replicas_of_rank_[rank.index()];
   }
   /// Whether a micro-batch goes from one of these neighbouring stages to the other on one rank.
   [[nodiscard]] bool hand_off(StageId a, StageId b, MicroBatch micro_batch) const {
-    return seat(a, micro_batch).rank == seat(b, micro_batch).rank;
+    return replica(a, micro_batch).rank == replica(b, micro_batch).rank;
   }
 
   /// Without the recompute before an input part.
   [[nodiscard]] double seconds(const Compute& compute) const;
   /// Of the recompute before the micro-batch's input part; 0 where there is none.
   [[nodiscard]] double recompute_seconds(StageId stage, MicroBatch micro_batch) const {
-    return recomputed(stage, micro_batch) ? seat(stage, micro_batch).forward : 0;
+    return recomputed(stage, micro_batch) ? replica(stage, micro_batch).forward : 0;
   }
   /// Of the activation into `stage`, or of the gradient into it. 0 for a hand-off.
   [[nodiscard]] double activation_seconds(StageId stage, MicroBatch micro_batch) const {
@@ -106,9 +106,9 @@ class Problem {
   bool clip_;
   int micro_batches_;
   int world_;
-  std::vector<Seat> seats_;
-  std::vector<std::size_t> first_seat_;  // per stage
-  std::vector<std::vector<std::size_t>> seats_of_rank_;
+  std::vector<TimedReplica> replicas_;
+  std::vector<std::size_t> first_replica_;  // per stage
+  std::vector<std::vector<std::size_t>> replicas_of_rank_;
   std::vector<std::array<MicroBatchMemory, 8>> memory_;  // per stage: in every situation it can be in
   std::vector<std::uint8_t> situation_;                  // which of those, per (stage, micro-batch)
 };

@@ -17,16 +17,16 @@
 
 namespace stagecraft::synthesis {
 
-/// Of one seat: own micro-batches whose part is done. weights <= inputs <= forwards.
-struct SeatCounts {
+/// Of one replica: own micro-batches whose part is done. weights <= inputs <= forwards.
+struct ReplicaCounts {
   int forwards = 0;
   int inputs = 0;
   int weights = 0;
-  auto operator<=>(const SeatCounts&) const = default;
+  auto operator<=>(const ReplicaCounts&) const = default;
 };
 
-/// Of a rank's seats, in the order of Problem::seats_of.
-using RankCounts = std::vector<SeatCounts>;
+/// Of a rank's replicas, in the order of Problem::replicas_of.
+using RankCounts = std::vector<ReplicaCounts>;
 
 class RankMemory {
  public:
@@ -35,24 +35,24 @@ class RankMemory {
   /// At least what the rank holds between two computations.
   [[nodiscard]] Bytes held(const RankCounts& counts) const;
 
-  /// At least what it holds at the worst moment of a computation of its `place`-th seat, the end included;
+  /// At least what it holds at the worst moment of a computation of its `place`-th replica, the end included;
   /// `counts` are those before. A whole backward needs as many weight parts done as input parts.
   [[nodiscard]] Bytes during(const RankCounts& counts, std::size_t place, Op op) const;
 
-  /// The same where only the computation's own seat is known: the least over all counts of the others that
+  /// The same where only the computation's own replica is known: the least over all counts of the others that
   /// an order which finishes can have by then.
-  [[nodiscard]] Bytes least_during(const SeatCounts& own, std::size_t place, Op op) const;
+  [[nodiscard]] Bytes least_during(const ReplicaCounts& own, std::size_t place, Op op) const;
 
   /// The counts behind it.
   [[nodiscard]] static RankCounts after(const RankCounts& counts, std::size_t place, Op op);
 
-  /// Whether the rank's seats have the same micro-batches. Where not, what they hand over on the rank is not
+  /// Whether the rank's replicas have the same micro-batches. Where not, what they hand over on the rank is not
   /// counted, and nothing is said of which of them goes before which.
   [[nodiscard]] bool aligned() const { return aligned_; }
 
   /// What is there all the time (standing_memory).
   [[nodiscard]] Bytes standing() const { return standing_; }
-  /// What the `place`-th seat holds at least of a micro-batch whose forward is done and whose input part is
+  /// What the `place`-th replica holds at least of a micro-batch whose forward is done and whose input part is
   /// not, slot included; of one that is recomputed, until then.
   [[nodiscard]] Bytes kept(std::size_t place) const;
   /// Whether the forward has room for the part of it that it makes all the time that it runs.
@@ -64,7 +64,7 @@ class RankMemory {
   [[nodiscard]] Bytes spare_slots(std::size_t place, Bytes room) const;
 
  private:
-  struct SeatMemory {
+  struct ReplicaMemory {
     StageCosts costs;
     Situation here;  ///< on this rank counts what any of its micro-batches has there
     MomentDeltas deltas;
@@ -72,10 +72,10 @@ class RankMemory {
     Bytes loss;                  ///< on its way to where it is printed
     Bytes sum;                   ///< beside the gradients, for their sum over the replicas
     int count = 0;
-    bool knows_previous = false, knows_next = false;  ///< the seat before, behind it has all of them
+    bool knows_previous = false, knows_next = false;  ///< the replica before, behind it has all of them
   };
 
-  /// How far a seat is.
+  /// How far a replica is.
   struct Progress {
     std::array<int, kMoments> passed{};  ///< micro-batches that have passed each moment
     int activations = 0, gradients = 0;  ///< in slots, read
@@ -85,16 +85,17 @@ class RankMemory {
     [[nodiscard]] int& operator[](Moment moment) { return passed[static_cast<std::size_t>(moment)]; }
   };
   [[nodiscard]] Progress progress(const RankCounts& counts, std::size_t place) const;
-  /// Of a seat of which only its own counts are known.
-  [[nodiscard]] static Progress own_progress(const SeatMemory& seat, const SeatCounts& counts);
-  [[nodiscard]] static Bytes bytes_of(const SeatMemory& seat, const Progress& progress);
-  [[nodiscard]] static Bytes made_by_forward(const SeatMemory& seat);
-  [[nodiscard]] static Bytes least_transient(const SeatMemory& seat, Op op);
-  [[nodiscard]] static Bytes during(const SeatMemory& seat, Progress before, const Progress& after, Op op);
+  /// Of a replica of which only its own counts are known.
+  [[nodiscard]] static Progress own_progress(const ReplicaMemory& replica, const ReplicaCounts& counts);
+  [[nodiscard]] static Bytes bytes_of(const ReplicaMemory& replica, const Progress& progress);
+  [[nodiscard]] static Bytes made_by_forward(const ReplicaMemory& replica);
+  [[nodiscard]] static Bytes least_transient(const ReplicaMemory& replica, Op op);
+  [[nodiscard]] static Bytes during(const ReplicaMemory& replica, Progress before, const Progress& after,
+                                    Op op);
 
   bool aligned_ = true;
   Bytes standing_;
-  std::vector<SeatMemory> seats_;
+  std::vector<ReplicaMemory> replicas_;
 };
 
 }  // namespace stagecraft::synthesis

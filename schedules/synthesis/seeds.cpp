@@ -88,7 +88,7 @@ void Seeds::add_one_at_a_time() {
   for (int i = 0; i < problem_.micro_batches(); ++i) {
     const auto append = [&](Op op, int stage) {
       const MicroBatch mb{i};
-      orders[problem_.seat(StageId{stage}, mb).rank.index()].push_back({op, StageId{stage}, mb});
+      orders[problem_.replica(StageId{stage}, mb).rank.index()].push_back({op, StageId{stage}, mb});
     };
     for (int s = 0; s < problem_.stages(); ++s) append(Op::forward, s);
     for (int s = problem_.stages() - 1; s >= 0; --s) append(Op::backward, s);

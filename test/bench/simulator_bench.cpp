@@ -22,12 +22,12 @@ namespace {
 using namespace stagecraft;
 
 struct Size {
-  int ranks, micro_batches, stages_a_rank;
+  int ranks, micro_batches, stages_per_rank;
   explicit Size(const benchmark::State& state)
       : ranks(static_cast<int>(state.range(0))),
         micro_batches(static_cast<int>(state.range(1))),
-        stages_a_rank(static_cast<int>(state.range(2))) {}
-  [[nodiscard]] int stages() const { return ranks * stages_a_rank; }
+        stages_per_rank(static_cast<int>(state.range(2))) {}
+  [[nodiscard]] int stages() const { return ranks * stages_per_rank; }
 };
 
 ScheduleProgram generate(const Size& size) {

@@ -67,15 +67,15 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
                                                                       {2, PlacementKind::v},
                                                                       {3, PlacementKind::loop}}};
   for (PipelineCase next : variants(schedule)) {
-    for (const auto& [a_rank, kind] : kPlacements) {
-      if (ranks * a_rank > kMostStages) continue;
+    for (const auto& [stages_per_rank, kind] : kPlacements) {
+      if (ranks * stages_per_rank > kMostStages) continue;
       for (const auto& [rewrite, recompute] :
            {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
             std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all_but_last}}) {
         for (const BatchShape shape :
              {BatchShape::even, BatchShape::short_ends, BatchShape::few, BatchShape::many}) {
           const std::size_t turn = cases.size();
-          next.stages = ranks * a_rank;
+          next.stages = ranks * stages_per_rank;
           next.ranks = ranks;
           next.placement = kind;
           next.rewrite = rewrite;
@@ -94,7 +94,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
-/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no width
+/// Every schedule with stages of several replicas: fewer micro-batches than replicas, numbers that no number of them
 /// divides, a rank that is the last stage and the one that prints. Models, optimizers and dropout take turns.
 void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
   const std::vector<std::vector<int>> all{{2},    {3},    {4},       {2, 1},    {1, 2}, {3, 1},

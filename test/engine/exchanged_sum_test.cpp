@@ -55,9 +55,9 @@ Bytes bytes_of(const Tensors& tensors) {
 }
 
 /// Replica 0's, plus replica 1's, and so on.
-Tensors expected(int width, const std::vector<Shape>& shapes) {
+Tensors expected(int replicas, const std::vector<Shape>& shapes) {
   Tensors sums = mine(0, shapes);
-  for (int replica = 1; replica < width; ++replica) {
+  for (int replica = 1; replica < replicas; ++replica) {
     const Tensors next = mine(replica, shapes);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i].add_(next[i]);
   }
@@ -69,31 +69,31 @@ bool same(const Tensors& a, const Tensors& b) {
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
-std::vector<Rank> ranks_of(int width) {
+std::vector<Rank> ranks_of(int replicas) {
   std::vector<Rank> ranks;
-  for (int r = width; r-- > 0;) ranks.emplace_back(r);  // replicas need not ascend by rank
+  for (int r = replicas; r-- > 0;) ranks.emplace_back(r);  // replicas need not ascend by rank
   return ranks;
 }
 
 /// This rank's number among them.
-int replica_of(const Transport& transport, int width) { return width - 1 - transport.rank().value; }
+int replica_of(const Transport& transport, int replicas) { return replicas - 1 - transport.rank().value; }
 
 }  // namespace
 
 TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]") {
-  const int width = GENERATE(2, 3, 4);
+  const int replicas = GENERATE(2, 3, 4);
   const bool synchronous = GENERATE(false, true);
   const int slow = GENERATE(-1, 0, 1);  // a replica that comes late with every tensor
-  CAPTURE(width, synchronous, slow);
-  const Tensors sums = expected(width, kMixed);
+  CAPTURE(replicas, synchronous, slow);
+  const Tensors sums = expected(replicas, kMixed);
   const TransportOptions options{.timeout = Seconds{30}, .synchronous_sends = synchronous};
-  REQUIRE_NOTHROW(run_ranks(width, options, [&](Transport& transport) {
-    const int replica = replica_of(transport, width);
+  REQUIRE_NOTHROW(run_ranks(replicas, options, [&](Transport& transport) {
+    const int replica = replica_of(transport, replicas);
     for (int group = 0; group < 2; ++group) {  // one sum after another, nobody waiting in between
       Tag tag = kTag;
       tag.micro_batch = MicroBatch{group};
       const Tensors tensors = mine(replica, kMixed);
-      ExchangedSum sum(transport, ranks_of(width), tag, bytes_of(tensors), at::kCPU);
+      ExchangedSum sum(transport, ranks_of(replicas), tag, bytes_of(tensors), at::kCPU);
       for (const at::Tensor& tensor : tensors) {
         if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         sum.add(tensor);

@@ -92,11 +92,11 @@ TEST_CASE("a launcher variable that is no number is an error", "[launcher]") {
 }
 
 TEST_CASE("a rank's threads are the cores over the ranks that share them", "[launcher]") {
-  CHECK(threads_a_rank({.machine = 16, .usable = 16}, 4, 1) == 4);  // ranks as threads
-  CHECK(threads_a_rank({.machine = 16, .usable = 16}, 1, 4) == 4);  // processes that no launcher bound
-  CHECK(threads_a_rank({.machine = 16, .usable = 4}, 1, 4) == 4);   // bound to four cores each
-  CHECK(threads_a_rank({.machine = 2, .usable = 1}, 1, 2) == 1);
-  CHECK(threads_a_rank({.machine = 2, .usable = 2}, 8, 1) == 1);  // never none
+  CHECK(threads_per_rank({.machine = 16, .usable = 16}, 4, 1) == 4);  // ranks as threads
+  CHECK(threads_per_rank({.machine = 16, .usable = 16}, 1, 4) == 4);  // processes that no launcher bound
+  CHECK(threads_per_rank({.machine = 16, .usable = 4}, 1, 4) == 4);   // bound to four cores each
+  CHECK(threads_per_rank({.machine = 2, .usable = 1}, 1, 2) == 1);
+  CHECK(threads_per_rank({.machine = 2, .usable = 2}, 8, 1) == 1);  // never none
   CHECK(cores_here().usable >= 1);
   CHECK(cores_here().usable <= cores_here().machine);
 }

@@ -58,7 +58,7 @@ Setting roomy(const PipelineCase& pipeline) {
       micro_batch = 8;
       data.task = "tokens";
       data.shape = {32};
-      model = {GptConfig{.blocks = 4, .width = 32, .heads = 2, .dropout = 0.1}};
+      model = {GptConfig{.blocks = 4, .hidden_size = 32, .heads = 2, .dropout = 0.1}};
       break;
     case ModelKind::captured:
       throw std::logic_error("masked() is for captured models");
@@ -240,9 +240,9 @@ TEST_CASE("measured memory is never more than was proved, and close to it, whate
          {std::pair{Rewrite::none, Recompute::none}, std::pair{Rewrite::split, Recompute::none},
           std::pair{Rewrite::none, Recompute::all}, std::pair{Rewrite::split, Recompute::all},
           std::pair{Rewrite::none, Recompute::all_but_last}}) {
-      const int a_rank = schedule.virtual_stages;
+      const int stages_per_rank = schedule.virtual_stages;
       const PipelineCase pipeline{.schedule = schedule.name,
-                                  .stages = 2 * a_rank,
+                                  .stages = 2 * stages_per_rank,
                                   .ranks = 2,
                                   .placement = schedule.placement,
                                   .rewrite = rewrite,

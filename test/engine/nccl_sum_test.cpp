@@ -57,9 +57,9 @@ Tensors values(int replica, const std::vector<Shape>& shapes) {
 }
 
 /// Replica 0's, plus replica 1's, and so on.
-Tensors in_order(int width, const std::vector<Shape>& shapes) {
+Tensors in_order(int replicas, const std::vector<Shape>& shapes) {
   Tensors sums = values(0, shapes);
-  for (int replica = 1; replica < width; ++replica) {
+  for (int replica = 1; replica < replicas; ++replica) {
     const Tensors next = values(replica, shapes);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i].add_(next[i]);
   }
@@ -72,17 +72,17 @@ bool equal_bits(const Tensors& a, const Tensors& b) {
 }
 
 /// Replicas need not ascend by rank.
-std::vector<Rank> replicas_of(int width) {
+std::vector<Rank> replicas_of(int replicas) {
   std::vector<Rank> ranks;
-  for (int r = width; r-- > 0;) ranks.emplace_back(r);
+  for (int r = replicas; r-- > 0;) ranks.emplace_back(r);
   return ranks;
 }
 int replica_of(const Transport& transport) { return transport.world() - 1 - transport.rank().value; }
 
 /// Of a program whose one stage has so many replicas, as far as sums go.
-NcclWiring wiring_of(int width, SumOrder order) {
+NcclWiring wiring_of(int replicas, SumOrder order) {
   LoweredProgram program;
-  program.placement.ranks = {{}, replicas_of(width)};
+  program.placement.ranks = {{}, replicas_of(replicas)};
   return {.rules = TransportRules::nccl(),
           .channels = {},
           .groups = groups_of({&program}, order),
@@ -90,15 +90,15 @@ NcclWiring wiring_of(int width, SumOrder order) {
 }
 
 /// Three sums one after another with nobody waiting in between; those of the last, by replica.
-std::vector<Tensors> sums_of(int width, SumOrder order, int slow) {
-  std::vector<Tensors> sums(static_cast<std::size_t>(width));
-  NcclRanks().run(width, wiring_of(width, order), [&](Transport& nccl) {
+std::vector<Tensors> sums_of(int replicas, SumOrder order, int slow) {
+  std::vector<Tensors> sums(static_cast<std::size_t>(replicas));
+  NcclRanks().run(replicas, wiring_of(replicas, order), [&](Transport& nccl) {
     const int replica = replica_of(nccl);
     for (int group = 0; group < 3; ++group) {
       Tag tag = kSumTag;
       tag.micro_batch = MicroBatch{group};
       const Tensors tensors = values(replica, kMixed);
-      const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), tag);
+      const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(replicas), tag);
       for (const at::Tensor& tensor : tensors) {
         if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         sum->add(tensor);
@@ -124,29 +124,29 @@ PipelineCase replicated(const std::string& schedule, const std::vector<int>& wid
 }  // namespace
 
 TEST_CASE("what NCCL sums in order has the bits of a loop over the replicas", "[nccl_sum]") {
-  const int width = GENERATE(2, 3, 4, 5);
+  const int replicas = GENERATE(2, 3, 4, 5);
   const int slow = GENERATE(-1, 0, 1);  // a replica that comes late with every tensor
-  CAPTURE(width, slow);
-  const Tensors expected = in_order(width, kMixed);
-  for (const Tensors& sum : sums_of(width, SumOrder::ordered, slow)) CHECK(equal_bits(sum, expected));
+  CAPTURE(replicas, slow);
+  const Tensors expected = in_order(replicas, kMixed);
+  for (const Tensors& sum : sums_of(replicas, SumOrder::ordered, slow)) CHECK(equal_bits(sum, expected));
 }
 
 TEST_CASE("NCCL's own order is that of two replicas, and of more within the bound", "[nccl_sum]") {
   CHECK(equal_bits(sums_of(2, SumOrder::nccl, -1).front(), in_order(2, kMixed)));
-  for (const int width : {3, 4}) {
-    CAPTURE(width);
-    const std::vector<Tensors> sums = sums_of(width, SumOrder::nccl, -1);
-    const Tensors expected = in_order(width, kMixed);
+  for (const int replicas : {3, 4}) {
+    CAPTURE(replicas);
+    const std::vector<Tensors> sums = sums_of(replicas, SumOrder::nccl, -1);
+    const Tensors expected = in_order(replicas, kMixed);
     CHECK_FALSE(equal_bits(sums.front(), expected));  // or the bound would show nothing
     for (const Tensors& sum : sums) CHECK(equal_bits(sum, sums.front()));
     for (std::size_t i = 0; i < kMixed.size(); ++i) {
       at::Tensor magnitudes = at::zeros_like(expected[i], at::kDouble);
-      for (int replica = 0; replica < width; ++replica) magnitudes.add_(values(replica, kMixed)[i].abs());
+      for (int replica = 0; replica < replicas; ++replica) magnitudes.add_(values(replica, kMixed)[i].abs());
       const double unit = (kMixed[i].type == at::kDouble ? std::numeric_limits<double>::epsilon()
                                                          : std::numeric_limits<float>::epsilon()) /
                           2;
       // Each of the two is so far from the exact sum; a little more for terms of higher order.
-      const at::Tensor bound = magnitudes.mul_(2.001 * (width - 1) * unit);
+      const at::Tensor bound = magnitudes.mul_(2.001 * (replicas - 1) * unit);
       const at::Tensor error = sums.front()[i].to(at::kDouble).sub(expected[i].to(at::kDouble)).abs();
       CHECK(at::le(error, bound).all().item<bool>());
     }
@@ -198,14 +198,14 @@ TEST_CASE(
 }
 
 TEST_CASE("the host launches whole sums before anything of them has happened", "[nccl_sum]") {
-  const int width = GENERATE(2, 3);
+  const int replicas = GENERATE(2, 3);
   const NcclRanks ranks;
-  const Tensors expected = in_order(width, kMixed);
-  REQUIRE_NOTHROW(ranks.run(width, wiring_of(width, SumOrder::ordered), [&](Transport& nccl) {
+  const Tensors expected = in_order(replicas, kMixed);
+  REQUIRE_NOTHROW(ranks.run(replicas, wiring_of(replicas, SumOrder::ordered), [&](Transport& nccl) {
     const Tensors tensors = values(replica_of(nccl), kMixed);
     const Tensors before = values(replica_of(nccl), kMixed);
-    const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(width), kSumTag);
-    for (int late = 0; late < width; ++late) {  // one rank after the other
+    const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(replicas), kSumTag);
+    for (int late = 0; late < replicas; ++late) {  // one rank after the other
       if (nccl.rank().value == late) {
         for (const at::Tensor& tensor : tensors) sum->add(tensor);
         sum->flush();
@@ -277,19 +277,19 @@ TEST_CASE("a collective without an event of what was computed before is found, a
 
 TEST_CASE("a sum whose other replicas do not come ends with its name, without a wait of the host's",
           "[nccl_sum]") {
-  const int width = GENERATE(2, 3);
+  const int replicas = GENERATE(2, 3);
   NcclRanks ranks;
   ranks.options.timeout = Seconds{0.3};
   ranks.prepare = [](Rank, FakeDevice& device) { device.let_compute_lag(); };
   const bool reported = GENERATE(false, true);  // by NCCL, or by the clock
   std::string heard;
-  CHECK_THROWS_AS(ranks.run(width, wiring_of(width, SumOrder::ordered),
+  CHECK_THROWS_AS(ranks.run(replicas, wiring_of(replicas, SumOrder::ordered),
                             [&](Transport& nccl) {
                               if (nccl.rank().value > 0) {
                                 while (true) nccl.progress();  // until it hears of rank 0
                               }
                               const at::Tensor tensor = at::ones({8});
-                              const auto sum = nccl.make_sum(replicas_of(width), kSumTag);
+                              const auto sum = nccl.make_sum(replicas_of(replicas), kSumTag);
                               sum->add(tensor);
                               sum->finish();
                               if (reported) ranks.fabric->fail("unhandled system error");
@@ -309,13 +309,13 @@ TEST_CASE("a sum whose other replicas do not come ends with its name, without a 
 }
 
 TEST_CASE("a rank that fails ends the sums that others wait for", "[nccl_sum]") {
-  const int width = GENERATE(2, 3);
-  CHECK_THROWS_WITH(NcclRanks().run(width, wiring_of(width, SumOrder::ordered),
+  const int replicas = GENERATE(2, 3);
+  CHECK_THROWS_WITH(NcclRanks().run(replicas, wiring_of(replicas, SumOrder::ordered),
                                     [&](Transport& nccl) {
                                       if (nccl.rank().value == 0)
                                         throw std::runtime_error("the disk is full");
                                       const at::Tensor tensor = at::ones({8});
-                                      const auto sum = nccl.make_sum(replicas_of(width), kSumTag);
+                                      const auto sum = nccl.make_sum(replicas_of(replicas), kSumTag);
                                       sum->add(tensor);
                                       sum->finish();
                                     }),

@@ -72,7 +72,8 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::gpt:
       break;
   }
-  return {GptConfig{.blocks = 3, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
+  return {
+      GptConfig{.blocks = 3, .hidden_size = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}};
 }
 
 /// Samples, mini-batch and micro-batch of a shape.
@@ -180,9 +181,9 @@ Placement replicated_placement(const PipelineCase& c) {
 
 Placement placement_of(const PipelineCase& c) {
   if (!c.widths.empty()) return replicated_placement(c);
-  const int a_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
-  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / a_rank, a_rank)
-                                         : Placement::looped(c.stages / a_rank, a_rank);
+  const int stages_per_rank = c.ranks == 0 ? 1 : c.stages / c.ranks;
+  return c.placement == PlacementKind::v ? Placement::zigzag(c.stages / stages_per_rank, stages_per_rank)
+                                         : Placement::looped(c.stages / stages_per_rank, stages_per_rank);
 }
 
 RunShape run_shape(const PipelineCase& c) {
@@ -265,9 +266,9 @@ namespace {
 /// 3.2), where a replica of stage s runs as many of its own ahead as fill the stages behind it.
 int newest_behind(const PipelineCase& c, int stage) {
   if (c.widths.empty()) return c.stages - 1 - stage;
-  const int width = c.widths[static_cast<std::size_t>(stage)];
+  const int replicas = c.widths[static_cast<std::size_t>(stage)];
   const int behind = std::accumulate(c.widths.begin() + stage, c.widths.end(), 0);
-  return ((behind + width - 1) / width - 1) * width;
+  return ((behind + replicas - 1) / width - 1) * width;
 }
 
 /// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.

@@ -104,9 +104,9 @@ TEST_CASE("a run continues from states of layers to the bit, at another number o
 
 namespace {
 
-/// A stage on `width` replicas, whose larger layers' gradients do not fit into one message.
-Setting wide(int width) {
-  Setting setting({.stages = 1, .widths = {width}, .shape = BatchShape::many, .clipping = 0.05});
+/// A stage on `replicas` replicas, whose larger layers' gradients do not fit into one message.
+Setting wide(int replicas) {
+  Setting setting({.stages = 1, .widths = {replicas}, .shape = BatchShape::many, .clipping = 0.05});
   setting.model = build_model({MlpConfig{.hidden = {300, 300, 600, 300}}}, setting.data->sample(), at::kFloat,
                               {"test", "/model"});
   setting.stage_layers = {{0, static_cast<int>(setting.model.layers.size())}};
@@ -133,11 +133,11 @@ class Listener final : public DelayedTransport {
 }  // namespace
 
 TEST_CASE("replicas' gradients of many messages add up as the oracle's", "[worker]") {
-  const int width = GENERATE(2, 3);
-  const Setting setting = wide(width);
+  const int replicas = GENERATE(2, 3);
+  const Setting setting = wide(replicas);
   const OracleResult oracle = run_oracle(setting.model, *setting.loss, *setting.data, setting.oracle);
-  std::vector<std::string> differences(static_cast<std::size_t>(width));
-  run_ranks(width, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
+  std::vector<std::string> differences(static_cast<std::size_t>(replicas));
+  run_ranks(replicas, {.timeout = Seconds{60}, .synchronous_sends = true}, [&](Transport& transport) {
     differences[transport.rank().index()] =
         difference(run_rank(setting, transport), oracle, transport.rank().value == 0);
   });

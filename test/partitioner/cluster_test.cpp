@@ -31,7 +31,7 @@ TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") 
     double inside;  ///< bytes per second
     int machines;
     double between;  ///< 0: there is one machine
-    SharedBy card;
+    SharedBy shared;
   };
   const std::map<std::string, Expected> shipped{
       {"laptop", {2, 4e9, 1, 0, {}}},
@@ -63,7 +63,7 @@ TEST_CASE("every shipped cluster reads and is what its name says", "[cluster]") 
     const Network::Path out = network.path(Rank{is.machine - 1}, Rank{is.machine});
     CHECK(out.link.bytes_per_second == is.between);
     CHECK(out.link.latency > network.between(Rank{0}, Rank{1}).latency);
-    CHECK(out.shared == (is.card == SharedBy::child));
+    CHECK(out.shared == (is.shared == SharedBy::child));
   }
   CHECK(files == shipped.size());
 }

@@ -47,16 +47,16 @@ struct EqualStagesCase {
                       {},
                       {}};
     c.network = c.cluster.network();
-    const int a_rank = c.schedule.virtual_stages;
+    const int stages_per_rank = c.schedule.virtual_stages;
     const int layers = static_cast<int>(c.measurement.layers.size());
-    RC_PRE(layers >= 2 * a_rank || a_rank == 1);
-    const int positions =
-        *rc::gen::inRange(a_rank > 1 ? 2 : 1, std::min({layers / a_rank, 4, c.cluster.devices()}) + 1);
-    const int width = *rc::gen::inRange(1, c.cluster.devices() / positions + 1);
+    RC_PRE(layers >= 2 * stages_per_rank || stages_per_rank == 1);
+    const int positions = *rc::gen::inRange(stages_per_rank > 1 ? 2 : 1,
+                                            std::min({layers / stages_per_rank, 4, c.cluster.devices()}) + 1);
+    const int replicas = *rc::gen::inRange(1, c.cluster.devices() / positions + 1);
     int block = *rc::gen::inRange(1, positions + 1);
     while (positions % block != 0) --block;
-    c.layout = {c.schedule.placement, a_rank, std::vector<int>(static_cast<std::size_t>(positions), width),
-                block};
+    c.layout = {c.schedule.placement, stages_per_rank,
+                std::vector<int>(static_cast<std::size_t>(positions), replicas), block};
     c.request.placement = c.layout.placement();
     c.request.group_sizes = {*rc::gen::inRange(1, 9)};
     c.request.clip = *rc::gen::arbitrary<bool>();
@@ -94,18 +94,19 @@ std::vector<int> some_cuts(const EqualStagesCase& c) {
 TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages]") {
   REQUIRE(rc::check("lists", [] {
     const EqualStagesCase c = EqualStagesCase::draw(false, 8);
-    const int width = c.layout.widths.front();
+    const int replicas = c.layout.widths.front();
     const ScheduleProgram whole = c.schedule.generate(c.request);
     const ReplicaPart made = replica_part(c.schedule, c.request, c.network, c.cluster.speed);
     RC_ASSERT(made.part.ranks.size() == made.program.ranks.size());
     for (std::size_t r = 0; r < made.part.ranks.size(); ++r) {
       const Rank rank = made.part.ranks[r];
-      const auto& replicas = c.request.placement.ranks[c.request.placement.stages_of(rank).front().index()];
-      const auto k = static_cast<int>(std::find(replicas.begin(), replicas.end(), rank) - replicas.begin());
+      const auto& ranks = c.request.placement.ranks[c.request.placement.stages_of(rank).front().index()];
+      const auto k = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
       std::vector<Action> expected = whole.ranks[rank.index()];
       std::vector<Action> found = made.program.ranks[r];
       for (Action& action : found) {
-        if (action.micro_batch.valid()) action.micro_batch = MicroBatch{action.micro_batch.value * width + k};
+        if (action.micro_batch.valid())
+          action.micro_batch = MicroBatch{action.micro_batch.value * replicas + k};
       }
       // Who reports losses depends on which rank prints.
       for (auto* list : {&expected, &found}) {
@@ -113,20 +114,20 @@ TEST_CASE("a pipeline's program is its ranks' part of the whole", "[equal_stages
       }
       RC_ASSERT(found == expected);
     }
-    RC_CLASSIFY(width > 1, "replicated");
-    RC_CLASSIFY(c.layout.stages_a_rank > 1, "several stages per rank");
+    RC_CLASSIFY(replicas > 1, "replicated");
+    RC_CLASSIFY(c.layout.stages_per_rank > 1, "several stages per rank");
   }));
 }
 
 TEST_CASE("a pipeline takes no longer than the whole, and as long where all are alike", "[equal_stages]") {
   REQUIRE(rc::check("steps", [] {
     EqualStagesCase c = EqualStagesCase::draw(false, 8);
-    const int width = c.layout.widths.front();
+    const int replicas = c.layout.widths.front();
     const bool alike = *rc::gen::arbitrary<bool>();
     if (alike) {
       c.cluster.speed.clear();
       c.network = {{{c.cluster.devices(), c.network.levels.front().link}}};
-      c.request.group_sizes = {width * *rc::gen::inRange(1, 4)};
+      c.request.group_sizes = {replicas * *rc::gen::inRange(1, 4)};
     }
     const CostTable costs = c.costs(some_cuts(c));
     const LoweredProgram program = lower(c.schedule.generate(c.request));
@@ -181,7 +182,7 @@ TEST_CASE("no bound of equally wide stages is above a simulated step", "[equal_s
     for (const auto* order : {static_cast<const std::vector<StageOrder>*>(nullptr), &orders}) {
       for (const auto* where : {static_cast<const PlacedCosts*>(nullptr), &placed}) {
         const EqualStages::Least bound = stages.least({.stages = c.layout.stages(),
-                                                       .width = c.layout.widths.front(),
+                                                       .replicas = c.layout.widths.front(),
                                                        .orders = order,
                                                        .placed = where});
         RC_ASSERT(bound.cuts);

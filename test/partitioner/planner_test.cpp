@@ -230,13 +230,14 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     if (*rc::gen::arbitrary<bool>()) {
       for (int d = 0; d < cluster.devices(); ++d) cluster.speed.push_back(*rc::gen::element(0.5, 1.0, 2.0));
     }
-    const int a_rank = schedule.virtual_stages;
+    const int stages_per_rank = schedule.virtual_stages;
     std::vector<std::vector<int>> widths;
-    for (int positions = 1; positions <= cluster.devices() && positions * a_rank <= layers; ++positions) {
+    for (int positions = 1; positions <= cluster.devices() && positions * stages_per_rank <= layers;
+         ++positions) {
       widths.emplace_back(static_cast<std::size_t>(positions), 1);
     }
     for (const planning::Layout& layout :
-         planning::replicated_layouts(schedule.placement, a_rank,
+         planning::replicated_layouts(schedule.placement, stages_per_rank,
                                       {.devices = cluster.devices(), .most_stages = layers})
              .list) {
       if (layout.block == 1) widths.push_back(layout.widths);
@@ -246,11 +247,12 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     PlanRequest each = request;
     for (const std::vector<int>& chosen : widths) {
       each.widths = chosen;
-      test::every_cuts(layers, static_cast<int>(chosen.size()) * a_rank, [&](const std::vector<int>& cuts) {
-        each.cuts = cuts;
-        each.stages = static_cast<int>(cuts.size()) + 1;
-        least = std::min(least, make_plan(profile, cluster, each).best.plan.predicted->step);
-      });
+      test::every_cuts(layers, static_cast<int>(chosen.size()) * stages_per_rank,
+                       [&](const std::vector<int>& cuts) {
+                         each.cuts = cuts;
+                         each.stages = static_cast<int>(cuts.size()) + 1;
+                         least = std::min(least, make_plan(profile, cluster, each).best.plan.predicted->step);
+                       });
     }
     const PlanResult result = make_plan(profile, cluster, request);
     RC_ASSERT(result.best.plan.predicted->step.value <= least.value * (1 + 1e-9));

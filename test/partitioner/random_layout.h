@@ -16,7 +16,7 @@
 
 namespace stagecraft::test {
 
-/// Two levels of up to 2 x 4 devices, cards shared or not, speeds or not. Transfers cost as much as layers
+/// Two levels of up to 2 x 4 devices, links shared or not, speeds or not. Transfers cost as much as layers
 /// do, or little.
 [[nodiscard]] inline Cluster random_cluster() {
   Cluster cluster;
@@ -36,13 +36,13 @@ namespace stagecraft::test {
 /// Of up to `devices` devices and `layers` stages, replicated or not.
 [[nodiscard]] inline planning::Layout random_layout(const Schedule& schedule, int devices, int layers) {
   std::vector<planning::Layout> all;
-  const int a_rank = schedule.virtual_stages;
-  for (int positions = 1; positions <= devices && positions * a_rank <= layers; ++positions) {
-    if (positions == 1 && a_rank > 1) continue;
-    all.push_back(planning::straight_layout(schedule.placement, a_rank, positions));
+  const int stages_per_rank = schedule.virtual_stages;
+  for (int positions = 1; positions <= devices && positions * stages_per_rank <= layers; ++positions) {
+    if (positions == 1 && stages_per_rank > 1) continue;
+    all.push_back(planning::straight_layout(schedule.placement, stages_per_rank, positions));
   }
   const planning::Layouts more = planning::replicated_layouts(
-      schedule.placement, a_rank, {.devices = devices, .most_stages = std::min(layers, 4)});
+      schedule.placement, stages_per_rank, {.devices = devices, .most_stages = std::min(layers, 4)});
   all.insert(all.end(), more.list.begin(), more.list.end());
   return *rc::gen::elementOf(all);
 }

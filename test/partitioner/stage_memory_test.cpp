@@ -33,11 +33,11 @@ TEST_CASE("the search never believes a stage bigger than the proof does", "[stag
     costs.stages.back().output = Bytes{};
     costs.stages.back().output_kept = false;
     const Prediction prediction = predict(plan);
-    const auto residency =
+    const auto counts =
         stage_counts(plan_program(plan, segment_groups(schedule, stages, plan.micro_batches)));
     for (int s = 0; s < stages; ++s) {
       const auto i = static_cast<std::size_t>(s);
-      const Bytes least = StageMemory(costs.stages[i], s + 1 == stages).peak(residency[i]);
+      const Bytes least = StageMemory(costs.stages[i], s + 1 == stages).peak(counts[i]);
       RC_ASSERT(least.value <= prediction.memory[i].value);
       bound += least.value;
       proved += prediction.memory[i].value;
@@ -55,10 +55,10 @@ TEST_CASE("the table holds what stage_costs says", "[stage_memory]") {
     const int first = *rc::gen::inRange(0, 6);
     const int last = *rc::gen::inRange(first + 1, 7);
     const int in_flight = *rc::gen::inRange(1, 5);
-    const StageCounts residency{in_flight, *rc::gen::inRange(1, in_flight + 1), *rc::gen::inRange(0, 3),
-                                *rc::gen::inRange(1, 4)};
-    RC_ASSERT(table.at(first, last).peak(residency).value ==
-              StageMemory(stage_costs(m, first, last, 2), last == 6).peak(residency).value);
+    const StageCounts counts{in_flight, *rc::gen::inRange(1, in_flight + 1), *rc::gen::inRange(0, 3),
+                             *rc::gen::inRange(1, 4)};
+    RC_ASSERT(table.at(first, last).peak(counts).value ==
+              StageMemory(stage_costs(m, first, last, 2), last == 6).peak(counts).value);
   }));
 }
 

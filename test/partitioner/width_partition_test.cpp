@@ -19,7 +19,7 @@ namespace {
 
 using namespace planning;
 
-/// What crosses a boundary over a long time, pair by pair and card by card, as seconds per micro-batch.
+/// What crosses a boundary over a long time, pair by pair and link by link, as seconds per micro-batch.
 double boundary_seconds(const Network& network, Bytes bytes, int from, int from_width, int to, int to_width) {
   std::map<std::tuple<std::size_t, std::int64_t, std::int64_t>, double> busy;
   const int rounds = from_width * to_width;

@@ -41,7 +41,8 @@ inline std::vector<ProfiledModel> subjects(double dropout) {
                  classes});
   all.push_back(
       {build_model(
-           {GptConfig{.blocks = 2, .width = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}},
+           {GptConfig{
+               .blocks = 2, .hidden_size = 8, .heads = 2, .dropout = dropout, .attention_dropout = dropout}},
            text, at::kFloat, {}),
        LossConfig{TokenCrossEntropy{}}.make()});
   return all;

@@ -42,7 +42,7 @@ std::vector<Action> of_stage(const ScheduleProgram& program, Rank rank, StageId 
 template <class Visit>
 void each_replica(const ScheduleProgram& program, const Visit& visit) {
   for (int s = 0; s < program.placement.stages(); ++s) {
-    for (int r = 0; r < program.placement.width(StageId{s}); ++r) {
+    for (int r = 0; r < program.placement.replicas(StageId{s}); ++r) {
       const Rank rank = program.placement.ranks[static_cast<std::size_t>(s)][static_cast<std::size_t>(r)];
       visit(StageId{s}, r, of_stage(program, rank, StageId{s}));
     }
@@ -53,9 +53,9 @@ void each_replica(const ScheduleProgram& program, const Visit& visit) {
 /// papers' words. Ranks from the stage on, less one, rounded down to whole rounds of its replicas.
 int delay_by_the_paper(const Placement& placement, int stage) {
   int ranks = 0;
-  for (int s = stage; s < placement.stages(); ++s) ranks += placement.width(StageId{s});
-  const int width = placement.width(StageId{stage});
-  return (ranks - 1) / width * width;
+  for (int s = stage; s < placement.stages(); ++s) ranks += placement.replicas(StageId{s});
+  const int replicas = placement.replicas(StageId{stage});
+  return (ranks - 1) / replicas * replicas;
 }
 
 int groups_complete_after(const std::vector<int>& group_sizes, int micro_batches) {
@@ -110,7 +110,7 @@ TEST_CASE("each replica does each of its micro-batches once, in order, and steps
     const RandomProgram random = random_program();
     const ScheduleProgram& program = random.program;
     each_replica(program, [&](StageId stage, int replica, const std::vector<Action>& actions) {
-      const int width = program.placement.width(stage);
+      const int replicas = program.placement.replicas(stage);
       int forwards = 0;
       int backwards = 0;
       int weights = 0;  // of split ones
@@ -118,12 +118,12 @@ TEST_CASE("each replica does each of its micro-batches once, in order, and steps
       int loads = 0;
       int reductions = 0;
       for (const Action& a : actions) {
-        if (a.op == Op::forward) RC_ASSERT(a.micro_batch.value == replica + width * forwards++);
+        if (a.op == Op::forward) RC_ASSERT(a.micro_batch.value == replica + replicas * forwards++);
         if (a.op == Op::backward || a.op == Op::backward_input) {
-          RC_ASSERT(a.micro_batch.value == replica + width * backwards++);
+          RC_ASSERT(a.micro_batch.value == replica + replicas * backwards++);
         }
-        if (a.op == Op::backward_weight) RC_ASSERT(a.micro_batch.value == replica + width * weights++);
-        if (a.op == Op::load) RC_ASSERT(a.micro_batch.value == replica + width * loads++);
+        if (a.op == Op::backward_weight) RC_ASSERT(a.micro_batch.value == replica + replicas * weights++);
+        if (a.op == Op::load) RC_ASSERT(a.micro_batch.value == replica + replicas * loads++);
         if (is_compute(a.op)) RC_ASSERT(a.group == program.group_of(a.micro_batch));
         RC_ASSERT(backwards <= forwards);
         RC_ASSERT(weights <= backwards);
@@ -131,13 +131,13 @@ TEST_CASE("each replica does each of its micro-batches once, in order, and steps
         if (a.op == Op::step) {
           RC_ASSERT(a.group.value == steps);
           RC_ASSERT(a.version.value == steps++);
-          RC_ASSERT(reductions == (width > 1 ? steps : 0));
+          RC_ASSERT(reductions == (replicas > 1 ? steps : 0));
           // All of the replica's micro-batches of the group are in.
-          const int next = replica + width * backwards;
+          const int next = replica + replicas * backwards;
           RC_ASSERT(next >= program.micro_batches() || program.group_of(MicroBatch{next}) > a.group);
         }
       }
-      const int own = std::max(0, (program.micro_batches() - replica + width - 1) / width);
+      const int own = std::max(0, (program.micro_batches() - replica + replicas - 1) / replicas);
       const bool reads_data = stage.value == 0 || stage.value == program.placement.stages() - 1;
       RC_ASSERT(forwards == own);
       RC_ASSERT(backwards == own);
@@ -250,18 +250,18 @@ TEST_CASE("forwards more beforehand deadlock nobody, whatever the stages' widths
   std::vector<std::vector<int>> all{{}};
   for (std::size_t next = 0; next < all.size(); ++next) {  // up to three stages of up to four replicas
     if (all[next].size() == 3) continue;
-    for (int width = 1; width <= 4; ++width) {
+    for (int replicas = 1; replicas <= 4; ++replicas) {
       all.push_back(all[next]);
-      all.back().push_back(width);
+      all.back().push_back(replicas);
     }
   }
   for (const std::vector<int>& widths : all) {
     if (widths.empty()) continue;
     Placement placement;
     int ranks = 0;
-    for (const int width : widths) {
+    for (const int replicas : widths) {
       placement.ranks.emplace_back();
-      for (int replica = 0; replica < width; ++replica) placement.ranks.back().emplace_back(ranks++);
+      for (int replica = 0; replica < replicas; ++replica) placement.ranks.back().emplace_back(ranks++);
     }
     for (int extra = 0; extra <= 5; ++extra) {
       for (const int micro_batches : {1, 4, 7, 13}) {

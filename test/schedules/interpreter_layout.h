@@ -63,9 +63,9 @@ class Layout {
   }
 
   /// Whether a replica of so many has a micro-batch of the group.
-  [[nodiscard]] bool takes_part(std::size_t replica, std::size_t width, int group) const {
+  [[nodiscard]] bool takes_part(std::size_t replica, std::size_t replicas, int group) const {
     for (int mb = 0; mb < total_; ++mb) {
-      if (static_cast<std::size_t>(mb) % width == replica && group_of(mb) == group) return true;
+      if (static_cast<std::size_t>(mb) % replicas == replica && group_of(mb) == group) return true;
     }
     return false;
   }

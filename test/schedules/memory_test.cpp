@@ -132,7 +132,7 @@ class Ledger {
   /// A sum over replicas begins with the last backward into its group, if there is any, before it ends in its
   /// reduce.
   void join_reduction(const Action& a) {
-    const std::int64_t replicas = program_.placement.width(a.stage);
+    const std::int64_t replicas = program_.placement.replicas(a.stage);
     if (replicas == 1) return;
     if (a.op != Op::reduce && (!adds_gradients(a) || --to_come_[{a.stage, a.group}] > 0)) return;
     const std::int64_t all = cost(a.stage).parameters.value + cost(a.stage).buffers.value;

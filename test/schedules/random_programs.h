@@ -17,9 +17,9 @@ namespace stagecraft {
 [[nodiscard]] inline Placement placement_of_widths(const std::vector<int>& widths) {
   Placement placement;
   int next = 0;
-  for (const int width : widths) {
-    auto& replicas = placement.ranks.emplace_back();
-    for (int r = 0; r < width; ++r) replicas.emplace_back(next++);
+  for (const int replicas : widths) {
+    auto& ranks = placement.ranks.emplace_back();
+    for (int r = 0; r < replicas; ++r) ranks.emplace_back(next++);
   }
   return placement;
 }
@@ -30,34 +30,34 @@ namespace stagecraft {
       most_stages, rc::gen::nonEmpty(rc::gen::container<std::vector<int>>(rc::gen::inRange(1, 4)))));
 }
 
-/// Up to 6 stages of one width up to 2, dealt in any way to the ranks: some hold several stages, neighbours
+/// Up to 6 stages of one number of replicas up to 2, dealt in any way to the ranks: some hold several stages, neighbours
 /// or not.
 [[nodiscard]] inline Placement random_shared() {
   const int stages = *rc::gen::inRange(1, 7);
-  const int width = *rc::gen::inRange(1, 3);
+  const int replicas = *rc::gen::inRange(1, 3);
   const int teams = *rc::gen::inRange(1, stages + 1);
   Placement placement;
   for (int s = 0; s < stages; ++s) {
     const int team = s < teams ? s : *rc::gen::inRange(0, teams);  // each team gets one stage at least
-    auto& replicas = placement.ranks.emplace_back();
-    for (int r = 0; r < width; ++r) replicas.emplace_back(team * width + r);
+    auto& ranks = placement.ranks.emplace_back();
+    for (int r = 0; r < replicas; ++r) ranks.emplace_back(team * replicas + r);
   }
   return placement;
 }
 
 /// Of the schedule's kind: any of the above where it is made for one stage per rank, else a loop or V of up to
-/// 4 ranks, of one width up to 2.
+/// 4 ranks, of one number of replicas up to 2.
 [[nodiscard]] inline Placement random_placement(const Schedule& schedule) {
   if (schedule.placement == PlacementKind::straight) {
     return *rc::gen::arbitrary<bool>() ? random_widths(5) : random_shared();
   }
   const int passes = schedule.placement == PlacementKind::v ? 2 : *rc::gen::inRange(1, 4);
   Placement placement = schedule.place(*rc::gen::inRange(1, 5), passes);
-  const int width = *rc::gen::inRange(1, 3);
-  for (auto& replicas : placement.ranks) {
-    const Rank first = replicas.front();
-    replicas.clear();
-    for (int r = 0; r < width; ++r) replicas.emplace_back(first.value * width + r);
+  const int replicas = *rc::gen::inRange(1, 3);
+  for (auto& ranks : placement.ranks) {
+    const Rank first = ranks.front();
+    ranks.clear();
+    for (int r = 0; r < replicas; ++r) ranks.emplace_back(first.value * replicas + r);
   }
   return placement;
 }

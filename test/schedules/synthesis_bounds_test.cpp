@@ -24,43 +24,43 @@ using test::most;
 /// rather a backward, which frees memory, than a forward.
 Orders random_orders(const Problem& problem, test::RandomCosts& random, int eager) {
   Orders orders(static_cast<std::size_t>(problem.ranks()));
-  std::vector<synthesis::SeatCounts> done(problem.seats().size());
+  std::vector<synthesis::ReplicaCounts> done(problem.replicas().size());
   // Whether a stage is through with a part of a micro-batch.
-  const auto over = [&](int stage, MicroBatch mb, int synthesis::SeatCounts::*part) {
+  const auto over = [&](int stage, MicroBatch mb, int synthesis::ReplicaCounts::*part) {
     if (stage < 0 || stage >= problem.stages()) return true;
-    const std::size_t seat = problem.seat_of(StageId{stage}, mb);
-    return done[seat].*part > mb.value / problem.placement().width(StageId{stage});
+    const std::size_t replica = problem.replica_of(StageId{stage}, mb);
+    return done[replica].*part > mb.value / problem.placement().replicas(StageId{stage});
   };
   struct Choice {
-    std::size_t seat;
+    std::size_t replica;
     Compute compute;
   };
   for (;;) {
     std::vector<Choice> choices;
-    for (std::size_t i = 0; i < problem.seats().size(); ++i) {
-      const synthesis::Seat& seat = problem.seats()[i];
+    for (std::size_t i = 0; i < problem.replicas().size(); ++i) {
+      const synthesis::TimedReplica& replica = problem.replicas()[i];
       const auto mb = [&](int number) {
-        return MicroBatch{seat.replica + number * problem.placement().width(seat.stage)};
+        return MicroBatch{replica.replica + number * problem.placement().replicas(replica.stage)};
       };
       const auto& [forwards, inputs, weights] = done[i];
-      const int stage = seat.stage.value;
-      if (forwards < seat.count && over(stage - 1, mb(forwards), &synthesis::SeatCounts::forwards))
-        choices.push_back({i, {Op::forward, seat.stage, mb(forwards)}});
-      if (inputs < forwards && over(stage + 1, mb(inputs), &synthesis::SeatCounts::inputs)) {
+      const int stage = replica.stage.value;
+      if (forwards < replica.count && over(stage - 1, mb(forwards), &synthesis::ReplicaCounts::forwards))
+        choices.push_back({i, {Op::forward, replica.stage, mb(forwards)}});
+      if (inputs < forwards && over(stage + 1, mb(inputs), &synthesis::ReplicaCounts::inputs)) {
         choices.insert(choices.end(), static_cast<std::size_t>(eager),
-                       {i, {Op::backward_input, seat.stage, mb(inputs)}});
-        if (inputs == weights) choices.push_back({i, {Op::backward, seat.stage, mb(inputs)}});
+                       {i, {Op::backward_input, replica.stage, mb(inputs)}});
+        if (inputs == weights) choices.push_back({i, {Op::backward, replica.stage, mb(inputs)}});
       }
       if (weights < inputs) {
         choices.insert(choices.end(), static_cast<std::size_t>(eager),
-                       {i, {Op::backward_weight, seat.stage, mb(weights)}});
+                       {i, {Op::backward_weight, replica.stage, mb(weights)}});
       }
     }
     if (choices.empty()) return orders;
-    const auto& [seat, compute] =
+    const auto& [replica, compute] =
         choices[static_cast<std::size_t>(random.between(0, static_cast<int>(choices.size()) - 1))];
-    done[seat] = synthesis::RankMemory::after({done[seat]}, 0, compute.op).front();
-    orders[problem.seats()[seat].rank.index()].push_back(compute);
+    done[replica] = synthesis::RankMemory::after({done[replica]}, 0, compute.op).front();
+    orders[problem.replicas()[replica].rank.index()].push_back(compute);
   }
 }
 

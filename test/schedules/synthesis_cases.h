@@ -88,11 +88,11 @@ void each_order(std::vector<Compute>& left, Order& order, const Take& take) {
 inline std::vector<Compute> computes_of(const synthesis::Problem& problem, Rank rank) {
   std::vector<Compute> computes;
   for (const Op op : {Op::forward, Op::backward_input, Op::backward_weight}) {
-    std::vector<std::size_t> seats = problem.seats_of(rank);
-    if (op != Op::forward) std::reverse(seats.begin(), seats.end());
-    for (const std::size_t i : seats) {
+    std::vector<std::size_t> replicas = problem.replicas_of(rank);
+    if (op != Op::forward) std::reverse(replicas.begin(), replicas.end());
+    for (const std::size_t i : replicas) {
       for (int mb = 0; mb < problem.micro_batches(); ++mb)
-        computes.push_back({op, problem.seats()[i].stage, MicroBatch{mb}});
+        computes.push_back({op, problem.replicas()[i].stage, MicroBatch{mb}});
     }
   }
   return computes;

@@ -175,9 +175,9 @@ TEST_CASE("stages with replicas, of unequal widths too, are proved and never beh
   const auto wide = [](const std::vector<int>& widths) {
     Placement placement;
     int next = 0;
-    for (const int width : widths) {
+    for (const int replicas : widths) {
       auto& ranks = placement.ranks.emplace_back();
-      for (int i = 0; i < width; ++i) ranks.emplace_back(next++);
+      for (int i = 0; i < replicas; ++i) ranks.emplace_back(next++);
     }
     return placement;
   };

@@ -168,10 +168,10 @@ class Ticker {
     return true;
   }
 
-  /// A card: (level, child, direction).
-  using Card = std::tuple<std::size_t, int, int>;
+  /// A shared link: (level, child, direction).
+  using SharedLink = std::tuple<std::size_t, int, int>;
 
-  [[nodiscard]] std::vector<Card> cards(const Transfer& t) const {
+  [[nodiscard]] std::vector<SharedLink> shared_links(const Transfer& t) const {
     int child = 1;
     for (std::size_t i = 0; i < costs_.network.levels.size(); ++i) {
       const NetworkLevel& level = costs_.network.levels[i];
@@ -211,13 +211,13 @@ class Ticker {
       return std::tuple(*a.second->ready, a.second->sender, a.second->place) <
              std::tuple(*b.second->ready, b.second->sender, b.second->place);
     });
-    std::vector<Card> taken;  // by those under way, and by those that wait in front
+    std::vector<SharedLink> taken;  // by those under way, and by those that wait in front
     const auto take = [&](const Transfer& transfer) {
       bool free = true;
-      for (const Card& card : cards(transfer)) {
-        free = free && std::find(taken.begin(), taken.end(), card) == taken.end();
+      for (const SharedLink& link : shared_links(transfer)) {
+        free = free && std::find(taken.begin(), taken.end(), link) == taken.end();
       }
-      for (const Card& card : cards(transfer)) taken.push_back(card);
+      for (const SharedLink& link : shared_links(transfer)) taken.push_back(link);
       return free;
     };
     for (const auto& [tag, transfer] : transfers_) {

@@ -1,9 +1,9 @@
 #pragma once
 
 // A second opinion on the simulator that shares no code with it: a clock that ticks. At every tick each rank
-// whose action is over goes on to its next ones, and each card and link that is free takes the next transfer
+// whose action is over goes on to its next ones, and each link that is free takes the next transfer
 // that waits for it. Nothing is looked up ahead and nothing is sorted but the queue. All times must be whole
-// seconds, and transfers over shared cards at least one.
+// seconds, and transfers over shared links at least one.
 
 #include "stagecraft/schedules/costs/costs.h"
 #include "stagecraft/schedules/program/program.h"

@@ -33,8 +33,8 @@ class Oracle {
       const std::size_t stage = stage_of(layer);
       delay_.push_back(run.updates_late ? 0 : run.delay[stage]);
       newest_.push_back(run.newest.empty() ? 0 : run.newest[stage]);
-      const int width = run.widths.empty() ? 1 : run.widths[stage];
-      for (int replica = 0; replica < width; ++replica) {
+      const int replicas = run.widths.empty() ? 1 : run.widths[stage];
+      for (int replica = 0; replica < replicas; ++replica) {
         if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
         sums_.back().emplace_back(weights_.back()[0]);
         buffers_.back().push_back(initial_buffers(model, layer, run.device));

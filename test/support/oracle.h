@@ -32,7 +32,7 @@ struct OracleRun {
   /// In its place: the micro-batches of the g-th update since the last drain point read, on every stage, the
   /// weights as they are after the first g - updates_late of them.
   std::optional<int> updates_late;
-  /// Replicas of every stage: micro-batch x, counted as above, goes to replica x mod width. Each adds up the
+  /// Replicas of every stage: micro-batch x, counted as above, goes to replica x mod their number. Each adds up the
   /// gradients and the losses of its own; then they are added in the replicas' order. Empty: one each.
   std::vector<int> widths;
   /// Micro-batch x is forwarded on stage s when all updates whose micro-batches are among the first x -

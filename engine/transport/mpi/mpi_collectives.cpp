@@ -52,7 +52,8 @@ std::vector<std::string> MpiTransport::gather(const std::string& mine) {
 
   memory->offsets = gather_offsets(memory->sizes);
   memory->counts.assign(memory->sizes.begin(), memory->sizes.end());
-  memory->all.resize(static_cast<std::size_t>(memory->offsets.back() + memory->counts.back()));
+  memory->all.resize(static_cast<std::size_t>(memory->offsets.back()) +
+                     static_cast<std::size_t>(memory->counts.back()));
   mpi_check(MPI_Iallgatherv(memory->mine.data(), static_cast<int>(mine.size()), MPI_BYTE, memory->all.data(),
                             memory->counts.data(), memory->offsets.data(), MPI_BYTE, data_, &request),
             "MPI_Iallgatherv");

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <new>
 #include <sched.h>
 #include <string>
 
@@ -78,9 +79,10 @@ MpiSession::MpiSession() {
 MpiSession::~MpiSession() {
   if (failed_ || std::uncaught_exceptions() > 0) {
     // MPI's progress may still touch this memory until the process is gone: leaked on purpose.
-    (void)new std::vector<std::shared_ptr<void>>(std::move(kept_));
+    (void)new (std::nothrow) std::vector<std::shared_ptr<void>>(std::move(kept_));
     (void)signals_.release();
-    (void)new std::shared_ptr<void>(std::move(heartbeats_));  // no goodbye: the others hear the process end
+    (void)new (std::nothrow)
+        std::shared_ptr<void>(std::move(heartbeats_));  // no goodbye: the others hear the process end
     return;
   }
   heartbeats_.reset();

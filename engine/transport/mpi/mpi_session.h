@@ -35,7 +35,7 @@ class MpiSession {
 
   /// There where the ranks on this machine outnumber the processors they may use, so that waits must give
   /// way.
-  [[nodiscard]] transport::FutexSignals* doorbells() const { return signals_.get(); }
+  [[nodiscard]] transport::FutexSignals* signals() const { return signals_.get(); }
 
   /// Null where there can be none.
   [[nodiscard]] std::shared_ptr<Signs> heartbeats() const;

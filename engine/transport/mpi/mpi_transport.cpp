@@ -157,9 +157,9 @@ void MpiTransport::poll(const std::function<bool()>& done, const std::function<s
                         Clock::time_point begun) {
   constexpr int kListenEvery = 16;
   Wait wait(waits_, begun);
-  Polling polling(session_.doorbells());
+  Polling polling(session_.signals());
   for (int turn = 1;; ++turn) {
-    polling.look();
+    polling.poll();
     if (done()) return;
     if (background_) background_();
     polling.pause();

@@ -9,14 +9,14 @@
 
 namespace stagecraft::transport {
 
-/// One wait: before every look() at what is waited for, and pause() after one in vain. Where ranks have
+/// One wait: poll() before every test of what is waited for, and pause() after one in vain. Where ranks have
 /// processors of their own it polls at once for some tens of microseconds, then gives the processor away
-/// between polls. With doorbells, so where ranks outnumber processors, it soon sleeps, longer and longer up
-/// to a millisecond, or until it is rung for.
+/// between polls. With signals, so where ranks outnumber processors, it soon sleeps, longer and longer up
+/// to a millisecond, or until it is signalled.
 class Polling {
  public:
-  explicit Polling(const FutexSignals* doorbells) : signals_(doorbells) {}
-  void look() {
+  explicit Polling(const FutexSignals* signals) : signals_(signals) {}
+  void poll() {
     if (signals_ != nullptr) heard_ = signals_->heard();
   }
   void pause();

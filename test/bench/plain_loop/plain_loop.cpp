@@ -25,26 +25,26 @@ namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
 struct EmbeddingImpl : nn::Module {
-  EmbeddingImpl(std::int64_t vocabulary, std::int64_t sequence, std::int64_t width)
-      : tokens(register_parameter("tokens", torch::empty({vocabulary, width}))),
-        positions(register_parameter("positions", torch::empty({sequence, width}))) {}
+  EmbeddingImpl(std::int64_t vocabulary, std::int64_t sequence, std::int64_t hidden_size)
+      : tokens(register_parameter("tokens", torch::empty({vocabulary, hidden_size}))),
+        positions(register_parameter("positions", torch::empty({sequence, hidden_size}))) {}
   torch::Tensor forward(const torch::Tensor& x) { return torch::embedding(tokens, x) + positions; }
   torch::Tensor tokens, positions;
 };
 TORCH_MODULE(Embedding);
 
 struct AttentionImpl : nn::Module {
-  AttentionImpl(std::int64_t width, std::int64_t heads_)
+  AttentionImpl(std::int64_t hidden_size, std::int64_t heads_)
       : heads(heads_),
-        norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({width})))),
-        qkv(register_module("qkv", nn::Linear(width, 3 * width))),
-        project(register_module("project", nn::Linear(width, width))) {}
+        norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({hidden_size})))),
+        qkv(register_module("qkv", nn::Linear(hidden_size, 3 * hidden_size))),
+        project(register_module("project", nn::Linear(hidden_size, hidden_size))) {}
   torch::Tensor forward(const torch::Tensor& x) {
-    const auto samples = x.size(0), tokens = x.size(1), width = x.size(2);
+    const auto samples = x.size(0), tokens = x.size(1), hidden_size = x.size(2);
     const auto parts =
-        qkv(norm(x)).view({samples, tokens, 3, heads, width / heads}).permute({2, 0, 3, 1, 4}).unbind();
+        qkv(norm(x)).view({samples, tokens, 3, heads, hidden_size / heads}).permute({2, 0, 3, 1, 4}).unbind();
     const auto mixed = torch::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, true);
-    return x + project(mixed.transpose(1, 2).reshape({samples, tokens, width}));
+    return x + project(mixed.transpose(1, 2).reshape({samples, tokens, hidden_size}));
   }
   std::int64_t heads;
   nn::LayerNorm norm;
@@ -53,10 +53,10 @@ struct AttentionImpl : nn::Module {
 TORCH_MODULE(Attention);
 
 struct FeedForwardImpl : nn::Module {
-  FeedForwardImpl(std::int64_t width, std::int64_t hidden)
-      : norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({width})))),
-        expand(register_module("expand", nn::Linear(width, hidden))),
-        project(register_module("project", nn::Linear(hidden, width))) {}
+  FeedForwardImpl(std::int64_t hidden_size, std::int64_t hidden)
+      : norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({hidden_size})))),
+        expand(register_module("expand", nn::Linear(hidden_size, hidden))),
+        project(register_module("project", nn::Linear(hidden, hidden_size))) {}
   torch::Tensor forward(const torch::Tensor& x) { return x + project(F::gelu(expand(norm(x)))); }
   nn::LayerNorm norm;
   nn::Linear expand, project;
@@ -78,15 +78,15 @@ void append(nn::Sequential& model, const std::string& checkpoint, const std::str
 nn::Sequential gpt(const stagecraft::GptConfig& config, const stagecraft::SampleSpec& sample,
                    const std::string& checkpoint) {
   nn::Sequential model;
-  const auto width = config.width;
-  append(model, checkpoint, "embedding", Embedding(sample.classes, sample.shape[0], width));
+  const auto hidden_size = config.hidden_size;
+  append(model, checkpoint, "embedding", Embedding(sample.classes, sample.shape[0], hidden_size));
   for (std::int64_t block = 0; block < config.blocks; ++block) {
-    append(model, checkpoint, fmt::format("block{}.attention", block), Attention(width, config.heads));
+    append(model, checkpoint, fmt::format("block{}.attention", block), Attention(hidden_size, config.heads));
     append(model, checkpoint, fmt::format("block{}.feed_forward", block),
-           FeedForward(width, config.feed_forward > 0 ? config.feed_forward : 4 * width));
+           FeedForward(hidden_size, config.feed_forward > 0 ? config.feed_forward : 4 * hidden_size));
   }
-  append(model, checkpoint, "norm", nn::LayerNorm(nn::LayerNormOptions({width})));
-  append(model, checkpoint, "head", nn::Linear(nn::LinearOptions(width, sample.classes).bias(false)));
+  append(model, checkpoint, "norm", nn::LayerNorm(nn::LayerNormOptions({hidden_size})));
+  append(model, checkpoint, "head", nn::Linear(nn::LinearOptions(hidden_size, sample.classes).bias(false)));
   return model;
 }
 

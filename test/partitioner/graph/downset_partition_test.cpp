@@ -20,7 +20,7 @@ StageLine random_line(bool before) {
   StageLine line;
   line.own = {1 + factor(), 1 + factor(), 1 + factor(), factor() / 4};
   if (before) line.before = {factor(), factor(), factor(), 0};
-  line.seconds_a_byte = factor() / 4;
+  line.seconds_per_byte = factor() / 4;
   line.constant = factor();
   return line;
 }

@@ -15,7 +15,7 @@
 namespace stagecraft::cli {
 
 /// What the user wants otherwise than the file says.
-struct SubjectRequest {
+struct InputRequest {
   std::optional<int> micro_batches;  ///< of a step; plans and configurations only
   std::optional<int> steps;          ///< groups of an asynchronous segment; absent: until it is steady
 };
@@ -41,25 +41,25 @@ struct InputProgram {
 };
 
 /// Throws InputError for a file that is none of these, saying what it looks like.
-[[nodiscard]] InputProgram read_subject(const std::string& path, const SubjectRequest& request);
+[[nodiscard]] InputProgram read_input(const std::string& path, const InputRequest& request);
 /// With costs to price it by: its own, or where `unit_costs` is asked for 1 ms for every forward and each half
 /// of a backward. Throws InputError where there are none.
-[[nodiscard]] InputProgram priced_subject(const std::string& path, const SubjectRequest& request,
-                                          bool unit_costs);
-[[nodiscard]] InputProgram plan_subject(const std::string& path, Plan plan, const SubjectRequest& request);
+[[nodiscard]] InputProgram priced_input(const std::string& path, const InputRequest& request,
+                                        bool unit_costs);
+[[nodiscard]] InputProgram plan_input(const std::string& path, Plan plan, const InputRequest& request);
 
 /// "plan", "schedule", "profile", "cluster", "trace" or "run config" by the keys of a JSON file; empty for any
 /// other file. Throws InputError for one that cannot be read or parsed.
 [[nodiscard]] std::string kind_of_file(const std::string& path);
 
 /// One line: "1f1b, 4 stages on 4 ranks, 8 micro-batches per step".
-[[nodiscard]] std::string summary(const InputProgram& subject);
+[[nodiscard]] std::string summary(const InputProgram& input);
 /// The same behind the file's name.
-[[nodiscard]] std::string headline(const InputProgram& subject);
+[[nodiscard]] std::string headline(const InputProgram& input);
 
-/// A run configuration as a subject: its plan, as `train` would use it. With the engine only; without it
+/// A run configuration as a input: its plan, as `train` would use it. With the engine only; without it
 /// throws InputError. `json` is the parsed file.
-[[nodiscard]] InputProgram config_subject(const std::string& path, const Json& json,
-                                          const SubjectRequest& request);
+[[nodiscard]] InputProgram config_input(const std::string& path, const Json& json,
+                                        const InputRequest& request);
 
 }  // namespace stagecraft::cli
