@@ -5,6 +5,7 @@
 #include "stagecraft/schedules/program/placement.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <limits>
@@ -14,17 +15,27 @@ namespace stagecraft {
 Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                        const Placement& placement, std::int64_t micro_batch_size, at::Device device,
                        Transport& transport, bool poison_released)
-    : placement_(placement), device_(device), transport_(transport), poison_(poison_released) {
-  const std::vector<BoundarySpec> all = boundaries(model, micro_batch_size);
-  for (const auto& [first, last] : stage_layers) inputs_.push_back(all.at(static_cast<std::size_t>(first)));
+    : placement_(placement),
+      device_(device),
+      transport_(transport),
+      poison_(poison_released),
+      model_(model),
+      micro_batch_size_(micro_batch_size) {
+  for (const auto& [first, last] : stage_layers) first_layers_.push_back(first);
 }
 
-at::Tensor Boundaries::allocate(const SlotInfo& info) const {
-  if (info.payload == Payload::loss) return at::empty({2}, at::TensorOptions(device_).dtype(at::kDouble));
+const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, std::int64_t samples) {
+  const auto [known, fresh] = specs_.try_emplace(samples);
+  if (fresh) known->second = boundaries(model_, samples);
   // An activation is the input of the stage it goes to, a gradient that of the stage it comes from.
-  const StageId stage = info.payload == Payload::activation ? info.to : info.from;
-  const BoundarySpec& spec = inputs_[stage.index()];
-  return at::empty(spec.shape, at::TensorOptions(device_).dtype(spec.dtype));
+  const StageId stage = payload == Payload::activation ? to : from;
+  return known->second.at(static_cast<std::size_t>(first_layers_[stage.index()]));
+}
+
+at::Tensor Boundaries::allocate(const SlotInfo& info) {
+  if (info.payload == Payload::loss) return at::empty({2}, at::TensorOptions(device_).dtype(at::kDouble));
+  const BoundarySpec& full = spec(info.payload, info.from, info.to, micro_batch_size_);
+  return at::empty(full.shape, at::TensorOptions(device_).dtype(full.dtype));
 }
 
 void Boundaries::begin(const std::vector<SlotInfo>& slots) {
@@ -49,7 +60,11 @@ void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
                                             slot.value, describe_tag(state.holds)));
   state.holds = tag;
   state.used = true;
-  const at::Tensor into = tag.payload == Payload::loss ? state.memory : state.memory.narrow(0, 0, samples);
+  at::Tensor into = state.memory;
+  if (tag.payload != Payload::loss && samples != micro_batch_size_) {
+    const BoundarySpec& its = spec(tag.payload, tag.from, tag.to, samples);
+    into = into.view({-1}).narrow(0, 0, c10::multiply_integers(its.shape)).view(its.shape);
+  }
   receives_[tag] = {into, transport_.post_receive(sender_of(placement_, tag), tag, into)};
 }
 

@@ -19,7 +19,7 @@ namespace stagecraft {
 class Boundaries {
  public:
   /// `stage_layers[s]` = [first, last) of stage s; `micro_batch_size`: samples of a full one. Slots lie on
-  /// `device`.
+  /// `device`. The model outlives this.
   Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
              const Placement& placement, std::int64_t micro_batch_size, at::Device device,
              Transport& transport, bool poison_released);
@@ -27,7 +27,7 @@ class Boundaries {
   /// Starts a segment with these slots of this rank. Slots of one kind share their memory over all segments.
   void begin(const std::vector<SlotInfo>& slots);
 
-  // Transfers. `samples`: of the micro-batch; a short one uses the first rows of its slot.
+  // Transfers. `samples`: of the micro-batch; a short one uses the front of its slot.
   void post_receive(const Tag& tag, Slot slot, std::int64_t samples);
   void wait_receive(const Tag& tag);
   void start_send(const Tag& tag);
@@ -54,14 +54,19 @@ class Boundaries {
     Tag holds;
     bool used = false;
   };
-  [[nodiscard]] at::Tensor allocate(const SlotInfo& info) const;
+  [[nodiscard]] at::Tensor allocate(const SlotInfo& info);
+  /// What goes on by `payload` for a micro-batch of that many samples.
+  [[nodiscard]] const BoundarySpec& spec(Payload payload, StageId from, StageId to, std::int64_t samples);
   void finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag);
 
   Placement placement_;
   at::Device device_;
   Transport& transport_;
   bool poison_;
-  std::vector<BoundarySpec> inputs_;  ///< of each stage
+  const Model& model_;
+  std::vector<int> first_layers_;  ///< of each stage
+  std::int64_t micro_batch_size_;
+  std::map<std::int64_t, std::vector<BoundarySpec>> specs_;  ///< by samples: what each layer reads
 
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;

@@ -179,6 +179,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   for (std::size_t i = 0; i < list.layers.size(); ++i) {
     LayerSite site;
     site.name = list.layers[i].name;
+    site.two = boundary.sizes().vec();
     site.input = boundary.sizes().slice(1).vec();
     site.input_dtype = boundary.scalar_type();
     if (i > 0) site.from = list.layers[i - 1].name;
@@ -186,6 +187,9 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     site.place =
         list.in_config ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
     site.linear_deviation = list.linear_deviation;
+    if (list.in_config && site.two.front() != 2) {
+      site.refuse("samples are not its first dimension; use the family \"captured\"");
+    }
     try {
       model.layers.push_back(list.layers[i].layer.make(site));
       model.residual_layers += ends_residual(*model.layers.back());

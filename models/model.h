@@ -31,7 +31,8 @@ struct Precision {
 
 /// A boundary tensor for a given micro-batch size.
 struct BoundarySpec {
-  std::vector<std::int64_t> shape;  ///< micro-batch dimension first
+  /// The samples are the first dimension, but between captured layers, where they may be another.
+  std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
   [[nodiscard]] std::int64_t bytes() const;
 };

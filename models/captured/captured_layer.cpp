@@ -287,9 +287,7 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
                                              did_you_mean(spec.layer, names)));
   }
   const ValueType& input = found->replay->graph().input;
-  std::vector<std::int64_t> two = site.input;  // as in a dry pass
-  two.insert(two.begin(), 2);
-  if (input.samples_of(two) != 2 || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
+  if (input.samples_of(site.two) != 2 || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
   return std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate);

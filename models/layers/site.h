@@ -22,6 +22,7 @@ namespace stagecraft {
 struct LayerSite {
   std::string name;
   std::vector<std::int64_t> input;  ///< shape of one sample
+  std::vector<std::int64_t> two;    ///< of a micro-batch of two: samples need not be the first dimension
   std::string from;                 ///< the layer that gives it, for errors; empty: the data
   at::ScalarType input_dtype = at::kFloat;
   std::int64_t vocabulary = 0;  ///< number of different tokens; 0: no tokens

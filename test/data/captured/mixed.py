@@ -1,4 +1,5 @@
-# The module of mixed/: padding masks read on several stages, dropout, batch norm's buffers, a loss over labels.
+# The module of mixed/: padding masks read on several stages, dropout, batch norm's buffers, a loss over labels, and between its layers
+# tensors whose samples are their second dimension.
 #
 #   stagecraft-capture mixed.py:Mixed --input 4,8 --field 'mask=i64[4]<2' --field 'labels=i64[4]<5' --loss mixed.py:loss -o mixed
 
@@ -26,7 +27,7 @@ class Mixed(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, x, mask):
-        x = self.embed(x)
+        x = self.embed(x.transpose(0, 1).contiguous()).transpose(0, 1)
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.last(x))
