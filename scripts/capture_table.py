@@ -40,15 +40,26 @@ MASKED = {
     "deberta": TEXT, "deberta-v2": TEXT, "modernbert": dict(TEXT, local_attention=16), "mpnet": TEXT, "camembert": TEXT, "xlm-roberta": TEXT, "rembert": dict(TEXT, input_embedding_size=16, output_embedding_size=16), "roformer": dict(TEXT, embedding_size=32),
     "megatron-bert": TEXT, "roberta-prelayernorm": TEXT, "ernie": TEXT, "convbert": dict(TEXT, embedding_size=32), "esm": dict(TEXT, mask_token_id=2), "fnet": TEXT, "squeezebert": dict(TEXT, embedding_size=32), "mobilebert": dict(TEXT, embedding_size=16, intra_bottleneck_size=16), "data2vec-text": TEXT, "ibert": TEXT, "layoutlm": TEXT, "xmod": dict(TEXT, languages=["en_XX"], default_language="en_XX"), "nystromformer": dict(TEXT, segment_means_seq_len=64, num_landmarks=4), "eurobert": GROUPED,
 }
+HEADS = {
+    "bert": TEXT, "distilbert": MASKED["distilbert"], "roberta": TEXT, "deberta": TEXT, "deberta-v2": TEXT, "electra": MASKED["electra"], "albert": MASKED["albert"], "mpnet": TEXT, "xlm-roberta": TEXT, "camembert": TEXT, "modernbert": MASKED["modernbert"],
+    "gpt2": dict(CAUSAL["gpt2"], pad_token_id=1), "llama": GROUPED, "qwen2": GROUPED, "qwen3": CAUSAL["qwen3"], "mistral": GROUPED,
+}
 VISION = dict(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 IMAGES = {
     "vit": VISION, "deit": VISION, "beit": dict(VISION, drop_path_rate=0.1, use_relative_position_bias=True), "convnext": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64),
     "convnextv2": dict(hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 2, 1], drop_path_rate=0.1, image_size=64), "swin": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4), "swinv2": dict(image_size=64, embed_dim=16, depths=[1, 2], num_heads=[2, 4], window_size=4),
     "resnet": dict(embedding_size=16, hidden_sizes=[16, 32, 32, 64], depths=[1, 1, 1, 1], layer_type="basic", image_size=64), "regnet": dict(embedding_size=16, hidden_sizes=[16, 32, 32, 64], depths=[1, 1, 1, 1], groups_width=8, image_size=64),
-    "dinov2": VISION, "dinov2_with_registers": VISION, "data2vec-vision": VISION, "vit_msn": VISION, "ijepa": VISION, "bit": dict(embedding_size=16, hidden_sizes=[32, 32, 32, 64], depths=[1, 1, 1, 1], image_size=64), "efficientnet": dict(image_size=64, width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=1280),
+    "dinov2": VISION, "dinov2_with_registers": VISION, "data2vec-vision": VISION, "vit_msn": VISION, "ijepa": VISION, "bit": dict(embedding_size=32, hidden_sizes=[128, 128, 128, 256], depths=[1, 1, 1, 1], image_size=64), "efficientnet": dict(image_size=64, width_coefficient=0.5, depth_coefficient=0.5, hidden_dim=640),
     "mobilenet_v1": dict(image_size=64, depth_multiplier=0.25), "mobilenet_v2": dict(image_size=64), "mobilevit": dict(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64]), "poolformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
-    "focalnet": dict(image_size=64, embed_dim=16, depths=[1, 1], hidden_sizes=[16, 32], focal_levels=[2, 2], focal_windows=[3, 3]), "segformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt_v2": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
-    "hiera": dict(image_size=[64, 64], embed_dim=16, num_heads=[1, 2], depths=[1, 1], masked_unit_size=[8, 8], query_stride=[2, 2]), "levit": dict(image_size=64, hidden_sizes=[16, 32, 32], num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8], drop_path_rate=0), "cvt": dict(embed_dim=[8, 16, 32], depth=[1, 1, 1], num_heads=[1, 2, 2], image_size=64), "textnet": dict(image_size=64), "hgnet_v2": dict(image_size=64), "swiftformer": dict(image_size=64, depths=[1, 1, 1, 1], embed_dims=[8, 16, 32, 64]),
+    "focalnet": dict(image_size=64, embed_dim=16, depths=[1, 1], hidden_sizes=[16, 32], focal_levels=[2, 2], focal_windows=[3, 3]), "segformer": dict(image_size=64, hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt": dict(image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]), "pvt_v2": dict(image_size=64, num_attention_heads=[1, 2, 4, 8], hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1]),
+    "hiera": dict(image_size=[64, 64], embed_dim=16, num_heads=[1, 2], depths=[1, 1], num_query_pool=1, masked_unit_size=[8, 8], query_stride=[2, 2]), "levit": dict(image_size=64, hidden_sizes=[16, 32, 32], num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[8, 8, 8], drop_path_rate=0), "cvt": dict(embed_dim=[8, 16, 32], depth=[1, 2, 3], num_heads=[1, 2, 2], image_size=64), "textnet": dict(image_size=64), "hgnet_v2": dict(image_size=64), "swiftformer": dict(image_size=64, depths=[1, 1, 1, 1], embed_dims=[8, 16, 32, 64]),
+}
+
+
+# "task": its models and the ending of their classes' names. The last three have their own losses.
+TABLES = {
+    "causal": (CAUSAL, "ForCausalLM"), "masked": (MASKED, "ForMaskedLM"), "images": (IMAGES, "ForImageClassification"),
+    "classes": (HEADS, "ForSequenceClassification"), "tokens": (HEADS, "ForTokenClassification"), "answers": (HEADS, "ForQuestionAnswering"),
 }
 
 
@@ -72,31 +83,34 @@ def numbers(name, *shape):
     return Batch([Field(name, list(shape), torch.float32)])
 
 
-def tokens(vocabulary, count=12):
+def tokens(vocabulary, count=12, labels=()):
     from stagecraft_capture.batch import Batch, Field
 
-    return Batch([Field("input_ids", [count], below=vocabulary)])
+    return Batch([Field("input_ids", [count], below=vocabulary), *labels])
 
 
 def transformers_model(name):
     """"name": the type of a config, with the task before it: causal:llama."""
     import transformers
     from stagecraft_capture import hugging_face
+    from stagecraft_capture.tasks import TASKS, class_names
 
     task, _, kind = name.partition(":")
-    table, auto = {"causal": (CAUSAL, transformers.AutoModelForCausalLM), "masked": (MASKED, transformers.AutoModelForMaskedLM), "images": (IMAGES, transformers.AutoModelForImageClassification)}[task]
-    settings = dict(table[kind])
+    table, about = TABLES[task][0], next(about for about in TASKS if about.ending == TABLES[task][1])
+    settings, auto = dict(table[kind]), getattr(transformers, about.auto)
     if task == "images":
         config = transformers.AutoConfig.for_model(kind, num_labels=10, **settings)
-        config.architectures = config.architectures or ([f"{type(config).__name__.removesuffix('Config')}ForImageClassification"] if kind == "deit" else None)
+        config.architectures = class_names(about, {"model_type": kind})
         size = settings.get("image_size", 64)
         size = size[0] if isinstance(size, list) else size
-        return hugging_face.Images(auto.from_config(config)), numbers("pixel_values", 3, size, size)
+        return about.wrapper(auto.from_config(config)), numbers("pixel_values", 3, size, size)
     config = transformers.AutoConfig.for_model(kind, **{**settings, "vocab_size": 96})
     hugging_face.choose_experts(config)
     model = auto.from_config(config)
     hugging_face.untie_head(model)
-    return hugging_face.Logits(model), tokens(96)
+    if task in ("classes", "tokens", "answers"):
+        return about.wrapper(model), tokens(96, labels=about.labels(config, 12))
+    return about.wrapper(model), tokens(96, settings.get("segment_means_seq_len", 12))
 
 
 def one(name, gigabytes):
@@ -117,7 +131,7 @@ def one(name, gigabytes):
     begin, row = time.monotonic(), {"model": name}
     try:
         module, batch = transformers_model(name) if ":" in name else torchvision_model(name)
-        model = capture(module, batch)
+        model = capture(module, batch, len(batch.fields) > 1)
         layers = model.layers
         row.update(layers=len(layers), graphs=len({graph_name(layer.graph) for layer in layers}), kept=sum(l.kept for l in layers), kept_all=sum(l.kept_all for l in layers))
         row.update(check(module, model, batch.at(4)), operators=sorted({step[0] for l in layers for part in ("forward", "backward_input", "backward_weight", "evaluate") for step in l.graph[part]["steps"]}))
@@ -137,7 +151,7 @@ def one(name, gigabytes):
 def result(row):
     if "refused" in row or "failed" in row:
         return f"refused: {row['refused']}" if "refused" in row else f"failed: {row['failed']}"
-    equal = row["output"] == row["evaluation"] == "equal" and row["gradients"] == row["equal"] and row["buffers"] == row["buffers_equal"]
+    equal = row["output"] == row["evaluation"] == row.get("loss", "equal") == "equal" and row["gradients"] == row["equal"] and row["buffers"] == row["buffers_equal"]
     if equal:
         return "equal"
     return f"differs: output {row['output']}, evaluation {row['evaluation']}, {row['equal']} of {row['gradients']} gradients and {row['buffers_equal']} of {row['buffers']} buffers equal, largest difference {row['worst']:.1g}"
@@ -152,7 +166,7 @@ def names_of(arguments):
 
             out += torchvision.models.list_models(module=torchvision.models)
         elif name == "transformers":
-            out += [f"{task}:{kind}" for task, table in (("causal", CAUSAL), ("masked", MASKED), ("images", IMAGES)) for kind in table]
+            out += [f"{task}:{kind}" for task, (table, _) in TABLES.items() for kind in table]
         else:
             out.append(name)
     return out

@@ -1,4 +1,4 @@
-"""Hugging Face models: from a config or a folder, as a module that returns logits alone."""
+"""Hugging Face models: from a config or a folder, as a module of tasks.py."""
 
 import contextlib
 import json
@@ -6,47 +6,10 @@ import os
 
 import torch
 
-from . import companions
 from .batch import Batch, Field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
-
-
-class Wrapped(torch.nn.Module):
-    """Its names lose this wrapper's prefix in the model folder."""
-
-    PREFIX = "wrapped."
-    FIXED = {}  # arguments besides the batch
-
-    def __init__(self, model):
-        super().__init__()
-        self.wrapped = model
-        self.base_prefix = base_prefix(model)
-        self.untied = {}  # names of weights that are copies now: whose
-        self.source = "."  # the folder that the config lies in
-
-    def forward(self, **batch):
-        """Logits; with labels, (logits, loss)."""
-        made = self.wrapped(**batch, **self.FIXED)
-        return (made.logits, made.loss) if "labels" in batch else made.logits
-
-    def write_companions(self, folder):
-        companions.write(self.wrapped, self.source, folder)
-
-
-class Logits(Wrapped):
-    """A language model from tokens to logits."""
-
-    FIXED = {"use_cache": False}
-
-
-class Images(Wrapped):
-    """A classifier from images to logits."""
-
-    def sample_shape(self):
-        config = self.wrapped.config
-        size = getattr(config, "image_size", None) or 224
-        return [getattr(config, "num_channels", 3), *(size if isinstance(size, (list, tuple)) else (size, size))]
+from .tasks import TASKS, class_names, task_of
 
 
 @contextlib.contextmanager
@@ -87,8 +50,8 @@ def read_config(path):
 
 
 def load(path, untie, seed, numbers=True, about=None):
-    """The causal or masked language model of a config.json, or of a folder with one; with the folder's weights, where it has any.
-    Without `numbers` its parameters have types alone. `about`: instead of the file's config, for a model with initial weights."""
+    """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and its task. Without `numbers` its
+    parameters have types alone. `about`: instead of the file's config, for a model with initial weights."""
     try:
         import transformers
     except ImportError as error:
@@ -98,7 +61,11 @@ def load(path, untie, seed, numbers=True, about=None):
     about = about or read_config(path)
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
-    kind = kind_of(about, config_file(path))
+    task = task_of(about)
+    if task is None:
+        endings = ", ".join(f"...{known.ending}" for known in TASKS)
+        raise CaptureError(f"{config_file(path)}: models of type {about['model_type']!r} are none of {endings}; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+    kind, config.architectures = getattr(transformers, task.auto), class_names(task, about)
     choose_experts(config)
     torch.manual_seed(seed)
     if weights:
@@ -106,13 +73,12 @@ def load(path, untie, seed, numbers=True, about=None):
     else:
         with contextlib.nullcontext() if numbers else parameters_without_numbers():
             model = kind.from_config(config)
-    images = kind is transformers.AutoModelForImageClassification
-    untied = untie_head(model) if untie and not images else {}
+    untied = untie_head(model) if untie else {}
     if not numbers:
         as_on_cpu(model)
-    logits = Images(model) if images else Logits(model)
-    logits.untied, logits.source = untied, folder or "."
-    return logits
+    wrapped = task.wrapper(model)
+    wrapped.untied, wrapped.source = untied, folder or "."
+    return wrapped, task
 
 
 def choose_experts(config):
@@ -121,64 +87,32 @@ def choose_experts(config):
         config._experts_implementation = "batched_mm"
 
 
-# Fields that models of transformers take, by their names, for samples of s tokens.
+# Fields besides labels that models of transformers take, by their names, for samples of so many tokens.
 FIELDS = {
-    "labels": lambda s, config: Field("labels", [s], below=config.vocab_size, ignore=-100),
-    "attention_mask": lambda s, config: Field("attention_mask", [s], lengths=True, fill=1),
-    "token_type_ids": lambda s, config: Field("token_type_ids", [s], below=getattr(config, "type_vocab_size", 2), fill=0),
-    "position_ids": lambda s, config: Field("position_ids", [s], below=s),
+    "attention_mask": lambda tokens, config: Field("attention_mask", [tokens], lengths=True, fill=1),
+    "token_type_ids": lambda tokens, config: Field("token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0),
+    "position_ids": lambda tokens, config: Field("position_ids", [tokens], below=tokens),
 }
 
 
 def load_with_batch(arguments, about=None):
     """The model, what it reads, and whether it returns its loss. `about`: of load()."""
-    model = load(arguments.hf, arguments.untie, arguments.seed, numbers=about is not None or not arguments.no_weights, about=about)
-    names = [name for name in arguments.fields.split(",") if name]
-    unknown = [name for name in names if name not in FIELDS]
+    model, task = load(arguments.hf, arguments.untie, arguments.seed, numbers=about is not None or not arguments.no_weights, about=about)
+    names, config = [name for name in arguments.fields.split(",") if name], model.wrapped.config
+    images = hasattr(model, "sample_shape")
+    known = ("labels",) if images else ("labels", *FIELDS)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(FIELDS)}")
-    if hasattr(model, "sample_shape"):
-        shape = sizes_in(arguments.input) if arguments.input else model.sample_shape()
-        labels = [Field("labels", [], below=model.wrapped.config.num_labels, source="targets")] if "labels" in names else []
-        return model, Batch([Field("pixel_values", shape, torch.float32), *labels]), bool(labels)
-    if not arguments.sequence:
-        raise CaptureError("--hf needs --sequence for language models: the tokens of a sample")
-    config = model.wrapped.config
-    fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size), *(FIELDS[name](arguments.sequence, config) for name in names)]
-    for field in fields:
-        if field.name == "labels" and not masked_model(model.wrapped):
-            field.source = "inputs"  # a causal model shifts them itself
+        raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(known)}")
+    if images:
+        fields = [Field("pixel_values", sizes_in(arguments.input) if arguments.input else model.sample_shape(), torch.float32)]
+    elif arguments.sequence:
+        fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size)]
+    else:
+        raise CaptureError("--hf needs --sequence for models of text: the tokens of a sample")
+    for name in names:
+        fields += task.labels(config, arguments.sequence) if name == "labels" else [FIELDS[name](arguments.sequence, config)]
     return model, Batch(fields), "labels" in names
-
-
-def masked_model(model):
-    return type(model).__name__.endswith("ForMaskedLM")
-
-
-def base_prefix(model):
-    """What transformers puts before the names of a model without its head, where it becomes one with a head; and leaves out the other way."""
-    name = getattr(model, "base_model_prefix", "")
-    return f"{name}." if name else ""
-
-
-def kind_of(about, file):
-    """The class of transformers that makes the model: what the config's architectures say, else the first that knows its type."""
-    import transformers
-    from transformers.models.auto import modeling_auto
-
-    classes = {
-        "ForMaskedLM": (transformers.AutoModelForMaskedLM, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-        "ForImageClassification": (transformers.AutoModelForImageClassification, modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
-        "ForCausalLM": (transformers.AutoModelForCausalLM, modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    }
-    for name in about.get("architectures") or []:
-        for ending, (kind, _) in classes.items():
-            if name.endswith(ending) or (name.endswith("LMHeadModel") and ending == "ForCausalLM"):
-                return kind
-    for kind, known in classes.values():
-        if about["model_type"] in known:
-            return kind
-    raise CaptureError(f"{file}: models of type {about['model_type']!r} are neither language models nor image classifiers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
 
 
 def untie_head(model):

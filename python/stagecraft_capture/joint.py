@@ -52,7 +52,7 @@ class Tensors:
 
 def trace(piece, composite, example, tensors, training=True):
     """The joint graph for the piece's input `example`, which needs a gradient unless it is the batch's own. `tensors` learns names. Without
-    `training` nothing needs a gradient, as eager has it then: kernels of attention are chosen by that."""
+    `training` no result needs a gradient, as eager has it under no_grad: kernels of attention and of products are chosen by that."""
     used = {n for node in piece.constant_nodes + piece.nodes for n in node.all_input_nodes}
     named, role_names, arguments = [], [], []
     for node in (n for n in composite.tensors if n in used):
@@ -60,7 +60,7 @@ def trace(piece, composite, example, tensors, training=True):
         named.append(node)
         role_names.append(tensors.role(kind, name, tensor))
         value = tensor.detach().clone()
-        arguments.append(value.requires_grad_() if kind == "parameter" and training else value)
+        arguments.append(value.requires_grad_() if kind == "parameter" else value)
     for node, name in composite.fields.items():
         if node in used and node is not piece.input:
             like = node.meta["val"]

@@ -28,8 +28,9 @@ from stagecraft_capture.capture import capture
 from stagecraft_capture.check import check
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.folder import graph_name
-from stagecraft_capture.hugging_face import FIELDS, Images, Logits
+from stagecraft_capture.hugging_face import FIELDS
 from stagecraft_capture.losses import WithLoss, cross_entropy, mse
+from stagecraft_capture.tasks import TASKS, Images, Logits
 
 torch.set_num_threads(1)
 nn = torch.nn
@@ -92,6 +93,65 @@ def test_models():
     gpt2 = transformers.GPT2Config(vocab_size=96, n_positions=32, n_embd=32, n_layer=2, n_head=4, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
     equal("gpt2, with dropout", Logits(transformers.GPT2LMHeadModel(gpt2)), tokens(96), 7)
     equal("bert, with dropout", Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes))), tokens(96), 8)
+
+
+class Attention(nn.Module):
+    """As nanoGPT writes it."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.attn_dropout, self.resid_dropout, self.heads = nn.Dropout(0.1), nn.Dropout(0.1), heads
+        self.register_buffer("mask", torch.tril(torch.ones(16, 16)).view(1, 1, 16, 16))
+
+    def forward(self, x):
+        b, t, c = x.size()
+        q, k, v = (part.view(b, t, self.heads, c // self.heads).transpose(1, 2) for part in self.c_attn(x).split(c, dim=2))
+        scores = (q @ k.transpose(-2, -1)) * (1.0 / (c // self.heads) ** 0.5)
+        scores = scores.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf")).softmax(dim=-1)
+        y = (self.attn_dropout(scores) @ v).transpose(1, 2).contiguous().view(b, t, c)
+        return self.resid_dropout(self.c_proj(y))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn, self.ln_2 = nn.LayerNorm(width, bias=False), Attention(width, heads), nn.LayerNorm(width)
+        self.mlp = nn.ModuleDict(dict(c_fc=nn.Linear(width, 4 * width), gelu=nn.GELU(), c_proj=nn.Linear(4 * width, width), dropout=nn.Dropout(0.1)))
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        mlp = self.mlp
+        return x + mlp.dropout(mlp.c_proj(mlp.gelu(mlp.c_fc(self.ln_2(x)))))
+
+
+class HandWritten(nn.Module):
+    """A GPT as nanoGPT's."""
+
+    def __init__(self, width=32, heads=4, layers=3):
+        super().__init__()
+        blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(96, width), wpe=nn.Embedding(16, width), drop=nn.Dropout(0.1), h=blocks, ln_f=nn.LayerNorm(width)))
+        self.lm_head = nn.Linear(width, 96, bias=False)
+
+    def forward(self, input_ids):
+        positions = torch.arange(0, input_ids.size(1), dtype=torch.long, device=input_ids.device)
+        x = self.transformer.drop(self.transformer.wte(input_ids) + self.transformer.wpe(positions))
+        for block in self.transformer.h:
+            x = block(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+
+def test_own_models():
+    """Modules as people write them."""
+    torch.manual_seed(0)
+    layers = equal("a GPT by hand", HandWritten(), tokens(96), 9)
+    assert len({graph_name(layer.graph) for layer in layers if layer.name.startswith("transformer.h.")}) == len(layers) // 3 - 1, [l.name for l in layers]
+    encoder = lambda **how: nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=True, **how)
+    stack = nn.Sequential(nn.Linear(8, 16), encoder(), encoder(norm_first=True, activation="gelu"), nn.TransformerEncoder(encoder(), 2, enable_nested_tensor=False), nn.Linear(16, 4))
+    equal("encoders of torch.nn", stack, numbers(12, 8, name="input"), 7)
+    nested = nn.Sequential(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.BatchNorm2d(8), nn.ReLU(inplace=True))), nn.Sequential(nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU()), nn.MaxPool2d(2)), nn.Flatten(), nn.Sequential(nn.Sequential(nn.Linear(32, 10))))
+    equal("nested sequentials", nested, numbers(3, 8, 8, name="input"), 4)
 
 
 def count_steps(layers, part, operator):
@@ -329,14 +389,15 @@ class Masked(nn.Module):
 def test_fields_and_losses():
     """Fields of the batch are found where layers read them; losses are captured behind the output, with what their means count."""
     torch.manual_seed(0)
-    of = lambda *names: [FIELDS[name](12, 96) for name in names]
+    labels = {task.ending: task.labels for task in TASKS}
+    of = lambda *names: [FIELDS[name](12) for name in names]
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    model = equal_model("llama, padded", llama, tokens(96, more=of("labels", "attention_mask")), 7, has_loss=True)
+    model = equal_model("llama, padded", llama, tokens(96, more=[*labels["ForCausalLM"](llama.wrapped.config, 12), *of("attention_mask")]), 7, has_loss=True)
     assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", model.units
     assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, "each attention reads the mask"
     bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes)))
-    model = equal_model("bert, padded", bert, tokens(96, more=of("labels", "attention_mask", "token_type_ids")), 8, has_loss=True)
+    model = equal_model("bert, padded", bert, tokens(96, more=[*labels["ForMaskedLM"](bert.wrapped.config, 12), *of("attention_mask", "token_type_ids")]), 8, has_loss=True)
     assert model.units == {"field": "labels", "ignore": -100}, model.units
     batch = numbers(8, more=[parse_field("mask=bool[8]"), parse_field("targets=f32[8]")])
     model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
@@ -359,6 +420,27 @@ def test_fields_and_losses():
             assert "expected NAME=TYPE[SIZES]" in str(error)
         else:
             raise AssertionError(text)
+
+
+def test_tasks():
+    """Heads of transformers besides language models', with their own losses."""
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    labels = {task.ending: (task.labels, task.wrapper) for task in TASKS}
+    for kind, ending, more, units in (
+        ("Bert", "ForSequenceClassification", dict(num_labels=5), {"field": "labels", "ignore": -100}),
+        ("Bert", "ForSequenceClassification", dict(num_labels=1), None),
+        ("Bert", "ForSequenceClassification", dict(num_labels=4, problem_type="multi_label_classification"), None),
+        ("Bert", "ForTokenClassification", dict(num_labels=5), {"field": "labels", "ignore": -100}),
+        ("Bert", "ForQuestionAnswering", {}, None),
+        ("Llama", "ForSequenceClassification", dict(num_labels=5, pad_token_id=0), {"field": "labels", "ignore": -100}),
+    ):
+        config = getattr(transformers, f"{kind}Config")(**sizes, **more)
+        fields, wrapper = labels[ending]
+        module = wrapper(getattr(transformers, kind + ending)(config))
+        batch = tokens(96, more=[*fields(config, 12), FIELDS["attention_mask"](12)])
+        model = equal_model(f"{kind}{ending} {more}", module, batch, 4, has_loss=True)
+        assert model.units == units, (kind, ending, more, model.units)
 
 
 class Tied(nn.Module):
@@ -505,6 +587,7 @@ if __name__ == "__main__":
     test_training(sys.argv[2])
     test_operator_list()
     test_models()
+    test_own_models()
     test_keep()
     test_noise_and_weights()
     test_layouts()
@@ -512,5 +595,6 @@ if __name__ == "__main__":
     test_gradients_of_parts()
     test_cuts()
     test_fields_and_losses()
+    test_tasks()
     test_refusals()
     test_command()
