@@ -51,7 +51,7 @@ Json report() {
     json["mpirun_kills_after_s"] = kill_after ? Json(kill_after->value) : Json();
     json["stopping"] = how_to_stop(process.launch, kill_after);
   }
-  json["threads_per_rank"] = process.threads;
+  json["threads_a_rank"] = process.threads;
   json["page_faults_of_a_used_block"] = process.faults_again;
   json["pages_of_a_block"] = process.block_pages;
   json["mpi"] = mpi_library();
@@ -116,7 +116,7 @@ std::string people(const Json& json) {
     line("stopping", how.substr(how.find(": ") + 2, how.find_last_not_of('\n') - how.find(": ") - 1));
   }
   line("threads",
-       fmt::format("{} per rank, unless the config says otherwise", json["threads_per_rank"].get<int>()));
+       fmt::format("{} per rank, unless the config says otherwise", json["threads_a_rank"].get<int>()));
   line("memory",
        fmt::format("a freed block of {} pages used again: {:.0f} page faults{}",
                    json["pages_of_a_block"].get<int>(), json["page_faults_of_a_used_block"].get<double>(),
