@@ -47,6 +47,10 @@ class PosixFile final : public StoredFile {
   std::error_code read(char* to, std::size_t bytes, std::size_t& got) override {
     return transfer([&] { return ::read(file_, to, bytes); }, got);
   }
+  std::error_code read_at(std::uint64_t offset, char* to, std::size_t bytes,
+                          std::size_t& got) const override {
+    return transfer([&] { return ::pread(file_, to, bytes, static_cast<off_t>(offset)); }, got);
+  }
   std::error_code write(std::string_view bytes, std::size_t& wrote) override {
     return transfer([&] { return ::write(file_, bytes.data(), bytes.size()); }, wrote);
   }

@@ -39,6 +39,9 @@ class StoredFile {
   virtual ~StoredFile() = default;
   /// Up to `bytes` from where the last read ended; `got` 0 is the end.
   [[nodiscard]] virtual std::error_code read(char* to, std::size_t bytes, std::size_t& got) = 0;
+  /// Up to `bytes` from there on, wherever others read; `got` 0 is the end. Thread-safe.
+  [[nodiscard]] virtual std::error_code read_at(std::uint64_t offset, char* to, std::size_t bytes,
+                                                std::size_t& got) const = 0;
   /// `wrote` may be less than asked for, also with an error.
   [[nodiscard]] virtual std::error_code write(std::string_view bytes, std::size_t& wrote) = 0;
   /// Everything written (a folder: its entries) will be there after a power cut.

@@ -4,6 +4,7 @@
 #include "stagecraft/models/data/idx.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
+#include "stagecraft/models/data/tokens.h"
 
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
@@ -49,13 +50,14 @@ Registry<DatasetKind>& DatasetKind::registry() {
         "text", [=](const TextDataConfig& c, const InputPlace& data) { return open_text(c, path(data)); },
         {.location_keys = {"path"}});
     added.add<ArraysDataConfig>("arrays", open_arrays, {.location_keys = {"path", "validation_path"}});
+    added.add<TokensDataConfig>("tokens", open_tokens, {.location_keys = {"path", "validation_path"}});
     added.add<SyntheticDataConfig>("synthetic", open_synthetic);
   });
   return all;
 }
 
 void describe(Fields& f, DataConfig& c) {
-  f.registered("type", c.source, "idx, text, arrays or synthetic");
+  f.registered("type", c.source, "idx, text, arrays, tokens or synthetic");
   f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
   f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
 }

@@ -72,6 +72,17 @@ class SimulatedDisk::Handle final : public StoredFile {
     position_ += wrote = bytes.size();
     return {};
   }
+  std::error_code read_at(std::uint64_t offset, char* to, std::size_t bytes,
+                          std::size_t& got) const override {
+    const std::scoped_lock lock(disk_.mutex_);
+    got = 0;
+    if (const std::error_code error = disk_.begin()) return error;
+    const std::string& contents = node_->contents;
+    if (offset >= contents.size()) return {};
+    got = std::min<std::size_t>(bytes, contents.size() - offset);
+    std::copy_n(contents.begin() + static_cast<std::ptrdiff_t>(offset), got, to);
+    return {};
+  }
   std::error_code sync() override {
     const std::scoped_lock lock(disk_.mutex_);
     if (const std::error_code error = disk_.begin()) return error;

@@ -1,0 +1,176 @@
+#include "stagecraft/models/data/tokens.h"
+
+#include "stagecraft/base/files.h"
+#include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/token_file.h"
+#include "stagecraft/schedules/program/segments.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace stagecraft {
+namespace {
+
+constexpr std::int64_t kIgnored = -100;  // as PyTorch's cross entropy has it
+
+InputPlace below(const InputPlace& data, const char* key) { return {data.file, data.pointer + "/" + key}; }
+
+class TokensDataset final : public Dataset {
+ public:
+  TokensDataset(TokensDataConfig config, const InputPlace& data)
+      : config_(std::move(config)), place_(below(data, "path")), train_(config_.path, config_.bits, place_) {
+    if (!config_.validation_path.empty()) {
+      validation_.emplace(config_.validation_path, config_.bits, below(data, "validation_path"));
+    }
+    const std::int64_t all = samples_in(train_);
+    const auto held_back = validation_ ? 0 : static_cast<std::int64_t>(static_cast<double>(all) * config_.validation);
+    samples_ = {all - held_back, validation_ ? samples_in(*validation_) : held_back};
+    if (samples_[0] < 1) {
+      throw data_file_error(place_, train_.path(),
+                            fmt::format("has {} tokens, a sample takes {}", train_.count(), config_.sequence + 1));
+    }
+    Fingerprint fingerprint;
+    fingerprint.add(fmt::format("{} {} {} {} {}", train_.fingerprint(), config_.sequence,
+                                enum_name(config_.documents), config_.pad, samples_[0]));
+    if (validation_) fingerprint.add(validation_->fingerprint());
+    fingerprint_ = fingerprint.text();
+  }
+
+  [[nodiscard]] std::int64_t size(Split split) const override {
+    return samples_[split == Split::train ? 0 : 1];
+  }
+  [[nodiscard]] SampleSpec sample() const override {
+    SampleSpec sample{{config_.sequence}, at::kLong, config_.vocabulary, Targets::tokens};
+    if (padded()) {
+      sample.targets = Targets::none;
+      sample.fields = {{"labels", {config_.sequence}}, {"attention_mask", {config_.sequence}}};
+    }
+    return sample;
+  }
+  [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
+    return rows(indices, [&](std::int64_t index, std::int64_t* row) {
+      if (padded()) return fill(split, index, row, config_.pad);
+      read(split, index * config_.sequence, config_.sequence, row);
+    });
+  }
+  [[nodiscard]] at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
+    return rows(indices, [&](std::int64_t index, std::int64_t* row) {
+      read(split, index * config_.sequence + 1, config_.sequence, row);
+    });
+  }
+  [[nodiscard]] at::Tensor field(Split split, const std::string& name,
+                                 const std::vector<std::int64_t>& indices) const override {
+    return rows(indices, [&](std::int64_t index, std::int64_t* row) {
+      if (name == "labels") return fill(split, index, row, kIgnored);
+      const std::int64_t tokens = document(split, index).second;
+      std::fill(row, row + tokens, 1);
+      std::fill(row + tokens, row + config_.sequence, 0);
+    });
+  }
+  [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::string summary() const override {
+    return fmt::format("{} ({}): {} tokens; {} training and {} validation samples of {}", train_.path(),
+                       train_.kind(), train_.count(), samples_[0], samples_[1], config_.sequence);
+  }
+
+ private:
+  [[nodiscard]] bool padded() const { return config_.documents == Documents::padded; }
+
+  [[nodiscard]] std::int64_t samples_in(const TokenFile& file) const {
+    if (!padded()) return std::max<std::int64_t>(file.count() - 1, 0) / config_.sequence;
+    if (file.documents() == 0) {
+      throw data_file_error(place_, file.path(),
+                            "does not say where documents begin, as Megatron's files with an .idx beside them "
+                            "do; use \"documents\": \"packed\"");
+    }
+    return file.documents();
+  }
+
+  [[nodiscard]] const TokenFile& of(Split split) const {
+    return split == Split::validation && validation_ ? *validation_ : train_;
+  }
+  /// Of the file: validation from the same one begins behind the training samples.
+  [[nodiscard]] std::int64_t number(Split split, std::int64_t index) const {
+    return index + (split == Split::validation && !validation_ ? samples_[0] : 0);
+  }
+
+  template <class Fill>
+  [[nodiscard]] at::Tensor rows(const std::vector<std::int64_t>& indices, const Fill& fill_row) const {
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.size()), config_.sequence}, at::kLong);
+    auto* row = tensor.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t index : indices) {
+      fill_row(index, row);
+      row += config_.sequence;
+    }
+    return tensor;
+  }
+
+  /// Checked: an embedding reads where its tokens say.
+  void read_tokens(Split split, std::int64_t first, std::int64_t count, std::int64_t* tokens) const {
+    const TokenFile& file = of(split);
+    file.read(first, count, tokens);
+    const auto* const outside = std::find_if(tokens, tokens + count, [&](std::int64_t token) {
+      return token < 0 || token >= config_.vocabulary;
+    });
+    if (outside == tokens + count) return;
+    throw data_file_error(place_, file.path(),
+                          fmt::format("token {} is {}, outside of the vocabulary of {}",
+                                      first + (outside - tokens), *outside, config_.vocabulary));
+  }
+
+  void read(Split split, std::int64_t first, std::int64_t count, std::int64_t* tokens) const {
+    read_tokens(split, number(split, 0) * config_.sequence + first, count, tokens);
+  }
+
+  /// Its first token, and how many a sample has of it.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> document(Split split, std::int64_t index) const {
+    const auto [first, tokens] = of(split).document(number(split, index));
+    return {first, std::min(tokens, config_.sequence)};
+  }
+
+  void fill(Split split, std::int64_t index, std::int64_t* row, std::int64_t behind) const {
+    const auto [first, tokens] = document(split, index);
+    read_tokens(split, first, tokens, row);
+    std::fill(row + tokens, row + config_.sequence, behind);
+  }
+
+  TokensDataConfig config_;
+  InputPlace place_;
+  TokenFile train_;
+  std::optional<TokenFile> validation_;
+  std::array<std::int64_t, 2> samples_{};
+  std::string fingerprint_;
+};
+
+}  // namespace
+
+void describe(Fields& f, TokensDataConfig& c) {
+  f.required("path", c.path, "file of tokens: plain, llm.c's, or Megatron's with its .idx beside it",
+             json::non_empty());
+  f.optional("validation_path", c.validation_path, "the same of validation");
+  f.optional("sequence", c.sequence, "tokens of a sample",
+             json::between(1, static_cast<double>(kMostRunSamples)));
+  f.required("vocabulary", c.vocabulary, "number of different tokens", json::between(1, 4294967296.0));
+  f.optional("bits", c.bits, "of a token, 16 or 32, where the file does not say it");
+  f.require(c.bits == 16 || c.bits == 32, "bits", fmt::format("expected 16 or 32, found {}", c.bits));
+  f.optional("documents", c.documents,
+             "packed: one stream, sample after sample; padded: a document per sample, for files of Megatron");
+  f.optional("pad", c.pad, "token behind a padded document", json::at_least(0));
+  f.require(c.pad < c.vocabulary, "pad",
+            fmt::format("expected a token of the vocabulary of {}, found {}", c.vocabulary, c.pad));
+  f.optional("validation", c.validation, "share of the samples, from the end; without validation_path",
+             json::from_up_to(0, 1));
+  f.require(c.validation == 0 || c.validation_path.empty(), "validation",
+            "validation_path says what validation reads");
+}
+
+std::unique_ptr<Dataset> open_tokens(const TokensDataConfig& config, const InputPlace& data) {
+  return std::make_unique<TokensDataset>(config, data);
+}
+
+}  // namespace stagecraft
