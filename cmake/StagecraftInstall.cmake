@@ -1,7 +1,7 @@
 # `cmake --install BUILD --prefix DIR`: the command, and the library for projects that find_package(stagecraft).
 #
 # The command: bin/stagecraft, the libraries it brings along (LibTorch's and what those need from the virtual environment; fmt and
-# spdlog) in lib/, configs/ and the script that fetches their data; bin/stagecraft-capture with its Python. The tree runs on any machine with the same or a newer libc and, for
+# spdlog) in lib/, configs/ and the script that fetches their data; the tools in Python. The tree runs on any machine with the same or a newer libc and, for
 # the engine, Open MPI.
 
 include(GNUInstallDirs)
@@ -24,12 +24,15 @@ install(DIRECTORY configs DESTINATION share/stagecraft)
 # The data of the configs.
 install(PROGRAMS scripts/fetch_data.sh scripts/environment.sh DESTINATION share/stagecraft/scripts)
 install(FILES LICENSE DESTINATION share/stagecraft)
-# The capture of PyTorch models, which looks for a Python with torch when it is called.
+# The tools in Python, which look for a Python with torch when they are called.
 if(STAGECRAFT_ENGINE)
-  configure_file(cmake/stagecraft-capture.in ${PROJECT_BINARY_DIR}/stagecraft-capture @ONLY
-    FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  install(PROGRAMS scripts/stagecraft-capture DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(DIRECTORY python/stagecraft_capture DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py")
+  foreach(tool stagecraft-capture stagecraft-tokenize)
+    configure_file(cmake/python_tool.in ${PROJECT_BINARY_DIR}/${tool} @ONLY
+      FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+    install(PROGRAMS scripts/${tool} DESTINATION ${CMAKE_INSTALL_BINDIR})
+    string(REPLACE - _ package ${tool})
+    install(DIRECTORY python/${package} DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py")
+  endforeach()
 endif()
 
 # The library: static archives, one per room, in two components. `planner` needs no LibTorch, MPI or CUDA; `engine` is all.

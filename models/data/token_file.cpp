@@ -131,11 +131,9 @@ void TokenFile::read_index() {
   }
   const std::uint64_t sequences = number(kCounts), ends = number(kCounts + 8);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 48U;
-  if (sequences > kMost || ends > kMost || ends < 1 ||
-      index_bytes_ < kLengths + sequences * 12 + ends * 8) {
-    throw wrong(index_path_,
-                fmt::format("{} bytes are too few for its {} sequences and {} ends of documents",
-                            index_bytes_, sequences, ends));
+  if (sequences > kMost || ends > kMost || ends < 1 || index_bytes_ < kLengths + sequences * 12 + ends * 8) {
+    throw wrong(index_path_, fmt::format("{} bytes are too few for its {} sequences and {} ends of documents",
+                                         index_bytes_, sequences, ends));
   }
   sequences_ = static_cast<std::int64_t>(sequences);
   documents_ = static_cast<std::int64_t>(ends) - 1;
@@ -172,7 +170,8 @@ std::string TokenFile::kind() const {
 void TokenFile::read(std::int64_t first, std::int64_t count, std::int64_t* tokens) const {
   STAGECRAFT_CHECK(first >= 0 && count >= 0 && first + count <= count_, "tokens are read within the file");
   std::vector<char> bytes(static_cast<std::size_t>(count) * width_);
-  read_at(*file_, path_, first_byte_ + static_cast<std::uint64_t>(first) * width_, bytes.data(), bytes.size());
+  read_at(*file_, path_, first_byte_ + static_cast<std::uint64_t>(first) * width_, bytes.data(),
+          bytes.size());
   if (width_ == 1) widen<std::uint8_t>(bytes, tokens);
   if (width_ == 2) widen<std::uint16_t>(bytes, tokens);
   if (width_ == 4 && is_signed_) widen<std::int32_t>(bytes, tokens);

@@ -28,11 +28,13 @@ class TokensDataset final : public Dataset {
       validation_.emplace(config_.validation_path, config_.bits, below(data, "validation_path"));
     }
     const std::int64_t all = samples_in(train_);
-    const auto held_back = validation_ ? 0 : static_cast<std::int64_t>(static_cast<double>(all) * config_.validation);
+    const auto held_back =
+        validation_ ? 0 : static_cast<std::int64_t>(static_cast<double>(all) * config_.validation);
     samples_ = {all - held_back, validation_ ? samples_in(*validation_) : held_back};
     if (samples_[0] < 1) {
-      throw data_file_error(place_, train_.path(),
-                            fmt::format("has {} tokens, a sample takes {}", train_.count(), config_.sequence + 1));
+      throw data_file_error(
+          place_, train_.path(),
+          fmt::format("has {} tokens, a sample takes {}", train_.count(), config_.sequence + 1));
     }
     Fingerprint fingerprint;
     fingerprint.add(fmt::format("{} {} {} {} {}", train_.fingerprint(), config_.sequence,
@@ -84,9 +86,10 @@ class TokensDataset final : public Dataset {
   [[nodiscard]] std::int64_t samples_in(const TokenFile& file) const {
     if (!padded()) return std::max<std::int64_t>(file.count() - 1, 0) / config_.sequence;
     if (file.documents() == 0) {
-      throw data_file_error(place_, file.path(),
-                            "does not say where documents begin, as Megatron's files with an .idx beside them "
-                            "do; use \"documents\": \"packed\"");
+      throw data_file_error(
+          place_, file.path(),
+          "does not say where documents begin, as Megatron's files with an .idx beside them "
+          "do; use \"documents\": \"packed\"");
     }
     return file.documents();
   }
@@ -114,9 +117,8 @@ class TokensDataset final : public Dataset {
   void read_tokens(Split split, std::int64_t first, std::int64_t count, std::int64_t* tokens) const {
     const TokenFile& file = of(split);
     file.read(first, count, tokens);
-    const auto* const outside = std::find_if(tokens, tokens + count, [&](std::int64_t token) {
-      return token < 0 || token >= config_.vocabulary;
-    });
+    const auto* const outside = std::find_if(
+        tokens, tokens + count, [&](std::int64_t token) { return token < 0 || token >= config_.vocabulary; });
     if (outside == tokens + count) return;
     throw data_file_error(place_, file.path(),
                           fmt::format("token {} is {}, outside of the vocabulary of {}",

@@ -106,21 +106,24 @@ TEST_CASE("what is wrong with a token file is said, and where", "[data]") {
   CHECK_THAT(refusal_of(config_of(folder.path("none.bin"), 4)), Contains("none.bin: cannot be opened"));
   CHECK_THAT(refusal_of(config_of(stored("nanogpt.bin"), 15)), Contains("has 15 tokens, a sample takes 16"));
   write_file_atomically(folder.path("odd.bin"), "abc");
-  CHECK_THAT(refusal_of(config_of(folder.path("odd.bin"), 1)), Contains("3 bytes of tokens are no multiple of 2"));
+  CHECK_THAT(refusal_of(config_of(folder.path("odd.bin"), 1)),
+             Contains("3 bytes of tokens are no multiple of 2"));
   std::string cut = read_file(stored("llmc_gpt2.bin"));
   cut.resize(cut.size() - 4);
   write_file_atomically(folder.path("cut.bin"), cut);
   CHECK_THAT(refusal_of(config_of(folder.path("cut.bin"), 2)), Contains("promises 15 tokens, it has 13"));
   CHECK_THAT(refusal_of(config_of(with_index(folder, 0, "X"), 2)), Contains("is no index of Megatron"));
   CHECK_THAT(refusal_of(config_of(with_index(folder, 17, "\7"), 2)), Contains("Megatron's type 7"));
-  CHECK_THAT(refusal_of(config_of(with_index(folder, 18, "\x7f"), 2)), Contains("too few for its 127 sequences"));
+  CHECK_THAT(refusal_of(config_of(with_index(folder, 18, "\x7f"), 2)),
+             Contains("too few for its 127 sequences"));
   CHECK_THAT(refusal_of(config_of(with_index(folder, 34, "\4"), 2)), Contains("does not lie behind"));
   CHECK_THAT(refusal_of(config_of(with_index(folder, 50, "\4"), 2)), Contains("its index says"));
 
   TokensDataConfig config = config_of(with_index(folder, 102, "\x70"), 2);  // the first end of a document
   config.documents = Documents::padded;
   const auto data = open_tokens(config, kTokenData);
-  CHECK_THROWS_WITH(data->inputs(Split::train, {0}), Contains("document 0 has the sequences from 0 up to 112"));
+  CHECK_THROWS_WITH(data->inputs(Split::train, {0}),
+                    Contains("document 0 has the sequences from 0 up to 112"));
 
   config = config_of(stored("nanogpt.bin"), 7);
   config.vocabulary = 300;

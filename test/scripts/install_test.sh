@@ -23,11 +23,13 @@ done
 python3 "$source/test/scripts/public_headers.py" "$work/moved/include"
 if [ "$engine" = ON ]; then
   stagecraft doctor
-  [ -x "$build/stagecraft-capture" ]
-  # It finds its own package wherever it was moved, here with a Python that says what it was asked.
-  printf '#!/bin/sh\n[ "$1" = -c ] || { cat "$PYTHONPATH/stagecraft_capture/__main__.py" > /dev/null && echo "$@"; }\n' > python
+  # They find their own packages wherever they were moved, here with a Python that says what it was asked.
+  printf '#!/bin/sh\n[ "$1" = -c ] || { cat "$PYTHONPATH/$2/__main__.py" > /dev/null && echo "$@"; }\n' > python
   chmod +x python
-  [ "$(STAGECRAFT_PYTHON=$PWD/python "$work/moved/bin/stagecraft-capture" --help)" = "-m stagecraft_capture --help" ]
+  for tool in capture tokenize; do
+    [ -x "$build/stagecraft-$tool" ]
+    [ "$(STAGECRAFT_PYTHON=$PWD/python "$work/moved/bin/stagecraft-$tool" --help)" = "-m stagecraft_$tool --help" ]
+  done
   stagecraft train "$work/moved/share/stagecraft/configs/quickstart_gpt.json" --set train_steps=2 \
     --set data.path="$source/test/data/text/shakespeare.txt" --set run_dir=run
   grep -q '"step": *2' run/metrics.jsonl

@@ -1,0 +1,1 @@
+"""Text as a file of tokens that `stagecraft train` reads ("data": {"type": "tokens"})."""

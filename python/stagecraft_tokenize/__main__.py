@@ -1,0 +1,102 @@
+"""stagecraft-tokenize: text files as a file of tokens that `stagecraft train` reads."""
+
+import argparse
+import json
+import os
+import sys
+import time
+
+from .documents import bytes_of, documents
+from .errors import TokenizeError
+from .tokenizer import Tokenizer
+from .writer import Writer
+
+BATCH = 1 << 20  # bytes of text that are encoded at once
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser("stagecraft-tokenize", description=__doc__.partition(": ")[2])
+    parser.add_argument("files", nargs="+", metavar="FILE", help="text in UTF-8, a document each, or .jsonl with a document per line; .gz too")
+    parser.add_argument("--tokenizer", required=True, metavar="PATH", help="tokenizer.json of Hugging Face, or a folder with one")
+    parser.add_argument("--key", default="text", help="of the text in a line of .jsonl (default: text)")
+    parser.add_argument("--split", metavar="LINE", help="a line that ends a document within a text file")
+    parser.add_argument("--end", default="", metavar="TOKEN", help='put behind each document, as in "<|endoftext|>" (default: none)')
+    parser.add_argument("--replace", action="store_true", help="replace files of an earlier run")
+    parser.add_argument("-o", "--output", required=True, metavar="STEM", help="STEM.bin and STEM.idx are written")
+    return parser.parse_args(arguments)
+
+
+class Progress:
+    """A bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, all_bytes, out=sys.stderr):
+        self.all, self.done, self.out = all_bytes, 0, out
+        self.next, self.shows = 0.0, out.isatty()
+
+    def add(self, count, tokens):
+        self.done += count
+        if self.shows and time.monotonic() >= self.next:
+            self.next = time.monotonic() + 0.2
+            share = f" {100 * self.done / self.all:5.1f} %" if self.all else ""
+            self.out.write(f"\rtokenized{share}  {self.done / 1e6:.1f} MB  {tokens:,} tokens ")
+            self.out.flush()
+
+    def clear(self):
+        if self.shows:
+            self.out.write("\r\x1b[K")
+
+
+def tokenize(options):
+    tokenizer = Tokenizer(options.tokenizer, options.end)
+    progress = Progress(bytes_of(options.files))
+    writer = Writer(options.output, tokenizer.vocabulary, options.replace)
+    try:
+        texts, size = [], 0
+
+        def write():
+            for tokens in tokenizer.encode(texts):
+                writer.add(tokens)
+            progress.add(size, writer.tokens)
+
+        for text, count in documents(options.files, options.key, options.split):
+            texts.append(text)
+            size += count
+            if size >= BATCH:
+                write()
+                texts, size = [], 0
+        write()
+        if not writer.tokens:
+            raise TokenizeError("the files have no tokens")
+        writer.finish()
+    except BaseException:
+        writer.give_up()
+        raise
+    finally:
+        progress.clear()
+    return tokenizer, writer
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    tokenizer, writer = tokenize(options)
+    name = f"{options.output}.bin"
+    print(f"{len(writer.lengths):,} documents, {writer.tokens:,} tokens of {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB")
+    print('"data": ' + json.dumps({"type": "tokens", "path": name, "sequence": 1024, "vocabulary": tokenizer.vocabulary, "validation": 0.01}))
+    return 0
+
+
+def command():
+    try:
+        return main()
+    except TokenizeError as error:
+        print(f"stagecraft-tokenize: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(f"stagecraft-tokenize: there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install tokenizers numpy", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stagecraft-tokenize: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(command())

@@ -1,0 +1,66 @@
+"""Documents of text files: a file is one, a line of a .jsonl file is one."""
+
+import gzip
+import json
+import os
+
+from .errors import TokenizeError
+
+
+def opened(path):
+    return gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")
+
+
+def lines_of(file, path, key):
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TokenizeError(f"{path}, line {number}: {error}") from None
+        if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            has = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+            raise TokenizeError(f"{path}, line {number}: has no text under {key!r}; it has {has} (--key)")
+        yield record[key], len(line.encode())
+
+
+def documents(paths, key, split=None):
+    """(text, bytes read for it) of each document. `split`: a line that ends a document within a text file."""
+    for path in paths:
+        try:
+            with opened(path) as file:
+                if path.removesuffix(".gz").endswith(".jsonl"):
+                    yield from lines_of(file, path, key)
+                elif split is None:
+                    text = file.read()
+                    yield text, len(text.encode())
+                else:
+                    yield from pieces_of(file, split)
+        except UnicodeDecodeError as error:
+            raise TokenizeError(f"{path}: is no UTF-8 at byte {error.start}") from None
+        except OSError as error:
+            raise TokenizeError(f"{path}: {error.strerror or error}") from None
+
+
+def pieces_of(file, split):
+    piece, read = [], 0
+    for line in file:
+        read += len(line.encode())
+        if line.rstrip("\n") == split:
+            yield "".join(piece), read
+            piece, read = [], 0
+        else:
+            piece.append(line)
+    if piece:
+        yield "".join(piece), read
+
+
+def bytes_of(paths):
+    """How much there is to read; none where that is not known (compressed files)."""
+    if any(path.endswith(".gz") for path in paths):
+        return None
+    try:
+        return sum(os.path.getsize(path) for path in paths)
+    except OSError as error:
+        raise TokenizeError(f"{error.filename}: {error.strerror}") from None

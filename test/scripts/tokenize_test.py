@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""stagecraft-tokenize on real text: its file is what a tokenizer makes of the text, and `stagecraft train` reads it.
+
+    tokenize_test.py SOURCE_DIR STAGECRAFT          exits with 77 where tokenizers is missing
+"""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+try:
+    import numpy
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh --models installs it")
+    sys.exit(77)
+
+SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+TEXT = f"{SOURCE}/test/data/text/shakespeare.txt"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
+TOKENIZE = [sys.executable, "-m", "stagecraft_tokenize"]
+
+
+def command(*arguments, code=0):
+    done = subprocess.run([*TOKENIZE, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == code, f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def learned():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train([TEXT], trainers.BpeTrainer(vocab_size=600, special_tokens=["<end>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.save("tokenizer.json")
+    return tokenizer
+
+
+def test_text_and_training(tokenizer):
+    said = command(TEXT, "--tokenizer", ".", "--end", "<end>", "-o", "out/text")
+    with open(TEXT, encoding="utf-8") as file:
+        expected = tokenizer.encode(file.read()).ids + [tokenizer.token_to_id("<end>")]
+    assert numpy.fromfile("out/text.bin", dtype=numpy.uint16).tolist() == expected
+    assert f"1 documents, {len(expected):,} tokens of 600" in said
+    data = json.loads("{" + said.splitlines()[-1] + "}")["data"]
+    config = {
+        "model": {"family": "gpt", "blocks": 1, "width": 16, "heads": 2}, "loss": {"type": "token_cross_entropy"},
+        "data": {**data, "sequence": 32}, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}, "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 4, "train_steps": 40, "threads_per_rank": 1, "pipeline": {"schedule": "1f1b", "stages": 2}, "run_dir": "run",
+    }
+    with open("run.json", "w") as file:
+        json.dump(config, file)
+    subprocess.run([STAGECRAFT, "train", "run.json"], check=True, capture_output=True, env=ENVIRONMENT)
+    losses = [record["loss"] for record in map(json.loads, open("run/metrics.jsonl")) if "loss" in record and "step" in record]
+    print("losses", losses[0], losses[-2])
+    assert losses[-2] < losses[0] - 0.2
+
+
+def test_documents(tokenizer):
+    texts = ["to be", "or not", "to be?"]
+    with gzip.open("d.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
+    command("d.jsonl.gz", "--key", "body", "--tokenizer", "tokenizer.json", "-o", "d")
+    ids = [tokenizer.encode(text).ids for text in texts]
+    assert numpy.fromfile("d.bin", dtype=numpy.uint16).tolist() == sum(ids, [])
+    index = open("d.idx", "rb").read()
+    assert numpy.frombuffer(index, numpy.int32, 3, 34).tolist() == [len(i) for i in ids]
+    with open("split.txt", "w") as file:
+        file.write("to be\n%\nor not\n%\n")
+    assert "2 documents" in command("split.txt", "--split", "%", "--tokenizer", ".", "-o", "split")
+
+
+def test_refusals():
+    with open("d.jsonl", "w") as file:
+        file.write('{"text": "to be"}\n{"txt": 1}\n')
+    for arguments, message in (
+        (["none.txt", "--tokenizer", "."], "none.txt: No such file"),
+        (["d.jsonl", "--tokenizer", "."], "d.jsonl, line 2: has no text under 'text'; it has txt (--key)"),
+        (["d.jsonl", "--tokenizer", "nope"], "--tokenizer nope: expected a tokenizer.json"),
+        ([TEXT, "--tokenizer", ".", "--end", "</s>"], "--end </s>: the tokenizer has no such token; it has <end>"),
+        ([sys.executable, "--tokenizer", "."], "is no UTF-8 at byte"),
+    ):
+        assert message in command(*arguments, "-o", "e", code=2), message
+        assert not [name for name in os.listdir() if name.startswith("e.")], "nothing is left half-written"
+    assert "d.bin: is there already" in command(TEXT, "--tokenizer", ".", "-o", "d", code=2)
+    command(TEXT, "--tokenizer", ".", "-o", "d", "--replace")
+
+
+def test_interrupted():
+    os.mkfifo("pipe.txt")
+    process = subprocess.Popen([*TOKENIZE, "pipe.txt", "--tokenizer", ".", "-o", "i"], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    with open("pipe.txt", "w"):
+        while not os.path.exists("i.bin.part"):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 130 and b"nothing was written" in said, said
+    assert not os.path.exists("i.bin") and not os.path.exists("i.bin.part")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    tokenizer = learned()
+    test_text_and_training(tokenizer)
+    test_documents(tokenizer)
+    test_refusals()
+    test_interrupted()
