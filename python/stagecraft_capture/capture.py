@@ -82,14 +82,10 @@ def settle_constants(composites, cuts):
         for piece in cuts[b]:
             add_constants(piece, unsettled, needs, composite)
     for composite in composites.values():
+        settled = constant_only(composite, dependencies(composite))
         for node, (kind, name, tensor) in list(composite.tensors.items()):
-            if kind == "constant" or (kind == "buffer" and node in constant_only_placeholders(composite)):
+            if kind == "constant" or (kind == "buffer" and node in settled):
                 composite.tensors[node] = ("constant", "constant/" + digest(tensor), tensor)
-
-
-def constant_only_placeholders(composite):
-    constant = constant_only(composite, dependencies(composite))
-    return {n for n in composite.tensors if n in constant}
 
 
 def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
