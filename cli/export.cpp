@@ -9,10 +9,12 @@
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/run/progress.h"
+#include "stagecraft/engine/run/signals.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <unistd.h>
@@ -56,6 +58,28 @@ class Drawing {
   std::unique_ptr<ProgressBar> bar_;
 };
 
+/// Thrown where a signal asked for the end.
+struct Stopped {
+  int signal;
+};
+
+/// The export, unless a signal comes: then it ends at the next piece that is written, with nothing left behind,
+/// and the process as the signal would have ended it. A second Ctrl-C ends it at once.
+ExportRecord export_unless_stopped(const ExportRequest& request, Drawing& drawing) {
+  try {
+    const StopSignals signals([](int) {});
+    StopSignals::training_begins();
+    return export_weights(request, [&](std::uint64_t done, std::uint64_t all) {
+      if (StopSignals::received() != 0) throw Stopped{StopSignals::received()};
+      drawing.update(done, all);
+    });
+  } catch (const Stopped& stopped) {
+    drawing.clear();
+    (void)std::raise(stopped.signal);
+    throw InputError("export: stopped");  // by a signal that the process ignores
+  }
+}
+
 void run(ExportOptions options) {
   ExportRequest& request = options.request;
   if (options.step >= 0) request.step = options.step;
@@ -69,8 +93,7 @@ void run(ExportOptions options) {
     request.shard_bytes = *bytes;
   }
   Drawing drawing;
-  const ExportRecord record =
-      export_weights(request, [&](std::uint64_t done, std::uint64_t all) { drawing.update(done, all); });
+  const ExportRecord record = export_unless_stopped(request, drawing);
   drawing.clear();
   if (options.json) {
     print_json(json::write(record));

@@ -207,6 +207,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.fields = list.fields;
   model.loss = list.loss;
   model.why_no_loss = list.why_no_loss;
+  model.note = list.note;
   for (const LayerPtr& layer : model.layers) {
     for (const std::string& name : layer->fields()) {
       const auto named = [&](const BatchField& field) { return field.name == name; };

@@ -47,6 +47,7 @@ struct Model {
   std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
   std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
   std::string why_no_loss;           ///< what the data lack for it; empty: there is none
+  std::string note;                  ///< a line for people at the start of a run; empty: none
 
   /// Those that layers [first, last) read, and `loss_too`, where it is not null.
   [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;

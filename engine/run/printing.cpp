@@ -31,9 +31,10 @@ std::string model_table(const RunSetup& setup) {
     table.row({fmt::format("{}", i), layer.name(), layer.type(), count_of(parameters_of(layer)),
                fmt::format("{}", fmt::join(shapes[i + 1].shape, " x "))});
   }
-  return fmt::format("Model: {}, {} parameters in {} layers, {}\n{}\n", model.name,
+  return fmt::format("Model: {}, {} parameters in {} layers, {}\n{}{}\n", model.name,
                      format_count(static_cast<double>(model.parameter_count())), model.layers.size(),
-                     setup.materials().model.precision.name(), table.text());
+                     setup.materials().model.precision.name(), table.text(),
+                     model.note.empty() ? "" : model.note + "\n");
 }
 
 std::string data_line(const RunSetup& setup) {

@@ -165,13 +165,17 @@ at::Tensor ModelWeights::at(const std::string& name) const {
   return located.files->tensor(located.stored, located.type);
 }
 
-std::size_t ModelWeights::unread() const {
-  if (first() == nullptr) return 0;
+std::vector<std::string> ModelWeights::unread() const {
+  if (first() == nullptr) return {};
   std::set<std::string> read;
   for (const auto& [name, located] : located_) {
     if (located.files == first()) read.insert(located.stored);
   }
-  return first()->size() - read.size();
+  std::vector<std::string> names;
+  for (const auto& [name, file] : first()->file_of()) {
+    if (!read.contains(name)) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace stagecraft::captured

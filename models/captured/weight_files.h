@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace stagecraft::captured {
 
@@ -78,8 +79,8 @@ class ModelWeights {
   [[nodiscard]] at::Tensor at(const std::string& name) const;
   /// Where the weights come from; null: nowhere.
   [[nodiscard]] const std::shared_ptr<WeightFiles>& first() const { return first_ ? first_ : folder_; }
-  /// Tensors of `first` that nobody needs or wants.
-  [[nodiscard]] std::size_t unread() const;
+  /// Names of the tensors of `first` that nobody needs or wants, in order.
+  [[nodiscard]] std::vector<std::string> unread() const;
 
  private:
   struct Located {

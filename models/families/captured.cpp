@@ -132,6 +132,18 @@ class FieldFinder {
   const ModelSite& site_;
 };
 
+/// What of the weights' file nobody reads: a file of another model, or of one with another head.
+std::string note_on(const ModelFolder& folder) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> unread = folder.weights.unread();
+  if (unread.empty()) return "";
+  const std::size_t count = unread.size(), all = folder.weights.first()->size();
+  if (count > kNamed) unread.resize(kNamed);
+  return fmt::format("Weights: no layer reads {} of the {} tensors of {}: {}{}", count, all,
+                     folder.weights.first()->path(), fmt::join(unread, ", "),
+                     count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
+}
+
 }  // namespace
 
 void describe(Fields& f, CapturedConfig::FieldSource& s) {
@@ -161,6 +173,7 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   }
   LayerList list;
   list.name = folder->name;
+  if (!config.weights.empty()) list.note = note_on(*folder);
   for (const captured::FolderLayer& layer : folder->layers) {
     list.layers.push_back(
         {CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate, config.reader},

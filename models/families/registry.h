@@ -26,6 +26,7 @@ struct LayerList {
   std::vector<BatchField> fields{};    ///< of the batch, that layers and `loss` read
   std::shared_ptr<const Loss> loss{};  ///< that the model brings; null: none
   std::string why_no_loss{};  ///< what the data lack for the one that it would bring; empty: it has none
+  std::string note{};         ///< as in Model
 };
 
 /// What a family is made for.

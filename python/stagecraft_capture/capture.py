@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .composite import export
+from .composite import copied, export, same_graph
 from .cut import add_constants, constant_only, cut, derived
 from .composite import dependencies
 from .equal_pieces import describe
@@ -82,14 +82,10 @@ def settle_constants(composites, cuts):
         for piece in cuts[b]:
             add_constants(piece, unsettled, needs, composite)
     for composite in composites.values():
+        settled = constant_only(composite, dependencies(composite))
         for node, (kind, name, tensor) in list(composite.tensors.items()):
-            if kind == "constant" or (kind == "buffer" and node in constant_only_placeholders(composite)):
+            if kind == "constant" or (kind == "buffer" and node in settled):
                 composite.tensors[node] = ("constant", "constant/" + digest(tensor), tensor)
-
-
-def constant_only_placeholders(composite):
-    constant = constant_only(composite, dependencies(composite))
-    return {n for n in composite.tensors if n in constant}
 
 
 def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], choice="auto"):
@@ -98,9 +94,12 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     checked(choice, module)
     exported, fake = {}, mode_of(module)
     given = lambda b: {name: fake.from_tensor(t) if fake else t for name, t in batch.at(b).items()}
-    for mode in (True, False):
-        module.train(mode)
-        exported[mode] = {b: export(module, given(b), has_loss) for b in sizes}
+    exported[True] = {b: export(module.train(), given(b), has_loss) for b in sizes}
+    exported[False] = {max(sizes): export(module.eval(), given(max(sizes)), has_loss)}
+    if same_graph(exported[True][max(sizes)], exported[False][max(sizes)]):  # no dropout, no batch norm: one export does for both
+        exported[False] = {b: copied(composite) for b, composite in exported[True].items()}
+    else:
+        exported[False] = {b: exported[False].get(b) or export(module, given(b), has_loss) for b in sizes}
     module.train()
     cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]

@@ -145,6 +145,27 @@ def export(module, inputs, has_loss=False):
     return composite
 
 
+def copied(composite):
+    """The same graph with nodes of its own."""
+    graph, known = fx.Graph(), {}
+    graph.output(graph.graph_copy(composite.graph, known))
+    of = lambda node: None if node is None else known[node]
+    named = lambda about: {known[node]: value for node, value in about.items()}
+    return Composite(graph, of(composite.input), named(composite.fields), of(composite.output), of(composite.loss), named(composite.tensors), [known[n] for n in composite.nodes])
+
+
+def same_graph(a, b):
+    """Whether two exports have the same operators, reading the same values."""
+
+    def lines(composite):
+        return [(n.op, str(n.target), str(n.args), str(n.kwargs), str(n.meta.get("val"))) for n in composite.graph.nodes]
+
+    held = lambda composite: {n.name: about for n, about in composite.tensors.items()}
+    x, y = held(a), held(b)
+    same_tensors = x.keys() == y.keys() and all(x[n][:2] == y[n][:2] and (x[n][2] is y[n][2] or torch.equal(x[n][2], y[n][2])) for n in x)
+    return lines(a) == lines(b) and same_tensors
+
+
 def wanted(composite):
     """The operators that the results need, and those that update buffers (a pooler that nobody reads is left out)."""
     needs = dependencies(composite)

@@ -7,10 +7,16 @@
 #include "test/support/catch.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include <csignal>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::test {
+using Catch::Matchers::Contains;
 namespace {
 
 /// A run of a captured model in `folder`'s `run`.
@@ -164,6 +170,52 @@ TEST_CASE("exports that are refused leave nothing behind, and what was there as 
   check_refused(exported(folder, "out"), 2, "2.safetensors: is corrupt");
   CHECK(entries(folder) == there);
   CHECK(read_text_file(folder.path("out/model.safetensors")) == before);
+}
+
+TEST_CASE("an export that a signal stops leaves nothing behind", "[export]") {
+  const ScratchFolder folder;
+  Json config = tiny_run(folder);
+  config["model"]["hidden"] = std::vector<int>(150, 4);
+  REQUIRE(train(folder, config).code == 0);
+  const std::set<std::string> before = entries(folder);
+  // A file per tensor, each synced; the signal comes when the second one is there.
+  const CommandResult result =
+      shell(folder, fmt::format("{{}} export {0} -o {1} --shard 1 & p=$!; i=0; while [ $i -lt 5000 ] && ! ls "
+                                "{1}.*.part/model-00002-* > {2} 2>&1; do sleep 0.002; i=$((i+1)); done; "
+                                "kill -TERM $p; wait $p",
+                                folder.path("run"), folder.path("out"), folder.path("seen")));
+  INFO(result.err);
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK_THAT(read_text_file(folder.path("seen")), Contains("model-00002-of-"));
+  std::set<std::string> after = entries(folder);
+  for (const char* name : {"seen", "shell.out", "shell.err"}) after.erase(name);
+  CHECK(after == before);
+}
+
+TEST_CASE("training says what no layer reads of weights from elsewhere", "[export]") {
+  const ScratchFolder folder;
+  trained(folder, captured_model("tiny"));
+  REQUIRE(exported(folder, "out").code == 0);
+  const auto said = [&](int more) {
+    const SafetensorsFile file = read_safetensors(folder.path("out/model.safetensors"));
+    std::vector<std::pair<std::string, at::Tensor>> tensors(file.tensors.begin(), file.tensors.end());
+    for (int i = 0; i < more; ++i) tensors.emplace_back(fmt::format("other{}", i), at::ones({2}));
+    write_safetensors(folder.path("more.safetensors"), tensors);
+    Json config = tiny_run(folder);
+    config["run_dir"] = folder.path(fmt::format("with{}", more));
+    config["model"] = {{"family", "captured"},
+                       {"path", captured_model("tiny")},
+                       {"weights", folder.path("more.safetensors")}};
+    config["pipeline"] = {{"stages", 1}};
+    const CommandResult result = train(folder, config);
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  CHECK_THAT(said(0), !Contains("no layer reads"));
+  CHECK_THAT(said(1), Contains("no layer reads 1 of the 5 tensors of " + folder.path("more.safetensors") +
+                               ": other0\n"));
+  CHECK_THAT(said(5), Contains("no layer reads 5 of the 9 tensors of " + folder.path("more.safetensors") +
+                               ": other0, other1, other2 and 2 more\n"));
 }
 
 TEST_CASE("numbers that float16 cannot hold are refused", "[export]") {
