@@ -49,7 +49,7 @@ void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
                                             slot.value, describe_tag(state.holds)));
   state.holds = tag;
   state.used = true;
-  const at::Tensor into = tag.payload == Payload::loss ? state.memory : state.memory.narrow(0, 0, samples);
+  const at::Tensor into = tag.is_loss() ? state.memory : state.memory.narrow(0, 0, samples);
   receives_[tag] = {into, transport_.post_receive(sender_of(placement_, tag), tag, into)};
 }
 
