@@ -255,7 +255,7 @@ int newest_behind(const PipelineCase& c, int stage) {
   if (c.widths.empty()) return c.stages - 1 - stage;
   const int replicas = c.widths[static_cast<std::size_t>(stage)];
   const int behind = std::accumulate(c.widths.begin() + stage, c.widths.end(), 0);
-  return ((behind + replicas - 1) / width - 1) * width;
+  return ((behind + replicas - 1) / replicas - 1) * replicas;
 }
 
 /// Which versions a schedule's micro-batches read, as numbers: from its paper, not from its program.

@@ -164,7 +164,7 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
     }
   }
   CHECK(codes.size() == count);
-  CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, MicroBatch{7 + 4096}}));
+  CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, 7 + 4096}));
   CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 4095}) ==
         layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 0}));
   CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{16384}, kTag.to, kTag.number}), InputError);
