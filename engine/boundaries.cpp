@@ -61,7 +61,7 @@ void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
   state.holds = tag;
   state.used = true;
   at::Tensor into = state.memory;
-  if (tag.payload != Payload::loss && samples != micro_batch_size_) {
+  if (!tag.is_loss() && samples != micro_batch_size_) {
     const BoundarySpec& its = spec(tag.payload, tag.from, tag.to, samples);
     into = into.view({-1}).narrow(0, 0, c10::multiply_integers(its.shape)).view(its.shape);
   }

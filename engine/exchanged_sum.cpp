@@ -139,8 +139,7 @@ void ExchangedSum::gather(Piece& piece) {
 /// To and from every other replica; empty parts (fewer numbers than replicas) do not travel.
 template <class Into, class From>
 void ExchangedSum::exchange(Piece& piece, std::int32_t index, const Into& into, const From& from) {
-  Tag tag = tag_;
-  tag.index = index;
+  const Tag tag = Tag::reduction(tag_.from, tag_.group(), index);
   const auto each = [&](const auto& begin) {
     for (std::int64_t step = 1; step < replicas(); ++step) {
       const std::int64_t peer = (me_ + step) % replicas();

@@ -146,11 +146,11 @@ Executor::GroupState& Executor::group_of(MicroBatch micro_batch) {
 std::int64_t Executor::step_of(const Action& action) const {
   if (!training()) return segment_.first_step;
   Group group = action.group;
-  const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch : action.micro_batch;
-  if (is_transfer(action.op) && action.tag.payload == Payload::loss) {
-    group = Group{micro_batch.value};
-  } else if (!group.valid() && micro_batch.valid()) {
-    group = group_of_[micro_batch.index()];
+  if (is_transfer(action.op) && action.tag.is_loss()) {
+    group = action.tag.group();
+  } else if (!group.valid()) {
+    const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch() : action.micro_batch;
+    if (micro_batch.valid()) group = group_of_[micro_batch.index()];
   }
   // A release belongs to whatever stands before it.
   if (!group.valid()) {
@@ -451,9 +451,9 @@ void Executor::report_loss(const Action& action) {
 }
 
 void Executor::post_receive(const Action& action) {
-  const bool whole = action.tag.payload == Payload::loss;
-  context_.boundaries.post_receive(action.tag, action.slot,
-                                   whole ? 0 : segment_.micro_batches[action.tag.micro_batch.index()].count);
+  const bool whole = action.tag.is_loss();
+  context_.boundaries.post_receive(
+      action.tag, action.slot, whole ? 0 : segment_.micro_batches[action.tag.micro_batch().index()].count);
 }
 
 }  // namespace stagecraft

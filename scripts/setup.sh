@@ -5,7 +5,7 @@
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
-# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, both of LLVM 14; --models what scripts/stagecraft-capture
+# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, both of LLVM 14, and Google Benchmark; --models what scripts/stagecraft-capture
 # reads models with: safetensors, transformers and the torchvision of that torch. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
@@ -37,7 +37,7 @@ planner_needs=(
 engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv"
 )
-lint_needs=("llvm:clang-format clang-format-14" "llvm:clang-tidy clang-tidy-14")
+lint_needs=("llvm:clang-format clang-format-14" "llvm:clang-tidy clang-tidy-14" "inc:benchmark/benchmark.h libbenchmark-dev")
 
 IFS=: read -ra include_folders <<< "${CPATH:-}"
 include_folders+=(/usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu"
@@ -102,6 +102,7 @@ for package in "${missing[@]}"; do
     clang-format-14) wheel=clang-format==14.0.6 ;;
     # PyPI's lacks the compiler's own headers; lint.sh goes without.
     clang-tidy-14) say "no clang-tidy of LLVM 14 to be had here: lint.sh will leave it out"; continue ;;
+    libbenchmark-dev) say "no Google Benchmark to be had here: what needs it is not built"; continue ;;
   esac
   if [ -n "$wheel" ]; then wheels+=("$wheel") wheel_packages+=("$package"); else rest+=("$package"); fi
 done

@@ -30,8 +30,8 @@ Seconds one_way(Transport& transport, std::int64_t bytes, int rounds) {
   const at::Tensor in = at::zeros({bytes}, at::kByte);
   std::vector<Seconds> times;
   for (int round = -rounds / 10; round < rounds; ++round) {  // the first tenth warms up
-    const Tag to{Payload::activation, StageId{me}, StageId{peer.value}, MicroBatch{0}, 0};
-    const Tag from{Payload::activation, StageId{peer.value}, StageId{me}, MicroBatch{0}, 0};
+    const Tag to{Payload::activation, StageId{me}, StageId{peer.value}, 0};
+    const Tag from{Payload::activation, StageId{peer.value}, StageId{me}, 0};
     const auto receive = [&] {
       const RequestPtr request = transport.post_receive(peer, from, in);
       transport.wait(*request);

@@ -414,7 +414,7 @@ Layouts layouts_of(const Schedule& schedule, const Cluster& cluster, const PlanR
 /// in a step, or in the steady state with a micro-batch.
 double busy(const Schedule& schedule, const PlanRequest& request, const Cluster& cluster, int replicas) {
   if (!schedule.synchronous) return 1 / (replicas * cluster.fastest());
-  const int busiest = (request.micro_batches + replicas - 1) / replicas;
+  const int busiest = own_count(request.micro_batches, 0, replicas);
   return busiest / cluster.fastest();
 }
 

@@ -101,7 +101,7 @@ class ClassSearch {
     for (int stages = 1; stages <= std::min(devices, run_.maker.cuttable()); ++stages) {
       if (run_.request.stages && *run_.request.stages != stages) continue;
       for (int replicas = 1; replicas * stages <= devices;) {
-        const int count = (micro_batches + replicas - 1) / replicas;
+        const int count = own_count(micro_batches, 0, replicas);
         int widest = devices / stages;
         if (count > 1) widest = std::min(widest, (micro_batches - 1) / (count - 1));
         int blocks = 0;
@@ -143,7 +143,7 @@ class ClassSearch {
   void raise_by_order(Open open) {
     if (open.effort == kByOrder && !run_.schedule.orders_by_time) {
       const Layout one = straight_layout(PlacementKind::straight, 1, open.stages);
-      const int count = (run_.request.micro_batches + open.replicas - 1) / open.replicas;
+      const int count = own_count(run_.request.micro_batches, 0, open.replicas);
       const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
           one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
       open.order = std::make_shared<Order>(Order{stage_orders(program), stage_counts(program)});
@@ -208,7 +208,7 @@ class ClassSearch {
     }
     if (!open.cuts.empty() || open.stages == 1) {
       const auto priced = run_.price(layout, open.cuts, best());
-      run_.budget.take_program((run_.request.micro_batches + open.replicas - 1) / open.replicas, open.stages);
+      run_.budget.take_program(own_count(run_.request.micro_batches, 0, open.replicas), open.stages);
       ++proof_.simulated;
       if (priced) found_.push_back({layout, open.cuts, priced->settings, priced->seconds});
     }

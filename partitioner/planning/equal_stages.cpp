@@ -53,7 +53,7 @@ double EqualStages::end(const Shape& shape, int last) const {
 }
 
 double EqualStages::bound(const Shape& shape, int stage, int first, int last, double end) const {
-  const int count = (problem_.micro_batches + shape.replicas - 1) / shape.replicas;
+  const int count = own_count(problem_.micro_batches, 0, shape.replicas);
   const ChainCosts& chain = problem_.chain;
   const double speed = problem_.speed;
   const double forward = chain.forward(first, last) / speed;

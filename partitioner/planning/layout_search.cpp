@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace stagecraft::planning {
 namespace {
@@ -76,7 +75,7 @@ class LayoutSearch {
     const double fastest = run_.cluster.fastest();
     double shares = 0;
     for (const int replicas : layout.widths) {
-      const int busiest = (run_.request.micro_batches + replicas - 1) / replicas;
+      const int busiest = own_count(run_.request.micro_batches, 0, replicas);
       shares += fastest / busiest;
     }
     return {layout, run_.chain.compute(0, run_.chain.layers()) / shares};

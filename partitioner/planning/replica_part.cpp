@@ -36,7 +36,7 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   const int micro_batches = request.group_sizes.front();
   // Ranks in the order in which stages first name them.
   ScheduleRequest one = request;
-  one.group_sizes = {(micro_batches + static_cast<int>(replicas) - 1) / static_cast<int>(replicas)};
+  one.group_sizes = {own_count(micro_batches, 0, whole.replicas(StageId{0}))};
   std::vector<Rank> known;
   for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
     const Rank rank = whole.ranks[s].front();

@@ -42,11 +42,6 @@ double fastest(const PlacedCosts& costs, int stage) {
   return speed;
 }
 
-/// Micro-batches that come to a replica.
-int count_of(int replica, int replicas, int micro_batches) {
-  return std::max(0, (micro_batches - replica + replicas - 1) / replicas);
-}
-
 /// Of all ranks that hold the same stages, the one that has most to do.
 std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int micro_batches) {
   const Placement& placement = costs.placement();
@@ -57,7 +52,7 @@ std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int
     for (int replica = 0; replica < replicas; ++replica) {
       const Rank rank = placement.ranks[s][static_cast<std::size_t>(replica)];
       held[rank.index()].push_back(StageId{s});
-      load[rank.index()] += count_of(replica, replicas, micro_batches) / costs.speed_of(rank);
+      load[rank.index()] += own_count(micro_batches, replica, replicas) / costs.speed_of(rank);
     }
   }
   std::map<std::vector<StageId>, Rank> busiest;
@@ -198,7 +193,7 @@ OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, b
     for (const StageId stage : held) {
       const auto& replicas = placement.ranks[stage.index()];
       const auto replica = std::ranges::find(replicas, rank) - replicas.begin();
-      const int count = count_of(static_cast<int>(replica), placement.replicas(stage), micro_batches);
+      const int count = own_count(micro_batches, static_cast<int>(replica), placement.replicas(stage));
       total += count;
       for (StepBound* bound : {&to_tail, &to_end}) {
         bound->stages[stage.index()].forward += count / speed;

@@ -111,7 +111,7 @@ class RankBuffers {
   }
 
   void read_boundary(Slot named, const Tag& tag, const char* handed_over) {
-    if (index_.hand_off(tag.from, tag.to, tag.micro_batch)) return no_slot(named, handed_over);
+    if (index_.hand_off(tag.from, tag.to, tag.micro_batch())) return no_slot(named, handed_over);
     if (!named.valid()) return add(fmt::format("names no slot; expected the one of {}", describe_tag(tag)));
     read(named, tag);
   }

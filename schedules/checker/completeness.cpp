@@ -67,7 +67,7 @@ class Completeness : ProofOf {
 
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
   void check_input(ActionPlace here, const Tag& tag, ActionPlace producer) {
-    const bool handed_over = index_.hand_off(tag.from, tag.to, tag.micro_batch);
+    const bool handed_over = index_.hand_off(tag.from, tag.to, tag.micro_batch());
     const ActionPlace source = handed_over ? producer : index_.transfer(tag).wait;
     if (source.before(here)) return;
     needs(here, source,

@@ -160,7 +160,7 @@ class RankShape {
                                 t.to.value));
     }
     if (t.payload == Payload::gradient && !only_in_training()) return false;
-    if (!(t.payload == Payload::loss ? loss_range(t) : boundary_range(t))) return false;
+    if (!(t.is_loss() ? loss_range(t) : boundary_range(t))) return false;
     const Rank sender = sender_of(placement_, t);
     const Rank destination = receiver_of(placement_, t);
     if (sender == destination) {
@@ -173,18 +173,17 @@ class RankShape {
   }
 
   bool boundary_range(const Tag& t) {
-    if (t.index != 0) return refuse(fmt::format("tensor {} of a boundary that has one", t.index));
-    return is_micro_batch(t.micro_batch);
+    if (t.tensor() != 0) return refuse(fmt::format("tensor {} of a boundary that has one", t.tensor()));
+    return is_micro_batch(t.micro_batch());
   }
 
-  /// A loss carries the group in the micro-batch's place and the last stage's replica in the index.
   bool loss_range(const Tag& t) {
-    if (!t.micro_batch.valid() || t.micro_batch.value >= program_.groups()) {
-      return refuse(fmt::format("group {} is none of the {} groups", t.micro_batch.value, program_.groups()));
+    if (!t.group().valid() || t.group().value >= program_.groups()) {
+      return refuse(fmt::format("group {} is none of the {} groups", t.group().value, program_.groups()));
     }
     const int replicas = placement_.replicas(t.from);
-    return (t.index >= 0 && t.index < replicas) ||
-           refuse(fmt::format("replica {} is none of the last stage's {} replicas", t.index, replicas));
+    return (t.replica() >= 0 && t.replica() < replicas) ||
+           refuse(fmt::format("replica {} is none of the last stage's {} replicas", t.replica(), replicas));
   }
 
   const LoweredProgram& program_;

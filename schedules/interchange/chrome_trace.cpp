@@ -37,9 +37,11 @@ void describe(V& v, TraceArgs& a) {
   tag.payload = payload.value_or(Payload::activation);
   json::optional_id(v, "from", tag.from, "stage that sends");
   json::optional_id(v, "to", tag.to, "stage that receives");
-  json::optional_id(v, "tag_micro_batch", tag.micro_batch, "of the transfer; for a loss the group");
+  MicroBatch number{tag.number};
+  json::optional_id(v, "tag_micro_batch", number, "of the transfer; for a loss the group");
   std::optional<int> index = tag.index != 0 ? std::optional(tag.index) : std::nullopt;
   v.optional("tag_index", index, "tensor of the boundary");
+  tag.number = number.value;
   tag.index = index.value_or(0);
 }
 

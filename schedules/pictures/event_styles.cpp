@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cmath>
-#include <cstdlib>
 
 namespace stagecraft::pictures {
 namespace {

@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/program/action.h"
 
+#include "stagecraft/base/error.h"
+
 #include <fmt/format.h>
 
 #include <string_view>
@@ -37,17 +39,21 @@ std::optional<Op> op_of(char letter) {
   return at == kLetters.npos ? std::nullopt : std::optional(static_cast<Op>(at));
 }
 
+void Tag::refuse() const {
+  throw InternalError(fmt::format("{} is asked for what another kind of tag has", describe_tag(*this)));
+}
+
 std::string describe_tag(const Tag& tag) {
   const std::string index = tag.index > 0 ? fmt::format(" ({})", tag.index) : std::string();
-  if (tag.payload == Payload::loss) {
-    return fmt::format("loss of group {}{} from stage {} to stage {}", tag.micro_batch.value, index,
-                       tag.from.value, tag.to.value);
+  if (tag.is_loss()) {
+    return fmt::format("loss of group {}{} from stage {} to stage {}", tag.number, index, tag.from.value,
+                       tag.to.value);
   }
-  if (tag.from == tag.to) {
-    return fmt::format("gradients of group {} of stage {}", tag.micro_batch.value, tag.from.value);
+  if (tag.is_reduction()) {
+    return fmt::format("gradients of group {} of stage {}", tag.number, tag.from.value);
   }
-  return fmt::format("{} {}{} from stage {} to stage {}", enum_name(tag.payload), tag.micro_batch.value,
-                     index, tag.from.value, tag.to.value);
+  return fmt::format("{} {}{} from stage {} to stage {}", enum_name(tag.payload), tag.number, index,
+                     tag.from.value, tag.to.value);
 }
 
 std::string describe_action(const Action& a) {

@@ -57,26 +57,44 @@ struct Tag {
   Payload payload = Payload::activation;
   StageId from{};
   StageId to{};
-  MicroBatch micro_batch{};  ///< for a loss and for gradients that a stage's replicas add up: the group
-  std::int32_t index = 0;  ///< tensor of the bundle; of a loss: the last stage's replica; of sums: the phase
+  std::int32_t number = -1;  ///< as files and messages have it: micro_batch() or group()
+  std::int32_t index = 0;    ///< likewise: tensor(), replica() or phase()
 
   /// What stage `from` makes of a micro-batch for the next stage, and for the previous one.
   [[nodiscard]] static constexpr Tag activation(StageId from, MicroBatch micro_batch) {
-    return {Payload::activation, from, StageId{from.value + 1}, micro_batch};
+    return {Payload::activation, from, StageId{from.value + 1}, micro_batch.value};
   }
   [[nodiscard]] static constexpr Tag gradient(StageId from, MicroBatch micro_batch) {
-    return {Payload::gradient, from, StageId{from.value - 1}, micro_batch};
+    return {Payload::gradient, from, StageId{from.value - 1}, micro_batch.value};
   }
   /// Of the part of a group's loss that a replica of the last stage has.
   [[nodiscard]] static constexpr Tag loss(StageId last, Group group, std::int32_t replica) {
-    return {Payload::loss, last, StageId{0}, MicroBatch{group.value}, replica};
+    return {Payload::loss, last, StageId{0}, group.value, replica};
   }
   /// Of the sum of a stage's gradients over its replicas.
   [[nodiscard]] static constexpr Tag reduction(StageId stage, Group group, std::int32_t phase = 0) {
-    return {Payload::gradient, stage, stage, MicroBatch{group.value}, phase};
+    return {Payload::gradient, stage, stage, group.value, phase};
   }
 
+  [[nodiscard]] constexpr bool is_loss() const { return payload == Payload::loss; }
+  [[nodiscard]] constexpr bool is_reduction() const { return payload == Payload::gradient && from == to; }
+  /// Activations and gradients that cross a boundary have micro-batch and tensor, losses group and replica,
+  /// reductions group and phase. Asking for what the kind does not have is an InternalError.
+  [[nodiscard]] constexpr MicroBatch micro_batch() const { return MicroBatch{of(crosses(), number)}; }
+  [[nodiscard]] constexpr std::int32_t tensor() const { return of(crosses(), index); }
+  [[nodiscard]] constexpr Group group() const { return Group{of(!crosses(), number)}; }
+  [[nodiscard]] constexpr std::int32_t replica() const { return of(is_loss(), index); }
+  [[nodiscard]] constexpr std::int32_t phase() const { return of(is_reduction(), index); }
+
   constexpr auto operator<=>(const Tag&) const = default;
+
+ private:
+  [[nodiscard]] constexpr bool crosses() const { return !is_loss() && !is_reduction(); }
+  [[nodiscard]] constexpr std::int32_t of(bool has, std::int32_t value) const {
+    if (!has) refuse();
+    return value;
+  }
+  [[noreturn]] void refuse() const;
 };
 
 /// One action. Fields that an op does not use stay "none".
@@ -124,7 +142,7 @@ struct std::hash<stagecraft::Tag> {
       return (h ^ static_cast<std::uint32_t>(v)) * 0x9E3779B97F4A7C15ULL;
     };
     std::uint64_t h = static_cast<std::uint64_t>(tag.payload) + 1;
-    h = mix(mix(mix(mix(h, tag.from.value), tag.to.value), tag.micro_batch.value), tag.index);
+    h = mix(mix(mix(mix(h, tag.from.value), tag.to.value), tag.number), tag.index);
     return static_cast<std::size_t>(h ^ (h >> 29U));
   }
 };

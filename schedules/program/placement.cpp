@@ -98,12 +98,12 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
 }
 
 Rank sender_of(const Placement& placement, const Tag& tag) {
-  if (tag.payload != Payload::loss) return placement.rank_of(tag.from, tag.micro_batch);
-  return placement.ranks[tag.from.index()][static_cast<std::size_t>(tag.index)];
+  if (!tag.is_loss()) return placement.rank_of(tag.from, tag.micro_batch());
+  return placement.ranks[tag.from.index()][static_cast<std::size_t>(tag.replica())];
 }
 
 Rank receiver_of(const Placement& placement, const Tag& tag) {
-  return tag.payload == Payload::loss ? placement.ranks[0][0] : placement.rank_of(tag.to, tag.micro_batch);
+  return tag.is_loss() ? placement.ranks[0][0] : placement.rank_of(tag.to, tag.micro_batch());
 }
 
 }  // namespace stagecraft

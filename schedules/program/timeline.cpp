@@ -5,9 +5,7 @@
 namespace stagecraft {
 namespace {
 
-std::string tag_subject(const Tag& tag) {
-  return fmt::format("{} {}", enum_name(tag.payload), tag.micro_batch.value);
-}
+std::string tag_subject(const Tag& tag) { return fmt::format("{} {}", enum_name(tag.payload), tag.number); }
 
 }  // namespace
 

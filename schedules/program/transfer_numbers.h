@@ -36,18 +36,18 @@ class TagNumbers {
 
   /// `size()` when the program has no such transfer.
   [[nodiscard]] std::size_t of(const Tag& tag) const {
-    if (tag.payload == Payload::loss) {
-      const bool known = tag.from.value == stages_ - 1 && tag.to.value == 0 && tag.micro_batch.valid() &&
-                         tag.micro_batch.value < groups_ && tag.index >= 0 && tag.index < reporters_;
-      return known ? loss(Group{tag.micro_batch.value}, tag.index) : size();
+    if (tag.is_loss()) {
+      const bool known = tag.from.value == stages_ - 1 && tag.to.value == 0 && tag.group().valid() &&
+                         tag.group().value < groups_ && tag.replica() >= 0 && tag.replica() < reporters_;
+      return known ? loss(tag.group(), tag.replica()) : size();
     }
     const bool forward = tag.payload == Payload::activation;
     const std::int32_t boundary = forward ? tag.from.value : tag.to.value;  // the stage before it
-    const bool known = boundary >= 0 && boundary + 1 < stages_ && tag.index == 0 &&
-                       (forward ? tag.to : tag.from).value == boundary + 1 && tag.micro_batch.valid() &&
-                       tag.micro_batch.value < micro_batches_;
+    const bool known = boundary >= 0 && boundary + 1 < stages_ &&
+                       (forward ? tag.to : tag.from).value == boundary + 1 && tag.tensor() == 0 &&
+                       tag.micro_batch().valid() && tag.micro_batch().value < micro_batches_;
     if (!known) return size();
-    return forward ? activation(tag.from, tag.micro_batch) : gradient(tag.from, tag.micro_batch);
+    return forward ? activation(tag.from, tag.micro_batch()) : gradient(tag.from, tag.micro_batch());
   }
 
   /// The tag of a number below `size()`.

@@ -54,7 +54,7 @@ ChannelKey channel_key(const TransportRules& rules, const Tag& tag) {
 
 std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag) {
   if (costs == nullptr) return std::nullopt;
-  if (tag.payload == Payload::loss) return costs->loss;
+  if (tag.is_loss()) return costs->loss;
   if (!tag.to.valid() || tag.to.index() >= costs->stages.size()) return std::nullopt;
   return payload_bytes(*costs, tag.payload, tag.to);
 }

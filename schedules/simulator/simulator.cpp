@@ -46,8 +46,9 @@ std::vector<std::string> rank_names(const Placement& placement, std::size_t rank
 /// The optimizer step an action belongs to, counted from the segment's start.
 int step_of(const ProgramHeader& program, const Action& action) {
   if (action.group.valid()) return action.group.value;
-  if (action.tag.payload == Payload::loss && is_transfer(action.op)) return action.tag.micro_batch.value;
-  const MicroBatch micro_batch = is_transfer(action.op) ? action.tag.micro_batch : action.micro_batch;
+  const bool transfer = is_transfer(action.op);
+  if (transfer && action.tag.is_loss()) return action.tag.group().value;
+  const MicroBatch micro_batch = transfer ? action.tag.micro_batch() : action.micro_batch;
   return micro_batch.valid() ? program.group_of(micro_batch).value : 0;
 }
 

@@ -21,8 +21,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-const Tag kTag{
-    .payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
+const Tag kTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .number = 0};
 
 /// Values whose sum depends on the order.
 at::Tensor values(int replica, int number, std::int64_t count, at::ScalarType type) {
@@ -91,7 +90,7 @@ TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]
     const int replica = replica_of(transport, replicas);
     for (int group = 0; group < 2; ++group) {  // one sum after another, nobody waiting in between
       Tag tag = kTag;
-      tag.micro_batch = MicroBatch{group};
+      tag.number = group;
       const Tensors tensors = mine(replica, kMixed);
       ExchangedSum sum(transport, ranks_of(replicas), tag, bytes_of(tensors), at::kCPU);
       for (const at::Tensor& tensor : tensors) {
@@ -130,8 +129,7 @@ TEST_CASE("a sum goes on while its rank waits for something else", "[replica_sum
   const bool synchronous = GENERATE(false, true);
   const Tensors sums = expected(2, kMixed);
   const TransportOptions options{.timeout = Seconds{10}, .synchronous_sends = synchronous};
-  const Tag other{
-      .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
+  const Tag other{.payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .number = 0};
   REQUIRE_NOTHROW(run_ranks(2, options, [&](Transport& transport) {
     const Tensors tensors = mine(replica_of(transport, 2), kMixed);
     ExchangedSum sum(transport, ranks_of(2), kTag, bytes_of(tensors), at::kCPU);

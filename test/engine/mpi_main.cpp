@@ -91,8 +91,7 @@ void huge_messages(MpiSession& session) {
   const auto transport = make_mpi_transport(session, {.timeout = Seconds{300}});
   const std::int64_t bytes = (std::int64_t{1} << 31U) + 4097;
   const int me = session.rank().value;
-  const Tag tag{
-      .payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .micro_batch = MicroBatch{0}};
+  const Tag tag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .number = 0};
   at::Tensor sent = at::full({bytes}, 1 + me, at::kByte);
   sent[bytes - 1] = 7;
   const at::Tensor received = at::zeros({bytes}, at::kByte);
@@ -143,8 +142,7 @@ void direct(MpiSession& session, const std::vector<PipelineCase>& cases, std::si
   equality(session, transport, cases, stride);
 }
 
-const Tag kTag{
-    .payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .micro_batch = MicroBatch{2}};
+const Tag kTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{0}, .number = 2};
 
 /// Rank 1 fails; the others hear of it at once, in a wait, a collective or in the middle of their work.
 void failure(MpiSession& session) {

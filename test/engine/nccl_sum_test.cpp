@@ -32,8 +32,7 @@ using transport::NcclWiring;
 
 namespace {
 
-const Tag kSumTag{
-    .payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .micro_batch = MicroBatch{0}};
+const Tag kSumTag{.payload = Payload::gradient, .from = StageId{1}, .to = StageId{1}, .number = 0};
 
 struct Shape {
   std::int64_t count;
@@ -96,7 +95,7 @@ std::vector<Tensors> sums_of(int replicas, SumOrder order, int slow) {
     const int replica = replica_of(nccl);
     for (int group = 0; group < 3; ++group) {
       Tag tag = kSumTag;
-      tag.micro_batch = MicroBatch{group};
+      tag.number = group;
       const Tensors tensors = values(replica, kMixed);
       const std::unique_ptr<ReplicaSum> sum = nccl.make_sum(replicas_of(replicas), tag);
       for (const at::Tensor& tensor : tensors) {

@@ -53,8 +53,7 @@ inline void runs_equal_the_oracle(const OnRanks& on_ranks, const std::string& na
 }
 
 inline void an_unanswered_transfer_is_named(const OnRanks& on_ranks) {
-  const Tag tag{
-      .payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{7}};
+  const Tag tag{.payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .number = 7};
   std::string heard;
   CHECK_THROWS_AS(on_ranks(2, {.timeout = Seconds{0.3}},
                            [&](Transport& transport) {

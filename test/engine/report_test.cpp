@@ -76,8 +76,8 @@ class HandMade {
 
  private:
   static Seconds ms(double value) { return Seconds{value / 1e3}; }
-  static Tag activation(int mb) { return {Payload::activation, StageId{0}, StageId{1}, MicroBatch{mb}}; }
-  static Tag gradient(int mb) { return {Payload::gradient, StageId{1}, StageId{0}, MicroBatch{mb}}; }
+  static Tag activation(int mb) { return Tag::activation(StageId{0}, MicroBatch{mb}); }
+  static Tag gradient(int mb) { return Tag::gradient(StageId{1}, MicroBatch{mb}); }
   void at(int rank, int step, double from, const Action& action, double begin, double end) {
     run_.timeline.events.push_back(
         {Rank{rank}, Event::Lane::compute, action, ms(from + begin), ms(from + end), step});

@@ -13,7 +13,7 @@ namespace stagecraft::test {
 namespace {
 
 Tag tag(int micro_batch, Payload payload = Payload::activation) {
-  return {.payload = payload, .from = StageId{0}, .to = StageId{1}, .micro_batch = MicroBatch{micro_batch}};
+  return {.payload = payload, .from = StageId{0}, .to = StageId{1}, .number = micro_batch};
 }
 
 /// What `from` sends to `to` under micro-batch `mb`.

@@ -12,8 +12,7 @@ using namespace stagecraft;
 using namespace stagecraft::test;
 
 namespace {
-const Tag kTag{
-    .payload = Payload::activation, .from = StageId{1}, .to = StageId{2}, .micro_batch = MicroBatch{7}};
+const Tag kTag{.payload = Payload::activation, .from = StageId{1}, .to = StageId{2}, .number = 7};
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -157,18 +156,18 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
   for (const int from : {0, 1, 126, 128, 16382, 16383}) {
     for (const int mb : {0, 1, 4095}) {
       for (const int index : {0, 7}) {
-        add({Payload::activation, StageId{from}, StageId{from + 1}, MicroBatch{mb}, index});
-        add({Payload::gradient, StageId{from}, StageId{from - 1}, MicroBatch{mb}, index});
-        add({Payload::gradient, StageId{from}, StageId{from}, MicroBatch{mb}, index});  // a sum of replicas
+        add({Payload::activation, StageId{from}, StageId{from + 1}, mb, index});
+        add({Payload::gradient, StageId{from}, StageId{from - 1}, mb, index});
+        add({Payload::gradient, StageId{from}, StageId{from}, mb, index});  // a sum of replicas
       }
-      add({Payload::loss, StageId{from}, StageId{0}, MicroBatch{mb}, 0});
+      add({Payload::loss, StageId{from}, StageId{0}, mb, 0});
     }
   }
   CHECK(codes.size() == count);
-  CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, MicroBatch{7 + 4096}}));
-  CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 4095}) ==
-        layout.encode({Payload::loss, StageId{3}, StageId{0}, MicroBatch{1}, 0}));
-  CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{16384}, kTag.to, kTag.micro_batch}), InputError);
+  CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, 7 + 4096}));
+  CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 4095}) ==
+        layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 0}));
+  CHECK_THROWS_AS(layout.encode({kTag.payload, StageId{16384}, kTag.to, kTag.number}), InputError);
 
   CHECK(transport::MpiTagLayout((1 << 28) - 1).micro_batch_bits() == 9);
   CHECK(transport::MpiTagLayout((1 << 25) - 1).encode(kTag) < (1 << 25));

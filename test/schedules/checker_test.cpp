@@ -106,7 +106,7 @@ LoweredProgram one_f_one_b(int stages, int micro_batches) {
 std::size_t find(const LoweredProgram& program, int rank, Op op, int micro_batch) {
   const auto& list = program.ranks[static_cast<std::size_t>(rank)];
   const auto found = std::find_if(list.begin(), list.end(), [&](const Action& a) {
-    return a.op == op && (is_transfer(op) ? a.tag.micro_batch : a.micro_batch).value == micro_batch;
+    return a.op == op && (is_transfer(op) ? a.tag.number : a.micro_batch.value) == micro_batch;
   });
   REQUIRE(found != list.end());
   return static_cast<std::size_t>(found - list.begin());
@@ -326,7 +326,7 @@ Action random_action() {
   Action action{.op = static_cast<Op>(number(0, 15))};
   if (is_transfer(action.op)) {
     action.tag = {static_cast<Payload>(number(0, 4)), StageId{number(-1, 4)}, StageId{number(-1, 4)},
-                  MicroBatch{number(-1, 4)}, number(-1, 2)};
+                  number(-1, 4), number(-1, 2)};
   } else if (action.op != Op::release) {
     if (action.op != Op::agree_norm) action.stage = StageId{number(-1, 4)};
     if (is_compute(action.op) || action.op == Op::load) action.micro_batch = MicroBatch{number(-1, 4)};

@@ -402,7 +402,7 @@ class Interpreter {
         all = made_of(all, mine.losses[g]);
         continue;
       }
-      const Tag wanted{Payload::loss, StageId{layout_.stages() - 1}, StageId{0}, MicroBatch{g},
+      const Tag wanted{Payload::loss, StageId{layout_.stages() - 1}, StageId{0}, g,
                        static_cast<std::int32_t>(replica)};
       const auto found = std::find_if(mine.slots.begin(), mine.slots.end(), [&](const SlotState& s) {
         return s.state == SlotState::full && s.content && s.tag == wanted;
@@ -424,11 +424,11 @@ class Interpreter {
   }
 
   Symbol sent_tensor(RankState& mine, const Tag& t) {
-    const Work work{t.from.value, t.micro_batch.value};
+    const Work work{t.from.value, t.number};
     const auto& from = t.payload == Payload::activation ? mine.outputs : mine.input_gradients;
     if (t.payload == Payload::loss) {
-      require(mine.reported.contains(t.micro_batch.value), "a loss that was not reported");
-      return mine.reported[t.micro_batch.value];
+      require(mine.reported.contains(t.group().value), "a loss that was not reported");
+      return mine.reported[t.group().value];
     }
     require(t.to.value == t.from.value + (t.payload == Payload::activation ? 1 : -1), "not a boundary");
     require(from.contains(work), "a tensor that was not made");

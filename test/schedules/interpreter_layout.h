@@ -59,7 +59,7 @@ class Layout {
       return {replicas[static_cast<std::size_t>(t.index)].value, program_.placement.ranks[0][0].value};
     }
     require(t.index == 0, "a boundary has one tensor");
-    return {owner(t.from.value, t.micro_batch.value), owner(t.to.value, t.micro_batch.value)};
+    return {owner(t.from.value, t.number), owner(t.to.value, t.number)};
   }
 
   /// Whether a replica of so many has a micro-batch of the group.

@@ -188,7 +188,7 @@ class Ledger {
         done(s, mb);
         break;
       case Op::start_send:
-        if (a.tag.payload == Payload::loss) make(What::loss, a.tag.from, a.tag.micro_batch, costs_.loss);
+        if (a.tag.is_loss()) make(What::loss, a.tag.from, MicroBatch{a.tag.number}, costs_.loss);
         break;
       case Op::wait_send:
         sent(a.tag);
@@ -231,10 +231,10 @@ class Ledger {
   }
 
   void sent(const Tag& tag) {
-    if (tag.payload == Payload::loss) return drop(What::loss, tag.from, tag.micro_batch);
-    if (tag.payload == Payload::gradient) return drop(What::gradient, tag.from, tag.micro_batch);
-    sent_.insert({tag.from, tag.micro_batch});
-    drop_output(tag.from, tag.micro_batch);
+    if (tag.is_loss()) return drop(What::loss, tag.from, MicroBatch{tag.number});
+    if (tag.payload == Payload::gradient) return drop(What::gradient, tag.from, tag.micro_batch());
+    sent_.insert({tag.from, tag.micro_batch()});
+    drop_output(tag.from, tag.micro_batch());
   }
 
   using Work = std::pair<StageId, MicroBatch>;

@@ -179,10 +179,8 @@ const std::map<std::string, Mutation>& mutations() {
                             [](Action& a, Random& random) { a.slot.value = other(random, a.slot.value); })},
       {"no slot",
        change([](const Action& a) { return a.slot.valid(); }, [](Action& a, Random&) { a.slot = {}; })},
-      {"other tag: micro-batch", change(transfers,
-                                        [](Action& a, Random& random) {
-                                          a.tag.micro_batch.value = other(random, a.tag.micro_batch.value);
-                                        })},
+      {"other tag: micro-batch",
+       change(transfers, [](Action& a, Random& random) { a.tag.number = other(random, a.tag.number); })},
       {"other tag: stage", change(transfers,
                                   [](Action& a, Random& random) {
                                     auto& end = random() % 2 == 0 ? a.tag.from : a.tag.to;

@@ -251,11 +251,27 @@ TEST_CASE("actions and tags read like sentences", "[program]") {
   CHECK(describe_action(
             {.op = Op::backward, .stage = StageId{1}, .micro_batch = MicroBatch{3}, .version = Version{2}}) ==
         "backward of micro-batch 3 on stage 1 with version 2");
-  const Tag tag{Payload::activation, StageId{0}, StageId{1}, MicroBatch{3}};
+  const Tag tag = Tag::activation(StageId{0}, MicroBatch{3});
   CHECK(describe_action({.op = Op::wait_receive, .tag = tag, .slot = Slot{2}}) ==
         "wait for activation 3 from stage 0 to stage 1 in slot 2");
-  CHECK(describe_tag({Payload::loss, StageId{2}, StageId{0}, MicroBatch{4}, 1}) ==
-        "loss of group 4 (1) from stage 2 to stage 0");
+  CHECK(describe_tag(Tag::loss(StageId{2}, Group{4}, 1)) == "loss of group 4 (1) from stage 2 to stage 0");
+}
+
+TEST_CASE("a tag has what its kind has, and refuses to be asked for the rest", "[program]") {
+  const Tag gradient = Tag::gradient(StageId{2}, MicroBatch{3});
+  const Tag loss = Tag::loss(StageId{2}, Group{4}, 1);
+  const Tag reduction = Tag::reduction(StageId{2}, Group{5}, 1);
+  CHECK((gradient.micro_batch() == MicroBatch{3} && gradient.tensor() == 0 && gradient.to == StageId{1}));
+  CHECK((loss.group() == Group{4} && loss.replica() == 1 && loss.is_loss() && !gradient.is_loss()));
+  CHECK((reduction.group() == Group{5} && reduction.phase() == 1 && reduction.is_reduction()));
+  CHECK(!gradient.is_reduction());
+  for (const Tag& tag : {loss, reduction}) {
+    CHECK_THROWS_AS((void)tag.micro_batch(), InternalError);
+    CHECK_THROWS_AS((void)tag.tensor(), InternalError);
+  }
+  for (const Tag& tag : {gradient, reduction}) CHECK_THROWS_AS((void)tag.replica(), InternalError);
+  for (const Tag& tag : {gradient, loss}) CHECK_THROWS_AS((void)tag.phase(), InternalError);
+  CHECK_THROWS_AS((void)gradient.group(), InternalError);
 }
 
 TEST_CASE("two ranks talk over the innermost level that holds both", "[program]") {

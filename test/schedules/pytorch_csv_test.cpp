@@ -49,11 +49,9 @@ std::vector<std::string> words(const std::vector<Action>& list) {
     if (const auto word = kWord.find(a.op); word != kWord.end()) {
       all.push_back(fmt::format("{}{}{}", a.stage.value, word->second, a.micro_batch.value));
     } else if (a.op == Op::start_send && a.tag.payload != Payload::loss) {
-      all.push_back(
-          fmt::format("{}SEND_{}{}", a.tag.from.value, activation ? "F" : "B", a.tag.micro_batch.value));
+      all.push_back(fmt::format("{}SEND_{}{}", a.tag.from.value, activation ? "F" : "B", a.tag.number));
     } else if (a.op == Op::post_receive && a.tag.payload != Payload::loss) {
-      all.push_back(
-          fmt::format("{}RECV_{}{}", a.tag.to.value, activation ? "F" : "B", a.tag.micro_batch.value));
+      all.push_back(fmt::format("{}RECV_{}{}", a.tag.to.value, activation ? "F" : "B", a.tag.number));
     }
   }
   return all;

@@ -63,8 +63,8 @@ class Builder {
   Builder& transfer(int rank, Op op, int from, int to, int micro_batch) {
     Action action;
     action.op = op;
-    action.tag = Tag{from < to ? Payload::activation : Payload::gradient, StageId{from}, StageId{to},
-                     MicroBatch{micro_batch}, 0};
+    action.tag =
+        Tag{from < to ? Payload::activation : Payload::gradient, StageId{from}, StageId{to}, micro_batch, 0};
     return add(rank, action);
   }
   Builder& collective(int rank, Op op, int stage) {

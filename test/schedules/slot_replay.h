@@ -77,7 +77,8 @@ struct SlotState {
     const bool local = outside || placement.rank_of(source, a.micro_batch) == rank;
     if (local != !a.slot.valid()) return wrong(i, local ? "reads a slot for nothing" : "has no input");
     if (!local) {
-      const Tag input{first_half ? Payload::activation : Payload::gradient, source, a.stage, a.micro_batch};
+      const Tag input{first_half ? Payload::activation : Payload::gradient, source, a.stage,
+                      a.micro_batch.value};
       if (!held.contains(a.slot) || !held[a.slot].arrived || held[a.slot].tag != input) {
         return wrong(i, "its input is not in its slot");
       }
@@ -87,10 +88,10 @@ struct SlotState {
     } else {
       // Zero copy: the input that the forward read is still where it was.
       const Slot slot = kept_input.at(key);
-      if (slot.valid() && (!held.contains(slot) || held[slot].tag.micro_batch != a.micro_batch)) {
+      if (slot.valid() && (!held.contains(slot) || held[slot].tag.micro_batch() != a.micro_batch)) {
         return wrong(i, "the kept input is gone");
       }
-      const Tag output{Payload::activation, a.stage, StageId{a.stage.value + 1}, a.micro_batch};
+      const Tag output = Tag::activation(a.stage, a.micro_batch);
       if (a.op != Op::recompute && under_way.contains(output))
         return wrong(i, "the output is still being sent");
     }

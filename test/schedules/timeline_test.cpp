@@ -40,7 +40,7 @@ Event transfer(int rank, Op op, Event::Lane lane, Tag tag, double begin, double 
 }
 
 Tag tag_of(Payload payload, int from, int to, int micro_batch) {
-  return Tag{payload, StageId{from}, StageId{to}, MicroBatch{micro_batch}, 0};
+  return Tag{payload, StageId{from}, StageId{to}, micro_batch, 0};
 }
 
 /// Two ranks, one event of most kinds.

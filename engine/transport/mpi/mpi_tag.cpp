@@ -34,12 +34,11 @@ int MpiTagLayout::encode(const Tag& tag) const {
   };
   constexpr std::int32_t kSum = 3;
   static_assert(static_cast<std::int32_t>(Payload::loss) < kSum);
-  const bool sum = tag.payload == Payload::gradient && tag.from == tag.to;
-  put(sum ? kSum : static_cast<std::int32_t>(tag.payload), kKindBits, "payload");
+  put(tag.is_reduction() ? kSum : static_cast<std::int32_t>(tag.payload), kKindBits, "payload");
   // A loss's index is the replica it comes from: its sender, by which MPI matches in any case.
-  put(tag.payload == Payload::loss ? 0 : tag.index, kIndexBits, "tensor");
+  put(tag.is_loss() ? 0 : tag.index, kIndexBits, "tensor");
   put(tag.from.value, kStageBits, "stage");
-  put(tag.micro_batch.value % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
+  put(tag.number % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
   return static_cast<int>(code);
 }
 
