@@ -26,7 +26,7 @@ def missing(module):
 def place_of(node):
     """Where a node of an exported graph comes from: its module and the line of Python that made it, outside of torch where it is."""
     stack = node.meta.get("nn_module_stack") or {}
-    path = list(stack.values())[-1][0].removeprefix("wrapped.") if stack else ""  # ours around the user's
+    path = f"{list(stack.values())[-1][0]}.".removeprefix("wrapped.").rstrip(".") if stack else ""  # ours around the user's
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File")]
     not_torch = [line for line in lines if TORCH not in line and OURS not in line]
     where = (not_torch or lines or [""])[-1]

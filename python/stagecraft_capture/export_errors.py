@@ -23,7 +23,7 @@ def frames_of(error):
 
 def place_of_error(error, module):
     """As errors.place_of() has it, with the text of the line; or the module alone where all frames are torch's."""
-    paths = {id(part): path.removeprefix(getattr(module, "PREFIX", "")) for path, part in module.named_modules()}
+    paths = {id(part): f"{path}.".removeprefix(getattr(module, "PREFIX", "")).rstrip(".") for path, part in module.named_modules()}
     path, found = None, None
     for frame, line in frames_of(error):
         file, this = frame.f_code.co_filename, frame.f_locals.get("self")
