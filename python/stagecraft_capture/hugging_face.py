@@ -89,9 +89,9 @@ def choose_experts(config):
 
 # Fields besides labels that models of transformers take, by their names, for samples of so many tokens.
 FIELDS = {
-    "attention_mask": lambda tokens, config: Field("attention_mask", [tokens], lengths=True, fill=1),
-    "token_type_ids": lambda tokens, config: Field("token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0),
-    "position_ids": lambda tokens, config: Field("position_ids", [tokens], below=tokens),
+    "attention_mask": lambda config, tokens: Field("attention_mask", [tokens], lengths=True, fill=1),
+    "token_type_ids": lambda config, tokens: Field("token_type_ids", [tokens], below=getattr(config, "type_vocab_size", 2), fill=0),
+    "position_ids": lambda config, tokens: Field("position_ids", [tokens], below=tokens),
 }
 
 
@@ -111,7 +111,7 @@ def load_with_batch(arguments, about=None):
     else:
         raise CaptureError("--hf needs --sequence for models of text: the tokens of a sample")
     for name in names:
-        fields += task.labels(config, arguments.sequence) if name == "labels" else [FIELDS[name](arguments.sequence, config)]
+        fields += task.labels(config, arguments.sequence) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
     return model, Batch(fields), "labels" in names
 
 

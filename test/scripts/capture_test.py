@@ -390,14 +390,14 @@ def test_fields_and_losses():
     """Fields of the batch are found where layers read them; losses are captured behind the output, with what their means count."""
     torch.manual_seed(0)
     labels = {task.ending: task.labels for task in TASKS}
-    of = lambda *names: [FIELDS[name](12) for name in names]
+    of = lambda model, *names: [FIELDS[name](model.wrapped.config, 12) for name in names]
     sizes = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False)
     llama = Logits(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2)))
-    model = equal_model("llama, padded", llama, tokens(96, more=[*labels["ForCausalLM"](llama.wrapped.config, 12), *of("attention_mask")]), 7, has_loss=True)
+    model = equal_model("llama, padded", llama, tokens(96, more=[*labels["ForCausalLM"](llama.wrapped.config, 12), *of(llama, "attention_mask")]), 7, has_loss=True)
     assert model.units == {"field": "labels", "ignore": -100, "from": 1} and model.reduction == "mean", model.units
     assert [layer.tensors.names["f"] for layer in model.layers].count(["attention_mask"]) == 2, "each attention reads the mask"
     bert = Logits(transformers.BertForMaskedLM(transformers.BertConfig(**sizes)))
-    model = equal_model("bert, padded", bert, tokens(96, more=[*labels["ForMaskedLM"](bert.wrapped.config, 12), *of("attention_mask", "token_type_ids")]), 8, has_loss=True)
+    model = equal_model("bert, padded", bert, tokens(96, more=[*labels["ForMaskedLM"](bert.wrapped.config, 12), *of(bert, "attention_mask", "token_type_ids")]), 8, has_loss=True)
     assert model.units == {"field": "labels", "ignore": -100}, model.units
     batch = numbers(8, more=[parse_field("mask=bool[8]"), parse_field("targets=f32[8]")])
     model = equal_model("a mask and mse", WithLoss(Masked(), mse), batch, 2, has_loss=True)
@@ -438,7 +438,7 @@ def test_tasks():
         config = getattr(transformers, f"{kind}Config")(**sizes, **more)
         fields, wrapper = labels[ending]
         module = wrapper(getattr(transformers, kind + ending)(config))
-        batch = tokens(96, more=[*fields(config, 12), FIELDS["attention_mask"](12)])
+        batch = tokens(96, more=[*fields(config, 12), FIELDS["attention_mask"](config, 12)])
         model = equal_model(f"{kind}{ending} {more}", module, batch, 4, has_loss=True)
         assert model.units == units, (kind, ending, more, model.units)
 

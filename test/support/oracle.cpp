@@ -166,10 +166,16 @@ class Oracle {
     return units == 0 ? 0 : units / static_cast<double>(loss_.units(fields(split, all)));
   }
 
-  /// All that the model or its loss reads.
+  /// All that the model or its loss reads, on the CPU.
   FieldTensors fields(Split split, const std::vector<std::int64_t>& samples) const {
     const int layers = static_cast<int>(model_.layers.size());
     return read_fields(data_, split, model_.fields_of(0, layers, &loss_), samples);
+  }
+
+  FieldTensors fields_on_device(Split split, const std::vector<std::int64_t>& samples) const {
+    FieldTensors read = fields(split, samples);
+    for (auto& [name, field] : read) field = field.to(run_.device);
+    return read;
   }
 
   LossValue loss_of(const at::Tensor& output, Split split, const std::vector<std::int64_t>& samples,
@@ -178,7 +184,7 @@ class Oracle {
     if (loss_.fields().empty()) {
       return loss_.forward(output, data_.targets(split, samples).to(run_.device), share, kept, count_correct);
     }
-    return loss_.forward(output, fields(split, samples), share, kept, count_correct);
+    return loss_.forward(output, fields_on_device(split, samples), share, kept, count_correct);
   }
 
   at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const {
@@ -200,7 +206,7 @@ class Oracle {
     const std::vector<std::int64_t> indices = train_samples(piece.epoch, piece.first, piece.count);
     const std::vector<std::int64_t> step =
         train_samples(piece.epoch, piece.first_of_step, piece.samples_of_step);
-    const FieldTensors read = fields(Split::train, indices);
+    const FieldTensors read = fields_on_device(Split::train, indices);
 
     const std::size_t layers = model_.layers.size();
     std::vector<Kept> kept(layers);
@@ -292,7 +298,7 @@ class Oracle {
     for (std::int64_t first = 0; first < samples; first += run_.micro_batch) {
       const std::vector<std::int64_t> indices(all.begin() + first,
                                               all.begin() + std::min(samples, first + run_.micro_batch));
-      const FieldTensors read = fields(Split::validation, indices);
+      const FieldTensors read = fields_on_device(Split::validation, indices);
       at::Tensor boundary = inputs(Split::validation, indices);
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
         const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
