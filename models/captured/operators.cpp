@@ -15,7 +15,8 @@ namespace {
 
 constexpr Effect kView = Effect::view;
 
-constexpr std::array kOperators{
+constexpr Operator kOperators[] = {
+    // no std::array: clang 14 cannot deduce one of so many
     // Losses. Their kernels refuse targets out of range.
     Operator{"aten::nll_loss_forward"},
     Operator{"aten::nll_loss_backward"},

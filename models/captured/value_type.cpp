@@ -20,9 +20,9 @@ constexpr std::size_t kMostDimensions = 64;  // LibTorch's own limit
 constexpr std::int64_t kMostSize = std::int64_t{1} << 48U;
 
 /// Reads sizes from left to right.
-class Sizes {
+class SizesReader {
  public:
-  explicit Sizes(std::string_view text) : rest_(text) {}
+  explicit SizesReader(std::string_view text) : rest_(text) {}
 
   bool take(char c) {
     if (rest_.empty() || rest_.front() != c) return false;
@@ -67,7 +67,7 @@ std::optional<ValueType> parsed(std::string_view text) {
   const std::optional<at::ScalarType> dtype = dtype_named(text.substr(0, open));
   if (!dtype) return std::nullopt;
   ValueType type{*dtype, {}};
-  Sizes sizes(text.substr(open + 1, text.size() - open - 2));
+  SizesReader sizes(text.substr(open + 1, text.size() - open - 2));
   while (!sizes.empty()) {
     if (!type.sizes.empty() && !sizes.take(',')) return std::nullopt;
     const std::optional<AffineSize> size = sizes.size();
