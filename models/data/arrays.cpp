@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/arrays.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/mapped_safetensors.h"
 
@@ -97,10 +98,10 @@ std::string fingerprint_of(const std::vector<const Arrays*>& files) {
 class ArraysDataset final : public Dataset {
  public:
   ArraysDataset(ArraysDataConfig config, const InputPlace& data)
-      : config_(std::move(config)), train_(config_.path, below(data, "path")) {
+      : config_(std::move(config)), train_(config_.path, json::detail::child(data, "path")) {
     if (!config_.validation_path.empty()) {
-      validation_.emplace(config_.validation_path, below(data, "validation_path"));
-      require_equal_arrays(below(data, "validation_path"));
+      validation_.emplace(config_.validation_path, json::detail::child(data, "validation_path"));
+      require_equal_arrays(json::detail::child(data, "validation_path"));
     }
     sample_ = found_sample(data);
     std::vector<const Arrays*> files{&train_};
@@ -129,9 +130,6 @@ class ArraysDataset final : public Dataset {
   }
 
  private:
-  static InputPlace below(const InputPlace& data, const char* key) {
-    return {data.file, data.pointer + "/" + key};
-  }
   [[nodiscard]] const Arrays& of(Split split) const {
     return split == Split::train ? train_ : validation_.value();
   }
@@ -151,7 +149,7 @@ class ArraysDataset final : public Dataset {
     const std::optional<FieldSpec> inputs = train_.spec(config_.inputs);
     if (!inputs) {
       throw InputError(
-          below(data, "inputs"),
+          json::detail::child(data, "inputs"),
           fmt::format("{} has no array \"{}\"{}; it has {}", train_.path(), config_.inputs,
                       did_you_mean(config_.inputs, train_.names()), fmt::join(train_.names(), ", ")));
     }

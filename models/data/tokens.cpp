@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/tokens.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
 #include "stagecraft/models/data/token_file.h"
 #include "stagecraft/schedules/program/segments.h"
@@ -18,14 +19,15 @@ namespace {
 
 constexpr std::int64_t kIgnored = -100;  // as PyTorch's cross entropy has it
 
-InputPlace below(const InputPlace& data, const char* key) { return {data.file, data.pointer + "/" + key}; }
-
 class TokensDataset final : public Dataset {
  public:
   TokensDataset(TokensDataConfig config, const InputPlace& data)
-      : config_(std::move(config)), place_(below(data, "path")), train_(config_.path, config_.bits, place_) {
+      : config_(std::move(config)),
+        place_(json::detail::child(data, "path")),
+        train_(config_.path, config_.bits, place_) {
     if (!config_.validation_path.empty()) {
-      validation_.emplace(config_.validation_path, config_.bits, below(data, "validation_path"));
+      validation_.emplace(config_.validation_path, config_.bits,
+                          json::detail::child(data, "validation_path"));
     }
     const std::int64_t all = samples_in(train_);
     const auto held_back =
