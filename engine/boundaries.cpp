@@ -26,10 +26,18 @@ Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>
 
 const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, std::int64_t samples) {
   const auto [known, fresh] = specs_.try_emplace(samples);
-  if (fresh) known->second = boundaries(model_, samples);
+  LayerSpecs& specs = known->second;
+  if (fresh) {
+    specs.activations = boundaries(model_, samples);
+    for (std::size_t i = 0; i < specs.activations.size(); ++i) {
+      specs.gradients.push_back(i == 0 ? BoundarySpec() : specs.activations[i].gradients());
+    }
+  }
   // An activation is the input of the stage it goes to, a gradient that of the stage it comes from.
-  const StageId stage = payload == Payload::activation ? to : from;
-  return known->second.at(static_cast<std::size_t>(first_layers_[stage.index()]));
+  const bool is_activation = payload == Payload::activation;
+  const StageId stage = is_activation ? to : from;
+  return (is_activation ? specs.activations : specs.gradients)
+      .at(static_cast<std::size_t>(first_layers_[stage.index()]));
 }
 
 at::Tensor Boundaries::allocate(const SlotInfo& info) {
@@ -103,6 +111,10 @@ void Boundaries::release(Slot slot) {
 }
 
 void Boundaries::put(const Tag& tag, at::Tensor tensor) { ready_[tag] = {std::move(tensor), false}; }
+
+Bundle Boundaries::take_bundle(const Tag& tag, std::int64_t samples) {
+  return unpacked(spec(tag.payload, tag.from, tag.to, samples), take(tag));
+}
 
 at::Tensor Boundaries::take(const Tag& tag) {
   const auto found = ready_.find(tag);

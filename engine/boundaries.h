@@ -1,7 +1,7 @@
 #pragma once
 
 // The tensors between stages on one rank: receive slots, sends under way, and hand-offs between stages of the
-// same rank. Everything goes by its tag, wherever it comes from.
+// same rank. Everything goes by its tag, wherever it comes from, as one tensor (models/bundle.h).
 
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/models/model.h"
@@ -39,6 +39,9 @@ class Boundaries {
   [[nodiscard]] bool has(const Tag& tag) const { return ready_.contains(tag); }
   /// The tensor of `tag`. One that was handed over leaves; one that was received stays in its slot.
   [[nodiscard]] at::Tensor take(const Tag& tag);
+  /// The same of activations and gradients, which are packed here and unpacked there.
+  void put_bundle(const Tag& tag, const Bundle& bundle) { put(tag, packed(bundle)); }
+  [[nodiscard]] Bundle take_bundle(const Tag& tag, std::int64_t samples);
 
   /// Throws InternalError when a segment has left something behind.
   void check_empty() const;
@@ -66,7 +69,10 @@ class Boundaries {
   const Model& model_;
   std::vector<int> first_layers_;  ///< of each stage
   std::int64_t micro_batch_size_;
-  std::map<std::int64_t, std::vector<BoundarySpec>> specs_;  ///< by samples: what each layer reads
+  struct LayerSpecs {
+    std::vector<BoundarySpec> activations, gradients;  ///< what each layer reads, and their gradients
+  };
+  std::map<std::int64_t, LayerSpecs> specs_;  ///< by samples
 
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;

@@ -210,13 +210,12 @@ void Executor::forward(const Action& action) {
   const MicroBatch mb = action.micro_batch;
   ForwardTask task = forward_task(action);
   Batch batch = take_loaded(action);
-  at::Tensor input = action.stage.value == 0
-                         ? std::move(batch.inputs)
-                         : context_.boundaries.take(Tag::activation(StageId{action.stage.value - 1}, mb));
+  Bundle input = action.stage.value == 0 ? Bundle{std::move(batch.inputs)}
+                                         : take(Tag::activation(StageId{action.stage.value - 1}, mb), mb);
   task.fields = std::move(batch.fields);
   if (!last(action.stage)) {
-    at::Tensor output = stage(action.stage).forward(std::move(input), std::move(task));
-    context_.boundaries.put(Tag::activation(action.stage, mb), std::move(output));
+    context_.boundaries.put_bundle(Tag::activation(action.stage, mb),
+                            stage(action.stage).forward(std::move(input), std::move(task)));
     return;
   }
   GroupState& group = group_of(mb);
@@ -231,14 +230,18 @@ void Executor::forward(const Action& action) {
 
 void Executor::recompute(const Action& action) { stage(action.stage).recompute(forward_task(action)); }
 
-at::Tensor Executor::output_gradient(const Action& action) {
-  if (last(action.stage)) return {};
-  return context_.boundaries.take(Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch));
+Bundle Executor::take(const Tag& tag, MicroBatch micro_batch) {
+  return context_.boundaries.take_bundle(tag, segment_.micro_batches[micro_batch.index()].count);
 }
 
-void Executor::hand_on(const Action& action, at::Tensor input_gradient) {
+Bundle Executor::output_gradient(const Action& action) {
+  if (last(action.stage)) return {};
+  return take(Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch), action.micro_batch);
+}
+
+void Executor::hand_on(const Action& action, const Bundle& input_gradient) {
   if (action.stage.value == 0) return;
-  context_.boundaries.put(Tag::gradient(action.stage, action.micro_batch), std::move(input_gradient));
+  context_.boundaries.put_bundle(Tag::gradient(action.stage, action.micro_batch), input_gradient);
 }
 
 void Executor::backward_input(const Action& action) {

@@ -111,8 +111,9 @@ class Executor {
   [[nodiscard]] Batch take_loaded(const Action& action);
   /// Of the mini-batch, for a mean.
   [[nodiscard]] double share_of(MicroBatch micro_batch);
-  [[nodiscard]] at::Tensor output_gradient(const Action& action);
-  void hand_on(const Action& action, at::Tensor input_gradient);
+  [[nodiscard]] Bundle take(const Tag& tag, MicroBatch micro_batch);
+  [[nodiscard]] Bundle output_gradient(const Action& action);
+  void hand_on(const Action& action, const Bundle& input_gradient);
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);
   /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
   /// hands in those of a layer, which come from the last to the first.

@@ -18,7 +18,7 @@ struct LossTask {
 struct InFlight {
   std::vector<Kept> layers;
   Kept loss;
-  at::Tensor input;  ///< recomputed ones only, and so is the next
+  Bundle input;  ///< recomputed ones only, and so is the next
   LossTask loss_task;
   FieldTensors fields;
 };
@@ -32,7 +32,7 @@ void for_each_tensor(Work& work, const Visit& visit) {
   };
   for (auto& kept : work.layers) each(kept);
   each(work.loss);
-  visit(work.input);
+  for (auto& value : work.input) visit(value);
   visit(work.loss_task.targets);
   for (auto& field : work.fields) visit(field.second);
 }

@@ -28,18 +28,16 @@ const void* memory_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.storage().data() : nullptr;
 }
 
-/// As a list in braces it would be held by that, too, until the whole expression is over.
-template <class... Each>
-Tensors moved(Each... each) {
-  Tensors tensors;
-  (tensors.push_back(std::move(each)), ...);
-  return tensors;
+const void* memory_of(const Bundle& bundle) {
+  return bundle.size() == 1 ? memory_of(bundle.front()) : nullptr;
 }
 
 /// What leaves a stage has memory of its own, because what it was made from (a receive slot) may be reused
-/// while the result is still on its way. Only stages that merely reshape need the copy.
-at::Tensor detached(at::Tensor tensor, const void* from) {
-  return tensor.defined() && from != nullptr && memory_of(tensor) == from ? tensor.clone() : tensor;
+/// while the result is still on its way. Only stages that merely reshape need the copy; several tensors are
+/// packed, which is one.
+Bundle detached(Bundle bundle, const void* from) {
+  if (from != nullptr && memory_of(bundle) == from) bundle.front() = bundle.front().clone();
+  return bundle;
 }
 
 }  // namespace
@@ -80,31 +78,32 @@ void Stage::begin(const std::vector<Action>& list) {
   if (!versions_.begin(list, id_)) spare_.clear();
 }
 
-at::Tensor Stage::run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,
+Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
                              std::vector<Kept>* kept) {
   const StageParameters& parameters = versions_.read(task.version);
   if (kept != nullptr) kept->resize(layers_.size());
   Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
-    boundary = named([&] { return work_text(*layers_[i], "forward", boundary); },
+    boundary = named([&] { return work_text(*layers_[i], "forward", boundary.front()); },
                      [&] {
-                       return layers_[i]
-                           ->forward({parameters[i], buffers_[i]}, boundary, context,
-                                     kept != nullptr ? &(*kept)[i] : nullptr)
-                           .contiguous();
+                       return contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary,
+                                                                    context,
+                                                                    kept != nullptr ? &(*kept)[i] : nullptr));
                      });
     after_layer();
   }
   return boundary;
 }
 
-Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const at::Tensor& input, double share) {
+Stage::MicroBatchWork& Stage::begin(ForwardTask& task, const Bundle& input, double share) {
   MicroBatchWork& work = in_flight_[task.micro_batch];
   if (graphs_ == nullptr) return work;
   GraphKey key;
   key.add(std::uint64_t{task.recomputed_later}).add(share).add(loss_scale_);
-  for (const std::int64_t size : input.sizes()) key.add(static_cast<std::uint64_t>(size));
+  for (const at::Tensor& value : input) {
+    for (const std::int64_t size : value.sizes()) key.add(static_cast<std::uint64_t>(size));
+  }
   for (const auto* tensors : {&versions_.read(task.version), &std::as_const(buffers_)}) {
     for (const Tensors& layer : *tensors) {
       for (const at::Tensor& tensor : layer) key.add(tensor);
@@ -138,41 +137,44 @@ LossValue Stage::loss_of(const at::Tensor& output, const FieldTensors& fields, c
   return loss_.forward(output, data, task.share, kept, count_correct);
 }
 
-at::Tensor Stage::forward(at::Tensor input, ForwardTask task) {
+Bundle Stage::forward(Bundle input, ForwardTask task) {
   const void* source = memory_of(input);
   if (task.mode == Mode::evaluate) {
     return detached(run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr), source);
   }
   MicroBatchWork& work = begin(task, input, /*share=*/1);
-  const Tensors outputs = run(work, StageGraphs::PartKind::forward, moved(std::move(input)), nullptr,
-                              [&](Tensors inputs, InFlight& kept) -> Tensors {
-                                if (task.recomputed_later) {
-                                  kept.input = inputs[0];
-                                  kept.fields = task.fields;
-                                }
-                                return {run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
-                                                   task.recomputed_later ? nullptr : &kept.layers)};
-                              });
-  return detached(outputs[0], source);
+  return detached(run(work, StageGraphs::PartKind::forward, std::move(input), nullptr,
+                      [&](Tensors inputs, InFlight& kept) -> Tensors {
+                        if (task.recomputed_later) {
+                          kept.input = inputs;
+                          kept.fields = task.fields;
+                        }
+                        return run_layers(std::move(inputs), task, /*commit_buffers=*/true,
+                                          task.recomputed_later ? nullptr : &kept.layers);
+                      }),
+                  source);
 }
 
-LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss) {
+LossValue Stage::forward_loss(Bundle input, ForwardTask task, LossTask loss) {
   if (task.mode == Mode::evaluate) {
-    const at::Tensor output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
-    return loss_of(output, task.fields, loss, nullptr, /*count_correct=*/true);
+    const Bundle output = run_layers(std::move(input), task, /*commit_buffers=*/false, nullptr);
+    return loss_of(output.front(), task.fields, loss, nullptr, /*count_correct=*/true);
   }
   MicroBatchWork& work = begin(task, input, loss.share);
+  input.push_back(std::move(loss.targets));
   const Tensors value = run(
-      work, StageGraphs::PartKind::forward, moved(std::move(input), std::move(loss.targets)), nullptr,
+      work, StageGraphs::PartKind::forward, std::move(input), nullptr,
       [&](Tensors inputs, InFlight& kept) -> Tensors {
+        const at::Tensor targets = std::move(inputs.back());
+        inputs.pop_back();
         if (task.recomputed_later) {
-          kept.input = inputs[0];
-          kept.loss_task = {inputs[1], loss.share, true};
+          kept.input = inputs;
+          kept.loss_task = {targets, loss.share, true};
           kept.fields = task.fields;
         }
-        const at::Tensor output = run_layers(std::move(inputs[0]), task, /*commit_buffers=*/true,
-                                             task.recomputed_later ? nullptr : &kept.layers);
-        const LossValue made = loss_of(output, task.fields, {inputs[1], loss.share},
+        const Bundle output = run_layers(std::move(inputs), task, /*commit_buffers=*/true,
+                                         task.recomputed_later ? nullptr : &kept.layers);
+        const LossValue made = loss_of(output.front(), task.fields, {targets, loss.share},
                                        task.recomputed_later ? nullptr : &kept.loss, /*count_correct=*/false);
         return {made.loss, made.correct};
       });
@@ -181,16 +183,16 @@ LossValue Stage::forward_loss(at::Tensor input, ForwardTask task, LossTask loss)
 
 void Stage::recompute(ForwardTask task) {
   MicroBatchWork& work = in_flight(task.micro_batch);
-  STAGECRAFT_CHECK(work.kept.input.defined(),
+  STAGECRAFT_CHECK(!work.kept.input.empty(),
                    fmt::format("micro-batch {} was not forwarded for recomputation", task.micro_batch.value));
   if (work.pass != nullptr) task.key.on_device = StageGraphs::name_of(*work.pass);
   (void)run(work, StageGraphs::PartKind::recompute, {}, nullptr, [&](Tensors, InFlight& kept) -> Tensors {
     task.fields = std::exchange(kept.fields, {});
-    const at::Tensor output =
+    const Bundle output =
         run_layers(std::exchange(kept.input, {}), task, /*commit_buffers=*/false, &kept.layers);
     if (!kept.loss_task.follows) return {};
     const LossTask loss = std::exchange(kept.loss_task, {});
-    (void)loss_of(output, task.fields, loss, &kept.loss, /*count_correct=*/false);
+    (void)loss_of(output.front(), task.fields, loss, &kept.loss, /*count_correct=*/false);
     return {};
   });
 }
@@ -202,18 +204,17 @@ Stage::MicroBatchWork& Stage::in_flight(MicroBatch micro_batch) {
   return found->second;
 }
 
-at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradient,
-                               Accumulators* accumulators, const AfterLayer& added) {
+Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Accumulators* accumulators,
+                           const AfterLayer& added) {
   STAGECRAFT_CHECK(work.layers.size() == layers_.size(), "a recompute is missing before the backward");
   const StageParameters& parameters = versions_.read(version);
-  if (!gradient.defined()) gradient = loss_.backward(work.loss, loss_scale_);
+  if (gradients.empty()) gradients.push_back(loss_.backward(work.loss, loss_scale_));
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const bool needs_input_gradient = first_ > 0 || i > 0;
-    named([&] { return work_text(*layers_[i], "backward", gradient); },
+    named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
           [&] {
-            gradient =
-                layers_[i]->backward_input(parameters[i], gradient, work.layers[i], needs_input_gradient);
-            if (gradient.defined()) gradient = gradient.contiguous();
+            gradients = contiguous(layers_[i]->backward_bundle(parameters[i], gradients, work.layers[i],
+                                                               needs_input_gradient));
             if (accumulators != nullptr && has_parameters_[i]) {
               layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
             }
@@ -221,17 +222,17 @@ at::Tensor Stage::run_backward(InFlight& work, Version version, at::Tensor gradi
     if (added) added(first_ + static_cast<int>(i));
     after_layer();
   }
-  return gradient;
+  return gradients;
 }
 
-at::Tensor Stage::backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient) {
-  const void* source = memory_of(gradient);
-  const Tensors results =
-      run(in_flight(micro_batch), StageGraphs::PartKind::backward_input, moved(std::move(gradient)), nullptr,
-          [&](Tensors inputs, InFlight& kept) -> Tensors {
-            return {run_backward(kept, version, std::move(inputs[0]), nullptr, nullptr)};
-          });
-  return detached(results[0], source);
+Bundle Stage::backward_input(MicroBatch micro_batch, Version version, Bundle gradients) {
+  const void* source = memory_of(gradients);
+  return detached(run(in_flight(micro_batch), StageGraphs::PartKind::backward_input, std::move(gradients),
+                      nullptr,
+                      [&](Tensors inputs, InFlight& kept) -> Tensors {
+                        return run_backward(kept, version, std::move(inputs), nullptr, nullptr);
+                      }),
+                  source);
 }
 
 void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added) {
@@ -257,22 +258,22 @@ void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLaye
   end(micro_batch);
 }
 
-at::Tensor Stage::backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
-                           const AfterLayer& added) {
-  const void* source = memory_of(gradient);
+Bundle Stage::backward(MicroBatch micro_batch, Version version, Group group, Bundle gradients,
+                       const AfterLayer& added) {
+  const void* source = memory_of(gradients);
   MicroBatchWork& work = in_flight(micro_batch);
   Accumulators& sums = accumulators(group);
   const StageGraphs::Part part = [&](Tensors inputs, InFlight& kept) -> Tensors {
-    return {run_backward(kept, version, std::move(inputs[0]), &sums, added)};
+    return run_backward(kept, version, std::move(inputs), &sums, added);
   };
-  Tensors results;
+  Bundle results;
   if (added) {
-    results = part(moved(std::move(gradient)), work.kept);
+    results = part(std::move(gradients), work.kept);
   } else {
-    results = run(work, StageGraphs::PartKind::backward, moved(std::move(gradient)), &sums, part);
+    results = run(work, StageGraphs::PartKind::backward, std::move(gradients), &sums, part);
   }
   end(micro_batch);
-  return detached(results[0], source);
+  return detached(std::move(results), source);
 }
 
 Stage::Accumulators& Stage::accumulators(Group group) {

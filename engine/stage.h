@@ -55,20 +55,22 @@ class Stage {
   /// validation) gives its memory back.
   void begin(const std::vector<Action>& list);
 
-  /// The stage's output: contiguous, and sharing no memory with `input`.
-  [[nodiscard]] at::Tensor forward(at::Tensor input, ForwardTask task);
+  /// The stage's output, contiguous. Of one tensor: sharing no memory with `input`; a bundle of several shares
+  /// it, until it is packed.
+  [[nodiscard]] Bundle forward(Bundle input, ForwardTask task);
   /// The last stage's: forward, then the loss of the output, which nobody else needs.
-  [[nodiscard]] LossValue forward_loss(at::Tensor input, ForwardTask task, LossTask loss);
+  [[nodiscard]] LossValue forward_loss(Bundle input, ForwardTask task, LossTask loss);
   /// Forward again from the kept input, keeping what backward needs. Changes no buffer.
   void recompute(ForwardTask task);
 
-  /// Gradient of the stage's input: contiguous, sharing no memory with `gradient`, undefined for the model's
-  /// first stage. `gradient` is that of the output; undefined for the last stage, which starts at its loss.
-  [[nodiscard]] at::Tensor backward_input(MicroBatch micro_batch, Version version, at::Tensor gradient);
+  /// Gradients of the stage's input: contiguous, sharing memory with `gradients` as the output does with the
+  /// input, none for the model's first stage. `gradients` are those of the output; none for the last stage,
+  /// which starts at its loss.
+  [[nodiscard]] Bundle backward_input(MicroBatch micro_batch, Version version, Bundle gradients);
   void backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added = nullptr);
   /// Both halves, layer by layer.
-  [[nodiscard]] at::Tensor backward(MicroBatch micro_batch, Version version, Group group, at::Tensor gradient,
-                                    const AfterLayer& added = nullptr);
+  [[nodiscard]] Bundle backward(MicroBatch micro_batch, Version version, Group group, Bundle gradients,
+                                const AfterLayer& added = nullptr);
 
   /// Zeros where nothing is recorded.
   [[nodiscard]] GraphCounts graph_counts() const { return graphs_ ? graphs_->counts() : GraphCounts{}; }
@@ -103,11 +105,11 @@ class Stage {
   using Accumulators = std::vector<GradientAccumulator>;
 
   [[nodiscard]] std::size_t local(int layer) const { return static_cast<std::size_t>(layer - first_); }
-  [[nodiscard]] at::Tensor run_layers(at::Tensor boundary, const ForwardTask& task, bool commit_buffers,
-                                      std::vector<Kept>* kept);
+  [[nodiscard]] Bundle run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
+                                  std::vector<Kept>* kept);
   [[nodiscard]] MicroBatchWork& in_flight(MicroBatch micro_batch);
   /// Makes the micro-batch's work; `task` is told where its name lies on the device.
-  [[nodiscard]] MicroBatchWork& begin(ForwardTask& task, const at::Tensor& input, double share);
+  [[nodiscard]] MicroBatchWork& begin(ForwardTask& task, const Bundle& input, double share);
   void end(MicroBatch micro_batch);
   void after_layer() const {
     if (!of_a_pass_) between_layers_();
@@ -115,8 +117,8 @@ class Stage {
   /// A part of a micro-batch's work, `sums` being what it adds to: of its pass, where it has one.
   [[nodiscard]] Tensors run(MicroBatchWork& work, StageGraphs::PartKind kind, Tensors inputs,
                             Accumulators* sums, const StageGraphs::Part& part);
-  [[nodiscard]] at::Tensor run_backward(InFlight& work, Version version, at::Tensor gradient,
-                                        Accumulators* accumulators, const AfterLayer& added);
+  [[nodiscard]] Bundle run_backward(InFlight& work, Version version, Bundle gradients,
+                                    Accumulators* accumulators, const AfterLayer& added);
   [[nodiscard]] LossValue loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
                                   Kept* kept, bool count_correct) const;
   [[nodiscard]] Accumulators& accumulators(Group group);

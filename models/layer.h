@@ -12,6 +12,7 @@
 // (test/support/gradient_check.h).
 
 #include "stagecraft/models/batch_fields.h"
+#include "stagecraft/models/bundle.h"
 #include "stagecraft/models/layer_estimate.h"
 
 #include <ATen/core/Tensor.h>
@@ -182,6 +183,13 @@ class Layer {
   /// is not modified, but may be kept for backward_weight, returned, or viewed by what is returned.
   [[nodiscard]] virtual at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output,
                                                   Kept& kept, bool needs_input_gradient) const = 0;
+  /// The same two, as a pipeline calls them: what a layer reads and makes may be several tensors. Gradients
+  /// are those of the values that have one (bundle.h), none of them undefined but for the model's first layer,
+  /// which has none. A layer of one tensor leaves them as they are.
+  [[nodiscard]] virtual Bundle forward_bundle(const Weights& weights, const Bundle& inputs,
+                                              const Context& context, Kept* kept) const;
+  [[nodiscard]] virtual Bundle backward_bundle(const Tensors& parameters, const Bundle& gradients, Kept& kept,
+                                               bool needs_input_gradient) const;
   /// Gradients of the parameters into `sink`; kept is empty on return. Not called for layers without
   /// parameters.
   virtual void backward_weight(Kept& kept, GradientSink& sink) const {

@@ -31,8 +31,8 @@ at::ScalarType dtype_of(const ParameterSpec& spec, Precision precision) {
   return spec.full ? precision.full : precision.compute;
 }
 
-/// The layer's output for `input`, both on the meta device.
-at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, Precision precision) {
+/// What the layer makes of `inputs`, all on the meta device.
+Bundle dry_forward(const Layer& layer, const Bundle& inputs, Precision precision) {
   const auto meta = at::TensorOptions(at::kMeta);
   Tensors parameters, buffers;
   for (const ParameterSpec& spec : layer.parameters()) {
@@ -41,7 +41,7 @@ at::Tensor dry_forward(const Layer& layer, const at::Tensor& input, Precision pr
   for (const BufferSpec& spec : layer.buffers()) {
     buffers.push_back(at::empty(spec.shape, meta.dtype(spec.dtype.value_or(precision.full))));
   }
-  return layer.forward({parameters, buffers}, input, {Mode::evaluate, {}}, nullptr);
+  return layer.forward_bundle({parameters, buffers}, inputs, {Mode::evaluate, {}}, nullptr);
 }
 
 bool ends_residual(const Layer& layer) {
@@ -111,10 +111,6 @@ std::string Precision::name() const {
   }
 }
 
-std::int64_t BoundarySpec::bytes() const {
-  return elements(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
 Bytes parameter_bytes(const Model& model, int layer) {
   constexpr std::int64_t kMost = kMostParameterBytes.value;
   std::int64_t count = 0;
@@ -136,7 +132,8 @@ std::int64_t Model::multiply_adds() const {
   const std::vector<BoundarySpec> inputs = boundaries(*this, 1);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    sum += layers[i]->multiply_adds({inputs[i].shape.begin() + 1, inputs[i].shape.end()});
+    sum += layers[i]->multiply_adds({inputs[i].values.front().shape.begin() + 1,
+                                       inputs[i].values.front().shape.end()});
   }
   return sum;
 }
@@ -174,14 +171,14 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.name = list.name;
   model.sample = sample;
   model.precision = precision;
-  at::Tensor boundary = first_boundary(sample, precision, place);
+  Bundle boundary{first_boundary(sample, precision, place)};
   Bytes parameters;
   for (std::size_t i = 0; i < list.layers.size(); ++i) {
     LayerSite site;
     site.name = list.layers[i].name;
-    site.two = boundary.sizes().vec();
-    site.input = boundary.sizes().slice(1).vec();
-    site.input_dtype = boundary.scalar_type();
+    site.two = boundary.front().sizes().vec();
+    if (boundary.front().dim() > 0) site.input = boundary.front().sizes().slice(1).vec();
+    site.input_dtype = boundary.front().scalar_type();
     if (i > 0) site.from = list.layers[i - 1].name;
     site.vocabulary = sample.dtype == at::kLong ? sample.classes : 0;
     site.place =
@@ -189,6 +186,9 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     site.linear_deviation = list.linear_deviation;
     if (list.in_config && site.two.front() != 2) {
       site.refuse("samples are not its first dimension; use the family \"captured\"");
+    }
+    if (list.in_config && boundary.size() > 1) {
+      site.refuse(fmt::format("{} tensors go on before it; use the family \"captured\"", boundary.size()));
     }
     try {
       model.layers.push_back(list.layers[i].layer.make(site));
@@ -225,11 +225,11 @@ std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batc
   const c10::InferenceMode guard;
   std::vector<BoundarySpec> specs;
   try {
-    at::Tensor boundary = dry_input(model.sample, model.precision.compute, micro_batch);
-    specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+    Bundle boundary{dry_input(model.sample, model.precision.compute, micro_batch)};
+    specs.emplace_back(boundary);
     for (const LayerPtr& layer : model.layers) {
       boundary = dry_forward(*layer, boundary, model.precision);
-      specs.push_back({boundary.sizes().vec(), boundary.scalar_type()});
+      specs.emplace_back(boundary);
     }
   } catch (const c10::Error& error) {
     const std::string place = specs.empty() ? "the input" : model.layers[specs.size() - 1]->name();

@@ -5,6 +5,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/ids.h"
+#include "stagecraft/models/bundle.h"
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/loss.h"
@@ -27,14 +28,6 @@ struct Precision {
       : full(its_full), compute(its_compute) {}
   [[nodiscard]] bool mixed() const { return full != compute; }
   [[nodiscard]] std::string name() const;  ///< of `compute`: "float32", "bfloat16"; as in profiles and plans
-};
-
-/// A boundary tensor for a given micro-batch size.
-struct BoundarySpec {
-  /// The samples are the first dimension, but between captured layers, where they may be another.
-  std::vector<std::int64_t> shape;
-  at::ScalarType dtype = at::kFloat;
-  [[nodiscard]] std::int64_t bytes() const;
 };
 
 struct Model {

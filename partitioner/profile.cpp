@@ -39,6 +39,7 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
   const auto bytes = [](Bytes value) { return std::abs(static_cast<double>(value.value)); };
   const auto transient = [&](std::optional<Bytes> value) { return value ? bytes(*value) : 0; };
   for (const LayerProfile& layer : measurement.layers) {
+    for (const OutputProfile& output : layer.outputs) activations += 2 * bytes(output.bytes);
     forward += layer.forward.median.value;
     backward_input += layer.backward_input.median.value;
     backward_weight += layer.backward_weight.median.value;
@@ -61,6 +62,34 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
   refuse_above(static_cast<double>(kMostWeightBytes.value), weights, "bytes of weights and optimizer state");
   // A peak may count a tensor twice.
   refuse_above(static_cast<double>(kMostActivationBytes.value) / 2, activations, "bytes of activations");
+}
+
+/// What row i says of several tensors fits what the row before it says, and itself.
+void validate_bundles(const Measurement& measurement, std::size_t i, const InputPlace& place) {
+  const LayerProfile& layer = measurement.layers[i];
+  const auto at = [&](const std::string& key) { return InputPlace{place.file, place.pointer + "/" + key}; };
+  const std::size_t before = i == 0 ? 1 : std::max<std::size_t>(1, measurement.layers[i - 1].outputs.size());
+  if (layer.inputs.empty() && layer.outputs.empty() && before == 1) return;
+  if (layer.inputs.size() != before) {
+    throw InputError(at("inputs"), fmt::format("expected {}, as many as go on before it, found {}", before,
+                                               layer.inputs.size()));
+  }
+  if (layer.outputs.empty()) throw InputError(at("outputs"), "expected those that go on behind it");
+  for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
+    const std::optional<int>& of = layer.inputs[k].gradient_of;
+    if (!of) continue;
+    const auto output = static_cast<std::size_t>(*of);
+    if (output >= layer.outputs.size() || !layer.outputs[output].has_gradient) {
+      throw InputError(at(fmt::format("inputs/{}/gradient_of", k)),
+                       fmt::format("expected an output that has a gradient, found {}", *of));
+    }
+  }
+  for (std::size_t k = 0; k < layer.outputs.size(); ++k) {
+    const std::optional<int>& as = layer.outputs[k].same_as;
+    if (!as || static_cast<std::size_t>(*as) < layer.inputs.size()) continue;
+    throw InputError(at(fmt::format("outputs/{}/same_as", k)),
+                     fmt::format("expected one of {} inputs, found {}", layer.inputs.size(), *as));
+  }
 }
 
 }  // namespace
@@ -98,6 +127,7 @@ void validate(const Profile& profile, const std::string& file) {
         throw InputError({file, fmt::format("{}/fields/{}", at, f)},
                          fmt::format("\"{}\" is none of the measurement's fields", layer.fields[f]));
       }
+      validate_bundles(measurement, i, {file, at});
       if (layer.parameters != reference[i].parameters) {
         throw InputError({file, at + "/parameter_bytes"},
                          fmt::format("{}, but {} in the first measurement: weights do not depend on the "

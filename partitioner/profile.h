@@ -24,6 +24,40 @@ void describe(auto& v, Timing& t) {
   v.optional("spread_ms", t.spread, "interquartile range over repeats", json::between(0, kMostMilliseconds));
 }
 
+/// What a layer does with one tensor that goes on before it, where several do.
+struct InputProfile {
+  bool kept = false;                ///< backward needs it
+  bool kept_for_weight = false;     ///< its weight half does
+  bool makes_gradient = false;      ///< the layer makes one
+  std::optional<int> gradient_of{};  ///< its gradient is that of an output, which goes through
+};
+
+void describe(auto& v, InputProfile& i) {
+  v.optional("kept", i.kept, "backward needs it");
+  v.optional("kept_for_weight", i.kept_for_weight, "the weight half does");
+  v.optional("makes_gradient", i.makes_gradient, "its gradient has memory of its own");
+  v.optional("gradient_of", i.gradient_of, "the output whose gradient is its gradient", json::at_least(0));
+}
+
+/// The same of one that goes on behind it.
+struct OutputProfile {
+  Bytes bytes;
+  std::optional<int> same_as{};  ///< the input whose memory it has
+  bool has_gradient = true;
+  bool kept = false;             ///< backward needs it
+  bool kept_for_weight = false;  ///< its weight half does
+  bool gradient_kept = false;    ///< its weight half needs the gradient
+};
+
+void describe(auto& v, OutputProfile& o) {
+  v.required("bytes", o.bytes, "of the tensor");
+  v.optional("same_as", o.same_as, "the input whose memory it has; absent: its own", json::at_least(0));
+  v.optional("has_gradient", o.has_gradient, "floating-point tensors do");
+  v.optional("kept", o.kept, "backward needs it");
+  v.optional("kept_for_weight", o.kept_for_weight, "the weight half does");
+  v.optional("gradient_kept", o.gradient_kept, "the weight half needs its gradient");
+}
+
 /// One layer at one micro-batch size. Bytes are requested tensor bytes.
 struct LayerProfile {
   std::string name;
@@ -43,6 +77,9 @@ struct LayerProfile {
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
   bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
+  /// Where several tensors go on before or behind it: each of them, in place of the flags above.
+  std::vector<InputProfile> inputs{};
+  std::vector<OutputProfile> outputs{};
   std::vector<std::string> fields{};        ///< of the batch that it reads besides its input
   Bytes forward_transient;                  ///< above live-before plus what stays (kept and output)
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
@@ -75,6 +112,8 @@ void describe(auto& v, LayerProfile& p) {
   v.optional("weight_half_keeps_gradient", p.weight_half_keeps_gradient,
              "the weight half needs the gradient of the output");
   v.optional("output_is_input", p.output_is_input, "the output is a view of the input");
+  v.optional("inputs", p.inputs, "where several tensors go on before or behind it: those before it");
+  v.optional("outputs", p.outputs, "likewise those behind it; output_bytes are of all, as they travel");
   v.optional("fields", p.fields, "fields of the batch that it reads besides its input, such as masks");
   v.optional("forward_transient_bytes", p.forward_transient, "forward's peak above what stays");
   const json::Range any_sign = json::at_least(-static_cast<double>(kMostActivationBytes.value));

@@ -1,6 +1,7 @@
 #include "stagecraft/partitioner/stage_walk.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/bundle_walk.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,7 @@ void StageWalk::extend() {
   STAGECRAFT_CHECK(next_ < static_cast<int>(measurement_.layers.size()), "the model has no more layers");
   const LayerProfile& layer = measurement_.layers[static_cast<std::size_t>(next_)];
   const Bytes input = measurement_.input_of(next_);
+  has_bundles_ = has_bundles_ || !layer.inputs.empty();
 
   sums_.forward += layer.forward.median;
   sums_.backward_input += layer.backward_input.median;
@@ -122,13 +124,28 @@ void StageWalk::add_halves(const LayerProfile& layer, Bytes gradient_made) {
                                    layer.backward_weight_transient.value_or(layer.backward_transient));
 }
 
+StageCosts StageWalk::costs_of_bundles() const {
+  StageCosts costs = sums_;
+  const ActivationBytes bytes = activation_bytes(measurement_, first_, next_);
+  costs.kept_for_input = bytes.kept_for_input;
+  costs.kept_for_weight = bytes.kept_for_weight;
+  costs.output_kept = bytes.output_kept;
+  costs.forward_peak = bytes.forward_peak;
+  costs.unkept_forward_peak = bytes.unkept_forward_peak;
+  costs.backward_peak = bytes.backward_peak;
+  costs.backward_input_peak = bytes.backward_input_peak;
+  costs.backward_weight_peak = bytes.backward_weight_peak;
+  return costs;
+}
+
 StageCosts StageWalk::costs() const {
   STAGECRAFT_CHECK(next_ > first_, "a stage needs a layer");
-  StageCosts costs = sums_;
+  StageCosts costs = has_bundles_ ? costs_of_bundles() : sums_;
   costs.optimizer_state =
       Bytes{std::llround(static_cast<double>(costs.parameters.value) * optimizer_factor_)};
   costs.output = measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
   if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
+  if (has_bundles_) return costs;
   costs.output_kept = boundary_.kept && !boundary_.is_input && costs.output > Bytes{};
   costs.kept_for_input = closed_;
   if (boundary_.kept_for_weight) costs.kept_for_weight += boundary_.bytes;

@@ -59,6 +59,7 @@ class StageWalk {
     std::optional<Bytes> weight_half;
   };
 
+  [[nodiscard]] StageCosts costs_of_bundles() const;
   void add_spread(const LayerProfile& layer);
   void leave_boundary(const LayerProfile& layer);
   void close_boundary();
@@ -71,6 +72,7 @@ class StageWalk {
   double optimizer_factor_;
 
   std::set<std::string> fields_;  // that its layers read
+  bool has_bundles_ = false;      // several tensors go on before or behind a layer: bundle_walk.h
   StageCosts sums_;    // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
   Bytes unkept_peak_;  // of a forward that keeps nothing
   Bytes closed_;       // kept by the layers so far, without the boundary

@@ -36,18 +36,18 @@ std::vector<std::string> Chain::fields(int row) const {
   return is_loss(row) ? loss_.fields() : model_.layers[static_cast<std::size_t>(row)]->fields();
 }
 
-at::Tensor Chain::begin(const ChainInput& data, ChainWork& work) const {
+Bundle Chain::begin(const ChainInput& data, ChainWork& work) const {
   work.kept.resize(static_cast<std::size_t>(rows()));
   if (data.targets.defined()) work.targets = data.targets.to(device_);
   for (const auto& [name, field] : data.fields) work.fields[name] = field.to(device_);
-  return model_.boundary_of(data.inputs).to(device_);
+  return {model_.boundary_of(data.inputs).to(device_)};
 }
 
-at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std::uint64_t micro_batch) {
+Bundle Chain::forward(int row, const Bundle& input, ChainWork& work, std::uint64_t micro_batch) {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
   if (is_loss(row)) {
     const LossData data = loss_.fields().empty() ? LossData(work.targets) : LossData(work.fields);
-    (void)loss_.forward(input, data, /*share=*/1, &kept, /*count_correct=*/false);
+    (void)loss_.forward(input.front(), data, /*share=*/1, &kept, /*count_correct=*/false);
     work.targets.reset();
     work.fields.clear();
     return {};
@@ -55,22 +55,22 @@ at::Tensor Chain::forward(int row, const at::Tensor& input, ChainWork& work, std
   const auto layer = static_cast<std::size_t>(row);
   const Context context{Mode::train, {seed_, layer, 0, micro_batch}, /*commit_buffers=*/true, &work.fields};
   const Layer& its = *model_.layers[layer];
-  return named([&] { return work_text(its, "forward", input); },
+  return named([&] { return work_text(its, "forward", input.front()); },
                [&] {
-                 return its.forward({copies_[layer], buffers_[layer]}, input, context, &kept).contiguous();
+                 return contiguous(
+                     its.forward_bundle({copies_[layer], buffers_[layer]}, input, context, &kept));
                });
 }
 
-at::Tensor Chain::backward_input(int row, const at::Tensor& gradient, ChainWork& work) const {
+Bundle Chain::backward_input(int row, const Bundle& gradients, ChainWork& work) const {
   Kept& kept = work.kept[static_cast<std::size_t>(row)];
-  if (is_loss(row)) return loss_.backward(kept);
+  if (is_loss(row)) return {loss_.backward(kept)};
   const auto layer = static_cast<std::size_t>(row);
   const Layer& its = *model_.layers[layer];
-  return named([&] { return work_text(its, "backward", gradient); },
+  return named([&] { return work_text(its, "backward", gradients.front()); },
                [&] {
-                 const at::Tensor result =
-                     its.backward_input(copies_[layer], gradient, kept, /*needs_input_gradient=*/row > 0);
-                 return result.defined() ? result.contiguous() : result;
+                 return contiguous(its.backward_bundle(copies_[layer], gradients, kept,
+                                                       /*needs_input_gradient=*/row > 0));
                });
 }
 

@@ -54,13 +54,11 @@ class Chain {
   [[nodiscard]] const Tensors& buffers(int row) const { return buffers_[static_cast<std::size_t>(row)]; }
 
   /// Begins a micro-batch, `data` being the CPU's: what row 0 reads.
-  [[nodiscard]] at::Tensor begin(const ChainInput& data, ChainWork& work) const;
-  /// The row's output; undefined for the loss.
-  [[nodiscard]] at::Tensor forward(int row, const at::Tensor& input, ChainWork& work,
-                                   std::uint64_t micro_batch);
-  /// Gradient of the row's input; undefined for row 0. `gradient` is that of its output, undefined for the
-  /// loss.
-  [[nodiscard]] at::Tensor backward_input(int row, const at::Tensor& gradient, ChainWork& work) const;
+  [[nodiscard]] Bundle begin(const ChainInput& data, ChainWork& work) const;
+  /// The row's output; none of the loss.
+  [[nodiscard]] Bundle forward(int row, const Bundle& input, ChainWork& work, std::uint64_t micro_batch);
+  /// Gradients of the row's input; none of row 0. `gradients` are those of its output, none for the loss.
+  [[nodiscard]] Bundle backward_input(int row, const Bundle& gradients, ChainWork& work) const;
   /// Requires weights.
   void backward_weight(int row, ChainWork& work);
   /// The optimizer's update, and what layers read made anew.

@@ -71,20 +71,20 @@ class TimedPasses {
 
   void forward() {
     const std::size_t slot = next_ % kInFlight;
-    at::Tensor tensor = chain_.begin(data_[slot], works_[slot]);
+    Bundle bundle = chain_.begin(data_[slot], works_[slot]);
     for (int row = 0; row < chain_.rows(); ++row) {
       if (!chain_.runs(row)) continue;
-      timed(row, &Samples::forward, [&] { tensor = chain_.forward(row, tensor, works_[slot], next_); });
+      timed(row, &Samples::forward, [&] { bundle = chain_.forward(row, bundle, works_[slot], next_); });
     }
     ++next_;
   }
 
   void backward() {
     ChainWork& work = works_[next_ % kInFlight];  // the older one
-    at::Tensor gradient;
+    Bundle gradients;
     for (int row = chain_.rows() - 1; row >= 0; --row) {
       if (!chain_.runs(row)) continue;
-      timed(row, &Samples::backward_input, [&] { gradient = chain_.backward_input(row, gradient, work); });
+      timed(row, &Samples::backward_input, [&] { gradients = chain_.backward_input(row, gradients, work); });
       if (chain_.has_weights(row)) {
         timed(row, &Samples::backward_weight, [&] { chain_.backward_weight(row, work); });
       }

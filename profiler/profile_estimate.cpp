@@ -48,6 +48,16 @@ LayerProfile graph_profile(const LayerEstimate& its, const EstimateRequest& requ
   profile.forward_transient = its.forward_transient;
   profile.backward_transient = its.backward_transient;
   profile.backward_input_transient = its.backward_input_transient;
+  if (its.inputs.size() <= 1 && its.outputs.size() <= 1) return profile;
+  const auto position = [](int i) { return i < 0 ? std::nullopt : std::optional(i); };
+  for (const InputUse& input : its.inputs) {
+    profile.inputs.push_back(
+        {input.kept, input.kept_for_weight, input.makes_gradient, position(input.gradient_of)});
+  }
+  for (const OutputUse& output : its.outputs) {
+    profile.outputs.push_back({output.bytes, position(output.same_as), output.has_gradient, output.kept,
+                               output.kept_for_weight, output.gradient_kept});
+  }
   return profile;
 }
 

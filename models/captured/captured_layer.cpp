@@ -1,13 +1,16 @@
 #include "stagecraft/models/captured/captured_layer.h"
 
 #include "stagecraft/models/captured/graph_estimate.h"
+#include "stagecraft/models/captured/step_work.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -20,6 +23,7 @@ using captured::Graph;
 using captured::kNoValue;
 using captured::ModelFolder;
 using captured::Programs;
+using captured::ValueBehind;
 using captured::ValueId;
 using captured::ValueType;
 using Frame = std::vector<c10::IValue>;
@@ -102,22 +106,35 @@ class CapturedLayer final : public Layer {
 
   std::string cost_class() const override { return graph_.hash; }
   std::optional<LayerEstimate> estimate(std::int64_t micro_batch, bool first) const override {
-    return captured::estimate(graph_, micro_batch, !first);
+    LayerEstimate found = captured::estimate(graph_, micro_batch, !first);
+    if (layer_.before.size() > 1 || layer_.behind.size() > 1) of_bundles(found, micro_batch);
+    return found;
   }
 
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context& context,
                      Kept* kept) const override {
-    if (input.is_meta()) return dry_output(weights, input);
+    return only(forward_bundle(weights, {input}, context, kept));
+  }
+  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
+                            bool needs_input_gradient) const override {
+    Bundle made = backward_bundle(parameters, {grad_output}, kept, needs_input_gradient);
+    return made.empty() ? at::Tensor() : only(std::move(made));
+  }
+
+  Bundle forward_bundle(const Weights& weights, const Bundle& inputs, const Context& context,
+                        Kept* kept) const override {
+    if (inputs.at(0).is_meta()) return dry_outputs(weights, inputs);
     const bool training = context.mode == Mode::train;
-    const Programs& programs =
-        layer_.replay->at(samples_of(input, graph_.input, "the input"), input.device());
+    const Bundle read = read_of(inputs);
+    const c10::Device device = read[0].device();
+    const Programs& programs = layer_.replay->at(samples_of(read, graph_.inputs, "an input"), device);
     Frame frame;
-    frame.reserve(1 + weights.parameters.size() + weights.buffers.size() + constants_.size() +
+    frame.reserve(read.size() + weights.parameters.size() + weights.buffers.size() + constants_.size() +
                   layer_.fields.size());
-    frame.emplace_back(input);
+    add(frame, read);
     add(frame, weights.parameters);
     add(frame, weights.buffers);
-    add(frame, constants_on(input.device()));
+    add(frame, constants_on(device));
     for (const std::string& name : layer_.fields) {
       STAGECRAFT_CHECK(context.fields != nullptr && context.fields->contains(name),
                        fmt::format("layer {}: field {} was not loaded", this->name(), name));
@@ -128,8 +145,8 @@ class CapturedLayer final : public Layer {
                                        : keeps   ? programs.forward_keeping
                                                  : programs.forward;
     Tensors made = program.run(std::move(frame), context.key);
-    auto next = made.begin();
-    at::Tensor output = std::move(*next++);
+    auto next = made.begin() + static_cast<std::ptrdiff_t>(graph_.outputs.size());
+    const Bundle outputs(std::make_move_iterator(made.begin()), std::make_move_iterator(next));
     if (training) {
       for (at::Tensor& buffer : weights.buffers) {
         const at::Tensor& value = *next++;
@@ -144,24 +161,33 @@ class CapturedLayer final : public Layer {
         kept->for_input.push_back(weights.buffers[static_cast<std::size_t>(id - graph_.buffer(0))]);
       }
     }
-    return output;
+    Bundle behind;
+    for (const ValueBehind& value : layer_.behind) {
+      behind.push_back(value.made ? outputs[value.index] : inputs[value.index]);
+    }
+    return behind;
   }
 
-  at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
-                            bool needs_input_gradient) const override {
-    const Programs& programs =
-        layer_.replay->at(samples_of(grad_output, graph_.output, "the gradient"), grad_output.device());
+  Bundle backward_bundle(const Tensors& parameters, const Bundle& gradients, Kept& kept,
+                         bool needs_input_gradient) const override {
+    const Bundle of_outputs = gradients_of_outputs(gradients);
+    const c10::Device device = of_outputs[0].device();
+    const std::int64_t b = samples_of(of_outputs, with_gradient(graph_.outputs), "a gradient");
+    const Programs& programs = layer_.replay->at(b, device);
     Frame frame;
-    frame.emplace_back(grad_output);
+    add(frame, of_outputs);
     add(frame, parameters);
-    add(frame, constants_on(grad_output.device()));
+    add(frame, constants_on(device));
     move_to(frame, kept.for_input);
     const captured::Program& program =
         needs_input_gradient ? programs.backward_input : programs.backward_for_weight;
     Tensors made = program.run(std::move(frame), {});
-    kept.for_weight.insert(kept.for_weight.end(), std::make_move_iterator(made.begin() + 1),
+    const auto handed_on = made.begin() + static_cast<std::ptrdiff_t>(graph_.inputs.size());
+    kept.for_weight.insert(kept.for_weight.end(), std::make_move_iterator(handed_on),
                            std::make_move_iterator(made.end()));
-    return std::move(made.front());
+    made.erase(handed_on, made.end());
+    if (!needs_input_gradient) return {};
+    return gradients_before(std::move(made), gradients, b, device);
   }
 
   void backward_weight(Kept& kept, GradientSink& sink) const override {
@@ -191,6 +217,102 @@ class CapturedLayer final : public Layer {
   }
 
  private:
+  static at::Tensor only(Bundle bundle) {
+    STAGECRAFT_CHECK(bundle.size() == 1, "a layer of several tensors is asked for one");
+    return std::move(bundle.front());
+  }
+
+  static bool has_gradient(const ValueType& type) { return c10::isFloatingType(type.dtype); }
+  static std::vector<ValueType> with_gradient(const std::vector<ValueType>& types) {
+    std::vector<ValueType> found;
+    std::copy_if(types.begin(), types.end(), std::back_inserter(found), has_gradient);
+    return found;
+  }
+
+  /// Of the bundles around the layer, what the graph says of its own inputs and outputs.
+  void of_bundles(LayerEstimate& found, std::int64_t b) const {
+    std::vector<InputUse> inputs(layer_.before.size());
+    std::vector<int> place_of_output(graph_.outputs.size(), -1);
+    for (std::size_t i = 0; i < layer_.reads.size(); ++i) inputs[layer_.reads[i]] = found.inputs[i];
+    std::vector<OutputUse> outputs;
+    for (std::size_t k = 0; k < layer_.behind.size(); ++k) {
+      const ValueBehind& value = layer_.behind[k];
+      const auto index = static_cast<int>(value.index);
+      if (value.made) {
+        outputs.push_back(found.outputs[value.index]);
+        place_of_output[value.index] = static_cast<int>(k);
+        if (int& same_as = outputs.back().same_as; same_as >= 0) {
+          same_as = static_cast<int>(layer_.reads[static_cast<std::size_t>(same_as)]);
+        }
+      } else {
+        outputs.push_back({captured::bytes_of(value.type, b), index, has_gradient(value.type)});
+        if (has_gradient(value.type)) inputs[value.index].gradient_of = static_cast<int>(k);
+      }
+    }
+    for (const std::size_t read : layer_.reads) {
+      int& of = inputs[read].gradient_of;
+      if (of >= 0) of = place_of_output[static_cast<std::size_t>(of)];
+    }
+    found.inputs = std::move(inputs);
+    found.outputs = std::move(outputs);
+  }
+
+  /// What the graph reads of the bundle before it.
+  Bundle read_of(const Bundle& inputs) const {
+    Bundle read;
+    for (const std::size_t i : layer_.reads) read.push_back(inputs.at(i));
+    return read;
+  }
+
+  /// Of the graph's outputs, from those of the bundle behind it.
+  Bundle gradients_of_outputs(const Bundle& gradients) const {
+    Tensors by_output(graph_.outputs.size());
+    std::size_t next = 0;
+    for (const ValueBehind& value : layer_.behind) {
+      if (!has_gradient(value.type)) continue;
+      const at::Tensor& gradient = gradients.at(next++);
+      if (value.made) by_output[value.index] = gradient;
+    }
+    Bundle made;
+    for (std::size_t i = 0; i < by_output.size(); ++i) {
+      if (has_gradient(graph_.outputs[i])) made.push_back(std::move(by_output[i]));
+    }
+    return made;
+  }
+
+  /// Those of the bundle before the layer: what it makes of what it reads, and what passes it by. `b` and
+  /// `device` for what it has no gradient of: zeros.
+  Bundle gradients_before(Tensors made, const Bundle& behind, std::int64_t b, c10::Device device) const {
+    Tensors by_input(layer_.before.size());
+    for (std::size_t i = 0; i < layer_.reads.size(); ++i) {
+      const ValueType& type = graph_.inputs[i];
+      if (!made[i].defined() && has_gradient(type)) {
+        made[i] = at::zeros(type.at(b), at::TensorOptions(device).dtype(type.dtype));
+      }
+      by_input[layer_.reads[i]] = std::move(made[i]);
+    }
+    std::size_t next = 0;
+    for (const ValueBehind& value : layer_.behind) {
+      if (!has_gradient(value.type)) continue;
+      const at::Tensor& gradient = behind.at(next++);
+      if (!value.made) by_input[value.index] = gradient;
+    }
+    Bundle gradients;
+    for (std::size_t i = 0; i < by_input.size(); ++i) {
+      if (has_gradient(layer_.before[i])) gradients.push_back(std::move(by_input[i]));
+    }
+    return gradients;
+  }
+
+  std::int64_t samples_of(const Bundle& bundle, const std::vector<ValueType>& types, const char* what) const {
+    std::int64_t b = 1;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const std::int64_t its = samples_of(bundle.at(i), types[i], what);
+      if (types[i].depends_on_b()) b = its;
+    }
+    return b;
+  }
+
   std::int64_t samples_of(const at::Tensor& tensor, const ValueType& type, const char* what) const {
     const std::optional<std::int64_t> b = type.samples_of(tensor.sizes());
     STAGECRAFT_CHECK(b && tensor.scalar_type() == type.dtype,
@@ -214,12 +336,18 @@ class CapturedLayer final : public Layer {
   }
 
   /// Shapes alone, and whether the run computes in the types that were captured.
-  at::Tensor dry_output(const Weights& weights, const at::Tensor& input) const {
-    const std::optional<std::int64_t> b = graph_.input.samples_of(input.sizes());
-    if (!b || input.scalar_type() != graph_.input.dtype) {
-      refuse(fmt::format("its input is {}{}", captured::dtype_name(input.scalar_type()),
-                         functional::shape_text(input.sizes())),
-             graph_.input);
+  Bundle dry_outputs(const Weights& weights, const Bundle& inputs) const {
+    std::int64_t b = 1;
+    for (std::size_t i = 0; i < layer_.reads.size(); ++i) {
+      const at::Tensor& input = inputs.at(layer_.reads[i]);
+      const ValueType& type = graph_.inputs[i];
+      const std::optional<std::int64_t> its = type.samples_of(input.sizes());
+      if (!its || input.scalar_type() != type.dtype) {
+        refuse(fmt::format("its input is {}{}", captured::dtype_name(input.scalar_type()),
+                           functional::shape_text(input.sizes())),
+               type);
+      }
+      if (type.depends_on_b()) b = *its;
     }
     for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
       const at::ScalarType dtype = weights.parameters[i].scalar_type();
@@ -227,7 +355,13 @@ class CapturedLayer final : public Layer {
       refuse(fmt::format("{} is {}", layer_.parameters[i], captured::dtype_name(dtype)),
              graph_.parameters[i]);
     }
-    return at::empty(graph_.output.at(*b), input.options().dtype(graph_.output.dtype));
+    Bundle behind;
+    for (const ValueBehind& value : layer_.behind) {
+      behind.push_back(value.made ? at::empty(value.type.at(b),
+                                              at::TensorOptions(at::kMeta).dtype(value.type.dtype))
+                                  : inputs.at(value.index));
+    }
+    return behind;
   }
 
   [[noreturn]] void refuse(const std::string& found, const ValueType& type) const {
@@ -286,8 +420,9 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
     throw InputError(site.place, fmt::format("{} has no layer \"{}\"{}", spec.path, spec.layer,
                                              did_you_mean(spec.layer, names)));
   }
-  const ValueType& input = found->replay->graph().input;
-  if (input.samples_of(site.two) != 2 || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
+  const ValueType& input = found->before.front();
+  const std::optional<std::int64_t> samples = input.samples_of(site.two);
+  if (samples != (input.depends_on_b() ? 2 : 1) || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
   return std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate);

@@ -41,9 +41,9 @@ class CapturedLoss final : public Loss {
 
   LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
                     bool) const override {
-    const std::optional<std::int64_t> b = graph_.input.samples_of(output.sizes());
-    STAGECRAFT_CHECK(b && output.scalar_type() == graph_.input.dtype,
-                     fmt::format("the loss reads {}, not {}", graph_.input.text(),
+    const std::optional<std::int64_t> b = graph_.inputs[0].samples_of(output.sizes());
+    STAGECRAFT_CHECK(b && output.scalar_type() == graph_.inputs[0].dtype,
+                     fmt::format("the loss reads {}, not {}", graph_.inputs[0].text(),
                                  functional::shape_text(output.sizes())));
     const at::Tensor about = at::tensor({share, static_cast<double>(*b)}, at::kDouble);
     if (share == 0) {
@@ -70,9 +70,9 @@ class CapturedLoss final : public Loss {
     const double share = about[0].item<double>();
     const auto b = about[1].item<std::int64_t>();
     const at::Device device = taken.empty() ? at::Device(at::kCPU) : taken.front().device();
-    if (share == 0) return at::zeros(graph_.input.at(b), at::TensorOptions(device).dtype(graph_.input.dtype));
+    if (share == 0) return at::zeros(graph_.inputs[0].at(b), at::TensorOptions(device).dtype(graph_.inputs[0].dtype));
     std::vector<c10::IValue> frame;
-    frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph_.output.dtype)));
+    frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph_.outputs[0].dtype)));
     for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(device));
     for (at::Tensor& tensor : taken) frame.emplace_back(std::move(tensor));
     return loss_.replay->at(b, device).backward_input.run(std::move(frame), {}).front();

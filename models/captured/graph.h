@@ -15,11 +15,10 @@
 
 namespace stagecraft::captured {
 
-/// A value by its number: the input, the gradient of the output, parameters, buffers, constants, fields of
+/// A value by its number: the inputs, the gradients of the outputs, parameters, buffers, constants, fields of
 /// the batch, then the results of steps in their order.
 using ValueId = std::int32_t;
 inline constexpr ValueId kNoValue = -1;
-inline constexpr ValueId kInput = 0, kGradient = 1, kFirstParameter = 2;
 
 struct Value {
   ValueType type;
@@ -37,7 +36,7 @@ struct Argument {
     integers,         ///< `sizes`, a list of integers
     number,           ///< sizes[0], where the schema has a number
     wrapped,          ///< sizes[0] as a tensor without dimensions, as Python's numbers become
-    device,           ///< the input's
+    device,           ///< the inputs'
   };
   Kind kind = Kind::constant;
   c10::IValue constant{};
@@ -66,24 +65,27 @@ struct Product {
 
 struct Graph {
   std::string hash;  ///< the first 16 hex digits of its file's SHA-256
+  std::vector<ValueType> inputs, outputs;  ///< floating-point ones have gradients (models/bundle.h)
   std::vector<ValueType> parameters, buffers, constants, fields;
-  ValueType input, output;
 
   std::vector<Value> values;           ///< of training, by ValueId
   std::vector<Value> evaluate_values;  ///< of evaluation
   Steps forward, backward_input, backward_weight, evaluate;
 
-  ValueId forward_output = kNoValue, evaluate_output = kNoValue;
+  std::vector<ValueId> forward_outputs, evaluate_outputs;  ///< may be inputs
   std::vector<ValueId> new_buffers;              ///< after a training forward; kNoValue: stays
   std::vector<ValueId> keep_input, keep_weight;  ///< by the forward
   std::vector<ValueId> buffers_read_back;        ///< by backward_input: none of those that change
-  ValueId input_gradient = kNoValue;             ///< kNoValue: the input has none
+  std::vector<ValueId> input_gradients;          ///< of each input; kNoValue: it has none
   std::vector<ValueId> hand_on;                  ///< by backward_input for backward_weight
   std::vector<ValueId> gradients;                ///< of the parameters; kNoValue: none
   std::vector<Product> products;                 ///< of each gradient
   std::int64_t multiply_adds = 0;                ///< of one sample's forward
 
-  [[nodiscard]] ValueId parameter(std::size_t i) const { return kFirstParameter + static_cast<ValueId>(i); }
+  [[nodiscard]] static ValueId input(std::size_t i) { return static_cast<ValueId>(i); }
+  /// Of an output, that backward_input reads.
+  [[nodiscard]] ValueId gradient(std::size_t output) const { return input(inputs.size() + output); }
+  [[nodiscard]] ValueId parameter(std::size_t i) const { return gradient(outputs.size() + i); }
   [[nodiscard]] ValueId buffer(std::size_t i) const { return parameter(parameters.size() + i); }
   [[nodiscard]] ValueId constant(std::size_t i) const { return buffer(buffers.size() + i); }
   [[nodiscard]] ValueId field(std::size_t i) const { return constant(constants.size() + i); }

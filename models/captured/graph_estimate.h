@@ -10,7 +10,7 @@
 
 namespace stagecraft::captured {
 
-/// For micro-batches of b samples. `needs_input_gradient`: false for a model's first layer.
+/// For micro-batches of b samples. `inputs` and `outputs` are the graph's own. `needs_input_gradient`: false for a model's first layer.
 [[nodiscard]] LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_gradient);
 
 }  // namespace stagecraft::captured

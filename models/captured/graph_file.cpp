@@ -24,14 +24,14 @@ namespace stagecraft::captured {
 
 struct ForwardPart {
   Json steps;
-  std::string output;
+  std::vector<std::string> outputs;
   std::vector<std::optional<std::string>> buffers;
   std::vector<std::string> keep_input, keep_weight;
 };
 template <class V>
 void describe(V& v, ForwardPart& p) {
   v.required("steps", p.steps, "in order");
-  v.required("output", p.output, "value");
+  v.required("outputs", p.outputs, "values");
   v.required("buffers", p.buffers, "new values, null where a buffer stays");
   v.required("keep_input", p.keep_input, "for backward_input");
   v.required("keep_weight", p.keep_weight, "for backward_weight");
@@ -39,13 +39,13 @@ void describe(V& v, ForwardPart& p) {
 
 struct BackwardInputPart {
   Json steps;
-  std::optional<std::string> output;
+  std::vector<std::optional<std::string>> outputs;
   std::vector<std::string> keep_weight;
 };
 template <class V>
 void describe(V& v, BackwardInputPart& p) {
   v.required("steps", p.steps, "in order");
-  v.required("output", p.output, "gradient of the input, null where it has none");
+  v.required("outputs", p.outputs, "gradients of the inputs, null where one has none");
   v.required("keep_weight", p.keep_weight, "for backward_weight");
 }
 
@@ -61,18 +61,17 @@ void describe(V& v, BackwardWeightPart& p) {
 
 struct EvaluatePart {
   Json steps;
-  std::string output;
+  std::vector<std::string> outputs;
 };
 template <class V>
 void describe(V& v, EvaluatePart& p) {
   v.required("steps", p.steps, "in order");
-  v.required("output", p.output, "value");
+  v.required("outputs", p.outputs, "values");
 }
 
 struct GraphFile {
   std::int64_t format = 0;
-  std::vector<std::string> parameters, buffers, constants, fields;
-  std::string input, output;
+  std::vector<std::string> inputs, outputs, parameters, buffers, constants, fields;
   ForwardPart forward;
   BackwardInputPart backward_input;
   BackwardWeightPart backward_weight;
@@ -81,15 +80,15 @@ struct GraphFile {
 };
 template <class V>
 void describe(V& v, GraphFile& g) {
-  v.required("format", g.format, "of the file", json::between(1, 1));
+  v.required("format", g.format, "of the file", json::between(2, 2));
   v.required("parameters", g.parameters, "types");
   v.required("buffers", g.buffers, "types");
   v.required("constants", g.constants, "types");
-  v.optional("fields", g.fields, "types of the fields of the batch that it reads besides its input");
-  v.required("input", g.input, "type");
-  v.required("output", g.output, "type");
+  v.optional("fields", g.fields, "types of the fields of the batch that it reads besides its inputs");
+  v.required("inputs", g.inputs, "types", json::non_empty());
+  v.required("outputs", g.outputs, "types", json::non_empty());
   v.required("forward", g.forward, "steps of training");
-  v.required("backward_input", g.backward_input, "gradient of the input");
+  v.required("backward_input", g.backward_input, "gradients of the inputs");
   v.required("backward_weight", g.backward_weight, "gradients of the parameters");
   v.required("evaluate", g.evaluate, "forward in evaluation");
   v.required("multiply_adds", g.multiply_adds, "of one sample's forward", json::at_least(0));
@@ -116,12 +115,12 @@ class GraphReader {
     graph_.buffers = types(file.buffers, "buffers", false);
     graph_.constants = types(file.constants, "constants", false);
     graph_.fields = types(file.fields, "fields", true);
-    graph_.input = parse_value_type(file.input, at("input"));
-    graph_.output = parse_value_type(file.output, at("output"));
-    if (!graph_.input.depends_on_b()) refuse("input", file.input, "a type whose sizes depend on b");
-    const bool number = graph_.output.sizes.empty();  // a loss
-    if (!graph_.output.depends_on_b() && !number) {
-      refuse("output", file.output, "a type whose sizes depend on b, or of one number");
+    graph_.inputs = types(file.inputs, "inputs", true);
+    graph_.outputs = types(file.outputs, "outputs", true);
+    tells_b(graph_.inputs, "inputs", [](const ValueType&) { return true; });
+    const bool number = graph_.outputs.size() == 1 && graph_.outputs[0].sizes.empty();  // a loss
+    if (!number) {
+      tells_b(graph_.outputs, "outputs", [](const ValueType& t) { return c10::isFloatingType(t.dtype); });
     }
     forward(file.forward);
     backward_input(file.backward_input);
@@ -137,6 +136,14 @@ class GraphReader {
   [[noreturn]] void refuse(const std::string& pointer, const std::string& found,
                            const std::string& expected) const {
     throw InputError(at(pointer), fmt::format("expected {}, found {}", expected, json::brief(found)));
+  }
+
+  /// A part knows its micro-batch's size from one of these; a backward from a gradient.
+  template <class Counts>
+  void tells_b(const std::vector<ValueType>& types, const char* key, const Counts& counts) const {
+    const auto tells = [&](const ValueType& type) { return type.depends_on_b() && counts(type); };
+    if (std::any_of(types.begin(), types.end(), tells)) return;
+    throw InputError(at(key), "expected a type whose sizes depend on b");
   }
 
   std::vector<ValueType> types(const std::vector<std::string>& texts, const char* key, bool of_b) const {
@@ -156,7 +163,9 @@ class GraphReader {
 
   /// Values that every part may begin from.
   std::vector<Value> given() const {
-    std::vector<Value> values{{graph_.input}, {graph_.output}};
+    std::vector<Value> values;
+    for (const ValueType& type : graph_.inputs) values.push_back({type});
+    for (const ValueType& type : graph_.outputs) values.push_back({type});
     for (const ValueType& type : graph_.parameters) values.push_back({type});
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       values.push_back({graph_.buffers[i], static_cast<std::int32_t>(i)});
@@ -182,9 +191,9 @@ class GraphReader {
   void forward(const ForwardPart& part) {
     graph_.values = given();
     begin(Part::forward, graph_.values);
-    readable_[kInput] = true;
+    open(Graph::input(0), graph_.gradient(0));
     read_steps(part.steps, "forward", graph_.forward);
-    graph_.forward_output = output(part.output, "forward");
+    graph_.forward_outputs = outputs(part.outputs, "forward");
     graph_.new_buffers = named_or_null(part.buffers, graph_.buffers, "forward/buffers");
     graph_.keep_input = kept(part.keep_input, "forward/keep_input");
     graph_.keep_weight = kept(part.keep_weight, "forward/keep_weight");
@@ -192,22 +201,23 @@ class GraphReader {
       if (graph_.new_buffers[i] == kNoValue) continue;
       not_of_changing(graph_.new_buffers[i], fmt::format("forward/buffers/{}", i), /*of_any=*/true);
     }
-    not_of_changing(graph_.forward_output, "forward/output");
+    for (const ValueId id : graph_.forward_outputs) not_of_changing(id, "forward/outputs");
     for (const ValueId id : graph_.keep_input) not_of_changing(id, "forward/keep_input");
     for (const ValueId id : graph_.keep_weight) not_of_changing(id, "forward/keep_weight");
   }
 
   void backward_input(const BackwardInputPart& part) {
     begin(Part::backward_input, graph_.values);
-    readable_[kGradient] = true;
+    for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+      readable_[static_cast<std::size_t>(graph_.gradient(i))] = c10::isFloatingType(graph_.outputs[i].dtype);
+    }
     for (const ValueId id : graph_.keep_input) readable_[static_cast<std::size_t>(id)] = true;
     read_steps(part.steps, "backward_input", graph_.backward_input);
-    if (part.output) {
-      graph_.input_gradient = found(*part.output, at("backward_input/output"));
-      require_type(graph_.input_gradient, graph_.input, "backward_input/output");
-      if (!c10::isFloatingType(graph_.input.dtype)) {
-        refuse("backward_input/output", *part.output, "null: the input is no floating-point tensor");
-      }
+    graph_.input_gradients = named_or_null(part.outputs, graph_.inputs, "backward_input/outputs");
+    for (std::size_t i = 0; i < part.outputs.size(); ++i) {
+      if (!part.outputs[i] || c10::isFloatingType(graph_.inputs[i].dtype)) continue;
+      refuse(fmt::format("backward_input/outputs/{}", i), *part.outputs[i],
+             "null: the input is no floating-point tensor");
     }
     graph_.hand_on = kept(part.keep_weight, "backward_input/keep_weight");
     for (const ValueId id : graph_.hand_on) {
@@ -229,13 +239,24 @@ class GraphReader {
       }
     }
     read_steps(part.steps, "backward_weight", graph_.backward_weight);
-    if (!graph_.backward_weight.empty() && !knows_b) {
+    if (!knows_b && depend_on_b(graph_.backward_weight)) {
       throw InputError(
           at("backward_weight/steps"),
           "nothing is kept for them whose size depends on b; make these values in backward_input");
     }
     graph_.gradients = named_or_null(part.gradients, graph_.parameters, "backward_weight/gradients");
     note_products();
+  }
+
+  [[nodiscard]] bool depend_on_b(const Steps& steps) const {
+    const auto has_b = [](const AffineSize& size) { return size.depends_on_b(); };
+    return std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+      return std::any_of(step.results.begin(), step.results.end(),
+                         [&](ValueId id) { return id != kNoValue && value(id).type.depends_on_b(); }) ||
+             std::any_of(step.arguments.begin(), step.arguments.end(), [&](const Argument& argument) {
+               return std::any_of(argument.sizes.begin(), argument.sizes.end(), has_b);
+             });
+    });
   }
 
   void note_products() {
@@ -260,15 +281,13 @@ class GraphReader {
     graph_.evaluate_values = given();
     makers_.clear();  // values are numbered anew
     begin(Part::evaluate, graph_.evaluate_values);
-    readable_[kInput] = true;
+    open(Graph::input(0), graph_.gradient(0));
     read_steps(part.steps, "evaluate", graph_.evaluate);
-    graph_.evaluate_output = output(part.output, "evaluate");
+    graph_.evaluate_outputs = outputs(part.outputs, "evaluate");
   }
 
-  ValueId output(const std::string& name, const std::string& part) const {
-    const ValueId id = found(name, at(part + "/output"));
-    require_type(id, graph_.output, part + "/output");
-    return id;
+  std::vector<ValueId> outputs(const std::vector<std::string>& names, const std::string& part) const {
+    return named_or_null({names.begin(), names.end()}, graph_.outputs, part + "/outputs");
   }
 
   /// One name or null for each of `types`, of that type.
@@ -293,10 +312,10 @@ class GraphReader {
     for (std::size_t i = 0; i < names.size(); ++i) {
       const InputPlace place = at(fmt::format("{}/{}", pointer, i));
       const ValueId id = found(names[i], place);
-      const bool at_hand = id != kInput && id != kGradient && id < graph_.field(0);
+      const bool at_hand = graph_.parameter(0) <= id && id < graph_.field(0);
       if (at_hand) {
         throw InputError(
-            place, fmt::format("\"{}\" need not be kept: only in, g, fields and results are", names[i]));
+            place, fmt::format("\"{}\" need not be kept: only inputs, gradients, fields and results are", names[i]));
       }
       if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
         throw InputError(place, fmt::format("\"{}\" is kept twice", names[i]));
@@ -328,7 +347,7 @@ class GraphReader {
       for (const Argument& argument : step.arguments)
         read.insert(argument.values.begin(), argument.values.end());
     }
-    read.insert(graph_.input_gradient);
+    read.insert(graph_.input_gradients.begin(), graph_.input_gradients.end());
     for (std::size_t i = 0; i < graph_.buffers.size(); ++i) {
       if (!read.contains(graph_.buffer(i))) continue;
       if (graph_.new_buffers[i] != kNoValue) {
@@ -358,16 +377,19 @@ class GraphReader {
   }
 
   std::optional<ValueId> id_of(const std::string& name) const {
-    if (name == "in") return kInput;
-    if (name == "g") return kGradient;
-    if (name.size() < 2) return std::nullopt;
-    const std::optional<std::size_t> number = number_in(name.substr(1));
+    const std::size_t letters = name.starts_with("in") ? 2 : 1;
+    if (name.size() <= letters) return std::nullopt;
+    const std::optional<std::size_t> number = number_in(name.substr(letters));
     if (!number) return std::nullopt;
     const auto within = [&](ValueId first, ValueId end) -> std::optional<ValueId> {
       if (*number >= static_cast<std::size_t>(end - first)) return std::nullopt;
       return first + static_cast<ValueId>(*number);
     };
     switch (name[0]) {
+      case 'i':
+        return letters == 2 ? within(Graph::input(0), graph_.gradient(0)) : std::nullopt;
+      case 'g':
+        return within(graph_.gradient(0), graph_.parameter(0));
       case 'p':
         return within(graph_.parameter(0), graph_.buffer(0));
       case 'u':

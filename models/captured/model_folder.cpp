@@ -8,6 +8,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
@@ -21,12 +22,15 @@ namespace stagecraft::captured {
 
 struct ManifestLayer {
   std::string name, graph;
+  std::optional<std::vector<std::string>> in, out;
   std::vector<std::string> parameters, buffers, constants, fields;
 };
 template <class V>
 void describe(V& v, ManifestLayer& l) {
   v.required("name", l.name, "unique", json::non_empty());
   v.required("graph", l.graph, "file in graphs/, without .json");
+  v.optional("in", l.in, "values that it reads; absent: the one value that goes on before it");
+  v.optional("out", l.out, "values that it makes; absent: one, of the layer's name");
   v.required("parameters", l.parameters, "PyTorch's names");
   v.required("buffers", l.buffers, "PyTorch's names");
   v.required("constants", l.constants, "names of constants");
@@ -106,7 +110,7 @@ struct Manifest {
 };
 template <class V>
 void describe(V& v, Manifest& m) {
-  v.required("format", m.format, "of the folder", json::between(1, 1));
+  v.required("format", m.format, "of the folder", json::between(2, 2));
   v.required("name", m.name, "of the model");
   v.required("torch", m.torch, "version that captured it");
   v.required("sizes", m.sizes, "micro-batch sizes compared with PyTorch", json::non_empty());
@@ -147,9 +151,14 @@ class FolderMaker {
     types_ = types_of(manifest_.weights, "/weights/");
     folder_.untrained = types_of(manifest_.untrained, "/untrained/");
     folder_.same_as = manifest_.same_as;
+    find_last_readers();
+    bundle_ = {{kModelInput, folder_.input}};
     for (std::size_t i = 0; i < manifest_.layers.size(); ++i) add_layer(i);
-    require_same(folder_.output, folder_.layers.back().replay->graph().output, at("/output"),
-                 "the last layer makes");
+    if (bundle_.size() != 1) {
+      throw InputError(at(fmt::format("/layers/{}/out", manifest_.layers.size() - 1)),
+                       fmt::format("expected one value, the model's output; {} go on", bundle_.size()));
+    }
+    require_same(folder_.output, bundle_.front().type, at("/output"), "the last layer makes");
     if (manifest_.loss) add_loss(*manifest_.loss);
     for (const auto& [name, type] : types_) {
       if (!named_.contains(name)) throw InputError(at("/weights/" + name), "no layer names it");
@@ -226,12 +235,15 @@ class FolderMaker {
     FolderLoss made{
         replay_of(loss.graph, at("/loss/graph")), loss.fields, loss.constants, loss.reduction, {}};
     const Graph& graph = made.replay->graph();
-    require_same(graph.input, folder_.output, at("/loss/graph"), "the model's output is");
-    if (!graph.output.sizes.empty() || !c10::isFloatingType(graph.output.dtype)) {
-      throw InputError(at("/loss/graph"),
-                       fmt::format("expected a loss of one number, its output is {}", graph.output.text()));
+    if (graph.inputs.size() != 1 || graph.outputs.size() != 1) {
+      throw InputError(at("/loss/graph"), "a loss reads one tensor, the model's output, and makes one");
     }
-    if (!graph.parameters.empty() || !graph.buffers.empty() || graph.input_gradient == kNoValue) {
+    require_same(graph.inputs[0], folder_.output, at("/loss/graph"), "the model's output is");
+    if (!graph.outputs[0].sizes.empty() || !c10::isFloatingType(graph.outputs[0].dtype)) {
+      throw InputError(at("/loss/graph"), fmt::format("expected a loss of one number, its output is {}",
+                                                      graph.outputs[0].text()));
+    }
+    if (!graph.parameters.empty() || !graph.buffers.empty() || graph.input_gradients[0] == kNoValue) {
       throw InputError(at("/loss/graph"), "a loss has neither parameters nor buffers, and a gradient");
     }
     if (loss.fields.empty()) throw InputError(at("/loss/fields"), "a loss reads a field of the batch");
@@ -259,15 +271,18 @@ class FolderMaker {
     if (!layer_names_.insert(layer.name).second) {
       throw InputError(at(pointer + "/name"), fmt::format("\"{}\" is another layer's name", layer.name));
     }
-    FolderLayer made{layer.name,       replay_of(layer.graph, at(pointer + "/graph")),
-                     layer.parameters, layer.buffers,
-                     layer.constants,  layer.fields};
+    FolderLayer made;
+    made.name = layer.name;
+    made.replay = replay_of(layer.graph, at(pointer + "/graph"));
+    made.parameters = layer.parameters;
+    made.buffers = layer.buffers;
+    made.constants = layer.constants;
+    made.fields = layer.fields;
     const Graph& graph = made.replay->graph();
-    const ValueType& before = i == 0 ? folder_.input : folder_.layers.back().replay->graph().output;
-    require_same(
-        graph.input, before, at(pointer + "/graph"),
-        i == 0 ? "the model's input is" : fmt::format("layer \"{}\" makes", folder_.layers.back().name));
-    if (i > 0 && graph.input_gradient == kNoValue) {
+    read_bundle(i, made);
+    make_bundle(i, made);
+    const auto has_gradient = [](ValueId id) { return id != kNoValue; };
+    if (i > 0 && std::none_of(graph.input_gradients.begin(), graph.input_gradients.end(), has_gradient)) {
       throw InputError(at(pointer + "/graph"),
                        "its backward_input has no output: only the first layer's input may "
                        "be without a gradient");
@@ -276,7 +291,7 @@ class FolderMaker {
     check_weights(layer.buffers, graph.buffers, pointer + "/buffers");
     check_weights(layer.constants, graph.constants, pointer + "/constants");
     check_fields(layer.fields, graph.fields, pointer + "/fields");
-    if (!graph.output.depends_on_b()) {
+    if (graph.outputs.size() == 1 && !graph.outputs[0].depends_on_b()) {
       throw InputError(at(pointer + "/graph"), "its output has no dimension of samples");
     }
     for (std::size_t j = 0; j < layer.parameters.size(); ++j)
@@ -285,6 +300,117 @@ class FolderMaker {
       if (graph.new_buffers[j] != kNoValue) own(layer.buffers[j], pointer, "buffers", j);
     }
     folder_.layers.push_back(std::move(made));
+  }
+
+  // Bundles: the values that go on, those that a layer passes by first.
+
+  struct Value {
+    std::string name;
+    ValueType type;
+  };
+  static constexpr const char* kModelInput = "input";
+
+  [[nodiscard]] std::vector<std::string> names_made(std::size_t layer) const {
+    const ManifestLayer& its = manifest_.layers[layer];
+    return its.out.value_or(std::vector<std::string>{its.name});
+  }
+
+  void find_last_readers() {
+    for (std::size_t i = 0; i < manifest_.layers.size(); ++i) {
+      for (const std::string& name : manifest_.layers[i].in.value_or(std::vector<std::string>{})) {
+        last_reader_[name] = i;
+      }
+    }
+  }
+
+  /// Whether a layer behind layer i reads the value. Where layers say nothing, each reads what is there.
+  [[nodiscard]] bool read_behind(const std::string& name, std::size_t i) const {
+    const auto last = last_reader_.find(name);
+    return last != last_reader_.end() && last->second > i;
+  }
+
+  /// What the layer reads, from the bundle before it.
+  void read_bundle(std::size_t i, FolderLayer& made) const {
+    const ManifestLayer& layer = manifest_.layers[i];
+    const Graph& graph = made.replay->graph();
+    const std::string pointer = fmt::format("/layers/{}/in", i);
+    std::vector<std::string> names;
+    for (const Value& value : bundle_) {
+      names.push_back(value.name);
+      made.before.push_back(value.type);
+    }
+    const std::vector<std::string> in = layer.in.value_or(names);
+    if (in.size() != graph.inputs.size()) {
+      throw InputError(at(pointer), fmt::format("its graph reads {} values, found {}: {}",
+                                                graph.inputs.size(), in.size(), fmt::join(in, ", ")));
+    }
+    for (std::size_t k = 0; k < in.size(); ++k) {
+      const InputPlace place =
+          at(layer.in ? fmt::format("{}/{}", pointer, k) : fmt::format("/layers/{}/graph", i));
+      const auto found = std::find(names.begin(), names.end(), in[k]);
+      if (found == names.end()) {
+        throw InputError(place, fmt::format("no value \"{}\" goes on before it{}; there are {}", in[k],
+                                            did_you_mean(in[k], names), fmt::join(names, ", ")));
+      }
+      const auto at_value = static_cast<std::size_t>(found - names.begin());
+      if (std::find(made.reads.begin(), made.reads.end(), at_value) != made.reads.end()) {
+        throw InputError(place, fmt::format("\"{}\" is read twice", in[k]));
+      }
+      require_same(graph.inputs[k], bundle_[at_value].type, place,
+                   layer.in ? fmt::format("\"{}\" is", in[k])
+                   : i == 0 ? "the model's input is"
+                            : fmt::format("layer \"{}\" makes", folder_.layers.back().name));
+      made.reads.push_back(at_value);
+    }
+  }
+
+  /// What goes on behind the layer. A value that it reads and that is read again behind it goes through it, so
+  /// that gradients are added in its graph and nowhere else.
+  void make_bundle(std::size_t i, FolderLayer& made) {
+    const Graph& graph = made.replay->graph();
+    const std::vector<std::string> out = names_made(i);
+    const std::string pointer = fmt::format("/layers/{}/out", i);
+    if (out.size() != graph.outputs.size()) {
+      throw InputError(at(pointer), fmt::format("its graph makes {} values, found {}: {}",
+                                                graph.outputs.size(), out.size(), fmt::join(out, ", ")));
+    }
+    std::vector<Value> behind;
+    for (std::size_t k = 0; k < bundle_.size(); ++k) {
+      const std::string& name = bundle_[k].name;
+      const bool is_read = std::find(made.reads.begin(), made.reads.end(), k) != made.reads.end();
+      if (const auto again = std::find(out.begin(), out.end(), name); again != out.end()) {
+        if (is_read) continue;
+        throw InputError(at(fmt::format("{}/{}", pointer, again - out.begin())),
+                         fmt::format("another value \"{}\" goes on, which the layer does not read", name));
+      }
+      if (!read_behind(name, i)) {
+        if (is_read) continue;
+        throw InputError(at(pointer), fmt::format("no layer reads the value \"{}\"", name));
+      }
+      if (is_read) {
+        throw InputError(at(pointer),
+                         fmt::format("\"{}\" is read here and again behind this layer: it must be one of "
+                                     "the values that the layer makes",
+                                     name));
+      }
+      made.behind.push_back({bundle_[k].type, false, k});
+      behind.push_back(bundle_[k]);
+    }
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      if (std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(k), out[k]) !=
+          out.begin() + static_cast<std::ptrdiff_t>(k)) {
+        throw InputError(at(fmt::format("{}/{}", pointer, k)), fmt::format("\"{}\" is made twice", out[k]));
+      }
+      made.behind.push_back({graph.outputs[k], true, k});
+      behind.push_back({out[k], graph.outputs[k]});
+    }
+    const bool ends = i + 1 == manifest_.layers.size();
+    for (std::size_t k = 0; !ends && out.size() > 1 && k < out.size(); ++k) {
+      if (read_behind(out[k], i)) continue;
+      throw InputError(at(fmt::format("{}/{}", pointer, k)),
+                       fmt::format("no layer behind it reads \"{}\"", out[k]));
+    }
+    bundle_ = std::move(behind);
   }
 
   std::shared_ptr<const Replay> replay_of(const std::string& hash, const InputPlace& place) {
@@ -373,6 +499,8 @@ class FolderMaker {
   Manifest manifest_;
   ModelFolder folder_;
   std::map<std::string, ValueType> types_;  ///< of weights
+  std::vector<Value> bundle_;               ///< behind the layers read so far
+  std::map<std::string, std::size_t> last_reader_;
   std::map<std::string, std::shared_ptr<const Replay>> replays_;
   std::set<std::string> layer_names_, named_, owned_;
 };

@@ -17,9 +17,19 @@
 
 namespace stagecraft::captured {
 
+/// A value of the bundle behind a layer.
+struct ValueBehind {
+  ValueType type;
+  bool made = true;       ///< by the layer; else it passes it by
+  std::size_t index = 0;  ///< of the graph's outputs, or of the values of the bundle before the layer
+};
+
 /// A layer as the manifest says it. Layers with equal graphs share one.
 struct FolderLayer {
   std::string name;
+  std::vector<ValueType> before;    ///< the bundle before it
+  std::vector<std::size_t> reads;   ///< of it, what the graph's inputs are
+  std::vector<ValueBehind> behind;  ///< the bundle behind it
   std::shared_ptr<const Replay> replay;
   std::vector<std::string> parameters, buffers, constants;  ///< names of weights
   std::vector<std::string> fields;                          ///< of the batch, as the graph has them

@@ -58,10 +58,17 @@ std::vector<ValueId> range(ValueId first, ValueId end) {
 }
 
 Ids forward_inputs(const Graph& graph) {
-  return joined({Ids{kInput}, range(graph.parameter(0), graph.result(0))});
+  return joined({range(Graph::input(0), graph.gradient(0)), range(graph.parameter(0), graph.result(0))});
+}
+Ids gradients_of_outputs(const Graph& graph) {
+  Ids ids;
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (c10::isFloatingType(graph.outputs[i].dtype)) ids.push_back(graph.gradient(i));
+  }
+  return ids;
 }
 Ids backward_inputs(const Graph& graph) {
-  return joined({Ids{kGradient}, range(graph.parameter(0), graph.buffer(0)),
+  return joined({gradients_of_outputs(graph), range(graph.parameter(0), graph.buffer(0)),
                  range(graph.constant(0), graph.field(0)), graph.keep_input, graph.buffers_read_back});
 }
 
@@ -282,17 +289,17 @@ void Program::check_types(const Instruction& instruction, const std::vector<c10:
 
 Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
     : forward({fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values,
-               forward_inputs(graph), joined({Ids{graph.forward_output}, graph.new_buffers})},
+               forward_inputs(graph), joined({graph.forward_outputs, graph.new_buffers})},
               b, device),
       forward_keeping(
           {fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values, forward_inputs(graph),
-           joined({Ids{graph.forward_output}, graph.new_buffers, graph.keep_input, graph.keep_weight})},
+           joined({graph.forward_outputs, graph.new_buffers, graph.keep_input, graph.keep_weight})},
           b, device),
       backward_input({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
-                      backward_inputs(graph), joined({Ids{graph.input_gradient}, graph.hand_on})},
+                      backward_inputs(graph), joined({graph.input_gradients, graph.hand_on})},
                      b, device),
       backward_for_weight({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input,
-                           graph.values, backward_inputs(graph), joined({Ids{kNoValue}, graph.hand_on})},
+                           graph.values, backward_inputs(graph), joined({Ids(graph.inputs.size(), kNoValue), graph.hand_on})},
                           b, device),
       backward_weight(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
@@ -308,7 +315,7 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
                 graph.evaluate,
                 graph.evaluate_values,
                 forward_inputs(graph),
-                {graph.evaluate_output}},
+                graph.evaluate_outputs},
                b, device) {}
 
 const Programs& Replay::at(std::int64_t b, c10::Device device) const {

@@ -82,18 +82,19 @@ class Program {
   mutable std::atomic<bool> checked_ = false;
 };
 
-/// A graph's programs. Inputs and outputs are in the order given here; "given" are the parameters, buffers and
+/// A graph's programs. Inputs and outputs are in the order given here, gradients of outputs those of the
+/// floating-point ones; "given" are the parameters, buffers and
 /// constants, and for forwards the fields of the batch.
 struct Programs {
   Programs(const Graph& graph, std::int64_t b, c10::Device device);
 
-  Program forward;              ///< input, given -> output, new buffers
+  Program forward;              ///< inputs, given -> outputs, new buffers
   Program forward_keeping;      ///< the same, and what is kept for the input half, then for the weight half
-  Program backward_input;       ///< gradient, parameters, constants, kept, buffers -> gradient, handed on
-  Program backward_for_weight;  ///< the same -> handed on
+  Program backward_input;       ///< gradients, parameters, constants, kept, buffers -> gradients, handed on
+  Program backward_for_weight;  ///< the same -> no gradients, handed on
   Program backward_weight;      ///< kept, handed on, constants -> gradients
   Program backward_products;    ///< the same -> of each gradient both factors, or itself and nothing
-  Program evaluate;             ///< input, given -> output
+  Program evaluate;             ///< inputs, given -> outputs
 };
 
 /// A graph's programs for every size of micro-batch, prepared when one is first asked for.

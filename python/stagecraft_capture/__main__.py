@@ -23,6 +23,7 @@ def parse():
     parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
+    parser.add_argument("--target-sequence", type=int, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
     parser.add_argument("--fields", default="labels", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
@@ -45,7 +46,7 @@ def table(layers):
     rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph")]
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
-        rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), layer.graph["output"], graph_name(layer.graph)))
+        rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), " + ".join(layer.graph["outputs"]), graph_name(layer.graph)))
     rows.append(("all layers", "", size(sum(layer.kept for layer in layers)), size(sum(layer.kept_all for layer in layers)), "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:

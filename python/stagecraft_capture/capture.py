@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 
 from .composite import copied, export, same_graph
-from .cut import add_constants, constant_only, cut, derived
+from .cut import add_constants, constant_only, cut, derived, finish
 from .composite import dependencies
 from .equal_pieces import describe
 from .errors import CaptureError
 from .graph_text import fit, graph_json
 from .joint import Tensors, trace
 from .keep import BUDGET, choose, kept_bytes
-from .layers import checked
-from .layouts import gradients_in_order, orders_of_gradients
+from .layers import blocks_of, checked
+from .layouts import gradients_between
 from .losses import units_of
 from .multiply_adds import multiply_adds
 from .no_weights import mode_of
@@ -25,9 +25,14 @@ from .split import split
 SIZES = (2, 3, 5)  # two make a line, the third must lie on it
 
 
+MODEL_INPUT = (-1, 0)  # as a value: the layer that makes it, and which of those it makes
+
+
 @dataclass
 class Layer:
     name: str
+    reads: list  # values
+    makes: list  # values; what goes through it is there too, under the same name
     graph: dict  # the graph file's JSON
     tensors: Tensors
     kept: int  # bytes per sample that wait between forward and backward
@@ -101,14 +106,17 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
     else:
         exported[False] = {b: exported[False].get(b) or export(module, given(b), has_loss) for b in sizes}
     module.train()
-    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", "")) for b, c in at.items()} for mode, at in exported.items()}
+    blocks = blocks_of(module)
+    cuts = {mode: {b: cut(c, choice, getattr(module, "PREFIX", ""), blocks) for b, c in at.items()} for mode, at in exported.items()}
     names = [piece.name for piece in cuts[True][sizes[0]]]
-    if any([piece.name for piece in pieces] != names for at in cuts.values() for pieces in at.values()):
+    values = values_between(cuts[True][sizes[0]])
+    if any([piece.name for piece in pieces] != names or values_between(pieces) != values for at in cuts.values() for pieces in at.values()):
         raise CaptureError("the model has other layers in evaluation, or at other micro-batch sizes: its Python takes other branches there")
     with fake or contextlib.nullcontext():
-        orders = orders_of_gradients(exported[True][max(sizes)], cuts[True][max(sizes)], given(max(sizes)))
-    for b in sizes:
-        gradients_in_order(exported[True][b], cuts[True][b], orders)
+        gradients = gradients_between(exported[True][max(sizes)], cuts[True][max(sizes)], given(max(sizes)))
+    for mode, at in cuts.items():
+        for b, pieces in at.items():
+            finish(pieces, exported[mode][b], gradients if mode else None)
     units, reduction = loss_units(exported, cuts, batch, max(sizes)) if has_loss else (None, "mean")
     for mode in (True, False):
         settle_constants(exported[mode], cuts[mode])
@@ -118,10 +126,21 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
         if about not in graphs:
             with fake or contextlib.nullcontext():
                 graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
-        layers.append(Layer(name, tensors=tensors, **graphs[about]))
+        layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
     check_not_tied(layers)
     return Model(layers, loss, units, reduction)
+
+
+def values_between(pieces):
+    """Of each piece the values that it reads and makes, each named after the piece that makes it first."""
+    known, found = {pieces[0].inputs[0]: MODEL_INPUT}, []
+    for i, piece in enumerate(pieces):
+        reads = [known[node] for node in piece.inputs]
+        made = [node for node in piece.outputs if node not in piece.inputs]
+        known.update((node, (i, k)) for k, node in enumerate(made))
+        found.append((reads, [known[node] for node in piece.outputs]))
+    return found
 
 
 def loss_units(exported, cuts, batch, b):
@@ -137,9 +156,9 @@ def capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors):
         joints[b] = {}
         for mode in (True, False):
             piece = cuts[mode][b][index]
-            like = piece.input.meta["val"]
-            example = torch.zeros([int(size) for size in like.shape], dtype=like.dtype)
-            joints[b][mode] = trace(piece, exported[mode][b], example, tensors, mode)
+            read = [node.meta["val"] for node in piece.inputs]
+            examples = [torch.zeros([int(size) for size in like.shape], dtype=like.dtype) for like in read]
+            joints[b][mode] = trace(piece, exported[mode][b], examples, tensors, mode)
     # Only now are all names known.
     texts, again = {}, None
     for b in sorted(sizes, reverse=True):  # what is made again is chosen once, for the largest
@@ -176,7 +195,8 @@ def kept_per_sample(joints, again):
 
 
 def evaluation_only(joint):
-    joint.grad_input, joint.gradients, joint.buffers = None, [None] * len(joint.gradients), [None] * len(joint.buffers)
+    for results in (joint.grad_inputs, joint.gradients, joint.buffers):
+        results[:] = [None] * len(results)
     return joint
 
 

@@ -5,6 +5,7 @@ import copy
 
 import torch
 
+from .capture import MODEL_INPUT
 from .replay import Replayed
 
 
@@ -64,31 +65,35 @@ def check(module, model, batch):
     loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
     results = lambda made: made if loss else (made, None)
 
-    def layers_of(x, run):
-        for layer in replayed:
-            x = run(layer)(x, batch)
-        return x
+    def layers_of(run):
+        """The output. Each layer reads what others have left, and what goes through it is its own output from then on."""
+        values = {MODEL_INPUT: next(iter(batch.values()))}
+        for layer, replay in zip(model.layers, replayed):
+            made = run(replay)([values.pop(n) for n in layer.reads], batch)
+            values.update(zip(layer.makes, made))
+        (found,) = values.values()
+        return found
 
     module.eval()
     with torch.no_grad(), without_fast_path():
         output, expected_loss = results(module(**batch))
-        found = layers_of(next(iter(batch.values())), lambda layer: layer.evaluate)
+        found = layers_of(lambda layer: layer.evaluate)
         evaluation = compare.equal(found, output)
         if loss:
-            evaluation &= compare.equal(loss.evaluate(found, batch), expected_loss)
+            evaluation &= compare.equal(loss.evaluate([found], batch)[0], expected_loss)
 
     module.train()
     torch.manual_seed(1)
     output, expected_loss = results(module(**batch))
     torch.manual_seed(1)
     with torch.no_grad():
-        found = layers_of(next(iter(batch.values())), lambda layer: layer.forward)
+        found = layers_of(lambda layer: layer.forward)
     checked = {"output": compare.word(found, output.detach())}
     if loss:
         with torch.no_grad():
-            found = loss.forward(found, batch)
+            (found,) = loss.forward([found], batch)
             checked["loss"] = compare.word(found, expected_loss.detach())
-            g, _ = loss.backward(torch.ones_like(found))
+            (g,), _ = loss.backward([torch.ones_like(found)])
         expected_loss.backward()
     else:
         g = torch.randn(output.shape, generator=torch.Generator().manual_seed(2)).to(output.dtype)
@@ -97,8 +102,10 @@ def check(module, model, batch):
     expected = expected_gradients(module, {name for layer in model.layers for name in layer.tensors.names["p"]})
     of_both, equal = set(expected), 0
     with torch.no_grad():
+        gradients = {model.layers[-1].makes[0]: g}
         for layer, run in reversed(list(zip(model.layers, replayed))):
-            g, of_parameters = run.backward(g)
+            of_inputs, of_parameters = run.backward([gradients.pop(n, None) for n in layer.makes])
+            gradients.update((n, g) for n, g in zip(layer.reads, of_inputs) if g is not None)
             for name, gradient in zip(layer.tensors.names["p"], of_parameters):
                 if gradient is not None:  # where eager has none, it differs
                     of_both.add(name)

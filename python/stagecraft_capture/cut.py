@@ -1,10 +1,13 @@
-"""Where a model can be cut into layers: between modules, where one tensor alone goes on.
+"""Where a model can be cut into layers, and what goes on from one to the next.
+
+One tensor goes on, or several. A value that is read in one layer and again behind it goes through that layer: it is one of its outputs, so
+that each value has one gradient at every cut, and gradients are added in the order of eager, wherever the cuts are.
 
 Nodes that depend on constants and on fields of the batch only (masks, positions, rotary tables) travel nowhere: each layer that reads one
 makes it, or has it as a constant. So they do not count as crossing a cut.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -12,7 +15,7 @@ from .composite import dependencies
 from .errors import CaptureError, place_of
 from .in_place import storage
 from .layers import chosen
-from .layouts import dense_between
+from .layouts import dense_between, gradients_in_order
 from .noise import is_random
 
 
@@ -26,8 +29,10 @@ class Piece:
     name: str
     nodes: list  # what it computes, in order
     constant_nodes: list  # what it makes of constants alone
-    input: object  # the node it reads
-    output: object
+    inputs: list  # the nodes it reads of other pieces
+    outputs: list  # the nodes that go on behind it: those it makes, then those of its inputs that are read again
+    differentiable: list = None  # of each input, whether eager has a gradient for it
+    views: dict = field(default_factory=dict)  # of inputs that arrive in another order of dimensions: the node that is the value again, the order
 
 
 def module_of(node):
@@ -111,15 +116,33 @@ def take_loss(composite, needs, order):
     return nodes, read.pop()
 
 
-def cut(composite, choice="auto", prefix=""):
-    """The model as a list of pieces; the last is its loss, where it has one. `choice`: of layers.py."""
+def pieces_of(groups, composite, output):
+    """Pieces from lists of nodes. `output`: what the last of them makes."""
+    maker, last_reader = {n: i for i, nodes in enumerate(groups) for n in nodes}, {output: len(groups)}
+    for i, nodes in enumerate(groups):
+        for read in (n for node in nodes for n in node.all_input_nodes if n in maker):
+            last_reader[read] = i
+    pieces, first = [], True
+    for i, nodes in enumerate(groups):
+        read = dict.fromkeys(n for node in nodes for n in node.all_input_nodes)
+        before = [n for n in maker if maker[n] < i]
+        inputs = [composite.input] if first else [n for n in before if n in read]
+        inputs = inputs or [n for n in before if last_reader.get(n, i) > i][:1]  # a graph knows its micro-batch's size from an input
+        made = [n for n in nodes if last_reader.get(n, i) > i]
+        pieces.append(Piece("", nodes, [], inputs, made + [n for n in inputs if last_reader.get(n, i) > i]))
+        first = False
+    return pieces
+
+
+def cut(composite, choice="auto", prefix="", blocks=frozenset()):
+    """The model as a list of pieces, to be finished; the last is its loss, where it has one. `choice` and `blocks`: of layers.py."""
     needs = dependencies(composite)
     given = derived(composite, needs)
     order = [n for n in composite.nodes if n not in given]
     output, loss = composite.output, None
     if composite.loss is not None:
         nodes, output = take_loss(composite, needs, order)
-        loss = Piece("loss", nodes, [], output, composite.loss)
+        loss = Piece("loss", nodes, [], [output], [composite.loss])
         order = [n for n in order if n not in set(nodes)]
     position = {n: i for i, n in enumerate(order)}
     last_use = {}
@@ -136,34 +159,39 @@ def cut(composite, choice="auto", prefix=""):
     candidates = []
     for i in range(len(order) - 1):
         live = crossing(i)
-        if len(live) != 1 or not is_numbers(live[0]):
-            continue
-        candidates.append((i, live[0]))
+        if any(map(is_numbers, live)) and all(isinstance(n.meta.get("val"), torch.Tensor) for n in live):
+            candidates.append((i, live))
     if choice == "auto" or choice.startswith("narrow:"):
         repeated = calls_of_repeated(composite, position)
-        candidates = [(i, value) for i, value in candidates if not any(first <= i < last for first, last in repeated)]
-    cuts = chosen(candidates, order, choice, modules_of, prefix)
+        candidates = [(i, live) for i, live in candidates if not any(first <= i < last for first, last in repeated)]
+    ends = [i for i, _ in chosen(candidates, order, choice, modules_of, prefix, blocks)]
 
-    pieces, begin, read = [], 0, composite.input
-    for end, value in cuts + [(len(order) - 1, output)]:
+    holds = lambda nodes: any(composite.tensors.get(n, ("",))[0] in HELD for node in nodes for n in node.all_input_nodes)
+    groups, begin = [], 0
+    for end in [*ends, len(order) - 1]:
         nodes = order[begin : end + 1]
-        own = any(n in composite.tensors and composite.tensors[n][0] in HELD for node in nodes for n in node.all_input_nodes)
-        if pieces and not own:  # an activation or a pooling belongs to the layer before it
-            pieces[-1].nodes += nodes
-            pieces[-1].output = value
+        if groups and not holds(nodes):  # an activation or a pooling belongs to the layer before it
+            groups[-1] += nodes
         else:
-            pieces.append(Piece("", nodes, [], read, value))
-        begin, read = end + 1, value
-    if len(pieces) > 1 and not any(composite.tensors.get(n, ("",))[0] in HELD for node in pieces[0].nodes for n in node.all_input_nodes):
-        first = pieces.pop(0)  # a flatten before the first layer
-        pieces[0].nodes = first.nodes + pieces[0].nodes
-        pieces[0].input = composite.input
+            groups.append(nodes)
+        begin = end + 1
+    if len(groups) > 1 and not holds(groups[0]):
+        groups[:2] = [groups[0] + groups[1]]  # a flatten before the first layer
+    pieces = pieces_of(groups, composite, output)
     name_pieces(pieces, composite)
-    pieces += [loss] if loss is not None else []
+    return pieces + ([loss] if loss is not None else [])
+
+
+def finish(pieces, composite, gradients=None):
+    """What goes on between the pieces becomes dense, and each makes its own of what follows from the data. `gradients`: of layouts.py, in
+    training."""
+    if gradients is not None:
+        gradients_in_order(composite, pieces, gradients)
+    needs = dependencies(composite)
+    given = derived(composite, needs)
     dense_between(pieces, composite, needs)
     for piece in pieces:
         add_constants(piece, given, needs, composite)
-    return pieces
 
 
 def add_constants(piece, constant, needs, composite):

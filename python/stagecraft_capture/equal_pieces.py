@@ -17,13 +17,13 @@ def description(piece, composite, tensors):
     """What tracing sees of the piece. `tensors` learns the names of its parameters, buffers and constants."""
     nodes = piece.constant_nodes + piece.nodes
     used = {n for node in nodes for n in node.all_input_nodes}
-    given, known = [], {piece.input: "in"}
+    given, known = [], {node: f"in{i}" for i, node in enumerate(piece.inputs)}
     for node in (n for n in composite.tensors if n in used):
         kind, name, tensor = composite.tensors[node]
         known[node] = tensors.role(kind, name, tensor)
         given.append((known[node], type_of(tensor)))
     for node, name in composite.fields.items():
-        if node in used and node is not piece.input:
+        if node in used and node not in piece.inputs:
             known[node] = tensors.role("field", name, None)
             given.append((known[node], type_of(node.meta["val"])))
     value = lambda n: fx.Node.__repr__(n) if n not in known else known[n]
@@ -31,7 +31,8 @@ def description(piece, composite, tensors):
     for i, node in enumerate(nodes):
         lines.append((str(node.target), repr(fx.map_arg((node.args, node.kwargs), lambda n: Named(value(n))))))
         known[node] = f"%{i}"
-    return (piece.input is composite.input, type_of(piece.input.meta["val"]), tuple(given), tuple(lines), known[piece.output])
+    read = tuple((type_of(node.meta["val"]), node is composite.input) for node in piece.inputs)
+    return (read, tuple(piece.differentiable or ()), tuple(given), tuple(lines), tuple(known[node] for node in piece.outputs))
 
 
 class Named(str):

@@ -25,6 +25,15 @@ def graph_name(graph):
     return hashlib.sha256(graph_bytes(graph)).hexdigest()[:16]
 
 
+def names_between(layers):
+    """Of each layer the names of the values that it reads and makes, where anywhere several go on: a layer's only one has the layer's name."""
+    if all(len(layer.reads) == 1 and len(layer.makes) == 1 for layer in layers):
+        return {}
+    first_made = lambda i: [value for value in layers[i].makes if value[0] == i]
+    name = lambda value: "input" if value[0] < 0 else layers[value[0]].name + (f":{value[1]}" if len(first_made(value[0])) > 1 else "")
+    return {id(layer): ([name(v) for v in layer.reads], [name(v) for v in layer.makes]) for layer in layers}
+
+
 def loss_of(model):
     """As manifest.json has it."""
     names = model.loss.tensors.names
@@ -43,23 +52,24 @@ def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=N
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
     try:
         os.mkdir(f"{made}/graphs")
-        layers, read = model.layers, set()
+        layers, read, between = model.layers, set(), names_between(model.layers)
         for layer in [*layers, *([model.loss] if model.loss else [])]:
             graph, names = graph_name(layer.graph), layer.tensors.names
             with open(f"{made}/graphs/{graph}.json", "wb") as file:
                 file.write(graph_bytes(layer.graph))
             read |= set(names["f"])
             entry = {"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
+            entry |= {"in": between[id(layer)][0], "out": between[id(layer)][1]} if id(layer) in between else {}
             manifest_layers.append({**entry, **({"fields": names["f"]} if names["f"] else {})})
         del manifest_layers[len(layers) :]
         fields = {name: batch.field(name).manifest(type_text) for name in batch.fields if name in read}
         manifest = {
-            "format": 1,
+            "format": 2,
             "name": name,
             "torch": torch.__version__.split("+")[0],
             "sizes": list(sizes),
-            "input": layers[0].graph["input"],
-            "output": layers[-1].graph["output"],
+            "input": layers[0].graph["inputs"][0],
+            "output": layers[-1].graph["outputs"][0],
             **({"fields": fields} if fields else {}),
             "layers": manifest_layers,
             **({"loss": loss_of(model)} if model.loss else {}),

@@ -155,34 +155,35 @@ def graph_json(joint, parts, evaluation, tensors):
     """The graph file's contents at one micro-batch size. `evaluation`: joint and nodes of the graph in evaluation."""
     ordered = lambda letter: [type_text(tensors.values[name]) for name in tensors.names[letter]]
     names, streams = Names(joint.roles), {}
-    kept = [joint.output, *joint.buffers, joint.grad_input, *joint.gradients, *parts.keep_input, *parts.keep_weight, *parts.hand_weight]
+    kept = [*joint.outputs, *joint.buffers, *joint.grad_inputs, *joint.gradients, *parts.keep_input, *parts.keep_weight, *parts.hand_weight]
     read = readers(parts.forward + parts.backward_input + parts.backward_weight, kept)
     text = lambda n: None if n is None else names[n]
-    given = next(n for n, role in joint.roles.items() if role == "in")
+    node_of = {role: n for n, role in joint.roles.items()}
+    inputs = [node_of[f"in{i}"] for i in range(len(joint.grad_inputs))]
     forward = steps(parts.forward, names, read, streams)
     out = {
-        "format": 1,
+        "format": 2,
         "parameters": ordered("p"),
         "buffers": ordered("u"),
         "constants": ordered("c"),
         **({"fields": field_types(joint, evaluation[0], tensors)} if tensors.names["f"] else {}),
-        "input": type_text(given.meta["val"]),
-        "output": type_text(joint.output.meta["val"]),
+        "inputs": [type_text(n.meta["val"]) for n in inputs],
+        "outputs": [type_text(n.meta["val"]) for n in joint.outputs],
         "forward": {
             "steps": forward,
-            "output": text(joint.output),
+            "outputs": [text(n) for n in joint.outputs],
             "buffers": [text(n) for n in joint.buffers],
             "keep_input": [text(n) for n in parts.keep_input],
             "keep_weight": [text(n) for n in parts.keep_weight],
         },
     }
     halves = steps(parts.backward_input, names, read, streams, parts.again)
-    out["backward_input"] = {"steps": halves, "output": text(joint.grad_input), "keep_weight": [text(n) for n in parts.hand_weight]}
+    out["backward_input"] = {"steps": halves, "outputs": [text(n) for n in joint.grad_inputs], "keep_weight": [text(n) for n in parts.hand_weight]}
     halves = steps(parts.backward_weight, names, read, streams)
     out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}
     ejoint, enodes = evaluation
     enames = Names(ejoint.roles)
-    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, [ejoint.output]), {}), "output": enames[ejoint.output]}
+    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, ejoint.outputs), {}), "outputs": [enames[n] for n in ejoint.outputs]}
     out["multiply_adds"] = 0
     return out
 

@@ -9,7 +9,7 @@ import torch
 from .batch import Batch, Field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .tasks import TASKS, class_names, task_of
+from .tasks import TASKS, Translation, class_names, task_of
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ def load(path, untie, seed, numbers=True, about=None):
     else:
         with contextlib.nullcontext() if numbers else parameters_without_numbers():
             model = kind.from_config(config)
-    untied = untie_head(model) if untie else {}
+    untied = untied_copies(model) if untie else {}
     if not numbers:
         as_on_cpu(model)
     wrapped = task.wrapper(model)
@@ -100,6 +100,10 @@ def load_with_batch(arguments, about=None):
     model, task = load(arguments.hf, arguments.untie, arguments.seed, numbers=about is not None or not arguments.no_weights, about=about)
     names, config = [name for name in arguments.fields.split(",") if name], model.wrapped.config
     images = hasattr(model, "sample_shape")
+    second = isinstance(model, Translation)
+    target = (arguments.target_sequence or arguments.sequence) if second else arguments.sequence
+    if arguments.target_sequence and not second:
+        raise CaptureError("--target-sequence is for models that read two texts; this one reads one")
     known = ("labels",) if images else ("labels", *FIELDS)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -110,17 +114,24 @@ def load_with_batch(arguments, about=None):
         fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size)]
     else:
         raise CaptureError("--hf needs --sequence for models of text: the tokens of a sample")
+    if second and "labels" not in names:
+        fields.append(Field("decoder_input_ids", [target], below=config.vocab_size))
     for name in names:
-        fields += task.labels(config, arguments.sequence) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
+        fields += task.labels(config, target) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
     return model, Batch(fields), "labels" in names
 
 
-def untie_head(model):
-    """The head gets a copy of the embedding that it shares. Returns its name, and the embedding's."""
-    untied, head, embedding = {}, model.get_output_embeddings(), model.get_input_embeddings()
-    if head is not None and head.weight is getattr(embedding, "weight", None):
-        of = {id(module): name for name, module in model.named_modules(remove_duplicate=False)}
-        untied[f"{of[id(head)]}.weight"] = f"{of[id(embedding)]}.weight"
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+def untied_copies(model):
+    """Each further name of a weight gets a copy of its own: a head its embedding's, a decoder its encoder's. Returns whose copy each is."""
+    first, untied, changed = {}, {}, set()
+    for name, parameter in list(model.named_parameters(remove_duplicate=False)):
+        if first.setdefault(id(parameter), name) == name:
+            continue
+        path, _, leaf = name.rpartition(".")
+        module = model.get_submodule(path)
+        if module._parameters.get(leaf) is parameter and id(module) not in changed:  # a module with two paths has one weight
+            module._parameters[leaf] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+            untied[name] = first[id(parameter)]
+            changed.add(id(module))
     model.config.tie_word_embeddings = False
     return untied

@@ -8,7 +8,11 @@ from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .errors import CaptureError, place_of
+from .in_place import storage
 from .simplify import simplify
+
+
+CLONE = torch.ops.aten.clone.default
 
 
 @dataclass
@@ -16,22 +20,43 @@ class Joint:
     """Roles of the nodes: values are named as in a graph file."""
 
     graph: fx.Graph
-    roles: dict  # placeholder -> "in", "g", "p0", "u0", "c0"
-    output: fx.Node
+    roles: dict  # placeholder -> "in0", "g0", "p0", "u0", "c0"
+    outputs: list  # may be placeholders: inputs that go through
     buffers: list  # new value of each buffer, or None
-    grad_input: fx.Node  # or None
+    grad_inputs: list  # of each input, or None
     gradients: list  # of each parameter, or None
 
 
-def module_of_piece(piece, read, named):
-    """A module of the piece's nodes, with inputs in the order of `named`, then `read`."""
+def module_of_piece(piece, named):
+    """A module of the piece's nodes, with inputs in the order of `named`, then those of the piece."""
     graph, copies = fx.Graph(), {}
-    for node in [*named, read]:
+    for node in [*named, *piece.inputs]:
         copies[node] = graph.placeholder(node.name)
     for node in piece.constant_nodes + piece.nodes:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
-    graph.output((copies[piece.output],))
+    shared = sharing(piece, named)
+    clone = lambda n: graph.call_function(CLONE, (copies[n],))
+    graph.output(tuple(through(n, piece, graph, copies) if n in piece.inputs else clone(n) if n in shared else copies[n] for n in piece.outputs))
     return fx.GraphModule({}, graph)
+
+
+def sharing(piece, named):
+    """What the piece makes that has the memory of something it reads, or of another output. It is cloned while it is traced: AOTAutograd takes no
+    gradient for what it takes for the same tensor."""
+    taken, shared = {storage(n) for n in [*named, *piece.inputs]}, set()
+    for node in (n for n in piece.outputs if n not in piece.inputs):
+        if storage(node) in taken:
+            shared.add(node)
+        taken.add(storage(node))
+    return shared
+
+
+def through(node, piece, graph, copies):
+    """An input that goes on: a clone, the youngest reader. So autograd adds what the piece makes of the value's gradient, one by one, to the
+    gradient that comes in, as eager does."""
+    value, order = piece.views.get(node, (node, None))
+    clone = graph.call_function(CLONE, (copies[value],))
+    return clone if order is None else graph.call_function(torch.ops.aten.permute.default, (clone, order))
 
 
 class Tensors:
@@ -50,8 +75,8 @@ class Tensors:
         return f"{letter}{self.names[letter].index(name)}"
 
 
-def trace(piece, composite, example, tensors, training=True):
-    """The joint graph for the piece's input `example`, which needs a gradient unless it is the batch's own. `tensors` learns names. Without
+def trace(piece, composite, examples, tensors, training=True):
+    """The joint graph for the piece's inputs `examples`, which need gradients where eager has them. `tensors` learns names. Without
     `training` no result needs a gradient, as eager has it under no_grad: kernels of attention and of products are chosen by that."""
     used = {n for node in piece.constant_nodes + piece.nodes for n in node.all_input_nodes}
     named, role_names, arguments = [], [], []
@@ -62,20 +87,21 @@ def trace(piece, composite, example, tensors, training=True):
         value = tensor.detach().clone()
         arguments.append(value.requires_grad_() if kind == "parameter" else value)
     for node, name in composite.fields.items():
-        if node in used and node is not piece.input:
+        if node in used and node not in piece.inputs:
             like = node.meta["val"]
             named.append(node)
             role_names.append(tensors.role("field", name, None))
             arguments.append(torch.zeros([int(size) for size in like.shape], dtype=like.dtype))
-    role_names.append("in")
-    first = piece.input is composite.input
-    read = example.detach().clone()
-    if not first and training:
-        read.requires_grad_()
+    for i, (node, example) in enumerate(zip(piece.inputs, examples)):
+        role_names.append(f"in{i}")
+        arguments.append(example.detach().clone())
+        needs = training and node is not composite.input and example.is_floating_point()
+        if needs and (piece.differentiable is None or piece.differentiable[i]):
+            arguments[-1].requires_grad_()
     try:
         with contextlib.ExitStack() as stack, torch.set_grad_enabled(training):
-            module = module_of_piece(piece, piece.input, named)
-            graph = aot_export_joint_with_descriptors(stack, module, (*arguments, read)).graph_module.graph
+            module = module_of_piece(piece, named)
+            graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments)).graph_module.graph
     except Exception as error:
         text = str(error).strip().splitlines()
         raise CaptureError(f"{place_of(piece.nodes[-1])}: cannot be differentiated: {text[0] if text else error}") from error
@@ -83,18 +109,19 @@ def trace(piece, composite, example, tensors, training=True):
     roles = {}
     for node in (n for n in graph.nodes if n.op == "placeholder"):
         about = node.meta["desc"]
-        roles[node] = "g" if "Tangent" in type(about).__name__ else role_names[about.idx]
+        roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
     simplify(graph)
     results = next(n for n in graph.nodes if n.op == "output")
-    joint = Joint(graph, roles, None, [None] * len(tensors.names["u"]), None, [None] * len(tensors.names["p"]))
+    none = lambda things: [None] * len(things)
+    joint = Joint(graph, roles, none(piece.outputs), none(tensors.names["u"]), none(piece.inputs), none(tensors.names["p"]))
     for about, node in zip(results.meta["desc"], results.args[0]):
         kind = type(about).__name__
         if node is None:
             continue
         if "Grad" in kind:
             role = role_names[about.grad_of.idx]
-            if role == "in":
-                joint.grad_input = node
+            if role.startswith("in"):
+                joint.grad_inputs[int(role[2:])] = node
             elif role.startswith("p"):
                 joint.gradients[int(role[1:])] = node
         elif "Mutation" in kind and not role_names[about.mutated_input.idx].startswith("u"):
@@ -103,5 +130,12 @@ def trace(piece, composite, example, tensors, training=True):
         elif "Mutation" in kind:
             joint.buffers[int(role_names[about.mutated_input.idx][1:])] = node
         else:
-            joint.output = node
+            joint.outputs[about.idx] = node
+    # Clones were for gradients alone.
+    placeholder, shared = {role: node for node, role in roles.items()}, sharing(piece, named)
+    for k, node in enumerate(piece.outputs):
+        if node in piece.inputs:
+            joint.outputs[k] = placeholder[f"in{piece.inputs.index(node)}"]
+        elif node in shared and joint.outputs[k].target == CLONE:
+            joint.outputs[k] = joint.outputs[k].args[0]
     return joint

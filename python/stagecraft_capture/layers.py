@@ -1,11 +1,13 @@
 """Where to cut: the layers that --layers asks for.
 
-`auto`: between modules, wherever one tensor alone goes on. `narrow:N`: N pieces of about equal multiply-adds, cut where the tensor that goes
-on is smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so is what lies between them.
+`auto`: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList or ModuleDict, whatever goes on there.
+`narrow:N`: N pieces of about equal multiply-adds, cut where the tensors that go on are smallest. Patterns of module paths (`model.layers.*`): each module that fits is a layer, and so is what lies between them.
 """
 
 import difflib
 import fnmatch
+
+import torch
 
 from .errors import CaptureError
 from .nodes import name_of
@@ -37,11 +39,23 @@ def fits(path, pattern, prefix):
     return len(path) == len(parts) and all(map(fnmatch.fnmatchcase, path, parts))
 
 
-def chosen(candidates, order, choice, paths_of, prefix):
-    """Of `candidates`, (index of the last node before the cut, the value that goes on), those to cut at. `paths_of`: a node's modules,
-    outermost first."""
+def blocks_of(module):
+    """Paths of the children of ModuleLists and ModuleDicts that lie in no other such child."""
+    blocks = set()
+    for path, part in module.named_modules():
+        inside = any(path == block or path.startswith(f"{block}.") for block in blocks)
+        if isinstance(part, (torch.nn.ModuleList, torch.nn.ModuleDict)) and not inside:
+            blocks |= {f"{path}.{name}" for name, _ in part.named_children()}
+    return frozenset(blocks)
+
+
+def chosen(candidates, order, choice, paths_of, prefix, blocks=frozenset()):
+    """Of `candidates`, (index of the last node before the cut, the values that go on), those to cut at. `paths_of`: a node's modules,
+    outermost first. `blocks`: of blocks_of()."""
     if choice == "auto":
-        return [c for c in candidates if paths_of(order[c[0]])[-1:] != paths_of(order[c[0] + 1])[-1:]]
+        block = lambda i: next((path for path in paths_of(order[i]) if path in blocks), None)
+        between = lambda i: paths_of(order[i])[-1:] != paths_of(order[i + 1])[-1:]
+        return [(i, live) for i, live in candidates if (between(i) if len(live) == 1 else block(i) != block(i + 1))]
     if choice.startswith("narrow:"):
         return narrow(candidates, order, int(choice.partition(":")[2]))
     return by_patterns(candidates, order, choice.split(","), paths_of, prefix)
@@ -60,12 +74,13 @@ def by_patterns(candidates, order, patterns, paths_of, prefix):
         stop = ends[n + 1] if n + 1 < len(ends) else len(owners) - 1
         # Steps of no layer may go with the layer before or behind them.
         places = range(end, stop) if owners[end] is not None and owners[end + 1] is None else range(end, begin - 1, -1) if owners[end] is None else [end]
-        place = next((k for k in places if k in at), None)
+        found = [k for k in places if k in at]
+        place = next((k for k in found if len(at[k]) == 1), next(iter(found), None))
         if place is not None:
             cuts.append((place, at[place]))
         elif owners[end] is not None and any(owner not in (None, owners[end]) for owner in owners[end + 1 :]):
             path = owners[end].removeprefix(prefix)
-            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, more than one tensor goes on behind it; choose the module around it")
+            raise CaptureError(f"--layers: module {path!r} cannot be a layer of its own, what goes on behind it are no tensors; choose the module around it")
     return [(i, at[i]) for i in sorted({i for i, _ in cuts})]
 
 
@@ -82,7 +97,7 @@ def narrow(candidates, order, count):
         open_ = candidates[first : len(candidates) - left]
         goal, slack = done * piece / count, done / count * NEAR
         near = [c for c in open_ if abs(sums[c[0]] - goal) <= slack] or [min(open_, key=lambda c: abs(sums[c[0]] - goal))]
-        best = min(near, key=lambda c: (c[1].meta["val"].nbytes, abs(sums[c[0]] - goal)))
+        best = min(near, key=lambda c: (sum(n.meta["val"].nbytes for n in c[1]), abs(sums[c[0]] - goal)))
         cuts.append(best)
         first = candidates.index(best) + 1
     return cuts

@@ -18,14 +18,25 @@ def memory_order(value):
     return order if value.permute(order).is_contiguous() else None
 
 
+def replace_between(pieces, maker, value, handed):
+    """Behind piece `maker`, `handed` goes on in place of `value`. Who reads it must say so."""
+    swap = lambda nodes: [handed if n is value else n for n in nodes]
+    pieces[maker].outputs = swap(pieces[maker].outputs)
+    for piece in pieces[maker + 1 :]:
+        piece.inputs, piece.outputs = swap(piece.inputs), swap(piece.outputs)
+
+
+def values_made(pieces):
+    """(piece, which of its outputs, node) of what goes on, once each."""
+    return [(i, k, node) for i, piece in enumerate(pieces[:-1]) for k, node in enumerate(piece.outputs) if node not in piece.inputs]
+
+
 def dense_between(pieces, composite, needs):
-    for before, after in zip(pieces, pieces[1:]):
-        value = before.output
+    for maker, _, value in values_made(pieces):
         if value.meta["val"].is_contiguous():
             continue
-        position = {n: i for i, n in enumerate(composite.graph.nodes)}
-        last = max(before.nodes, key=position.get)
         order = memory_order(value.meta["val"])
+        last = pieces[maker].nodes[-1]
         with composite.graph.inserting_after(last):
             if order is None:
                 handed = composite.graph.call_function(torch.ops.aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
@@ -33,25 +44,30 @@ def dense_between(pieces, composite, needs):
             else:
                 handed = composite.graph.call_function(PERMUTE, (value, order))
                 handed.meta = {**value.meta, "val": value.meta["val"].permute(order)}
-        back = handed
-        if order is not None:
-            inverse = sorted(range(len(order)), key=order.__getitem__)
-            with composite.graph.inserting_after(handed):
-                back = composite.graph.call_function(PERMUTE, (handed, inverse))
-            back.meta = dict(value.meta)
-            needs[back] = [handed]
         needs[handed] = [value]
-        value.replace_all_uses_with(back, delete_user_cb=lambda user: position.get(user, -1) > position[last] and user.op != "output")
-        for piece in pieces[pieces.index(after) :]:
-            if piece.output is value:
-                piece.output = back
-            for node in piece.nodes:
-                needs[node] = [back if n is value else n for n in needs[node]]
-        new = [handed] if back is handed else [handed, back]
-        at = composite.nodes.index(last) + 1
-        composite.nodes[at:at] = new
-        before.nodes, before.output = [*before.nodes, handed], handed
-        after.nodes, after.input = [*(new[1:]), *after.nodes], handed
+        composite.nodes.insert(composite.nodes.index(last) + 1, handed)
+        pieces[maker].nodes = [*pieces[maker].nodes, handed]
+        replace_between(pieces, maker, value, handed)
+        for piece in pieces[maker + 1 :]:
+            if handed in piece.inputs:
+                read_as(piece, value, handed, order, composite, needs)
+
+
+def read_as(piece, value, handed, order, composite, needs):
+    """The piece reads `handed` and begins with the view that is `value` again."""
+    back, first = handed, piece.nodes[0]
+    if order is not None:
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        with composite.graph.inserting_before(first):
+            back = composite.graph.call_function(PERMUTE, (handed, inverse))
+        back.meta = dict(value.meta)
+        needs[back] = [handed]
+        composite.nodes.insert(composite.nodes.index(first), back)
+        piece.views[handed] = (back, order)
+    for node in piece.nodes:
+        node.replace_input_with(value, back)
+        needs[node] = [back if n is value else n for n in needs[node]]
+    piece.nodes = piece.nodes if back is handed else [back, *piece.nodes]
 
 
 class InOrder(torch.autograd.Function):
@@ -72,9 +88,10 @@ def with_gradient_in_order(value, order):
     return InOrder.apply(value, order)
 
 
-def orders_of_gradients(composite, pieces, inputs):
-    """Of each cut, the order of memory that the gradient has in eager mode: the graph is run once. None: the order of its dimensions, or
-    none at all. `inputs`: the fields of a batch."""
+def gradients_between(composite, pieces, inputs):
+    """Of each value that goes on, by values_made(), the order of memory that its gradient has in eager mode, None where that is the value's own
+    or none at all; and of each piece's inputs, whether eager has a gradient for it. The graph is run once for that. `inputs`: the
+    fields of a batch."""
     copy = lambda kind, tensor: tensor.detach().clone() if kind == "buffer" else tensor.detach().requires_grad_(kind == "parameter")
     values = {node: copy(kind, tensor) for node, (kind, _, tensor) in composite.tensors.items()}
     values.update({node: inputs[name] for node, name in composite.fields.items()})
@@ -82,27 +99,39 @@ def orders_of_gradients(composite, pieces, inputs):
         for node in composite.nodes:
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             values[node] = node.target(*args, **kwargs)
-    result, crossing = values[composite.loss or composite.output], [values[piece.output] for piece in pieces[:-1]]
+    result, crossing = values[composite.loss or composite.output], [values[node] for _, _, node in values_made(pieces)]
     wanted = [value for value in crossing if value.requires_grad]
     try:
         made = torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True) if wanted else ()
     except RuntimeError as error:
         raise CaptureError(f"eager PyTorch cannot differentiate the model: {str(error).strip().splitlines()[0]}") from error
     gradients = dict(zip(map(id, wanted), made))
-    found = [gradients.get(id(value)) for value in crossing]
-    return [None if gradient is None or gradient.is_contiguous() else memory_order(gradient) for gradient in found]
+    orders = [other_order(value, gradients.get(id(value))) for value in crossing]
+    return orders, [[values[node].requires_grad for node in piece.inputs] for piece in pieces]
 
 
-def gradients_in_order(composite, pieces, orders):
-    """`orders`: of orders_of_gradients()."""
-    for before, after, order in zip(pieces, pieces[1:], orders):
+def other_order(value, gradient):
+    if gradient is None or gradient.stride() == value.stride():
+        return None
+    order = memory_order(gradient)
+    return None if order == (memory_order(value) or list(range(value.dim()))) else order
+
+
+def gradients_in_order(composite, pieces, found):
+    """`found`: of gradients_between()."""
+    orders, differentiable = found
+    for piece, flags in zip(pieces, differentiable):
+        piece.differentiable = flags
+    for (maker, _, value), order in zip(values_made(pieces), orders):
         if order is None:
             continue
-        value = before.output
-        later = set(after.nodes) | {node for piece in pieces[pieces.index(after) :] for node in piece.nodes}
-        with composite.graph.inserting_after(before.nodes[-1]):
+        last = pieces[maker].nodes[-1]
+        with composite.graph.inserting_after(last):
             handed = composite.graph.call_function(with_gradient_in_order, (value, order))
         handed.meta = dict(value.meta)
-        value.replace_all_uses_with(handed, delete_user_cb=later.__contains__)
-        composite.nodes.insert(composite.nodes.index(before.nodes[-1]) + 1, handed)
-        before.nodes, before.output, after.input = [*before.nodes, handed], handed, handed
+        composite.nodes.insert(composite.nodes.index(last) + 1, handed)
+        pieces[maker].nodes = [*pieces[maker].nodes, handed]
+        replace_between(pieces, maker, value, handed)
+        for piece in pieces[maker + 1 :]:
+            for node in piece.nodes if handed in piece.inputs else ():
+                node.replace_input_with(value, handed)

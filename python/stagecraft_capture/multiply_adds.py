@@ -48,7 +48,7 @@ def of_step(name, results, arguments, shape_of):
 
 def multiply_adds(graph):
     """Of `forward` of a graph file's JSON, with one sample."""
-    shape_of = {"in": sizes_at(graph["input"], 1)}
+    shape_of = {f"in{i}": sizes_at(text, 1) for i, text in enumerate(graph["inputs"])}
     for letter, kind in (("p", "parameters"), ("u", "buffers"), ("c", "constants"), ("f", "fields")):
         shape_of.update({f"{letter}{i}": sizes_at(text, 1) for i, text in enumerate(graph.get(kind, []))})
     total = 0

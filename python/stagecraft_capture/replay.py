@@ -7,11 +7,13 @@ from .multiply_adds import sizes_at
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
 
-def samples_of(tensor, type_of):
-    """b, for which "f32[16*b,64]" is the tensor's type."""
-    sizes = type_of[type_of.index("[") + 1 : -1].split(",")
-    at = next(i for i, size in enumerate(sizes) if "b" in size)
-    return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
+def samples_of(tensors, types):
+    """b, for which the types, as "f32[16*b,64]", are those of the tensors."""
+    for tensor, type_of in zip(tensors, types):
+        sizes = type_of[type_of.index("[") + 1 : -1].split(",")
+        at = next((i for i, size in enumerate(sizes) if "b" in size), None)
+        if at is not None:
+            return next(b for b in range(1, tensor.shape[at] + 1) if sizes_at(type_of, b)[at] == tensor.shape[at])
 
 
 def draw(name, result, arguments, b):
@@ -91,14 +93,14 @@ class Replayed:
                 value = tensors.values[name].detach()
                 self.fixed[f"{letter}{i}"] = value.clone() if letter == "u" else value  # buffers are written to
 
-    def given(self, x, batch):
-        return {**self.fixed, "in": x, **{f"f{i}": batch[name] for i, name in enumerate(self.field_names)}}
+    def given(self, inputs, batch):
+        fields = {f"f{i}": batch[name] for i, name in enumerate(self.field_names)}
+        return {**self.fixed, **{f"in{i}": x.contiguous() for i, x in enumerate(inputs)}, **fields}  # as they arrive on another rank
 
-    def forward(self, x, batch):
-        """`batch`: fields by name."""
-        x = x.contiguous()  # as it arrives on another rank
-        self.b = samples_of(x, self.graph["input"])
-        values = self.given(x, batch)
+    def forward(self, inputs, batch):
+        """The outputs. `batch`: fields by name."""
+        self.b = samples_of(inputs, self.graph["inputs"])
+        values = self.given(inputs, batch)
         part = self.graph["forward"]
         run_steps(part["steps"], values, self.b)
         self.for_input = {n: values[n] for n in part["keep_input"]}
@@ -106,19 +108,20 @@ class Replayed:
         for i, new in enumerate(part["buffers"]):
             if new is not None:
                 self.fixed[f"u{i}"].copy_(values[new])
-        return values[part["output"]]
+        return [values[n] for n in part["outputs"]]
 
-    def backward(self, g):
+    def backward(self, gradients):
+        """Gradients of the inputs, and of the parameters; None where there is none. `gradients`: of the outputs, None where one has none."""
         part = self.graph["backward_input"]
-        values = {**self.fixed, **self.for_input, "g": g.contiguous()}
+        values = {**self.fixed, **self.for_input, **{f"g{i}": g.contiguous() for i, g in enumerate(gradients) if g is not None}}
         run_steps(part["steps"], values, self.b)
-        grad_input = values[part["output"]] if part["output"] is not None else None
+        grad_inputs = [values[n] if n is not None else None for n in part["outputs"]]
         kept = {**self.fixed, **self.for_weight, **{n: values[n] for n in part["keep_weight"]}}
         part = self.graph["backward_weight"]
         run_steps(part["steps"], kept, self.b)
-        return grad_input, [kept[n] if n is not None else None for n in part["gradients"]]
+        return grad_inputs, [kept[n] if n is not None else None for n in part["gradients"]]
 
-    def evaluate(self, x, batch):
-        values = self.given(x.contiguous(), batch)
-        run_steps(self.graph["evaluate"]["steps"], values, samples_of(x, self.graph["input"]))
-        return values[self.graph["evaluate"]["output"]]
+    def evaluate(self, inputs, batch):
+        values = self.given(inputs, batch)
+        run_steps(self.graph["evaluate"]["steps"], values, samples_of(inputs, self.graph["inputs"]))
+        return [values[n] for n in self.graph["evaluate"]["outputs"]]

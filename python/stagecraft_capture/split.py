@@ -46,8 +46,8 @@ class Splitter:
         self.joint = joint
         self.nodes = [n for n in joint.graph.nodes if n.op == "call_function"]
         self.order = {n: i for i, n in enumerate(joint.graph.nodes)}
-        self.forward = self.ancestors([joint.output, *joint.buffers], set())
-        self.backward_input = self.ancestors([joint.grad_input], self.forward)
+        self.forward = self.ancestors([*joint.outputs, *joint.buffers], set())
+        self.backward_input = self.ancestors(joint.grad_inputs, self.forward)
         self.backward_weight = self.ancestors(joint.gradients, self.forward | self.backward_input)
         self.move_readers_of_weights()
 
@@ -100,7 +100,7 @@ class Splitter:
         wanted = {n for n in from_outside if n in again}
         backward_input, of_input = self.reads(self.backward_input | wanted, "pc", again)
         in_order = lambda found: sorted(found, key=self.order.get)
-        is_kept = lambda n: (n in forward and n not in again) if n.op == "call_function" else joint.roles[n] == "in" or joint.roles[n][0] == "f"
+        is_kept = lambda n: (n in forward and n not in again) if n.op == "call_function" else joint.roles[n][0] in "if"
         again = frozenset(n for n in backward_input if n in again)
         return Parts(
             forward=[n for n in self.nodes if n in forward],
@@ -108,7 +108,7 @@ class Splitter:
             backward_weight=[n for n in self.nodes if n in backward_weight],
             keep_input=in_order(n for n in of_input if is_kept(n)),
             keep_weight=in_order(n for n in from_outside if is_kept(n) and n not in backward_input),
-            hand_weight=in_order(n for n in from_outside if n in backward_input or (n.op == "placeholder" and joint.roles[n] == "g")),
+            hand_weight=in_order(n for n in from_outside if n in backward_input or (n.op == "placeholder" and joint.roles[n][0] == "g")),
             again=again,
         )
 

@@ -39,6 +39,10 @@ class Logits(Wrapped):
     FIXED = {"use_cache": False}
 
 
+class Translation(Logits):
+    """From the tokens of two texts, or of one and its labels, which the model shifts into the second, to the logits of the second."""
+
+
 class Images(Wrapped):
     """A classifier from images to logits."""
 
@@ -70,7 +74,7 @@ def base_prefix(model):
     return f"{name}." if name else ""
 
 
-# Labels, for samples of `tokens` tokens. None: a model of images has no tokens.
+# Labels, for samples of `tokens` tokens, which may be those of a second text. None: a model of images has no tokens.
 def next_tokens(config, tokens):
     return [Field("labels", [tokens], below=config.vocab_size, ignore=-100, source="inputs")]  # a causal model shifts them itself
 
@@ -111,6 +115,7 @@ TASKS = (
     Task("ForMaskedLM", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", masked_tokens),
     Task("ForImageClassification", "AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", one_class, Images),
     Task("ForCausalLM", "AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", next_tokens),
+    Task("ForConditionalGeneration", "AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", masked_tokens, Translation),
     Task("ForSequenceClassification", "AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", one_class),
     Task("ForTokenClassification", "AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", classes_of_tokens),
     Task("ForQuestionAnswering", "AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", answers, Answers),

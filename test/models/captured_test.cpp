@@ -295,7 +295,7 @@ TEST_CASE("captured noise is drawn by name", "[captured]") {
       graph["forward"]["steps"].push_back(Json::parse(step));
       graph["forward"]["steps"].push_back(
           Json::parse(R"(["aten::mul.Tensor", ["%4 f32[b,16]"], ["%2", "%3"]])"));
-      graph["forward"]["output"] = "%4";
+      graph["forward"]["outputs"][0] = "%4";
       count_on(graph, 3, 7, 2);
     };
   };

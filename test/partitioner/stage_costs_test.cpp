@@ -1,6 +1,7 @@
 // stage_costs against an interpreter that runs a stage's forward and backward with named storages and a table
 // of what is live: no prefix sums, no cases, so an error of the one cannot hide in the other.
 
+#include "stagecraft/partitioner/bundle_walk.h"
 #include "test/partitioner/random_profile.h"
 #include "test/support/catch.h"
 
@@ -270,6 +271,27 @@ TEST_CASE("stage_costs agrees with an interpreter of storages", "[stage_costs]")
     RC_ASSERT(costs.kept_for_weight.value == expected.kept_for_weight.value);
     RC_ASSERT(costs.input_half_peak().value == std::max<std::int64_t>(0, expected.input_half_peak.value));
     RC_ASSERT(costs.weight_half_peak().value == std::max<std::int64_t>(0, expected.weight_half_peak.value));
+  }));
+}
+
+TEST_CASE("the walk over bundles finds of chains what the walk over chains finds", "[stage_costs]") {
+  REQUIRE(rc::check("every range of layers", [] {
+    const int layers = *rc::gen::inRange(1, 7);
+    const Measurement measurement = test::random_measurement(layers);
+    for (int first = 0; first < layers; ++first) {
+      for (int last = first + 1; last <= layers; ++last) {
+        const StageCosts costs = stage_costs(measurement, first, last, 0);
+        const ActivationBytes bytes = activation_bytes(measurement, first, last);
+        RC_ASSERT(bytes.kept_for_input == costs.kept_for_input);
+        RC_ASSERT(bytes.kept_for_weight == costs.kept_for_weight);
+        RC_ASSERT(bytes.output_kept == costs.output_kept);
+        RC_ASSERT(bytes.forward_peak == costs.forward_peak);
+        RC_ASSERT(bytes.unkept_forward_peak == costs.unkept_peak());
+        RC_ASSERT(bytes.backward_peak == costs.backward_peak);
+        RC_ASSERT(bytes.backward_input_peak == costs.input_half_peak());
+        RC_ASSERT(bytes.backward_weight_peak == costs.weight_half_peak());
+      }
+    }
   }));
 }
 

@@ -26,14 +26,27 @@ struct Measured {
   Bytes weight_half_peak;  ///< above that
 };
 
+/// What a stage finds in a slot: values that share the memory of one packed tensor.
+Bundle received(const BoundarySpec& spec) {
+  Bundle values;
+  for (const ValueSpec& value : spec.values) {
+    values.push_back(value.has_gradient() ? at::randn(value.shape, value.dtype)
+                                          : at::ones(value.shape, value.dtype));
+  }
+  return unpacked(spec, packed(values));
+}
+
+/// None of the model's first stage.
+at::Tensor sent(const Bundle& gradients) { return gradients.empty() ? at::Tensor() : packed(gradients); }
+
 /// Runs the stage of layers [first, last) (the loss behind the last one) twice; the second time is measured.
 Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool with_loss, bool split) {
   const auto size = static_cast<std::size_t>(first);
   const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
   const ChainInput data = subject.data(kSize);
-  const at::Tensor input = first == 0 ? data.inputs : at::randn(shapes[size].shape);
-  const at::Tensor gradient =
-      with_loss ? at::Tensor() : at::randn(shapes[static_cast<std::size_t>(last)].shape);
+  const Bundle input = first == 0 ? Bundle{data.inputs} : received(shapes[size]);
+  const Bundle gradient =
+      with_loss ? Bundle() : received(shapes[static_cast<std::size_t>(last)].gradients());
   Stage stage(subject.model, *subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
   Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
   Action backward = forward;
@@ -51,10 +64,11 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
     ForwardTask task;
     task.micro_batch = MicroBatch{0};
     task.version = Version{0};
+    task.fields = data.fields;
     if (with_loss) {
       (void)stage.forward_loss(input, task, {data.targets, 1});
     } else {
-      output = stage.forward(input, task);
+      output = packed(stage.forward(input, task));
     }
     measured.forward_peak = account.peak() - before;
     measured.after_forward = account.live() - before;
@@ -63,11 +77,11 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
     measured.kept = kept - before;
     account.reset_peak();
     if (!split) {
-      const at::Tensor result = stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient);
+      (void)sent(stage.backward(MicroBatch{0}, Version{0}, Group{0}, gradient));
       measured.backward_peak = account.peak() - kept;
       continue;
     }
-    (void)stage.backward_input(MicroBatch{0}, Version{0}, gradient);
+    (void)sent(stage.backward_input(MicroBatch{0}, Version{0}, gradient));
     measured.backward_peak = account.peak() - kept;
     const Bytes between = account.live();
     measured.kept_for_weight = between - before;
@@ -86,7 +100,9 @@ TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever
   const c10::InferenceMode no_autograd;
   at::set_num_threads(1);
   for (const double dropout : {0.0, 0.25}) {
-    for (const test::ProfiledModel& subject : test::subjects(dropout)) {
+    std::vector<test::ProfiledModel> subjects = test::subjects(dropout);
+    if (dropout > 0) subjects.push_back(test::captured_bundles());
+    for (const test::ProfiledModel& subject : subjects) {
       ProfileRequest request;
       request.micro_batch_sizes = {kSize};
       request.repeats = 1;
@@ -110,10 +126,15 @@ TEST_CASE("bytes predicted from a profile are those that a stage takes, wherever
                 (costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{})).value);
           CHECK(measured.forward_peak.value ==
                 std::max(costs.forward_peak, costs.kept_for_input + costs.output).value);
-          CHECK(measured.backward_peak.value == costs.backward_peak.value);
-          CHECK(halves.backward_peak.value == costs.input_half_peak().value);
           CHECK(halves.kept_for_weight.value == costs.kept_for_weight.value);
-          CHECK(halves.weight_half_peak.value == costs.weight_half_peak().value);
+          const auto predicts = [&](Bytes peak, Bytes predicted) {
+            // A replayed graph frees what it reads for the last time, unless others hold it: they are taken to.
+            CHECK(peak.value <= predicted.value);
+            if (subject.dataset == nullptr) CHECK(peak.value == predicted.value);
+          };
+          predicts(measured.backward_peak, costs.backward_peak);
+          predicts(halves.backward_peak, costs.input_half_peak());
+          predicts(halves.weight_half_peak, costs.weight_half_peak());
         }
       }
     }

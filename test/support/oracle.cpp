@@ -210,7 +210,7 @@ class Oracle {
 
     const std::size_t layers = model_.layers.size();
     std::vector<Kept> kept(layers);
-    at::Tensor boundary = inputs(Split::train, indices);
+    Bundle boundary{inputs(Split::train, indices)};
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const Context context{Mode::train,
                             {.seed = run_.seed,
@@ -222,16 +222,17 @@ class Oracle {
       Tensors& buffers = buffers_[layer][replica_of(buffers_[layer], piece.number)];
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
       const Weights weights{parameters, buffers};
-      boundary = model_.layers[layer]->forward(weights, boundary, context, &kept[layer]).contiguous();
+      boundary =
+          contiguous(model_.layers[layer]->forward_bundle(weights, boundary, context, &kept[layer]));
     }
     Kept kept_loss;
     const LossValue value =
-        loss_of(boundary, Split::train, indices, share(Split::train, indices, step), &kept_loss);
-    at::Tensor gradient = loss_.backward(kept_loss, scale_ ? scale_->value() : 1);
+        loss_of(boundary.front(), Split::train, indices, share(Split::train, indices, step), &kept_loss);
+    Bundle gradients{loss_.backward(kept_loss, scale_ ? scale_->value() : 1)};
     for (std::size_t layer = layers; layer-- > 0;) {
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
-      gradient = model_.layers[layer]->backward_input(parameters, gradient, kept[layer], layer > 0);
-      if (gradient.defined()) gradient = gradient.contiguous();
+      gradients = contiguous(
+          model_.layers[layer]->backward_bundle(parameters, gradients, kept[layer], layer > 0));
       if (parameters.empty()) continue;
       model_.layers[layer]->backward_weight(kept[layer],
                                             sums_[layer][replica_of(sums_[layer], piece.number)]);
@@ -299,16 +300,16 @@ class Oracle {
       const std::vector<std::int64_t> indices(all.begin() + first,
                                               all.begin() + std::min(samples, first + run_.micro_batch));
       const FieldTensors read = fields_on_device(Split::validation, indices);
-      at::Tensor boundary = inputs(Split::validation, indices);
+      Bundle boundary{inputs(Split::validation, indices)};
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
         const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
         const Weights weights{parameters, buffers_[layer].front()};
         const Context context{
             Mode::evaluate, {.seed = run_.seed, .layer = layer}, /*commit_buffers=*/true, &read};
-        boundary = model_.layers[layer]->forward(weights, boundary, context, nullptr).contiguous();
+        boundary = contiguous(model_.layers[layer]->forward_bundle(weights, boundary, context, nullptr));
       }
       const LossValue value =
-          loss_of(boundary, Split::validation, indices, share(Split::validation, indices, all), nullptr);
+          loss_of(boundary.front(), Split::validation, indices, share(Split::validation, indices, all), nullptr);
       auto& [loss, correct] = parts[replica_of(parts, first / run_.micro_batch)];
       loss += value.loss.item<double>();
       if (value.correct.defined()) correct += value.correct.item<double>();
