@@ -215,7 +215,7 @@ void Executor::forward(const Action& action) {
   task.fields = std::move(batch.fields);
   if (!last(action.stage)) {
     context_.boundaries.put_bundle(Tag::activation(action.stage, mb),
-                            stage(action.stage).forward(std::move(input), std::move(task)));
+                                   stage(action.stage).forward(std::move(input), std::move(task)));
     return;
   }
   GroupState& group = group_of(mb);

@@ -79,18 +79,18 @@ void Stage::begin(const std::vector<Action>& list) {
 }
 
 Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
-                             std::vector<Kept>* kept) {
+                         std::vector<Kept>* kept) {
   const StageParameters& parameters = versions_.read(task.version);
   if (kept != nullptr) kept->resize(layers_.size());
   Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     context.key.layer = static_cast<std::uint64_t>(first_) + i;
-    boundary = named([&] { return work_text(*layers_[i], "forward", boundary.front()); },
-                     [&] {
-                       return contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary,
-                                                                    context,
-                                                                    kept != nullptr ? &(*kept)[i] : nullptr));
-                     });
+    boundary =
+        named([&] { return work_text(*layers_[i], "forward", boundary.front()); },
+              [&] {
+                return contiguous(layers_[i]->forward_bundle({parameters[i], buffers_[i]}, boundary, context,
+                                                             kept != nullptr ? &(*kept)[i] : nullptr));
+              });
     after_layer();
   }
   return boundary;
@@ -213,8 +213,8 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
     const bool needs_input_gradient = first_ > 0 || i > 0;
     named([&] { return work_text(*layers_[i], "backward", gradients.front()); },
           [&] {
-            gradients = contiguous(layers_[i]->backward_bundle(parameters[i], gradients, work.layers[i],
-                                                               needs_input_gradient));
+            gradients = contiguous(
+                layers_[i]->backward_bundle(parameters[i], gradients, work.layers[i], needs_input_gradient));
             if (accumulators != nullptr && has_parameters_[i]) {
               layers_[i]->backward_weight(work.layers[i], (*accumulators)[i]);
             }
@@ -227,12 +227,12 @@ Bundle Stage::run_backward(InFlight& work, Version version, Bundle gradients, Ac
 
 Bundle Stage::backward_input(MicroBatch micro_batch, Version version, Bundle gradients) {
   const void* source = memory_of(gradients);
-  return detached(run(in_flight(micro_batch), StageGraphs::PartKind::backward_input, std::move(gradients),
-                      nullptr,
-                      [&](Tensors inputs, InFlight& kept) -> Tensors {
-                        return run_backward(kept, version, std::move(inputs), nullptr, nullptr);
-                      }),
-                  source);
+  return detached(
+      run(in_flight(micro_batch), StageGraphs::PartKind::backward_input, std::move(gradients), nullptr,
+          [&](Tensors inputs, InFlight& kept) -> Tensors {
+            return run_backward(kept, version, std::move(inputs), nullptr, nullptr);
+          }),
+      source);
 }
 
 void Stage::backward_weight(MicroBatch micro_batch, Group group, const AfterLayer& added) {

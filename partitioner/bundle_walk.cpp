@@ -15,8 +15,8 @@ constexpr int kNone = -1;
 
 /// Activations and gradients alike.
 struct Storage {
-  Bytes bytes;          ///< 0 for what lies in a slot
-  int kept_from = kNobody;  ///< the first layer that keeps it for its backward
+  Bytes bytes;                                   ///< 0 for what lies in a slot
+  int kept_from = kNobody;                       ///< the first layer that keeps it for its backward
   int weight_from = kNobody, weight_to = kNone;  ///< the first and the last whose weight half does
 };
 
@@ -80,8 +80,8 @@ class Walk {
     for (int layer = first_; layer < last_; ++layer) {
       const LayerProfile& its = profile(layer);
       if (its.parameters == Bytes{}) continue;
-      const Bytes live = kept_for_weight_up_to(layer + 1) +
-                         its.backward_weight_transient.value_or(its.backward_transient);
+      const Bytes live =
+          kept_for_weight_up_to(layer + 1) + its.backward_weight_transient.value_or(its.backward_transient);
       weight_half = any ? std::max(weight_half, live) : live;
       any = true;
     }
@@ -93,7 +93,9 @@ class Walk {
   [[nodiscard]] const LayerProfile& profile(int layer) const {
     return measurement_.layers[static_cast<std::size_t>(layer)];
   }
-  [[nodiscard]] CarriedBundle& before(int layer) { return bundles_[static_cast<std::size_t>(layer - first_)]; }
+  [[nodiscard]] CarriedBundle& before(int layer) {
+    return bundles_[static_cast<std::size_t>(layer - first_)];
+  }
   Storage& at(int storage) { return storages_[static_cast<std::size_t>(storage)]; }
   int add(Bytes bytes) {
     storages_.push_back({bytes});
@@ -122,13 +124,12 @@ class Walk {
     Bytes own;
     for (const OutputProfile& output : row.outputs) {
       if (!output.same_as) own += output.bytes;
-      outputs.push_back({output.same_as ? inputs[static_cast<std::size_t>(*output.same_as)].storage
-                                        : add(output.bytes),
-                         kNone, output.bytes, output.has_gradient});
+      outputs.push_back(
+          {output.same_as ? inputs[static_cast<std::size_t>(*output.same_as)].storage : add(output.bytes),
+           kNone, output.bytes, output.has_gradient});
     }
     const Bytes added = its.kept_for_input + own + its.forward_transient;
-    found_.forward_peak =
-        std::max(found_.forward_peak, kept_so_far_ + live(inputs, layer) + added);
+    found_.forward_peak = std::max(found_.forward_peak, kept_so_far_ + live(inputs, layer) + added);
     found_.unkept_forward_peak = std::max(found_.unkept_forward_peak, live(inputs, kNone) + added);
     kept_so_far_ += its.kept_for_input;
     const auto keep = [&](int storage, bool kept, bool for_weight) {
@@ -153,10 +154,8 @@ class Walk {
     const bool is_view = !is_packed && sent.front().storage == 0;
     output_bytes_ = profile(last_ - 1).output;
     if (is_packed || is_view) {  // what is sent is a copy
-      found_.forward_peak =
-          std::max(found_.forward_peak, kept_so_far_ + live(sent, last_) + output_bytes_);
-      found_.unkept_forward_peak =
-          std::max(found_.unkept_forward_peak, live(sent, kNone) + output_bytes_);
+      found_.forward_peak = std::max(found_.forward_peak, kept_so_far_ + live(sent, last_) + output_bytes_);
+      found_.unkept_forward_peak = std::max(found_.unkept_forward_peak, live(sent, kNone) + output_bytes_);
     }
     found_.kept_for_input = kept_so_far_ + kept_storages(last_);
     const Storage& output = at(sent.front().storage);

@@ -26,9 +26,9 @@ void describe(auto& v, Timing& t) {
 
 /// What a layer does with one tensor that goes on before it, where several do.
 struct InputProfile {
-  bool kept = false;                ///< backward needs it
-  bool kept_for_weight = false;     ///< its weight half does
-  bool makes_gradient = false;      ///< the layer makes one
+  bool kept = false;                 ///< backward needs it
+  bool kept_for_weight = false;      ///< its weight half does
+  bool makes_gradient = false;       ///< the layer makes one
   std::optional<int> gradient_of{};  ///< its gradient is that of an output, which goes through
 };
 
@@ -80,8 +80,8 @@ struct LayerProfile {
   /// Where several tensors go on before or behind it: each of them, in place of the flags above.
   std::vector<InputProfile> inputs{};
   std::vector<OutputProfile> outputs{};
-  std::vector<std::string> fields{};        ///< of the batch that it reads besides its input
-  Bytes forward_transient;                  ///< above live-before plus what stays (kept and output)
+  std::vector<std::string> fields{};  ///< of the batch that it reads besides its input
+  Bytes forward_transient;            ///< above live-before plus what stays (kept and output)
   /// Likewise for both halves of backward; the input's gradient counts as staying. Negative where it takes
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;

@@ -357,9 +357,9 @@ class CapturedLayer final : public Layer {
     }
     Bundle behind;
     for (const ValueBehind& value : layer_.behind) {
-      behind.push_back(value.made ? at::empty(value.type.at(b),
-                                              at::TensorOptions(at::kMeta).dtype(value.type.dtype))
-                                  : inputs.at(value.index));
+      behind.push_back(value.made
+                           ? at::empty(value.type.at(b), at::TensorOptions(at::kMeta).dtype(value.type.dtype))
+                           : inputs.at(value.index));
     }
     return behind;
   }
@@ -422,7 +422,8 @@ LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
   }
   const ValueType& input = found->before.front();
   const std::optional<std::int64_t> samples = input.samples_of(site.two);
-  if (samples != (input.depends_on_b() ? 2 : 1) || (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
+  if (samples != (input.depends_on_b() ? 2 : 1) ||
+      (site.input_dtype == at::kLong) != (input.dtype == at::kLong)) {
     site.refuse(fmt::format("it was captured for {}", input.text()));
   }
   return std::make_shared<const CapturedLayer>(site, folder, *found, spec.accumulate);

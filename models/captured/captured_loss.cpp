@@ -70,7 +70,8 @@ class CapturedLoss final : public Loss {
     const double share = about[0].item<double>();
     const auto b = about[1].item<std::int64_t>();
     const at::Device device = taken.empty() ? at::Device(at::kCPU) : taken.front().device();
-    if (share == 0) return at::zeros(graph_.inputs[0].at(b), at::TensorOptions(device).dtype(graph_.inputs[0].dtype));
+    if (share == 0)
+      return at::zeros(graph_.inputs[0].at(b), at::TensorOptions(device).dtype(graph_.inputs[0].dtype));
     std::vector<c10::IValue> frame;
     frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph_.outputs[0].dtype)));
     for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(device));

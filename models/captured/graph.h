@@ -64,7 +64,7 @@ struct Product {
 };
 
 struct Graph {
-  std::string hash;  ///< the first 16 hex digits of its file's SHA-256
+  std::string hash;                        ///< the first 16 hex digits of its file's SHA-256
   std::vector<ValueType> inputs, outputs;  ///< floating-point ones have gradients (models/bundle.h)
   std::vector<ValueType> parameters, buffers, constants, fields;
 
@@ -73,14 +73,14 @@ struct Graph {
   Steps forward, backward_input, backward_weight, evaluate;
 
   std::vector<ValueId> forward_outputs, evaluate_outputs;  ///< may be inputs
-  std::vector<ValueId> new_buffers;              ///< after a training forward; kNoValue: stays
-  std::vector<ValueId> keep_input, keep_weight;  ///< by the forward
-  std::vector<ValueId> buffers_read_back;        ///< by backward_input: none of those that change
-  std::vector<ValueId> input_gradients;          ///< of each input; kNoValue: it has none
-  std::vector<ValueId> hand_on;                  ///< by backward_input for backward_weight
-  std::vector<ValueId> gradients;                ///< of the parameters; kNoValue: none
-  std::vector<Product> products;                 ///< of each gradient
-  std::int64_t multiply_adds = 0;                ///< of one sample's forward
+  std::vector<ValueId> new_buffers;                        ///< after a training forward; kNoValue: stays
+  std::vector<ValueId> keep_input, keep_weight;            ///< by the forward
+  std::vector<ValueId> buffers_read_back;                  ///< by backward_input: none of those that change
+  std::vector<ValueId> input_gradients;                    ///< of each input; kNoValue: it has none
+  std::vector<ValueId> hand_on;                            ///< by backward_input for backward_weight
+  std::vector<ValueId> gradients;                          ///< of the parameters; kNoValue: none
+  std::vector<Product> products;                           ///< of each gradient
+  std::int64_t multiply_adds = 0;                          ///< of one sample's forward
 
   [[nodiscard]] static ValueId input(std::size_t i) { return static_cast<ValueId>(i); }
   /// Of an output, that backward_input reads.

@@ -135,8 +135,8 @@ class Uses {
     for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
       outputs_.push_back(storages.of(graph.forward_outputs[i]));
       gradients_.push_back(graph.gradient(i));
-      found_outputs_.push_back({storages.bytes(outputs_[i]), input_of(outputs_[i]),
-                                c10::isFloatingType(graph.outputs[i].dtype)});
+      found_outputs_.push_back(
+          {storages.bytes(outputs_[i]), input_of(outputs_[i]), c10::isFloatingType(graph.outputs[i].dtype)});
     }
     found_inputs_.resize(inputs_.size());
   }
@@ -151,9 +151,7 @@ class Uses {
   }
 
   /// Takes inputs and outputs out of what a forward keeps.
-  void take_kept(Storages& kept) {
-    take(kept, &InputUse::kept, &OutputUse::kept);
-  }
+  void take_kept(Storages& kept) { take(kept, &InputUse::kept, &OutputUse::kept); }
   /// The same, and their gradients, out of what a weight half reads.
   void take_kept_for_weight(Storages& kept) {
     take(kept, &InputUse::kept_for_weight, &OutputUse::kept_for_weight);

@@ -315,7 +315,8 @@ class GraphReader {
       const bool at_hand = graph_.parameter(0) <= id && id < graph_.field(0);
       if (at_hand) {
         throw InputError(
-            place, fmt::format("\"{}\" need not be kept: only inputs, gradients, fields and results are", names[i]));
+            place,
+            fmt::format("\"{}\" need not be kept: only inputs, gradients, fields and results are", names[i]));
       }
       if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
         throw InputError(place, fmt::format("\"{}\" is kept twice", names[i]));

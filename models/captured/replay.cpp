@@ -298,9 +298,10 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
       backward_input({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
                       backward_inputs(graph), joined({graph.input_gradients, graph.hand_on})},
                      b, device),
-      backward_for_weight({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input,
-                           graph.values, backward_inputs(graph), joined({Ids(graph.inputs.size(), kNoValue), graph.hand_on})},
-                          b, device),
+      backward_for_weight(
+          {fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
+           backward_inputs(graph), joined({Ids(graph.inputs.size(), kNoValue), graph.hand_on})},
+          b, device),
       backward_weight(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
            joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
@@ -311,11 +312,8 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
            joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            factors_or_gradients(graph)},
           b, device),
-      evaluate({fmt::format("graph {}, evaluate", graph.hash),
-                graph.evaluate,
-                graph.evaluate_values,
-                forward_inputs(graph),
-                graph.evaluate_outputs},
+      evaluate({fmt::format("graph {}, evaluate", graph.hash), graph.evaluate, graph.evaluate_values,
+                forward_inputs(graph), graph.evaluate_outputs},
                b, device) {}
 
 const Programs& Replay::at(std::int64_t b, c10::Device device) const {

@@ -28,10 +28,10 @@ def parse():
     parser.add_argument("--fields", default="labels", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
-    parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares")
+    parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares, and a decoder its own of its encoder's")
     parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
-    parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on), "
+    parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList), "
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")

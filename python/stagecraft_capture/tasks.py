@@ -112,10 +112,10 @@ class Task:
 
 # A config without architectures becomes the first that knows its type.
 TASKS = (
+    Task("ForConditionalGeneration", "AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", masked_tokens, Translation),
     Task("ForMaskedLM", "AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", masked_tokens),
     Task("ForImageClassification", "AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", one_class, Images),
     Task("ForCausalLM", "AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", next_tokens),
-    Task("ForConditionalGeneration", "AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", masked_tokens, Translation),
     Task("ForSequenceClassification", "AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", one_class),
     Task("ForTokenClassification", "AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", classes_of_tokens),
     Task("ForQuestionAnswering", "AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", answers, Answers),

@@ -50,7 +50,8 @@ void prepare(const captured::Replay& replay) {
 
 void judge_model(const captured::ModelFolder& model) {
   require(!model.layers.empty(), "a model has layers");
-  require(model.input == model.layers.front().replay->graph().inputs.front(), "the first layer takes the input");
+  require(model.input == model.layers.front().replay->graph().inputs.front(),
+          "the first layer takes the input");
   for (const captured::FolderLayer& layer : model.layers) {
     const captured::Graph& graph = layer.replay->graph();
     require(layer.parameters.size() == graph.parameters.size(), "each parameter has a name");

@@ -127,7 +127,8 @@ TEST_CASE("graphs that are refused", "[captured_refusals]") {
   check("/forward/steps/0/1/0", "%1 f32[8,16]", "expected \"%0 TYPE\": results are numbered in their order");
   check("/forward/steps/0/1/0", "%0 f33[8,16]", "expected a type like");
   check("/forward/steps/0/1", Json::array({"%0 f32[8,16]", nullptr}), "aten::t has 1 results, found 2");
-  check("/forward/outputs/0", "%0", "/forward/outputs/0: expected a value of type f32[b,16], this is f32[8,16]");
+  check("/forward/outputs/0", "%0",
+        "/forward/outputs/0: expected a value of type f32[b,16], this is f32[8,16]");
   check("/forward/keep_input/0", "p0", "need not be kept");
   check("/forward/keep_input/0", "%7", "there is no value \"%7\" by now");
   check("/forward/keep_weight", Json::array({"in0", "in0"}), "is kept twice");
@@ -248,6 +249,34 @@ TEST_CASE("manifests and weights that are refused", "[captured_refusals]") {
   CHECK_THAT(with_manifest("tiny", "/untrained", {{"2.bias", "f32[4]"}}),
              Contains("/untrained/2.bias: a layer trains it"));
   CHECK_THAT(with_manifest("tiny", "/untrained", {{"x", "f32[b]"}}), Contains("/untrained/x: depends on b"));
+}
+
+TEST_CASE("bundles that are refused", "[captured_refusals]") {
+  const auto check = [](const std::string& pointer, const Json& value, const std::string& says) {
+    INFO(pointer << " " << value.dump());
+    CHECK_THAT(with_manifest("mixed", pointer, value), Contains(says));
+  };
+  const auto names = [](std::size_t layer, const char* key) {
+    return json::parse_file(captured_model("mixed") + "/manifest.json")["layers"][layer][key];
+  };
+  CHECK(refusal("mixed", {}) == "accepted");
+  Json in = names(3, "in"), out = names(3, "out");
+  REQUIRE(in == Json::array({"model:1", "model:2", "blocks.0"}));
+  REQUIRE(out == Json::array({"blocks.1", "model:1", "model:2"}));
+  check("/layers/3/in/0", "modle:1",
+        "/layers/3/in/0: no value \"modle:1\" goes on before it; did you mean \"model:1\"?");
+  check("/layers/3/in/0", "model:2", "/layers/3/in/0: expected f32[4,b,8], but \"model:2\" is f32[4,8]");
+  check("/layers/4/in/2", "model:1", "/layers/4/in/2: \"model:1\" is read twice");
+  check("/layers/3/in/2", "model:1", "/layers/2/out/0: no layer behind it reads \"blocks.0\"");
+  check("/layers/4/in", Json::array({"model:1", "model:2"}),
+        "/layers/4/in: its graph reads 3 values, found 2: model:1, model:2");
+  check("/layers/3/out/0", "model:1", "/layers/3/out/1: \"model:1\" is made twice");
+  check("/layers/3/out/1", "memory",
+        "/layers/3/out: \"model:1\" is read here and again behind this layer: it must be one of the values");
+  check("/layers/3/out/0", "model:3", "another value \"model:3\" goes on, which the layer does not read");
+  check("/layers/3/out", Json::array({"blocks.1"}), "/layers/3/out: its graph makes 3 values, found 1");
+  check("/layers/9/in", Json::array({"model:3"}), "/layers/9/in: its graph reads 2 values, found 1: model:3");
+  check("/layers/11/out", Json::array({"blocks.6", "more"}), "/layers/11/out: its graph makes 1 values");
 }
 
 TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {

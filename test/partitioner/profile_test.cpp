@@ -105,4 +105,32 @@ TEST_CASE("profiles that contradict themselves are refused", "[profile]") {
         }).find("weights do not depend on the micro-batch") != std::string::npos);
 }
 
+TEST_CASE("profiles whose bundles do not fit each other are refused", "[profile]") {
+  const auto refused = [](const std::function<void(LayerProfile & first, LayerProfile & last)>& spoil) {
+    Profile profile = small_profile();
+    for (Measurement& measurement : profile.measurements) {
+      LayerProfile& first = measurement.layers[0];
+      LayerProfile& last = measurement.layers[1];
+      first.inputs.resize(1);
+      first.outputs = {{Bytes{8}}, {Bytes{16}}};
+      last.inputs.resize(2);
+      last.outputs.resize(1);
+      spoil(first, last);
+    }
+    return message_of([&] { validate(profile, "p.json"); });
+  };
+  CHECK(refused([](LayerProfile&, LayerProfile&) {}) == "");
+  CHECK(refused([](LayerProfile& first, LayerProfile&) { first.inputs.clear(); }) ==
+        "p.json: /measurements/0/layers/0/inputs: expected 1, as many as go on before it, found 0");
+  CHECK(refused([](LayerProfile&, LayerProfile& last) { last.inputs.pop_back(); }) ==
+        "p.json: /measurements/0/layers/1/inputs: expected 2, as many as go on before it, found 1");
+  CHECK(refused([](LayerProfile&, LayerProfile& last) { last.outputs.clear(); }) ==
+        "p.json: /measurements/0/layers/1/outputs: expected those that go on behind it");
+  CHECK(refused([](LayerProfile&, LayerProfile& last) { last.inputs[1].gradient_of = 1; }) ==
+        "p.json: /measurements/0/layers/1/inputs/1/gradient_of: expected an output that has a gradient, "
+        "found 1");
+  CHECK(refused([](LayerProfile& first, LayerProfile&) { first.outputs[1].same_as = 1; }) ==
+        "p.json: /measurements/0/layers/0/outputs/1/same_as: expected one of 1 inputs, found 1");
+}
+
 }  // namespace stagecraft

@@ -27,7 +27,8 @@ struct ProfiledModel {
       std::vector<std::int64_t> samples(static_cast<std::size_t>(size));
       std::iota(samples.begin(), samples.end(), 0);
       const auto fields = model.fields_of(0, static_cast<int>(model.layers.size()), loss.get());
-      return {dataset->inputs(Split::train, samples), {}, read_fields(*dataset, Split::train, fields, samples)};
+      return {
+          dataset->inputs(Split::train, samples), {}, read_fields(*dataset, Split::train, fields, samples)};
     }
     std::vector<std::int64_t> shape{size};
     shape.insert(shape.end(), model.sample.shape.begin(), model.sample.shape.end());

@@ -45,8 +45,7 @@ Measured run_stage(const test::ProfiledModel& subject, int first, int last, bool
   const std::vector<BoundarySpec> shapes = boundaries(subject.model, kSize);
   const ChainInput data = subject.data(kSize);
   const Bundle input = first == 0 ? Bundle{data.inputs} : received(shapes[size]);
-  const Bundle gradient =
-      with_loss ? Bundle() : received(shapes[static_cast<std::size_t>(last)].gradients());
+  const Bundle gradient = with_loss ? Bundle() : received(shapes[static_cast<std::size_t>(last)].gradients());
   Stage stage(subject.model, *subject.loss, StageId{0}, first, last, 1, at::kCPU, [] {});
   Action forward{Op::forward, StageId{0}, MicroBatch{0}, Version{0}, Group{0}, {}, {}};
   Action backward = forward;

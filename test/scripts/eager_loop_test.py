@@ -24,6 +24,9 @@ except ImportError as error:
     sys.exit(77)
 
 SOURCE, STAGECRAFT, ASKED = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[3:]
+sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture.hugging_face import untied_copies
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
 torch.set_num_threads(1)
@@ -143,6 +146,30 @@ def masked(folder, config):
     check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
 
 
+def translation(folder, config):
+    """A text and its translation: what the encoder makes goes through all layers of the decoder."""
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
+    generator = torch.Generator().manual_seed(8)
+    data = tokens(64, 12)
+    count = data["input_ids"].shape[0]
+    data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
+    data["labels"] = torch.randint(64, (count, 10), generator=generator)
+    data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
+    units = lambda batch: int((batch["labels"] != -100).sum())
+
+    def build():
+        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
+        untied_copies(module)
+        return module
+
+    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
+    check(folder, build, loss_of, data, pipelines, weight)
+
+
 def images(folder, source, size):
     """A classifier, which `build` in `source` makes."""
     with open(f"{folder}/classifier.py", "w") as file:
@@ -192,12 +219,42 @@ def build():
     return model
 """
 
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 64, "dropout_rate": 0.0, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 64, "max_position_embeddings": 64, "dropout": 0.0, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+# What each step down makes is read again by the step up across from it.
+UNET = """
+import torch
+from torch import nn
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        step = lambda i, o: nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+        self.down = nn.ModuleList([step(3, 8), step(8, 16), step(16, 16)])
+        self.up = nn.ModuleList([step(32, 8), step(24, 8)])
+        self.head = nn.Linear(8, 10)
+    def forward(self, x):
+        skips = []
+        for layer in self.down:
+            x = layer(x)
+            skips.append(x)
+            x = nn.functional.max_pool2d(x, 2)
+        for i, layer in enumerate(self.up):
+            x = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+            x = layer(torch.cat([x, skips[2 - i]], 1))
+        return self.head(x.mean((2, 3)))
+build = UNet
+"""
+
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
     "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA}),
     "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA}),
     "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA}),
     "gpt2": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}),
+    "t5": lambda folder: translation(folder, {"model_type": "t5", **T5}),
+    "bart": lambda folder: translation(folder, {"model_type": "bart", **BART}),
+    "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),
+    "unet": lambda folder: images(folder, UNET, 16),
     "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
     "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
     "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),

@@ -222,8 +222,7 @@ class Oracle {
       Tensors& buffers = buffers_[layer][replica_of(buffers_[layer], piece.number)];
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
       const Weights weights{parameters, buffers};
-      boundary =
-          contiguous(model_.layers[layer]->forward_bundle(weights, boundary, context, &kept[layer]));
+      boundary = contiguous(model_.layers[layer]->forward_bundle(weights, boundary, context, &kept[layer]));
     }
     Kept kept_loss;
     const LossValue value =
@@ -231,8 +230,8 @@ class Oracle {
     Bundle gradients{loss_.backward(kept_loss, scale_ ? scale_->value() : 1)};
     for (std::size_t layer = layers; layer-- > 0;) {
       const Tensors parameters = rounded(layer, weights_[layer].at(versions[layer]));
-      gradients = contiguous(
-          model_.layers[layer]->backward_bundle(parameters, gradients, kept[layer], layer > 0));
+      gradients =
+          contiguous(model_.layers[layer]->backward_bundle(parameters, gradients, kept[layer], layer > 0));
       if (parameters.empty()) continue;
       model_.layers[layer]->backward_weight(kept[layer],
                                             sums_[layer][replica_of(sums_[layer], piece.number)]);
@@ -308,8 +307,8 @@ class Oracle {
             Mode::evaluate, {.seed = run_.seed, .layer = layer}, /*commit_buffers=*/true, &read};
         boundary = contiguous(model_.layers[layer]->forward_bundle(weights, boundary, context, nullptr));
       }
-      const LossValue value =
-          loss_of(boundary.front(), Split::validation, indices, share(Split::validation, indices, all), nullptr);
+      const LossValue value = loss_of(boundary.front(), Split::validation, indices,
+                                      share(Split::validation, indices, all), nullptr);
       auto& [loss, correct] = parts[replica_of(parts, first / run_.micro_batch)];
       loss += value.loss.item<double>();
       if (value.correct.defined()) correct += value.correct.item<double>();
