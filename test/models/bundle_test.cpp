@@ -16,9 +16,9 @@ TEST_CASE("a bundle of one travels as that value, with its memory", "[bundle]") 
 }
 
 TEST_CASE("several values travel as one tensor of bytes and come out as they went in", "[bundle]") {
-  const Bundle bundle{at::arange(5, at::kDouble), at::arange(7, at::kLong), at::ones({3}, at::kBool),
-                      at::randn({2, 3, 4}).to(at::kBFloat16), at::full({}, 7, at::kFloat),
-                      at::empty({0, 3}, at::kFloat)};
+  const Bundle bundle{at::arange(5, at::kDouble),  at::arange(7, at::kLong),
+                      at::ones({3}, at::kBool),    at::randn({2, 3, 4}).to(at::kBFloat16),
+                      at::full({}, 7, at::kFloat), at::empty({0, 3}, at::kFloat)};
   const BoundarySpec spec(bundle);
   CHECK(spec.dtype == at::kByte);
   CHECK(spec.bytes() == 64 * 5);  // 40, 56, 3, 48, 4 and 0 bytes
