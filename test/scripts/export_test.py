@@ -99,13 +99,13 @@ def replayed(model, run, inputs):
         manifest = json.load(file)
     constants = safetensors.torch.load_file(f"{model}/constants.safetensors") if os.path.exists(f"{model}/constants.safetensors") else {}
     checkpoint = sorted(os.scandir(f"{run}/checkpoints"), key=lambda entry: entry.name)[-1].path
-    x = inputs
+    bundle = [inputs]
     for layer in manifest["layers"]:
         with open(f"{model}/graphs/{layer['graph']}.json") as file:
             graph = json.load(file)
         with torch.no_grad():
-            x = Replayed(graph, Tensors(layer, checkpoint, constants)).evaluate(x, {})
-    return x
+            bundle = Replayed(graph, Tensors(layer, checkpoint, constants)).evaluate(bundle, {})
+    return bundle[0]
 
 
 def same(a, b):

@@ -72,7 +72,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
       look += processor_ms() - before;
     };
     for (int i = 0; i < micro_batches; ++i) {
-      (void)stage.forward_loss(inputs, {.micro_batch = MicroBatch{0}, .version = version},
+      (void)stage.forward_loss({inputs}, {.micro_batch = MicroBatch{0}, .version = version},
                                {.targets = targets});
       const bool last = i + 1 == micro_batches;
       (void)stage.backward(MicroBatch{0}, version, Group{0}, {}, checked && last ? looks : AfterLayer{});

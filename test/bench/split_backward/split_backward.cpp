@@ -56,7 +56,7 @@ int measure(const std::string& file, int pairs, int first_layer) {
 
   const MicroBatch micro_batch{0};
   const auto backward = [&](bool split) {
-    (void)stage.forward_loss(inputs, {.micro_batch = micro_batch, .version = Version{0}},
+    (void)stage.forward_loss({inputs}, {.micro_batch = micro_batch, .version = Version{0}},
                              {.targets = targets});
     const double begin = processor_ms();
     if (split) {
