@@ -12,9 +12,11 @@ namespace {
 
 constexpr int kMostStages = 9;  // layers of the smallest model
 
-/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows.
+/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows, oneDNN's
+/// products in every eighth.
 PrecisionKind precision_in_turn(std::size_t turn, bool agrees) {
   if (turn % 4 == 1) return PrecisionKind::bf16;
+  if (turn % 8 == 2) return PrecisionKind::onednn;
   return turn % 4 == 3 && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
 }
 
@@ -133,6 +135,7 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
       next.shape = static_cast<BatchShape>(turn % 4);
       if (!served(next)) next.shape = BatchShape::many;
       next.optimizer = static_cast<CaseOptimizer>(turn / 4 % 3);
+      next.precision = turn % 3 == 0 ? PrecisionKind::onednn : PrecisionKind::single;
       next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
       next.delay_seed = turn;
       if (served(next)) cases.push_back(next);

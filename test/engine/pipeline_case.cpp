@@ -144,7 +144,9 @@ std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
 }
 
 Precision precision_of(const PipelineCase& c) {
-  if (c.precision == PrecisionKind::single) return at::kFloat;
+  Precision precision = at::kFloat;
+  if (c.precision == PrecisionKind::onednn) precision.products = MatrixProducts::onednn;
+  if (c.precision == PrecisionKind::single || c.precision == PrecisionKind::onednn) return precision;
   return {at::kFloat, c.precision == PrecisionKind::bf16 ? at::kBFloat16 : at::kHalf};
 }
 
@@ -243,7 +245,7 @@ void DelayedTransport::dawdle() {
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};
-  constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
+  constexpr const char* kPrecisions[] = {"", " bf16", " fp16", " onednn"};
   constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
   return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
                      vertical_sync ? "+vertical_sync" : "",

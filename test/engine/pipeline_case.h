@@ -24,7 +24,8 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, straggler };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
-enum class PrecisionKind : std::uint8_t { single, bf16, fp16 };
+/// onednn: float32 with the products of that library (models/matrix_products.h).
+enum class PrecisionKind : std::uint8_t { single, bf16, fp16, onednn };
 enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw };
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
 enum class Rewrite : std::uint8_t { none, split };

@@ -36,7 +36,7 @@ class Oracle {
       const int replicas = run.widths.empty() ? 1 : run.widths[stage];
       for (int replica = 0; replica < replicas; ++replica) {
         if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
-        sums_.back().emplace_back(weights_.back()[0]);
+        sums_.back().emplace_back(weights_.back()[0], model.precision.products);
         buffers_.back().push_back(initial_buffers(model, layer, run.device));
       }
     }
