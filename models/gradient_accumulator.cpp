@@ -16,6 +16,7 @@ GradientAccumulator::GradientAccumulator(const Tensors& parameters, MatrixProduc
 bool GradientAccumulator::first(int parameter) {
   const bool first = !written_[parameter];
   written_[parameter] = true;
+  if (!filled_.empty()) filled_[parameter] = false;
   return first;
 }
 
@@ -44,14 +45,26 @@ void GradientAccumulator::add(int parameter, const at::Tensor& gradient) {
   }
 }
 
-void GradientAccumulator::clear() { written_.assign(written_.size(), false); }
+void GradientAccumulator::clear() {
+  written_.assign(written_.size(), false);
+  filled_.clear();
+}
 
 const Tensors& GradientAccumulator::gradients() {
   for (std::size_t i = 0; i < gradients_.size(); ++i) {
-    if (!written_[i]) gradients_[i].zero_();
+    if (written_[i]) continue;
+    gradients_[i].zero_();
     written_[i] = true;
+    filled_.resize(gradients_.size(), false);
+    filled_[i] = true;
   }
   return gradients_;
+}
+
+std::vector<bool> GradientAccumulator::received() const {
+  std::vector<bool> received = written_;
+  for (std::size_t i = 0; i < filled_.size(); ++i) received[i] = received[i] && !filled_[i];
+  return received;
 }
 
 }  // namespace stagecraft

@@ -24,6 +24,10 @@ class GradientAccumulator final : public GradientSink {
   void clear();
   /// The sums. Parameters that nothing was added to are zero.
   [[nodiscard]] const Tensors& gradients();
+  /// By parameter: something was added since clear(). PyTorch has no gradient of the others.
+  [[nodiscard]] std::vector<bool> received() const;
+  /// Other contributions were added to the sums from outside: all parameters have received some.
+  void receive_all() { filled_.clear(); }
 
   // For contributions that are recorded once and repeated: where the sums lie, and which parameters have had
   // one, which decides what a contribution does.
@@ -38,6 +42,7 @@ class GradientAccumulator final : public GradientSink {
   Tensors gradients_;
   std::vector<bool> written_;
   MatrixProducts products_ = MatrixProducts::blas;
+  std::vector<bool> filled_;  ///< written, but with zeros; empty: none
 };
 
 }  // namespace stagecraft

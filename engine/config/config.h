@@ -6,7 +6,7 @@
 // InputError.
 
 #include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/optimizers/optimizer_config.h"
 #include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/engine/settings/on_overflow.h"

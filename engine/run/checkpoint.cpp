@@ -182,17 +182,17 @@ std::int64_t optimizer_steps(const SafetensorsFile& file) {
 }
 
 /// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
-OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, const Tensors& values,
-                               const Optimizer& optimizer) {
+OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, int index,
+                               const Tensors& values, const ModelOptimizer& optimizer) {
   OptimizerState state;
   state.steps = optimizer_steps(file);
   const std::vector<ParameterSpec> parameters = layer.parameters();
   state.tensors.resize(parameters.size());
   std::set<std::string> known;
   for (std::size_t i = 0; state.steps > 0 && i < parameters.size(); ++i) {
-    for (const std::string& name : optimizer.state_names()) {
-      const std::string stored = fmt::format("optimizer/{}/{}", parameters[i].name, name);
-      state.tensors[i][name] = file.tensor(stored, values[i].sizes(), values[i].scalar_type());
+    for (const StateSpec& spec : optimizer.state_of(index, i)) {
+      const std::string stored = fmt::format("optimizer/{}/{}", parameters[i].name, spec.name);
+      state.tensors[i][spec.name] = file.tensor(stored, spec.shape, values[i].scalar_type());
       known.insert(stored);
     }
   }
@@ -234,7 +234,7 @@ std::string layer_file(const std::string& layer) {
 
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double states = setup.config().optimizer.make()->bytes_per_parameter_byte();
+  const double states = setup.materials().optimizer->bytes_per_parameter_byte();
   const at::ScalarType full = model.precision.full;
   double bytes = 0;
   for (const LayerPtr& layer : model.layers) {
@@ -318,7 +318,7 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   }
 }
 
-void load_checkpoint(const std::string& checkpoint, const Model& model, const Optimizer& optimizer,
+void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,
                      Worker& worker) {
   const Manifest manifest = read_manifest(checkpoint);
   for (const int index : worker.layers()) {
@@ -327,7 +327,7 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Op
     const SafetensorsFile file = read_layer(checkpoint, layer, &manifest);
     LayerState state = worker.state(index);
     take_weights(file, layer, state, /*need_buffers=*/true);
-    state.optimizer = optimizer_state(file, layer, state.parameters, optimizer);
+    state.optimizer = optimizer_state(file, layer, index, state.parameters, optimizer);
     worker.set_state(index, std::move(state));
   }
   if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);

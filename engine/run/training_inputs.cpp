@@ -128,6 +128,8 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   materials.loss = loss_of(config, materials.model, file);
   check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
+  materials.optimizer = std::make_shared<const ModelOptimizer>(config.optimizer, materials.model,
+                                                               InputPlace{file, "/optimizer"});
   return materials;
 }
 

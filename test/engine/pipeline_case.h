@@ -26,7 +26,9 @@ enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, straggler };
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
 /// onednn: float32 with the products of that library (models/matrix_products.h).
 enum class PrecisionKind : std::uint8_t { single, bf16, fp16, onednn };
-enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw };
+/// Lion and Muon with averaged weights; NAdam and SGDW with groups of parameters.
+enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw, nadam, lion, adafactor, muon, sgdw };
+inline constexpr std::size_t kCaseOptimizers = 8;
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
 enum class Rewrite : std::uint8_t { none, split };
 
@@ -63,6 +65,8 @@ struct PipelineCase {
 /// Everything a case is made of.
 struct Setting {
   explicit Setting(const PipelineCase& its_case);
+  /// After a change of the model: optimizers know its parameters.
+  void make_optimizer();
 
   PipelineCase pipeline;
   std::unique_ptr<Dataset> data;
