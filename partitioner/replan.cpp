@@ -1,4 +1,5 @@
 #include "stagecraft/partitioner/replan.h"
+#include "stagecraft/partitioner/ties.h"
 
 #include <fmt/format.h>
 
@@ -79,6 +80,7 @@ Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
   if (!cluster.speed.empty()) {
     costs.speed.assign(cluster.speed.begin(), cluster.speed.begin() + plan.placement().world());
   }
+  set_ties(plan, profile.ties);
   plan.capacity.reset();  // it runs, so it fits
   plan.predicted = predict(plan);
   return plan;
