@@ -38,10 +38,10 @@ class ExchangedSum final : public ReplicaSum {
 
  private:
   struct Piece {
-    std::vector<at::Tensor> of;     ///< parts of tensors, flat; several are copied together
-    std::vector<at::Tensor> more;   ///< the same part of this rank's further copies
-    at::Tensor values{};            ///< the one of them, or the copy
-    at::Tensor others{};            ///< staged: a row for every copy elsewhere, of the own part
+    std::vector<at::Tensor> of;    ///< parts of tensors, flat; several are copied together
+    std::vector<at::Tensor> more;  ///< the same part of this rank's further copies
+    at::Tensor values{};           ///< the one of them, or the copy
+    at::Tensor others{};           ///< staged: a row for every copy elsewhere, of the own part
     std::vector<std::shared_ptr<Request>> requests{};  ///< under way; shared with a wait for one of them
 
     [[nodiscard]] bool packed() const { return of.size() > 1; }
@@ -63,10 +63,10 @@ class ExchangedSum final : public ReplicaSum {
 
   Transport& transport_;
   const Tag tag_;
-  std::vector<Rank> ranks_;             ///< each once, by their first copies
-  std::vector<std::int64_t> copies_;    ///< whose each copy is, among the ranks
-  std::int64_t me_ = 0;                 ///< among the ranks
-  std::size_t own_ = 0;                 ///< copies of this rank
+  std::vector<Rank> ranks_;           ///< each once, by their first copies
+  std::vector<std::int64_t> copies_;  ///< whose each copy is, among the ranks
+  std::int64_t me_ = 0;               ///< among the ranks
+  std::size_t own_ = 0;               ///< copies of this rank
 
   at::Tensor staging_;               ///< bytes
   std::int64_t staged_ = 0;          ///< bytes taken since it was empty

@@ -266,9 +266,9 @@ void Executor::backward_weight(const Action& action) {
 
 void Executor::backward(const Action& action) {
   const Group group = group_of_[action.micro_batch.index()];
-  hand_on(action,
-          stage(action.stage)
-              .backward(action.micro_batch, action.version, group, output_gradient(action), after_layer_at(action)));
+  hand_on(action, stage(action.stage)
+                      .backward(action.micro_batch, action.version, group, output_gradient(action),
+                                after_layer_at(action)));
   join_ties(group);
 }
 

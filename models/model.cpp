@@ -81,7 +81,8 @@ std::string model_fingerprint(const Model& model) {
   }
   for (const Tie& tie : model.ties) {
     text += "tie";
-    for (const Tie::Holder& holder : tie.holders) text += fmt::format(" {}.{}", holder.layer, holder.parameter);
+    for (const Tie::Holder& holder : tie.holders)
+      text += fmt::format(" {}.{}", holder.layer, holder.parameter);
     text += "\n";
   }
   for (const BatchField& field : model.fields) {
@@ -144,11 +145,12 @@ std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPl
       const auto& [at, first] = found->second;
       if (all[at].holders.back().layer == holder.layer || spec.shape != first.shape ||
           spec.decays != first.decays || spec.full != first.full) {
-        throw InputError(place, fmt::format("layer \"{}\" holds {} {}, tied to {} of layer \"{}\": expected one "
-                                            "weight of one shape, and each layer to hold it once",
-                                            layers[i]->name(), spec.name, functional::shape_text(spec.shape),
-                                            functional::shape_text(first.shape),
-                                            layers[static_cast<std::size_t>(all[at].holders.front().layer)]->name()));
+        throw InputError(
+            place, fmt::format("layer \"{}\" holds {} {}, tied to {} of layer \"{}\": expected one "
+                               "weight of one shape, and each layer to hold it once",
+                               layers[i]->name(), spec.name, functional::shape_text(spec.shape),
+                               functional::shape_text(first.shape),
+                               layers[static_cast<std::size_t>(all[at].holders.front().layer)]->name()));
       }
       all[at].holders.push_back(holder);
     }

@@ -42,7 +42,8 @@ struct Tie {
 
 /// By the order of their first layers. Throws InputError where layers that hold one weight differ in its shape,
 /// precision or decay, or one layer holds it twice.
-[[nodiscard]] std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPlace& place = {});
+[[nodiscard]] std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers,
+                                            const InputPlace& place = {});
 
 struct Model {
   std::string name;  ///< "gpt 4x128"
@@ -62,7 +63,9 @@ struct Model {
 
   /// The owner of a parameter: itself, unless it is tied to one of a layer before.
   [[nodiscard]] Tie::Holder owner_of(int layer, int parameter) const;
-  [[nodiscard]] bool owns(int layer, int parameter) const { return owner_of(layer, parameter).layer == layer; }
+  [[nodiscard]] bool owns(int layer, int parameter) const {
+    return owner_of(layer, parameter).layer == layer;
+  }
 
   /// Tied weights count once.
   [[nodiscard]] std::int64_t parameter_count() const;

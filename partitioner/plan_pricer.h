@@ -30,9 +30,8 @@ struct ChainPart {
 };
 
 template <>
-inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",
-                                                        "reduction", "agreement", "cards",
-                                                        "tied_weight"};
+inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",       "reduction",
+                                                        "agreement", "cards",     "tied_weight"};
 
 void describe(auto& v, ChainPart& p) {
   v.required(

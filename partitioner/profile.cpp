@@ -105,7 +105,8 @@ void validate_ties(const Profile& profile, const std::string& file) {
     for (std::size_t i = 0; i < holders.size(); ++i) {
       const int least = i == 0 ? 0 : holders[i - 1] + 1;
       if (holders[i] >= least && holders[i] < layers) continue;
-      throw InputError(place, fmt::format("expected layers of the {}, ascending, found {}", layers, holders[i]));
+      throw InputError(place,
+                       fmt::format("expected layers of the {}, ascending, found {}", layers, holders[i]));
     }
   }
 }

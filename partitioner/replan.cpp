@@ -1,4 +1,5 @@
 #include "stagecraft/partitioner/replan.h"
+
 #include "stagecraft/partitioner/ties.h"
 
 #include <fmt/format.h>

@@ -89,7 +89,8 @@ void write_compared(const std::string& path, const std::vector<std::string_view>
 }
 
 /// Tied weights and what the optimizer keeps of them are in their owner's file alone.
-CheckpointFile write_layer(const std::string& folder, const Model& model, int index, const LayerState& state) {
+CheckpointFile write_layer(const std::string& folder, const Model& model, int index,
+                           const LayerState& state) {
   const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   const std::vector<ParameterSpec> parameters = layer.parameters();
@@ -177,7 +178,9 @@ class LayerFiles {
   }
 
  private:
-  [[nodiscard]] Tie::Holder owner_of(std::size_t i) const { return model_.owner_of(index_, static_cast<int>(i)); }
+  [[nodiscard]] Tie::Holder owner_of(std::size_t i) const {
+    return model_.owner_of(index_, static_cast<int>(i));
+  }
 
   const Model& model_;
   int index_;
@@ -305,7 +308,9 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
       const auto [begin, end] = setup.layers_of_stages()[stage.index()];
       for (int layer = begin; layer < end; ++layer) {
         const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
-        if (has_state(that)) mine.push_back(json::write(write_layer(aside, setup.materials().model, layer, worker.state(layer))));
+        if (has_state(that))
+          mine.push_back(
+              json::write(write_layer(aside, setup.materials().model, layer, worker.state(layer))));
       }
     }
     sync_folder(aside);

@@ -235,19 +235,20 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Tr
 namespace {
 
 /// The model knows best which stages hold its tied weights.
-void follow_ties(const RunConfig& config, const std::string& file, const Model& model, const std::string& source,
-                 Plan& plan) {
+void follow_ties(const RunConfig& config, const std::string& file, const Model& model,
+                 const std::string& source, Plan& plan) {
   Plan tied = plan;
   set_ties(tied, tied_weights(model));
   if (tied.ties.empty() && plan.ties.empty()) return;
   if (tied.ties != plan.ties) tied.predicted.reset();
   validate(tied, source);
   if (!find_schedule(plan.schedule.name).synchronous && config.overflow_policy() == OnOverflow::skip) {
-    throw InputError({file, "/on_overflow"},
-                     fmt::format("{} lets each stage leave out an update by itself, and the stages that hold {} "
-                                 "must make the same ones: use a synchronous schedule, \"stop\", or capture the "
-                                 "model with --untie",
-                                 plan.schedule.name, model.ties.front().name));
+    throw InputError(
+        {file, "/on_overflow"},
+        fmt::format("{} lets each stage leave out an update by itself, and the stages that hold {} "
+                    "must make the same ones: use a synchronous schedule, \"stop\", or capture the "
+                    "model with --untie",
+                    plan.schedule.name, model.ties.front().name));
   }
   plan = std::move(tied);
 }

@@ -435,7 +435,8 @@ class FolderMaker {
   }
 
   /// What forwards change belongs to one layer. A parameter may be several layers', once in each.
-  void own(const std::string& name, const std::string& pointer, const char* key, std::size_t i, bool parameter) {
+  void own(const std::string& name, const std::string& pointer, const char* key, std::size_t i,
+           bool parameter) {
     const auto [known, fresh] = owner_of_.try_emplace(name, pointer, parameter);
     if (fresh) return;
     const bool tied = parameter && known->second.second && known->second.first != pointer;

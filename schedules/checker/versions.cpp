@@ -100,7 +100,8 @@ class Versions : ProofOf {
         if (!first.found() || !other.found()) continue;
         const int versions[] = {index_.action(first).version.value, index_.action(other).version.value};
         if (versions[0] == versions[1]) continue;
-        add(fmt::format("{} reads version {}, but {} reads version {}; both stages hold tied weight {}, of "
+        add(
+            fmt::format("{} reads version {}, but {} reads version {}; both stages hold tied weight {}, of "
                         "which a micro-batch reads one version",
                         index_.name(first), versions[0], index_.name(other), versions[1], tie.value));
         return;

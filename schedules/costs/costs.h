@@ -191,7 +191,8 @@ void describe(V& v, CostTable& c) {
   v.optional("speed", c.speed, "relative speed per rank; empty: all 1");
   v.optional("loss_bytes", c.loss, "payload of a loss report",
              json::between(0, static_cast<double>(kMostActivationBytes.value)));
-  v.optional("tie_bytes", c.ties, "of each tied weight, as one layer holds it; empty: their sums take nothing");
+  v.optional("tie_bytes", c.ties,
+             "of each tied weight, as one layer holds it; empty: their sums take nothing");
 }
 
 /// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1

@@ -40,7 +40,7 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
                                 "one: use {}, or capture the model with --untie",
                                 name,
                                 takes_vertical_sync ? "vertical_sync, 2bw or a synchronous schedule"
-                                                          : "a synchronous schedule"));
+                                                    : "a synchronous schedule"));
   }
   validate_settings(request.recompute, request.placement.stages());
   if (synchronous && request.group_sizes.size() != 1) {

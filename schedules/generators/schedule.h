@@ -24,9 +24,9 @@ struct ScheduleRequest {
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;
-  std::optional<Bytes> capacity{};   ///< usable memory per rank, for schedules that search within it
-  RecomputeSettings recompute{};     ///< [stage] which forwards are repeated; empty: none
-  std::vector<StageId> also_load{};  ///< as in ProgramHeader
+  std::optional<Bytes> capacity{};           ///< usable memory per rank, for schedules that search within it
+  RecomputeSettings recompute{};             ///< [stage] which forwards are repeated; empty: none
+  std::vector<StageId> also_load{};          ///< as in ProgramHeader
   std::vector<std::vector<StageId>> ties{};  ///< likewise
 };
 

@@ -48,7 +48,8 @@ class TransferScript::EventSink {
   Lane& lane_;
   Rank rank_;
   std::span<const Action> list_;
-  std::map<std::tuple<Op, std::int32_t, Group>, int> occurrences_;  // the number: of a stage, or a tied weight
+  std::map<std::tuple<Op, std::int32_t, Group>, int>
+      occurrences_;  // the number: of a stage, or a tied weight
 };
 
 TransferScript::TransferScript(const ProgramHeader& header, int sends_in_flight)

@@ -44,10 +44,10 @@ enum class Op : std::uint8_t {
 };
 
 template <>
-inline constexpr std::array enum_names<Op>{"load",       "forward",     "backward_input", "backward_weight",
-                                           "backward",   "recompute",   "reduce",         "tie",
-                                           "agree_norm", "step",        "report_loss",    "post_receive",
-                                           "wait_receive", "start_send", "wait_send",     "release"};
+inline constexpr std::array enum_names<Op>{"load",         "forward",    "backward_input", "backward_weight",
+                                           "backward",     "recompute",  "reduce",         "tie",
+                                           "agree_norm",   "step",       "report_loss",    "post_receive",
+                                           "wait_receive", "start_send", "wait_send",      "release"};
 
 enum class Payload : std::uint8_t { activation, gradient, loss };
 

@@ -85,7 +85,8 @@ void validate_header(const ProgramHeader& header, const InputPlace& place) {
 
   for (std::size_t k = 0; k < header.ties.size(); ++k) {
     const std::vector<StageId>& holders = header.ties[k];
-    if (holders.size() < 2) refuse(fmt::format("tied weight {}: expected the stages of at least two layers", k));
+    if (holders.size() < 2)
+      refuse(fmt::format("tied weight {}: expected the stages of at least two layers", k));
     for (std::size_t i = 0; i < holders.size(); ++i) {
       if (holders[i].value < 0 || holders[i].value >= placement.stages()) {
         refuse(fmt::format("tied weight {}: stage {} is none of the {} stages", k, holders[i].value,

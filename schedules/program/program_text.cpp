@@ -46,7 +46,8 @@ std::string header_text(const ProgramHeader& header) {
   if (!header.also_load.empty()) text += fmt::format("loads {}\n", stage_list(header.also_load, " "));
   if (header.ties.empty()) return text;
   text += "ties";
-  for (const std::vector<StageId>& holders : header.ties) text += fmt::format(" {}", stage_list(holders, ","));
+  for (const std::vector<StageId>& holders : header.ties)
+    text += fmt::format(" {}", stage_list(holders, ","));
   return text + "\n";
 }
 
@@ -139,10 +140,11 @@ class ProgramTextReader {
     const std::string key(line.words()[0]);
     static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads", "ties"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      line.refuse(fmt::format(
-          "expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\" or \"rank\", found {}{}",
-          json::brief(key),
-          did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "ties", "rank"})));
+      line.refuse(
+          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\" or "
+                      "\"rank\", found {}{}",
+                      json::brief(key),
+                      did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "ties", "rank"})));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));

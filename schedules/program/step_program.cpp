@@ -98,7 +98,8 @@ void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>&
     std::vector<Action> with;
     for (const Action& action : program.ranks[r]) {
       for (const TieId tie : held) {
-        const bool uses = action.op == Op::agree_norm || (action.op == Op::step && program.holds(action.stage, tie));
+        const bool uses =
+            action.op == Op::agree_norm || (action.op == Op::step && program.holds(action.stage, tie));
         if (uses && summed.emplace(tie, action.group).second)
           with.push_back({.op = Op::tie, .group = action.group, .tie = tie});
       }

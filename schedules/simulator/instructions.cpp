@@ -267,14 +267,14 @@ class Flattener {
   const Dependencies graph_;
   std::vector<int> group_ends_;
   Instructions out_;
-  std::vector<Draft> drafts_;                             // per node
-  std::size_t instructions_ = 0;                          // about
-  std::vector<std::int32_t> collective_of_;               // per collective of the graph
-  std::multimap<std::int32_t, std::int32_t> joins_;       // from a backward's node to the graph's collectives
-  std::unordered_set<std::int32_t> fed_;                  // reduce and tie nodes that a backward joins
-  Rank here_{0};                                          // the rank last looked for
-  std::vector<std::int32_t> stage_replicas_;              // of the rank drafted now, one per stage it holds
-  std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
+  std::vector<Draft> drafts_;                         // per node
+  std::size_t instructions_ = 0;                      // about
+  std::vector<std::int32_t> collective_of_;           // per collective of the graph
+  std::multimap<std::int32_t, std::int32_t> joins_;   // from a backward's node to the graph's collectives
+  std::unordered_set<std::int32_t> fed_;              // reduce and tie nodes that a backward joins
+  Rank here_{0};                                      // the rank last looked for
+  std::vector<std::int32_t> stage_replicas_;          // of the rank drafted now, one per stage it holds
+  std::vector<std::vector<std::int32_t>> routes_of_;  // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };
 

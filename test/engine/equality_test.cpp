@@ -60,7 +60,8 @@ TEST_CASE("a model with tied weights equals the oracle, under every schedule tha
   run_all(tied_cases(3));
 }
 
-TEST_CASE("a rank that changes a tied weight's gradient behind the sum is found out", "[equality_fast][tied]") {
+TEST_CASE("a rank that changes a tied weight's gradient behind the sum is found out",
+          "[equality_fast][tied]") {
   const PipelineCase pipeline{.stages = 2, .ranks = 2, .model = ModelKind::tied};
   Mischief mischief;
   mischief.gradients = [](std::int64_t step, int layer, const Tensors& gradients) {

@@ -92,7 +92,8 @@ TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]
       Tag tag = kTag;
       tag.number = group;
       const Tensors tensors = mine(replica, kMixed);
-      ExchangedSum sum(transport, ranks_of(replicas), tag, reduce_staging(bytes_of(tensors), replicas), at::kCPU);
+      ExchangedSum sum(transport, ranks_of(replicas), tag, reduce_staging(bytes_of(tensors), replicas),
+                       at::kCPU);
       for (const at::Tensor& tensor : tensors) {
         if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         sum.add(tensor);

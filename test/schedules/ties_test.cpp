@@ -53,8 +53,10 @@ std::ptrdiff_t position(const std::vector<Action>& list, Op op, TieId tie = {}) 
          list.begin();
 }
 
-TEST_CASE("every schedule whose micro-batches read one version sums tied weights once on each rank, and is accepted",
-          "[ties]") {
+TEST_CASE(
+    "every schedule whose micro-batches read one version sums tied weights once on each rank, and is "
+    "accepted",
+    "[ties]") {
   for (const Schedule& schedule : schedules()) {
     INFO(schedule.name);
     ScheduleRequest asked = request(schedule.name, kTies, schedule.synchronous ? 1 : 3);
@@ -64,9 +66,9 @@ TEST_CASE("every schedule whose micro-batches read one version sums tied weights
       const std::vector<Rank> members = members_of(program.placement, kTies[k]);
       for (std::size_t r = 0; r < program.ranks.size(); ++r) {
         const bool member = std::binary_search(members.begin(), members.end(), Rank{r});
-        const auto sums = std::count_if(program.ranks[r].begin(), program.ranks[r].end(), [&](const Action& a) {
-          return a.op == Op::tie && a.tie == TieId{k};
-        });
+        const auto sums =
+            std::count_if(program.ranks[r].begin(), program.ranks[r].end(),
+                          [&](const Action& a) { return a.op == Op::tie && a.tie == TieId{k}; });
         CHECK(sums == (member ? program.groups() : 0));
       }
     }
@@ -114,8 +116,11 @@ TEST_CASE("a sum that is missing, misplaced or on a rank without the weight is r
     const LoweredProgram lowered = lower(program);
     CHECK_THAT(findings(lowered), Catch::Matchers::Contains(why));
   };
-  refused([](ScheduleProgram& p) { p.ranks[3].erase(p.ranks[3].begin() + position(p.ranks[3], Op::tie, TieId{0})); },
-          "rank 3: no sum of tied weight 0 of group 0, which stage 3 holds");
+  refused(
+      [](ScheduleProgram& p) {
+        p.ranks[3].erase(p.ranks[3].begin() + position(p.ranks[3], Op::tie, TieId{0}));
+      },
+      "rank 3: no sum of tied weight 0 of group 0, which stage 3 holds");
   // Of all: then nobody waits for anybody.
   refused(
       [](ScheduleProgram& p) {
@@ -137,12 +142,15 @@ TEST_CASE("a sum that is missing, misplaced or on a rank without the weight is r
         list.insert(list.begin() + position(list, Op::backward), sum);
       },
       "every gradient of its group");
-  refused([](ScheduleProgram& p) { p.ranks[0].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{1}}); },
-          "rank 0 holds no layer with tied weight 1");
-  refused([](ScheduleProgram& p) { p.ranks[1].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{7}}); },
-          "tied weight 7 is none of the 2 tied weights");
-  refused([](ScheduleProgram& p) { p.ranks[0].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{0}}); },
-          "already done");
+  refused(
+      [](ScheduleProgram& p) { p.ranks[0].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{1}}); },
+      "rank 0 holds no layer with tied weight 1");
+  refused(
+      [](ScheduleProgram& p) { p.ranks[1].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{7}}); },
+      "tied weight 7 is none of the 2 tied weights");
+  refused(
+      [](ScheduleProgram& p) { p.ranks[0].push_back({.op = Op::tie, .group = Group{0}, .tie = TieId{0}}); },
+      "already done");
 }
 
 TEST_CASE("two sums in two orders on two ranks are a deadlock", "[ties]") {
@@ -161,7 +169,8 @@ TEST_CASE("two sums in two orders on two ranks are a deadlock", "[ties]") {
                     [](const Finding& f) { return f.kind == Finding::Kind::deadlock && !f.cycle.empty(); }));
 }
 
-TEST_CASE("a tied weight's sum takes the time of an all-reduce of its copies' ranks, and staging memory", "[ties]") {
+TEST_CASE("a tied weight's sum takes the time of an all-reduce of its copies' ranks, and staging memory",
+          "[ties]") {
   const LoweredProgram program = lower(tied("1f1b", {stages({0, 3})}));
   CostTable costs = unit_costs(4, 4);
   for (NetworkLevel& level : costs.network.levels) level.link = {Seconds{0}, 1e6};
