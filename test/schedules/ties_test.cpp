@@ -41,7 +41,7 @@ ScheduleProgram tied(const std::string& schedule, const Ties& ties = kTies) {
   return find_schedule(schedule).generate(request(schedule, ties));
 }
 
-std::string findings(const LoweredProgram& program) {
+std::string what_is_wrong(const LoweredProgram& program) {
   std::string all;
   for (const Finding& finding : check(program).findings) all += finding.message + "\n";
   return all;
@@ -72,7 +72,7 @@ TEST_CASE(
         CHECK(sums == (member ? program.groups() : 0));
       }
     }
-    CHECK(findings(lower(program)) == "");
+    CHECK(what_is_wrong(lower(program)) == "");
   }
 }
 
@@ -83,7 +83,8 @@ TEST_CASE("a schedule that reads other versions on other stages refuses ties and
   // The checker does not take the generator's word.
   ScheduleProgram program = find_schedule("pipedream").generate(request("pipedream", {}, 3));
   add_ties(program, kTies);
-  CHECK_THAT(findings(lower(program)), Catch::Matchers::Contains("of which a micro-batch reads one version"));
+  CHECK_THAT(what_is_wrong(lower(program)),
+             Catch::Matchers::Contains("of which a micro-batch reads one version"));
 }
 
 TEST_CASE("programs as text and as JSON say which weights are tied", "[ties]") {
@@ -114,7 +115,7 @@ TEST_CASE("a sum that is missing, misplaced or on a rank without the weight is r
     ScheduleProgram program = tied("1f1b");
     change(program);
     const LoweredProgram lowered = lower(program);
-    CHECK_THAT(findings(lowered), Catch::Matchers::Contains(why));
+    CHECK_THAT(what_is_wrong(lowered), Catch::Matchers::Contains(why));
   };
   refused(
       [](ScheduleProgram& p) {
@@ -155,7 +156,7 @@ TEST_CASE("a sum that is missing, misplaced or on a rank without the weight is r
 
 TEST_CASE("two sums in two orders on two ranks are a deadlock", "[ties]") {
   ScheduleProgram program = tied("1f1b", {stages({0, 3}), stages({0, 3})});
-  REQUIRE(findings(lower(program)) == "");
+  REQUIRE(what_is_wrong(lower(program)) == "");
   std::vector<Action>& list = program.ranks[3];
   std::swap(list[static_cast<std::size_t>(position(list, Op::tie, TieId{0}))],
             list[static_cast<std::size_t>(position(list, Op::tie, TieId{1}))]);

@@ -8,6 +8,7 @@ stage and on several. Models with tied weights run as they are with one micro-ba
 holds the weight with several; and they go on from a checkpoint of other stages.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -221,6 +222,9 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
     def compared(name, expected, stages, schedule, **more):
         found = ours(folder, f"{folder}/model", optimizer, name, inputs=inputs, pipeline={"schedule": schedule, "stages": stages}, **more)
         assert len(found[1]) == tensors and first in found[1], found[1].keys()  # the weight once
+        files = glob.glob(f"{glob.escape(max(glob.glob(f'{folder}/{name}/checkpoints/step-*')))}/*.safetensors")
+        stored = [key for file in files for key in safetensors.torch.load_file(file) if f"/{first}" in key]
+        assert sorted(stored) == sorted(["parameter/" + first, *(f"optimizer/{first}/{state}" for state in ("exp_avg", "exp_avg_sq"))]), stored
         compare(name, expected, found)
 
     torch.manual_seed(0)
