@@ -70,6 +70,7 @@ class CapturedLayer final : public Layer {
       if (lacks_weights()) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
+      specs.back().tied = layer_.parameters[i];
     }
     return specs;
   }

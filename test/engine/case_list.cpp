@@ -124,11 +124,13 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
-/// The model captured from PyTorch, with every schedule, at every number of ranks and stages, recomputed and with
+/// A model captured from PyTorch, with every schedule that can run it, at every number of ranks and stages, recomputed and with
 /// replicas. Shapes and optimizers take turns.
-void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks, ModelKind model) {
   for (PipelineCase next : variants(schedule)) {
-    next.model = ModelKind::captured;
+    next.model = model;
+    const bool one_version = schedule.reads_one_version({.vertical_sync = next.vertical_sync});
+    if (model == ModelKind::tied && !one_version) continue;
     next.dropout = true;
     const auto add = [&] {
       const std::size_t turn = cases.size();
@@ -165,7 +167,13 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
 
 std::vector<PipelineCase> captured_cases(int ranks) {
   std::vector<PipelineCase> cases;
-  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);
+  return cases;
+}
+
+std::vector<PipelineCase> tied_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::tied);
   return cases;
 }
 
@@ -174,7 +182,7 @@ std::vector<PipelineCase> all_cases(int ranks) {
   add_matrix(cases, ranks);
   for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
-  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);
   return cases;
 }
 
