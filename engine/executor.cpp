@@ -342,6 +342,7 @@ void Executor::reduce(const Action& action) {
   }
   sum->second->finish();
   sums_.erase(sum);
+  reduced.summed(action.group);
   for (const at::Tensor& buffer : averaged) buffer.div_(static_cast<double>(replicas.size()));
 }
 

@@ -72,6 +72,9 @@ std::string model_fingerprint(const Model& model) {
                                  c10::toString(model.sample.dtype), model.sample.classes,
                                  c10::toString(model.precision.full));
   if (model.precision.mixed()) text += fmt::format("{}\n", c10::toString(model.precision.compute));
+  if (model.precision.products != MatrixProducts::blas) {
+    text += fmt::format("{} products\n", enum_name(model.precision.products));
+  }
   for (const LayerPtr& layer : model.layers) {
     text += layer->type() + " " + layer->details();
     for (const ParameterSpec& spec : layer->parameters()) {
@@ -235,6 +238,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     site.place =
         list.in_config ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
     site.linear_deviation = list.linear_deviation;
+    site.products = precision.products;
     if (list.in_config && site.two.front() != 2) {
       site.refuse("samples are not its first dimension; use the family \"captured\"");
     }

@@ -9,6 +9,7 @@
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/loss.h"
+#include "stagecraft/models/matrix_products.h"
 #include "stagecraft/models/sample.h"
 
 #include <memory>
@@ -21,6 +22,7 @@ namespace stagecraft {
 struct Precision {
   at::ScalarType full = at::kFloat;     ///< of parameters, gradient sums, optimizer state and buffers
   at::ScalarType compute = at::kFloat;  ///< of activations, boundaries and what layers read of parameters
+  MatrixProducts products = MatrixProducts::blas;
 
   constexpr Precision() = default;
   constexpr Precision(at::ScalarType one) : full(one), compute(one) {}  // NOLINT: one for everything

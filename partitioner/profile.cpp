@@ -30,6 +30,10 @@ Bytes Measurement::field_bytes(const std::string& name) const {
   throw InternalError(fmt::format("the measurement has no field \"{}\"", name));
 }
 
+Bytes LayerProfile::optimizer_bytes(double per_parameter_byte) const {
+  return optimizer.value_or(Bytes{std::llround(static_cast<double>(parameters.value) * per_parameter_byte)});
+}
+
 namespace {
 
 /// Any stage of these layers is one that plans can be made of: nothing overflows, whatever is summed.
@@ -44,11 +48,13 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
     backward_input += layer.backward_input.median.value;
     backward_weight += layer.backward_weight.median.value;
     step += layer.step.median.value;
-    weights += bytes(layer.parameters) * std::max(1.0, optimizer_factor) + bytes(layer.compute_copy) +
-               bytes(layer.buffers);
+    const double state =
+        layer.optimizer ? bytes(*layer.optimizer) : bytes(layer.parameters) * optimizer_factor;
+    weights += std::max(bytes(layer.parameters), state) + bytes(layer.compute_copy) + bytes(layer.buffers);
     activations += 2 * bytes(layer.output) + bytes(layer.kept_for_input) + bytes(layer.kept_for_weight) +
                    bytes(layer.forward_transient) + bytes(layer.backward_transient) +
-                   transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);
+                   transient(layer.backward_input_transient) + transient(layer.backward_weight_transient) +
+                   transient(layer.step_transient);
   }
   for (const FieldBytes& field : measurement.fields) activations += bytes(field.bytes);
   activations += 2 * bytes(measurement.input) + bytes(measurement.read) + bytes(measurement.targets);

@@ -86,7 +86,13 @@ struct LayerProfile {
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
+  /// What the optimizer keeps of it; absent: the profile's factor times the parameters.
+  std::optional<Bytes> optimizer{};
+  std::optional<Bytes> step_transient{};   ///< of an update, above what is live before; absent: none
   std::optional<std::string> measured_as;  ///< a layer with an equal graph, run instead of this one
+
+  /// The factor as in Profile.
+  [[nodiscard]] Bytes optimizer_bytes(double per_parameter_byte) const;
 };
 
 void describe(auto& v, LayerProfile& p) {
@@ -125,6 +131,11 @@ void describe(auto& v, LayerProfile& p) {
   v.optional("backward_weight_transient_bytes", p.backward_weight_transient,
              "the weight half's peak above what is live before it; absent: backward_transient_bytes",
              any_sign);
+  v.optional("optimizer_bytes", p.optimizer,
+             "what the optimizer keeps of the layer; absent: optimizer_bytes_per_parameter_byte times "
+             "parameter_bytes");
+  v.optional("step_transient_bytes", p.step_transient,
+             "the update's peak above what is live before it; absent: 0");
   v.optional("measured_as", p.measured_as,
              "a layer with an equal graph that was run instead of this one; absent: this one was");
 }

@@ -220,16 +220,17 @@ std::int64_t optimizer_steps(const SafetensorsFile& file) {
 }
 
 /// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
-OptimizerState optimizer_state(const LayerFiles& files, const Tensors& values, const Optimizer& optimizer) {
+OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors& values,
+                               const ModelOptimizer& optimizer) {
   const SafetensorsFile& file = files.own();
   OptimizerState state;
   state.steps = optimizer_steps(file);
   state.tensors.resize(values.size());
   std::set<std::string> known;
   for (std::size_t i = 0; state.steps > 0 && i < values.size(); ++i) {
-    for (const std::string& name : optimizer.state_names()) {
-      const std::string stored = fmt::format("optimizer/{}/{}", files.name_of(i), name);
-      state.tensors[i][name] = files.of(i).tensor(stored, values[i].sizes(), values[i].scalar_type());
+    for (const StateSpec& spec : optimizer.state_of(index, i)) {
+      const std::string stored = fmt::format("optimizer/{}/{}", files.name_of(i), spec.name);
+      state.tensors[i][spec.name] = files.of(i).tensor(stored, spec.shape, values[i].scalar_type());
       if (&files.of(i) == &file) known.insert(stored);
     }
   }
@@ -271,7 +272,7 @@ std::string layer_file(const std::string& layer) {
 
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double states = setup.config().optimizer.make()->bytes_per_parameter_byte();
+  const double states = setup.materials().optimizer->bytes_per_parameter_byte();
   const at::ScalarType full = model.precision.full;
   double bytes = 0;
   for (std::size_t index = 0; index < model.layers.size(); ++index) {
@@ -362,7 +363,7 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   }
 }
 
-void load_checkpoint(const std::string& checkpoint, const Model& model, const Optimizer& optimizer,
+void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,
                      Worker& worker) {
   const Manifest manifest = read_manifest(checkpoint);
   for (const int index : worker.layers()) {
@@ -371,7 +372,7 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Op
     const LayerFiles files(checkpoint, model, index, &manifest);
     LayerState state = worker.state(index);
     take_weights(files, state, /*need_buffers=*/true);
-    state.optimizer = optimizer_state(files, state.parameters, optimizer);
+    state.optimizer = optimizer_state(files, index, state.parameters, optimizer);
     worker.set_state(index, std::move(state));
   }
   if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);

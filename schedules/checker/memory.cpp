@@ -156,6 +156,7 @@ class RankMemory {
   }
 
   [[nodiscard]] Bytes transient_of(const Action& action) const {
+    if (action.op == Op::step) return stagecraft::transient(cost(action.stage), action.op, false);
     if (!is_compute(action.op)) return {};
     const bool recomputed = index_.work(action.stage, action.micro_batch).recompute.found();
     return stagecraft::transient(cost(action.stage), action.op, recomputed);
@@ -229,7 +230,7 @@ bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findin
     if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
         !possible({c.input, c.read, c.output, c.targets, c.fields, c.kept_for_input, c.kept_for_weight,
                    c.forward_peak, c.unkept_peak(), c.backward_peak, c.input_half_peak(),
-                   c.weight_half_peak(), costs.loss},
+                   c.weight_half_peak(), c.step_peak.value_or(Bytes{}), costs.loss},
                   most_activation)) {
       return false;
     }

@@ -66,6 +66,7 @@ struct StageCosts {
   /// Likewise for each half of a split one, the input half above what is live before it, the weight half
   /// above what is kept for it. Absent: backward_peak.
   std::optional<Bytes> backward_input_peak, backward_weight_peak;
+  std::optional<Bytes> step_peak{};   ///< likewise of an update; absent: none
   std::optional<StageSpread> spread;  ///< absent: not measured
 
   /// One version of what layers read of the weights.
@@ -108,6 +109,8 @@ void describe(V& v, StageCosts& c) {
              "the same of a split backward's input half; absent: backward_peak_bytes");
   v.optional("backward_weight_peak_bytes", c.backward_weight_peak,
              "the same of its weight half; absent: backward_peak_bytes");
+  v.optional("step_peak_bytes", c.step_peak,
+             "transient peak of an optimizer update above what is live before; absent: 0");
   v.optional("spread", c.spread, "how much the times vary; absent: not measured");
 }
 

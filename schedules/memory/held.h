@@ -182,7 +182,7 @@ struct MomentDeltas {
 [[nodiscard]] Bytes standing(const StageCosts& costs, Situation here);
 
 /// While an action runs, above what is held before it. `recomputed` as in the situation of its
-/// micro-batch: such a forward keeps nothing. 0 for actions that compute nothing.
+/// micro-batch: such a forward keeps nothing. 0 for actions that compute nothing and update nothing.
 [[nodiscard]] inline Bytes transient(const StageCosts& costs, Op op, bool recomputed) {
   switch (op) {
     case Op::forward:
@@ -195,6 +195,8 @@ struct MomentDeltas {
       return costs.input_half_peak();
     case Op::backward_weight:
       return costs.weight_half_peak();
+    case Op::step:
+      return costs.step_peak.value_or(Bytes{});
     default:
       return {};
   }

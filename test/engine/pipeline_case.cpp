@@ -1,6 +1,10 @@
 #include "test/engine/pipeline_case.h"
 
+#include "stagecraft/engine/optimizers/adafactor.h"
 #include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/lion.h"
+#include "stagecraft/engine/optimizers/muon.h"
+#include "stagecraft/engine/optimizers/nadam.h"
 #include "stagecraft/engine/optimizers/sgd.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/families/captured.h"
@@ -129,15 +133,26 @@ OptimizerConfig optimizer_config(CaseOptimizer kind) {
   AdamWConfig adamw;
   adam.lr = adamw.lr = 0.01;
   adam.weight_decay = 0.05;
+  const ParameterGroup vectors{.most_dimensions = 1, .lr = 0.02, .weight_decay = 0};
   switch (kind) {
     case CaseOptimizer::sgd:
-      return {SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+      return {.type = SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
     case CaseOptimizer::adam:
-      return {adam};
+      return {.type = adam};
+    case CaseOptimizer::nadam:
+      return {.type = NAdamConfig{.lr = 0.01, .weight_decay = 0.05}, .groups = {vectors}};
+    case CaseOptimizer::lion:
+      return {.type = LionConfig{.lr = 0.002, .weight_decay = 0.1}, .ema_decay = 0.8};
+    case CaseOptimizer::adafactor:
+      return {.type = AdafactorConfig{.lr = 0.05, .weight_decay = 0.01}};
+    case CaseOptimizer::muon:
+      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01}, .ema_decay = 0.8};
+    case CaseOptimizer::sgdw:
+      return {.type = SgdWConfig{{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}}, .groups = {vectors}};
     case CaseOptimizer::adamw:
       break;
   }
-  return {adamw};
+  return {.type = adamw};
 }
 
 std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
@@ -147,7 +162,9 @@ std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
 }
 
 Precision precision_of(const PipelineCase& c) {
-  if (c.precision == PrecisionKind::single) return at::kFloat;
+  Precision precision = at::kFloat;
+  if (c.precision == PrecisionKind::onednn) precision.products = MatrixProducts::onednn;
+  if (c.precision == PrecisionKind::single || c.precision == PrecisionKind::onednn) return precision;
   return {at::kFloat, c.precision == PrecisionKind::bf16 ? at::kBFloat16 : at::kHalf};
 }
 
@@ -246,8 +263,9 @@ void DelayedTransport::dawdle() {
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};
-  constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
-  constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
+  constexpr const char* kPrecisions[] = {"", " bf16", " fp16", " onednn"};
+  constexpr const char* kOptimizers[] = {"sgd",  "adam",      "adamw", "nadam",
+                                         "lion", "adafactor", "muon",  "sgdw"};
   return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
                      vertical_sync ? "+vertical_sync" : "",
                      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
@@ -329,7 +347,6 @@ Setting::Setting(const PipelineCase& its_case)
   };
   for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
 
-  options.optimizer = optimizer_config(pipeline.optimizer).make();
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
@@ -351,7 +368,7 @@ Setting::Setting(const PipelineCase& its_case)
             .widths = {},
             .newest = {},
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
-            .optimizer = options.optimizer,
+            .optimizer = {},
             .scheduler = options.scheduler,
             .gradient_clipping = pipeline.clipping,
             .fp16 = options.fp16,
@@ -361,6 +378,12 @@ Setting::Setting(const PipelineCase& its_case)
             .device = pipeline.device};
   for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
   set_version_rule(oracle, pipeline);
+  make_optimizer();
+}
+
+void Setting::make_optimizer() {
+  options.optimizer = oracle.optimizer = std::make_shared<const ModelOptimizer>(
+      optimizer_config(pipeline.optimizer), model, InputPlace{"test", "/optimizer"});
 }
 
 namespace {

@@ -36,7 +36,7 @@ class Oracle {
       const int replicas = run.widths.empty() ? 1 : run.widths[stage];
       for (int replica = 0; replica < replicas; ++replica) {
         if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
-        sums_.back().emplace_back(weights_.back()[0]);
+        sums_.back().emplace_back(weights_.back()[0], model.precision.products);
         buffers_.back().push_back(initial_buffers(model, layer, run.device));
       }
     }
@@ -316,10 +316,11 @@ class Oracle {
       const int version = weights_[layer].rbegin()->first;
       Tensors next;
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
-      std::vector<bool> decays;
-      for (const ParameterSpec& spec : model_.layers[layer]->parameters()) decays.push_back(spec.decays);
+      std::vector<bool> received = sums_[layer].front().received();
+      if (sums_[layer].size() > 1) received.assign(received.size(), true);
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
-        optimizer_step(*run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
+        run_.optimizer->step(static_cast<int>(layer), now.learning_rate, next, copies, received,
+                             result_.optimizer[layer]);
       }
       for (std::size_t i = 0; i < next.size(); ++i) {
         const Tie::Holder* first = held_before(static_cast<int>(layer), static_cast<int>(i));
@@ -329,6 +330,17 @@ class Oracle {
       now.gradients.push_back(on_host(copies));
       for (GradientAccumulator& replica : sums_[layer]) replica.clear();
     }
+  }
+
+  /// The average of the weights, where there is one already; else the weights.
+  Tensors validated(std::size_t layer) const {
+    Tensors weights = weights_[layer].rbegin()->second;
+    const OptimizerState& state = result_.optimizer[layer];
+    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+      const auto average = state.tensors[i].find("ema");
+      if (average != state.tensors[i].end()) weights[i] = average->second;
+    }
+    return weights;
   }
 
   void validate(std::int64_t after_steps) {
@@ -342,7 +354,7 @@ class Oracle {
       const FieldTensors read = fields_on_device(Split::validation, indices);
       Bundle boundary{inputs(Split::validation, indices)};
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
-        const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
+        const Tensors parameters = rounded(layer, validated(layer));
         const Weights weights{parameters, buffers_[layer].front()};
         const Context context{
             Mode::evaluate, {.seed = run_.seed, .layer = layer}, /*commit_buffers=*/true, &read};
