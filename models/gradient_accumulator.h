@@ -28,10 +28,6 @@ class GradientAccumulator final : public GradientSink {
   [[nodiscard]] std::vector<bool> received() const;
   /// Other contributions were added to the sums from outside: all parameters have received some.
   void receive_all() { filled_.clear(); }
-  /// The same of one parameter.
-  void receive(int parameter) {
-    if (!filled_.empty()) filled_[static_cast<std::size_t>(parameter)] = false;
-  }
 
   // For contributions that are recorded once and repeated: where the sums lie, and which parameters have had
   // one, which decides what a contribution does.

@@ -1,8 +1,7 @@
 #pragma once
 
 // An optimizer at work on a model: its config's parameter groups resolved for every parameter, the state that
-// each has, and the average of the weights. The copies of a tied weight are updated alike, by the name and
-// place of the first layer that holds it. State is per layer and travels with the layer, so that a
+// each has, and the average of the weights. State is per layer and travels with the layer, so that a
 // checkpoint does not know about stages.
 
 #include "stagecraft/base/ids.h"
