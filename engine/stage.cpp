@@ -324,8 +324,12 @@ void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer
     named([&] { return work_text(*layers_[i], "update"); },
           [&] {
             const Tensors& gradients = sums[i].gradients();
-            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients,
-                           sums[i].received(), optimizer_[i]);
+            std::vector<bool> received = sums[i].received();
+            for (const auto& [layer, parameter] : summed_[group]) {
+              if (layer == i) received[static_cast<std::size_t>(parameter)] = true;
+            }
+            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients, received,
+                           optimizer_[i]);
           });
     versions_.publish(i);
     between_layers_();
@@ -345,6 +349,7 @@ void Stage::skip_step(Group group, Version from, std::size_t at) {
 void Stage::end_group(Group group) {
   spare_.push_back(std::move(accumulators(group)));
   accumulators_.erase(group);
+  summed_.erase(group);
 }
 
 void Stage::set_parameters(int layer, const Tensors& values) {

@@ -85,6 +85,13 @@ ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model
     Layer& its = layers_.emplace_back();
     for (const ParameterSpec& spec : layer.parameters()) {
       Parameter parameter{{layer.name() + "." + spec.name, spec.shape, first < i && i < last}, 1, 0, {}};
+      // All copies of a tied weight are updated as its owner.
+      const Tie::Holder owner = model.owner_of(i, static_cast<int>(its.parameters.size()));
+      if (owner.layer < i) {
+        parameter.site = layers_[static_cast<std::size_t>(owner.layer)]
+                             .parameters[static_cast<std::size_t>(owner.parameter)]
+                             .site;
+      }
       const ParameterSite& site = parameter.site;
       sites.push_back(site);
       const auto group = std::find_if(config.groups.begin(), config.groups.end(),

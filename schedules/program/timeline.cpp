@@ -50,7 +50,8 @@ std::string event_name(const Event& event, bool with_stage) {
     case Op::reduce:
       return fmt::format("reduce {}", action.group.value);
     case Op::tie:
-      return fmt::format("tied weight {}: sum {}", action.tie.value, action.group.value);
+      return fmt::format("tie {}{}", action.group.value,
+                         action.tie.value > 0 ? fmt::format(".{}", action.tie.value) : std::string());
     case Op::agree_norm:
       return fmt::format("norm {}", action.group.value);
     case Op::step:
