@@ -169,6 +169,8 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, double le
                          .state_names = names_of(one.state),
                          .state = std::vector<Tensors>(one.state.size())};
   for (const std::size_t i : group) {
+    STAGECRAFT_CHECK(parameters[i].sizes() == layer.parameters[i].site.shape,
+                     "the optimizer was made for another model");
     const std::vector<StateSpec>& specs = layer.parameters[i].state;
     for (std::size_t k = 0; k < specs.size(); ++k) {
       at::Tensor& tensor = state.tensors[i][specs[k].name];
