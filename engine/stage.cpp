@@ -50,6 +50,7 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
       first_(first),
       layers_(model.layers.begin() + first, model.layers.begin() + last),
       between_layers_(std::move(between_layers)),
+      products_(model.precision.products),
       versions_(initial_versions(model, first, last, seed, device)),
       optimizer_(layers_.size()) {
   for (int layer = first; layer < last; ++layer) {
@@ -297,7 +298,7 @@ Stage::Accumulators& Stage::accumulators(Group group) {
   if (found != accumulators_.end()) return found->second;
   Accumulators fresh;
   if (spare_.empty()) {
-    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters);
+    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters, products_);
   } else {
     fresh = std::move(spare_.back());
     spare_.pop_back();

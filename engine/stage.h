@@ -134,6 +134,7 @@ class Stage {
   std::vector<LayerPtr> layers_;
   std::vector<bool> has_parameters_;
   std::function<void()> between_layers_;
+  MatrixProducts products_;
   std::unique_ptr<StageGraphs> graphs_;  ///< null: nothing is recorded
   bool of_a_pass_ = false;               ///< a part that may be recorded runs
 

@@ -4,6 +4,7 @@
 // that stay. Engine, oracle and profiler all add through it, so they round alike.
 
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@ class GradientAccumulator final : public GradientSink {
  public:
   GradientAccumulator() = default;
   /// One gradient per parameter (of full precision), of its shape and dtype; memory is taken here, once.
-  explicit GradientAccumulator(const Tensors& parameters);
+  explicit GradientAccumulator(const Tensors& parameters, MatrixProducts products = MatrixProducts::blas);
 
   void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override;
   void add(int parameter, const at::Tensor& gradient) override;
@@ -40,6 +41,7 @@ class GradientAccumulator final : public GradientSink {
 
   Tensors gradients_;
   std::vector<bool> written_;
+  MatrixProducts products_ = MatrixProducts::blas;
   std::vector<bool> filled_;  ///< written, but with zeros; empty: none
 };
 

@@ -100,7 +100,27 @@ void validate_bundles(const Measurement& measurement, std::size_t i, const Input
 
 }  // namespace
 
+namespace {
+
+void validate_ties(const Profile& profile, const std::string& file) {
+  const auto layers = static_cast<int>(profile.measurements.front().layers.size());
+  for (std::size_t k = 0; k < profile.ties.size(); ++k) {
+    const std::vector<int>& holders = profile.ties[k].layers;
+    const InputPlace place{file, fmt::format("/ties/{}/layers", k)};
+    if (holders.size() < 2) throw InputError(place, "expected at least two layers");
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      const int least = i == 0 ? 0 : holders[i - 1] + 1;
+      if (holders[i] >= least && holders[i] < layers) continue;
+      throw InputError(place,
+                       fmt::format("expected layers of the {}, ascending, found {}", layers, holders[i]));
+    }
+  }
+}
+
+}  // namespace
+
 void validate(const Profile& profile, const std::string& file) {
+  validate_ties(profile, file);
   std::set<std::int64_t> sizes;
   const std::vector<LayerProfile>& reference = profile.measurements.front().layers;
   for (std::size_t m = 0; m < profile.measurements.size(); ++m) {

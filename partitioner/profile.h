@@ -177,6 +177,19 @@ void describe(auto& v, Measurement& m) {
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 
+/// A weight that several layers hold: its gradient is summed over them.
+struct TiedWeight {
+  std::string name;
+  std::vector<int> layers;  ///< that hold it, ascending
+  Bytes bytes;              ///< of one copy; each layer counts its own among its parameters
+};
+
+void describe(auto& v, TiedWeight& t) {
+  v.required("name", t.name, "for people", json::non_empty());
+  v.required("layers", t.layers, "the layers that hold it, by index", json::non_empty());
+  v.required("bytes", t.bytes, "of one copy; each layer counts its own among its parameters");
+}
+
 struct LinkMeasurement {
   std::string transport;  ///< "local", "mpi", "nccl"
   Link link;
@@ -199,6 +212,7 @@ struct Profile {
   int repeats = 1;
   std::string optimizer;                          ///< "adamw"; empty: step times and optimizer bytes unknown
   double optimizer_bytes_per_parameter_byte = 0;  ///< Adam: 2, SGD with momentum: 1
+  std::vector<TiedWeight> ties{};
   std::vector<Measurement> measurements;
   std::optional<LinkMeasurement> link;
   /// What times and transients were calculated from, where nothing was run.
@@ -224,6 +238,7 @@ void describe(auto& v, Profile& p) {
   v.optional("optimizer", p.optimizer, "that the step times are of");
   v.optional("optimizer_bytes_per_parameter_byte", p.optimizer_bytes_per_parameter_byte, "Adam: 2",
              json::at_least(0));
+  v.optional("ties", p.ties, "weights that several layers hold");
   v.required("measurements", p.measurements, "one per micro-batch size", json::non_empty());
   v.optional("link", p.link, "measured transport");
   v.optional("estimated_from", p.estimated_from,

@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/export_tensors.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/mapped_safetensors.h"
@@ -71,6 +72,7 @@ std::string averaged_name(const std::string& parameter) {
 
 std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, const Manifest& manifest,
                                              const captured::ModelFolder& model) {
+  const bool hugging_face = is_there(model.path + "/hugging_face");
   std::vector<StreamedTensor> tensors;
   std::map<std::string, StreamedTensor> known;
   const auto add = [&](StreamedTensor tensor) {
@@ -83,6 +85,7 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
     const captured::Graph& graph = layer.replay->graph();
     for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
       const std::string& name = layer.parameters[i];
+      if (known.contains(name)) continue;  // tied: the first layer's file has it
       add(layer_state(file, stored_parameter(*file, name), name, graph.parameters[i]));
     }
     for (std::size_t i = 0; i < layer.buffers.size(); ++i) {
@@ -97,6 +100,7 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
   }
   for (const auto& [second, first] : model.same_as) {
     if (known.contains(second)) continue;  // a copy that went its own way
+    if (hugging_face) continue;            // whose files have a tied tensor once
     const auto found = known.find(first);
     if (found == known.end()) continue;
     StreamedTensor tensor = found->second;

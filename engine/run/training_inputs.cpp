@@ -104,7 +104,9 @@ void check_micro_batches(const RunConfig& config, const Dataset& data, const std
 Precision precision_of(const RunConfig& config) {
   if (config.bf16.enabled) return {at::kFloat, at::kBFloat16};
   if (config.fp16.enabled) return {at::kFloat, at::kHalf};
-  return config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+  Precision precision = config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+  precision.products = config.matrix_products;
+  return precision;
 }
 
 TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {

@@ -14,6 +14,7 @@
 //   - for a while: the `held` rows of every micro-batch on every stage it holds;
 //   - `sum_staging` of a stage with replicas, from the *beginning* of the backward with which the rank
 //     joins the sum (last_backward_into, reductions.h) to the end of the reduce;
+//   - `tie_staging` (reductions.h) of a tied weight likewise, to the end of the tie;
 //   - CostTable::loss, from the start_send of a loss to its wait_send;
 //   - `transient` during one action, above all that.
 //

@@ -36,7 +36,7 @@ constexpr std::int64_t kValidateEvery = 3;
 constexpr std::int64_t kValidationSamples = 10;
 
 const char* name_of(ModelKind kind) {
-  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "straggler"};
+  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "tied", "straggler"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -68,9 +68,11 @@ ModelConfig model_config(const PipelineCase& c) {
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
     case ModelKind::straggler:
       return {straggler(!c.widths.empty())};
-    case ModelKind::captured: {
+    case ModelKind::captured:
+    case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = c.model == ModelKind::tied ? STAGECRAFT_TEST_DATA "/captured/tied"
+                                                 : STAGECRAFT_TEST_DATA "/captured/mixed";
       return {captured};
     }
     case ModelKind::gpt:
@@ -99,7 +101,7 @@ Sizes sizes(BatchShape shape) {
 }
 
 std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
-  if (c.model == ModelKind::captured) {
+  if (c.model == ModelKind::captured || c.model == ModelKind::tied) {
     return std::make_unique<PaddedData>(sizes(c.shape).samples, kValidationSamples);
   }
   SyntheticDataConfig config;
@@ -120,6 +122,7 @@ std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
       config.classes = 11;
       break;
     case ModelKind::captured:
+    case ModelKind::tied:
       break;
   }
   return open_dataset({.source = config}, {"test", "/data"});
@@ -159,7 +162,9 @@ std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
 }
 
 Precision precision_of(const PipelineCase& c) {
-  if (c.precision == PrecisionKind::single) return at::kFloat;
+  Precision precision = at::kFloat;
+  if (c.precision == PrecisionKind::onednn) precision.products = MatrixProducts::onednn;
+  if (c.precision == PrecisionKind::single || c.precision == PrecisionKind::onednn) return precision;
   return {at::kFloat, c.precision == PrecisionKind::bf16 ? at::kBFloat16 : at::kHalf};
 }
 
@@ -258,7 +263,7 @@ void DelayedTransport::dawdle() {
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};
-  constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
+  constexpr const char* kPrecisions[] = {"", " bf16", " fp16", " onednn"};
   constexpr const char* kOptimizers[] = {"sgd",  "adam",      "adamw", "nadam",
                                          "lion", "adafactor", "muon",  "sgdw"};
   return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
@@ -381,6 +386,25 @@ void Setting::make_optimizer() {
       optimizer_config(pipeline.optimizer), model, InputPlace{"test", "/optimizer"});
 }
 
+namespace {
+
+/// The stages of the layers that hold each tied weight.
+std::vector<std::vector<StageId>> ties_of(const Setting& setting) {
+  std::vector<std::vector<StageId>> ties;
+  for (const Tie& tie : setting.model.ties) {
+    std::vector<StageId>& stages = ties.emplace_back();
+    for (const Tie::Holder& holder : tie.holders) {
+      for (std::size_t s = 0; s < setting.stage_layers.size(); ++s) {
+        const auto [first, last] = setting.stage_layers[s];
+        if (first <= holder.layer && holder.layer < last) stages.emplace_back(s);
+      }
+    }
+  }
+  return ties;
+}
+
+}  // namespace
+
 ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
   std::vector<StageId> also_load;
   for (std::size_t s = 1; s + 1 < setting.stage_layers.size(); ++s) {
@@ -392,6 +416,7 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
   }
   ScheduleRequest asked = request(setting.pipeline, segment);
   asked.also_load = also_load;
+  asked.ties = ties_of(setting);
   asked.costs = costs;
   ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
   rewrite(program, setting.pipeline);
