@@ -392,6 +392,12 @@ void Executor::tie(const Action& action) {
   if (!tie_sums_.contains(action.tie)) join_tie(action.tie, action.group);
   tie_sums_.at(action.tie)->finish();
   tie_sums_.erase(action.tie);
+  for (const auto& [layer, parameter] : context_.model.ties[action.tie.index()].holders) {
+    for (Stage& stage : context_.stages) {
+      if (stage.first_layer() <= layer && layer < stage.last_layer())
+        stage.summed(action.group, layer, parameter);
+    }
+  }
 }
 
 std::vector<double> Executor::gather_squares(const Action& action) {

@@ -315,6 +315,10 @@ void Stage::summed(Group group) {
   for (GradientAccumulator& sums : accumulators(group)) sums.receive_all();
 }
 
+void Stage::summed(Group group, int layer, int parameter) {
+  accumulators(group)[local(layer)].receive(static_cast<std::size_t>(parameter));
+}
+
 void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer,
                  double learning_rate) {
   const StageParameters& parameters = versions_.advance(from, at);

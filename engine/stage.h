@@ -80,6 +80,8 @@ class Stage {
   /// The sums of `group` are those over all replicas now, of which others may have had contributions that this
   /// one had not: all parameters count as having a gradient.
   void summed(Group group);
+  /// Likewise of one parameter, which layers share.
+  void summed(Group group, int layer, int parameter);
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
   void step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer, double learning_rate);
   /// The same without an update: version `from` + 1 has the values of `from`.

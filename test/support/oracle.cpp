@@ -317,7 +317,10 @@ class Oracle {
       Tensors next;
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
       std::vector<bool> received = sums_[layer].front().received();
-      if (sums_[layer].size() > 1) received.assign(received.size(), true);
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        if (sums_[layer].size() > 1 || tied.contains({static_cast<int>(layer), static_cast<int>(i)}))
+          received[i] = true;
+      }
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
         run_.optimizer->step(static_cast<int>(layer), now.learning_rate, next, copies, received,
                              result_.optimizer[layer]);
