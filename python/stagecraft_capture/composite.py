@@ -16,6 +16,7 @@ from .errors import CaptureError, place_of
 from .export_errors import explained, refuse_dependent
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage
+from .lstm import lstms_by_layers
 
 
 ATEN = torch.ops.aten
@@ -97,7 +98,7 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), as_operators(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_masks(), as_operators(), lstms_by_layers(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError:
         raise

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 
 try:
     import safetensors.torch
@@ -47,13 +48,22 @@ def capture(*arguments):
     print(run(sys.executable, "-m", "stagecraft_capture", *arguments).splitlines()[-2])
 
 
-def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / MICRO_BATCHES):
+def batches(data):
+    """Of each step its micro-batches."""
+    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
+    return [rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES] for step in range(STEPS)]
+
+
+def equal_shares(micro_batch, batch):
+    return 1 / MICRO_BATCHES
+
+
+def eager(module, loss_of, data, make_optimizer, weight=equal_shares):
     """Losses of each step, and the weights in the end."""
     module.train()
     optimizer, losses = make_optimizer(module.parameters()), []
-    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
-    for step in range(STEPS):
-        batch, total = rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES], 0.0
+    for batch in batches(data):
+        total = 0.0
         optimizer.zero_grad()
         for micro_batch in batch:
             loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
@@ -62,6 +72,56 @@ def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batc
         optimizer.step()
         losses.append(total)
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
+
+
+@dataclass
+class Mixed:
+    """Training in mixed precision: a module in a narrow type, and float32 weights that steps update."""
+
+    dtype: str
+    narrow: object  # from the module in float32 to an equal one in the narrow type
+    scale: int = 0  # the loss is multiplied by two to this power, and by half as much after each overflow
+    full: str = ""  # --full
+
+    def config(self):
+        if self.dtype == "bfloat16":
+            return {"bf16": {"enabled": True}}
+        return {"fp16": {"enabled": True, "initial_scale_power": self.scale, "hysteresis": 1}}
+
+    def arguments(self):
+        return ["--dtype", self.dtype, *(["--full", self.full] if self.full else [])]
+
+
+def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares):
+    """The same in mixed precision, as it is written by hand."""
+    masters = {name: p.detach().clone().requires_grad_() for name, p in full.named_parameters()}
+    module = mixed.narrow(full).train()
+    optimizer, losses, scale = make_optimizer(list(masters.values())), [], 2.0**mixed.scale
+    for batch in batches(data):
+        total = 0.0
+        for micro_batch in batch:
+            loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
+            (loss * share * scale).backward()
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    before, here = masters[name].grad, parameter.grad.float()
+                    masters[name].grad = here if before is None else before + here
+                    parameter.grad = None
+            total += float(loss.detach().double() * share)
+        for master in masters.values():
+            master.grad = None if master.grad is None else master.grad / scale
+        if all(m.grad is None or m.grad.isfinite().all() for m in masters.values()):
+            optimizer.step()
+        else:
+            print(f"a step of loss scale {scale:g} is left out")
+            scale /= 2
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(masters[name])
+        losses.append(total)
+    state = {name: masters.get(name, tensor).detach() for name, tensor in module.state_dict().items()}
+    return losses, state
 
 
 def ours(folder, model, optimizer, name, inputs, **changed):
@@ -101,27 +161,51 @@ def tokens(vocabulary, sequence, **more):
     return {"input_ids": torch.randint(vocabulary, (count, sequence), generator=generator), **more}
 
 
-def causal(folder, sequence, config):
+def in_precision(mixed, build, full=lambda path, part: False):
+    """The Mixed of a model's settings, or None. `build` makes a module of a type; modules that `full` is true of stay float32."""
+
+    def narrow(module):
+        made = build(getattr(torch, mixed["dtype"]))
+        for path, part in made.named_modules():
+            if full(path, part):
+                part.float()
+        made.load_state_dict(module.state_dict())
+        return made
+
+    return mixed and Mixed(narrow=narrow, **mixed)
+
+
+def causal(folder, sequence, config, mixed=None):
     """A language model of transformers, with an untied head."""
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", sequence, "-o", f"{folder}/model")
-    data = tokens(config["vocab_size"], sequence)
-    loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
 
-    def build():
-        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
         module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
         return module
 
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+    mixed = in_precision(mixed, build)
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", sequence, *(mixed.arguments() if mixed else []), "-o", f"{folder}/model")
+    data = tokens(config["vocab_size"], sequence)
+    loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
 
 
-def masked(folder, config):
+def masked(folder, config, mixed=None):
     """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
+
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        head = module.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        return module
+
+    mixed = in_precision(mixed, build)
+    fields = ["--fields", "labels,attention_mask,token_type_ids", *(mixed.arguments() if mixed else [])]
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 16, *fields, "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(6)
     data = tokens(64, 16)
     count = data["input_ids"].shape[0]
@@ -136,21 +220,24 @@ def masked(folder, config):
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
-    def build():
-        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
-        head = module.get_output_embeddings()
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        return module
-
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
 
 
-def translation(folder, config):
+def translation(folder, config, mixed=None):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
+
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        untied_copies(module)
+        return module
+
+    # transformers keeps these in float32 beside float16.
+    mixed = in_precision(mixed, build, lambda path, part: mixed["dtype"] == "float16" and path.endswith(".wo"))
+    fields = ["--fields", "labels,attention_mask", *(mixed.arguments() if mixed else [])]
+    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(8)
     data = tokens(64, 12)
     count = data["input_ids"].shape[0]
@@ -159,40 +246,38 @@ def translation(folder, config):
     data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
     units = lambda batch: int((batch["labels"] != -100).sum())
 
-    def build():
-        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
-        untied_copies(module)
-        return module
-
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
     pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
-    check(folder, build, loss_of, data, pipelines, weight)
+    check(folder, build, loss_of, data, pipelines, weight, mixed=mixed)
 
 
-def images(folder, source, size):
+def images(folder, source, size, mixed=None):
     """A classifier, which `build` in `source` makes."""
     with open(f"{folder}/classifier.py", "w") as file:
         file.write(source)
-    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", "-o", f"{folder}/model")
+    names = {}
+    exec(source, names)
+    full = mixed and mixed.get("full", "none")
+    mixed = in_precision(mixed, lambda dtype: names["build"]().to(dtype), lambda path, part: type(part).__name__ == full)
+    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", *(mixed.arguments() if mixed else []), "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(7)
     count = STEPS * MICRO_BATCHES * SAMPLES
     data = {"inputs": torch.randn((count, 3, size, size), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
-    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(batch["inputs"]), batch["targets"])
-    names = {}
-    exec(source, names)
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}])
+    given = lambda batch: batch["inputs"].to(getattr(torch, mixed.dtype if mixed else "float32"))
+    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(given(batch)).float(), batch["targets"])
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}], mixed=mixed)
 
 
-def check(folder, build, loss_of, data, pipelines, *weight):
+def check(folder, build, loss_of, data, pipelines, *weight, mixed=None):
     safetensors.torch.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
         torch.manual_seed(0)
-        expected = eager(build(), loss_of, data, make, *weight)
+        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight) if mixed else eager(build(), loss_of, data, make, *weight)
         for pipeline in map(dict, pipelines):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
-            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute)
+            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute, **(mixed.config() if mixed else {}))
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
             shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
 
@@ -245,6 +330,9 @@ class UNet(nn.Module):
 build = UNet
 """
 
+BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
+FULL_NORMS = {"full": "BatchNorm2d"}
+
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
     "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA}),
@@ -262,6 +350,14 @@ MODELS = {
     "vgg16": lambda folder: images(folder, NARROW_VGG.format(False), 32),
     "vgg16_bn": lambda folder: images(folder, NARROW_VGG.format(True), 32),
     "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
+    "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
+    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 24}),
+    "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
+    "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
+    "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
+    "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
+    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, FP16 | FULL_NORMS),
+    "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
     # As large as they are:
     "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
     "resnet50_224": lambda folder: images(folder, TORCHVISION.format("resnet50()"), 224),
