@@ -39,6 +39,8 @@ constexpr Operator kOperators[] = {
     Operator{"aten::baddbmm"},
     Operator{"aten::mv"},
     Operator{"aten::dot"},
+    Operator{"aten::vdot"},
+    Operator{"aten::_trilinear"},
     // Shapes
     Operator{"aten::t", kView},
     Operator{"aten::transpose.int", kView},

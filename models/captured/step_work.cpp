@@ -27,7 +27,8 @@ class StepReader {
       : step_(step), values_(values), b_(b), name_(step.name.substr(0, step.name.find('.'))) {}
 
   [[nodiscard]] double multiply_adds() const {
-    if (name_ == "aten::mm" || name_ == "aten::bmm" || name_ == "aten::mv" || name_ == "aten::dot")
+    if (name_ == "aten::mm" || name_ == "aten::bmm" || name_ == "aten::mv" || name_ == "aten::dot" ||
+        name_ == "aten::vdot")
       return of_matrices(0);
     if (name_ == "aten::addmm" || name_ == "aten::baddbmm") return of_matrices(1);
     if (name_ == "aten::convolution") {

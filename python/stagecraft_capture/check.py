@@ -44,6 +44,8 @@ class Comparison:
 def beside(module):
     """A copy with gradients and buffers of its own; parameters have the same memory."""
     same = {id(p): torch.nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
+    made = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+    same |= {id(t): t.detach() for t in made}  # by torch.nn.utils.weight_norm, and again in each forward
     return copy.deepcopy(module, same)
 
 

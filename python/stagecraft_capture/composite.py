@@ -13,9 +13,10 @@ from torch import fx
 
 from .custom_functions import as_operators
 from .errors import CaptureError, place_of
-from .export_errors import explained, refuse_dependent
+from .export_errors import BY_TENSORS, explained, refuse_dependent
+from .gru import grus_by_steps
 from .hugging_face import eager_masks
-from .in_place import out_of_place, storage
+from .in_place import out_of_place, storage, without_out
 from .lstm import lstms_by_layers
 
 
@@ -90,6 +91,13 @@ def drop_broadcasts(graph):
             graph.erase_node(node)
 
 
+def refuse_branches(graph):
+    """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}")
+
+
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
@@ -98,7 +106,7 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), as_operators(), lstms_by_layers(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError:
         raise
@@ -108,6 +116,8 @@ def export(module, inputs, has_loss=False):
         logging.disable(logging.NOTSET)
     inline_regions(program.graph_module)
     graph = program.graph
+    refuse_branches(graph)
+    without_out(graph)
     detach_regions(graph)
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants

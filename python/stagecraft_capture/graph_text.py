@@ -21,6 +21,21 @@ def type_text(tensor):
     return f"{TYPES[tensor.dtype]}[{','.join(str(int(size)) for size in tensor.shape)}]"
 
 
+# Of operators that runs do not execute, what does the same.
+INSTEAD = {
+    "_embedding_bag": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
+    "_embedding_bag_forward_only": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
+    "embedding_sparse_backward": "sparse gradients are not known here: sparse=False",
+    "_ctc_loss": "capture the model without its loss",
+    "linalg_householder_product": "torch.nn.utils.parametrizations.orthogonal has orthogonal_map=\"cayley\", or train the weight as it is",
+    "masked_scatter": "put values at places with torch.where",
+}
+
+
+def base_of(name):
+    return name.removeprefix("aten::").partition(".")[0]
+
+
 class Names:
     """%0, %1, ... in the order of appearance."""
 
@@ -136,7 +151,8 @@ def steps(nodes, names, read, streams, again=frozenset()):
         elif name == "stagecraft::uniform":
             given = [streams.setdefault(node, len(streams))]
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
-            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; compute the same with others (models/captured/operators.cpp lists them)")
+            what = INSTEAD.get(base_of(name), "compute the same with others (models/captured/operators.cpp lists them)")
+            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
         out.append([name, results, given])
     return out
 

@@ -120,8 +120,6 @@ def load_with_batch(arguments, about=None):
     model, task = load(arguments, numbers=about is not None or not arguments.no_weights, about=about)
     if task is None:
         return named_with_batch(model, arguments)
-    if arguments.field:
-        raise CaptureError(f"--field is for FILE.py:NAME, and for classes of transformers other than ...{task.ending}; name fields with --fields")
     names, config = [name for name in arguments.fields.split(",") if name], model.wrapped.config
     images = hasattr(model, "sample_shape")
     second = isinstance(model, Translation)
@@ -142,7 +140,22 @@ def load_with_batch(arguments, about=None):
         fields.append(Field("decoder_input_ids", [target], below=config.vocab_size))
     for name in names:
         fields += task.labels(config, target) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
-    return model, Batch(fields), "labels" in names
+    return model, Batch(with_named(fields, model.wrapped, arguments)), "labels" in names
+
+
+def with_named(fields, module, arguments):
+    """With those of --field, which go before others of their names."""
+    named, takes = [parse_field(text) for text in arguments.field], inspect.signature(module.forward).parameters
+    unknown = next((field.name for field in named if field.name not in takes), None)
+    if unknown:
+        raise CaptureError(f"--field {unknown}: {type(module).__name__}.forward takes {', '.join(takes)}")
+    names = {field.name: field for field in named}
+    known = {field.name for field in fields}
+    return [names.get(field.name, field) for field in fields] + [field for field in named if field.name not in known]
+
+
+# What models of transformers call inputs of numbers.
+NUMBERS = ("pixel_values", "input_values", "input_features")
 
 
 def named_with_batch(model, arguments):
@@ -150,19 +163,18 @@ def named_with_batch(model, arguments):
     module, config = model.wrapped, model.wrapped.config
     takes, kind = inspect.signature(module.forward).parameters, type(module).__name__
     if arguments.input:
-        first = Field(module.main_input_name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
+        name = next((name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"), module.main_input_name)
+        first = Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
     elif arguments.sequence:
         first = Field(module.main_input_name, [arguments.sequence], below=arguments.vocabulary or config.get_text_config().vocab_size)
     else:
         raise CaptureError(f"{kind} reads {module.main_input_name}: give its sizes with --input for numbers, or --sequence for tokens")
-    fields = [first, *(field for field in map(parse_field, arguments.field) if field.name != first.name)]
+    fields = with_named([first], module, arguments)
     names = [field.name for field in fields]
-    unknown = [name for name in names if name not in takes]
-    if unknown:
-        raise CaptureError(f"--field {unknown[0]}: {kind}.forward takes {', '.join(takes)}")
     if "labels" in takes and "labels" in arguments.fields.split(",") and "labels" not in names:
         raise CaptureError(f"{kind} has a loss on labels: give --field labels=TYPE[SIZES], as in labels=i64[128]<1000, or --fields \"\" to capture it without")
-    return model, Batch(fields), "labels" in names
+    batch = Batch(fields)
+    return model, batch, model.has_loss(batch.at(2))
 
 
 def untied_copies(model):

@@ -74,14 +74,19 @@ class Named(Wrapped):
     """Any other class, which the config names. What it reads and what it returns, it says itself."""
 
     FIXED = {"use_cache": False}
-    OUTPUTS = ("logits", "last_hidden_state", "prediction_logits", "reconstruction", "logits_per_image")
 
     def forward(self, **batch):
+        """Its first result; (its first result, its loss) where it has one of such fields."""
         made = self.wrapped(**batch, **self.fixed)
-        output = next((made[name] for name in self.OUTPUTS if made.get(name) is not None), None)
+        numbers = (value for name, value in made.items() if name != "loss" and isinstance(value, torch.Tensor) and value.is_floating_point())
+        output, loss = next(numbers, None), made.get("loss")
         if output is None:
-            raise CaptureError(f"{type(self.wrapped).__name__} returns {', '.join(made.keys())}, none of {', '.join(self.OUTPUTS)}; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
-        return (output, made.loss) if "labels" in batch else output
+            raise CaptureError(f"{type(self.wrapped).__name__} returns {', '.join(made.keys())}, and no tensor of numbers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+        return output if loss is None else (output, loss)
+
+    def has_loss(self, fields):
+        with torch.no_grad():
+            return isinstance(self(**fields), tuple)
 
 
 def base_prefix(model):
@@ -145,7 +150,8 @@ def task_of(about):
     known = [task for task in TASKS if about["model_type"] in getattr(modeling_auto, task.mapping)]
     for name in about.get("architectures") or []:
         for task in known:
-            if name.endswith(task.ending) or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM"):
+            of_type = getattr(modeling_auto, task.mapping)[about["model_type"]]
+            if name.endswith(task.ending) or name in (of_type if isinstance(of_type, tuple) else (of_type,)) or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM"):
                 return task
     return None if about.get("architectures") else next(iter(known), None)
 

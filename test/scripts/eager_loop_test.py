@@ -120,8 +120,9 @@ def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares)
             for name, parameter in module.named_parameters():
                 parameter.copy_(masters[name])
         losses.append(total)
-    state = {name: masters.get(name, tensor).detach() for name, tensor in module.state_dict().items()}
-    return losses, state
+    assert optimizer.state, "no step was made"
+    of_parameter = {id(parameter): masters[name] for name, parameter in module.named_parameters()}  # which may have two names
+    return losses, {name: of_parameter.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
 
 
 def ours(folder, model, optimizer, name, inputs, **changed):
@@ -235,7 +236,8 @@ def translation(folder, config, mixed=None):
         return module
 
     # transformers keeps these in float32 beside float16.
-    mixed = in_precision(mixed, build, lambda path, part: mixed["dtype"] == "float16" and path.endswith(".wo"))
+    half = mixed and mixed["dtype"] == "float16"
+    mixed = in_precision(mixed, build, lambda path, part: half and path.endswith(".wo"))
     fields = ["--fields", "labels,attention_mask", *(mixed.arguments() if mixed else [])]
     capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(8)
@@ -351,7 +353,7 @@ MODELS = {
     "vgg16_bn": lambda folder: images(folder, NARROW_VGG.format(True), 32),
     "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
     "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
-    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 24}),
+    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 22}),
     "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
     "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
     "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
