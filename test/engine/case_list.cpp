@@ -133,6 +133,7 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
       next.shape = static_cast<BatchShape>(turn % 4);
       if (!served(next)) next.shape = BatchShape::many;
       next.optimizer = static_cast<CaseOptimizer>(turn / 4 % 3);
+      next.precision = turn % 3 == 2 ? PrecisionKind::bf16 : PrecisionKind::single;
       next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
       next.delay_seed = turn;
       if (served(next)) cases.push_back(next);

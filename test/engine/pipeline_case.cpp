@@ -66,7 +66,8 @@ ModelConfig model_config(const PipelineCase& c) {
       return {straggler(!c.widths.empty())};
     case ModelKind::captured: {
       CapturedConfig captured;
-      captured.path = STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = c.precision == PrecisionKind::bf16 ? STAGECRAFT_TEST_DATA "/captured/mixed_bf16"
+                                                         : STAGECRAFT_TEST_DATA "/captured/mixed";
       return {captured};
     }
     case ModelKind::gpt:

@@ -148,6 +148,18 @@ def ours(folder, model, optimizer, name, inputs, **changed):
     return losses[:STEPS], safetensors.torch.load_file(f"{folder}/{name}.export/model.safetensors")
 
 
+def refused_in_other_precision(folder, mixed):
+    """Runs of the captured model that ask for another precision than it was captured in."""
+    with open(f"{folder}/AdamW_1.json") as file:
+        config = json.load(file)
+    other = {"bf16": {"enabled": True}} if mixed is None else {}
+    said = "the run computes in bfloat16, and no layer does" if mixed is None else "was captured in other types"
+    with open(f"{folder}/other.json", "w") as file:
+        json.dump({**{key: value for key, value in config.items() if key not in ("bf16", "fp16")}, **other, "run_dir": f"{folder}/other"}, file)
+    done = subprocess.run([STAGECRAFT, "train", f"{folder}/other.json"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 def compare(name, expected, found):
     losses, weights = expected
     differing = [n for n in found[1] if not torch.equal(weights[n], found[1][n])]
@@ -191,6 +203,7 @@ def causal(folder, sequence, config, mixed=None):
     data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
     check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
+    refused_in_other_precision(folder, mixed)
 
 
 def masked(folder, config, mixed=None):
@@ -271,6 +284,18 @@ def images(folder, source, size, mixed=None):
     check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}], mixed=mixed)
 
 
+def recurrent(folder, source):
+    """From a text of six tokens, and the six of another, to six labels. `source` has `build` and `loss`."""
+    with open(f"{folder}/recurrent.py", "w") as file:
+        file.write(source)
+    names = {}
+    exec(source, names)
+    capture(f"{folder}/recurrent.py:build", "--sequence", 12, "--vocabulary", 64, "--field", "labels=i64[6]<32", "--loss", f"{folder}/recurrent.py:loss", "-o", f"{folder}/model")
+    data = tokens(64, 12, labels=torch.randint(32, (STEPS * MICRO_BATCHES * SAMPLES, 6), generator=torch.Generator().manual_seed(9)))
+    loss_of = lambda module, batch: names["loss"](module(batch["input_ids"]), batch)
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+
+
 def check(folder, build, loss_of, data, pipelines, *weight, mixed=None):
     safetensors.torch.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
@@ -332,6 +357,35 @@ class UNet(nn.Module):
 build = UNet
 """
 
+# PipeDream's GNMT in small: the decoder begins with the encoder's states, and all its layers read one attention.
+TRANSLATOR = """
+import torch
+from torch import nn
+class Translator(nn.Module):
+    def __init__(self, width=16, layers=2):
+        super().__init__()
+        self.source, self.target = nn.Embedding(64, width), nn.Embedding(64, width)
+        self.first = nn.LSTM(width, width // 2, bidirectional=True, batch_first=True)
+        self.encoder = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
+        self.decoder = nn.ModuleList(nn.LSTM(width if i == 0 else 2 * width, width, batch_first=True) for i in range(layers))
+        self.query, self.last = nn.Linear(width, width, bias=False), nn.GRU(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, 32)
+    def forward(self, x):
+        memory, _ = self.first(self.source(x[:, :6]))
+        for layer in self.encoder:
+            made, state = layer(memory)
+            memory = made + memory
+        y = self.target(x[:, 6:])
+        for i, layer in enumerate(self.decoder):
+            y, _ = layer(y, state) if i == 0 else layer(torch.cat([y, context], -1))
+            if i == 0:
+                context = (self.query(y) @ memory.transpose(1, 2)).softmax(-1) @ memory
+        return self.head(self.last(torch.cat([y, context], -1))[0])
+def loss(output, batch):
+    return nn.functional.cross_entropy(output.flatten(0, 1), batch["labels"].flatten())
+build = Translator
+"""
+
 BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
 FULL_NORMS = {"full": "BatchNorm2d"}
 
@@ -352,13 +406,14 @@ MODELS = {
     "vgg16": lambda folder: images(folder, NARROW_VGG.format(False), 32),
     "vgg16_bn": lambda folder: images(folder, NARROW_VGG.format(True), 32),
     "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
+    "translator": lambda folder: recurrent(folder, TRANSLATOR),
     "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
     "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 22}),
     "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
     "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
     "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
     "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
-    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, FP16 | FULL_NORMS),
+    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}),
     "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
     # As large as they are:
     "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
