@@ -219,9 +219,10 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     }
   }
   if (precision.mixed() && !computes_narrowly) {
-    throw InputError(place, fmt::format("the run computes in {}, and no layer does: all are of {}; leave bf16 and "
-                                        "fp16 out of the config, or capture the model with --dtype {}",
-                                        precision.name(), Precision(precision.full).name(), precision.name()));
+    throw InputError(place,
+                     fmt::format("the run computes in {}, and no layer does: all are of {}; leave bf16 and "
+                                 "fp16 out of the config, or capture the model with --dtype {}",
+                                 precision.name(), Precision(precision.full).name(), precision.name()));
   }
   model.fields = list.fields;
   model.loss = list.loss;

@@ -392,10 +392,11 @@ class CapturedLayer final : public Layer {
   }
 
   [[noreturn]] void refuse(const std::string& found, at::ScalarType of_run, const ValueType& type) const {
-    throw InputError(place_, fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
-                                         "{}, or {}",
-                                         name(), found, type.text(), how_to_run_in(type.dtype),
-                                         how_to_capture_in(of_run)));
+    throw InputError(
+        place_,
+        fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
+                    "{}, or {}",
+                    name(), found, type.text(), how_to_run_in(type.dtype), how_to_capture_in(of_run)));
   }
 
   [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }

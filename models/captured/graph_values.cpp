@@ -61,9 +61,9 @@ ValueId GraphValues::found(const std::string& name, const InputPlace& place) con
   if (!id) throw InputError(place, fmt::format("there is no value {} by now", json::brief(name)));
   if (readable_[static_cast<std::size_t>(*id)]) return *id;
   const bool backward = part_ == Part::backward_weight || part_ == Part::backward_input;
-  throw InputError(
-      place, fmt::format("\"{}\" cannot be read here: {}", name,
-                         backward ? "it is not kept for this part" : "this part does not have it"));
+  throw InputError(place,
+                   fmt::format("\"{}\" cannot be read here: {}", name,
+                               backward ? "it is not kept for this part" : "this part does not have it"));
 }
 
 std::optional<ValueId> GraphValues::id_of(const std::string& name) const {
@@ -109,8 +109,7 @@ ValueId GraphValues::add(const std::string& text, const InputPlace& place) {
 void GraphValues::require_type(ValueId id, const ValueType& type, const InputPlace& place) const {
   const ValueType& found = (*this)[id].type;
   if (found == type) return;
-  throw InputError(place,
-                   fmt::format("expected a value of type {}, this is {}", type.text(), found.text()));
+  throw InputError(place, fmt::format("expected a value of type {}, this is {}", type.text(), found.text()));
 }
 
 }  // namespace stagecraft::captured

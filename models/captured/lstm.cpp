@@ -36,8 +36,10 @@ struct Given {
     TORCH_CHECK(biased == (its_b_hh.has_value() && its_b_hh->defined()), "lstm: one bias of two");
     b_ih = biased ? *its_b_ih : at::zeros_like(w_ih);
     b_hh = biased ? *its_b_hh : at::zeros_like(w_hh);
-    TORCH_CHECK(x.dim() == 3 && hx.dim() == 2, "lstm: expected x of [steps, samples, numbers] and hx of "
-                "[samples, size], found ", x.sizes(), " and ", hx.sizes());
+    TORCH_CHECK(x.dim() == 3 && hx.dim() == 2,
+                "lstm: expected x of [steps, samples, numbers] and hx of "
+                "[samples, size], found ",
+                x.sizes(), " and ", hx.sizes());
     const std::int64_t size = hidden_size(), gates = kGates * size;
     require(w_ih, {gates, x.size(2)}, "w_ih");
     require(w_hh, {gates, size}, "w_hh");

@@ -32,8 +32,8 @@ void check_condition(const Step& step, const Operator& op, const InputPlace& pla
   };
   if (op.condition == Condition::no_dropout && argument("dropout_p").constant.toDouble() != 0) {
     throw InputError(
-        place, fmt::format("{} with dropout would draw random numbers of its own; expected dropout_p 0",
-                           step.name));
+        place,
+        fmt::format("{} with dropout would draw random numbers of its own; expected dropout_p 0", step.name));
   }
   if (op.condition == Condition::no_running_mean && argument("training").constant.toBool() &&
       !(absent("running_mean") && absent("running_var"))) {
@@ -118,8 +118,7 @@ void StepParser::arguments(Step& step, const Json& json, const std::string& poin
     return values_.found(name, place);
   };
   for (std::size_t i = 0; i < json.size(); ++i) {
-    step.arguments.push_back(
-        read_argument(json[i], at(fmt::format("{}/2/{}", pointer, i)), schema[i], find));
+    step.arguments.push_back(read_argument(json[i], at(fmt::format("{}/2/{}", pointer, i)), schema[i], find));
   }
 }
 

@@ -359,16 +359,19 @@ TEST_CASE("a captured model refuses other data and another precision", "[capture
              Contains("run.json: /model/path: ") && Contains("captured for f32[b,8]") && Contains("[9]"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, {}, {{8}, at::kLong, 4}); }), Contains("tokens"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, at::kDouble); }), Contains("captured in other types"));
-  CHECK_THAT(refusal([&] {
-               (void)model_at(tiny, {at::kFloat, at::kBFloat16});
-             }),
-             Contains("its input is bf16[2, 8], and f32[b,8] in the folder; leave dtype, bf16 and fp16 out of "
-                      "the config, or capture it with --dtype bfloat16"));
+  CHECK_THAT(
+      refusal([&] {
+        (void)model_at(tiny, {at::kFloat, at::kBFloat16});
+      }),
+      Contains("its input is bf16[2, 8], and f32[b,8] in the folder; leave dtype, bf16 and fp16 out of "
+               "the config, or capture it with --dtype bfloat16"));
   const std::string narrow = captured_model("mixed_bf16");
   CHECK(model_at(narrow, {at::kFloat, at::kBFloat16}, kPadded).layers.size() > 2);
   CHECK_THAT(refusal([&] { (void)model_at(narrow, {}, kPadded); }),
              Contains(R"(set "bf16": {"enabled": true}, or capture it without --dtype)"));
-  CHECK_THAT(refusal([&] { (void)model_at(narrow, {at::kFloat, at::kHalf}, kPadded); }),
+  CHECK_THAT(refusal([&] {
+               (void)model_at(narrow, {at::kFloat, at::kHalf}, kPadded);
+             }),
              Contains("or capture it with --dtype float16"));
 }
 
