@@ -6,7 +6,7 @@ Cutting comes before differentiating: a joint graph of a whole model, cut afterw
 import contextlib
 import io
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
@@ -17,6 +17,7 @@ from .export_errors import BY_TENSORS, explained, refuse_dependent
 from .gru import grus_by_steps
 from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out
+from .noise import is_random
 from .lstm import lstms_by_layers
 
 
@@ -34,6 +35,7 @@ class Composite:
     loss: fx.Node  # the loss behind it, or None
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     nodes: list  # the operators, in order
+    unread: list = field(default_factory=list)  # (how many others draw before it, operator that draws what nothing reads)
 
 
 def inline_regions(module):
@@ -151,9 +153,26 @@ def export(module, inputs, has_loss=False):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
     nodes = [n for n in graph.nodes if n.op == "call_function"]
     composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
+    composite.unread = unread_draws(drawing, set(composite.nodes))
     refuse_dependent(composite.nodes)
     return composite
+
+
+def is_idle_dropout(node):
+    return node.target == ATEN.dropout.default and (node.args[1] == 0 or not node.args[2])
+
+
+def unread_draws(drawing, read):
+    """Eager mode draws them too, so those behind them are others than without."""
+    found, before = [], 0
+    for node in drawing:
+        if node in read:
+            before += 1
+        else:
+            found.append((before, node))
+    return found
 
 
 def copied(composite):
