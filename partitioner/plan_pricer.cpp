@@ -4,6 +4,7 @@
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <functional>
@@ -53,6 +54,12 @@ void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& pa
 void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const Placement& placement,
                  Parts& parts) {
   std::vector<Rank> members;
+  if (m.tie.valid()) {
+    members = members_of(placement, m.holders);
+    parts.add(ChainPart::Kind::tie, m.holders.front(), {},
+              all_reduce(costs.network, members, costs.tied(m.tie)).time() * m.times);
+    return;
+  }
   if (m.stage.valid()) {
     members = placement.ranks[m.stage.index()];
     std::ranges::sort(members);

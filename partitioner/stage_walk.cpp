@@ -38,6 +38,12 @@ void StageWalk::extend() {
   sums_.parameters += layer.parameters;
   sums_.compute_copy += layer.compute_copy;
   sums_.buffers += layer.buffers;
+  if (layer.optimizer) {
+    sums_.optimizer_state += *layer.optimizer;
+  } else {
+    by_factor_ += layer.parameters;
+  }
+  if (layer.step_transient) raise(sums_.step_peak, *layer.step_transient);
   for (const std::string& field : layer.fields) {
     if (fields_.insert(field).second) sums_.fields += measurement_.field_bytes(field);
   }
@@ -141,8 +147,7 @@ StageCosts StageWalk::costs_of_bundles() const {
 StageCosts StageWalk::costs() const {
   STAGECRAFT_CHECK(next_ > first_, "a stage needs a layer");
   StageCosts costs = has_bundles_ ? costs_of_bundles() : sums_;
-  costs.optimizer_state =
-      Bytes{std::llround(static_cast<double>(costs.parameters.value) * optimizer_factor_)};
+  costs.optimizer_state += Bytes{std::llround(static_cast<double>(by_factor_.value) * optimizer_factor_)};
   costs.output = measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
   if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
   if (has_bundles_) return costs;

@@ -70,6 +70,7 @@ class StageWalk {
   int first_;
   int next_;
   double optimizer_factor_;
+  Bytes by_factor_;  // of the parameters whose optimizer state follows from the factor
 
   std::set<std::string> fields_;  // that its layers read
   bool has_bundles_ = false;      // several tensors go on before or behind a layer: bundle_walk.h

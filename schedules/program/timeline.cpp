@@ -25,6 +25,7 @@ EventKind event_kind(const Event& event) {
     case Op::step:
       return EventKind::step;
     case Op::reduce:
+    case Op::tie:
     case Op::agree_norm:
       return EventKind::collective;
     case Op::wait_receive:
@@ -48,6 +49,8 @@ std::string event_name(const Event& event, bool with_stage) {
       return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
     case Op::reduce:
       return fmt::format("reduce {}", action.group.value);
+    case Op::tie:
+      return fmt::format("tied weight {}: sum {}", action.tie.value, action.group.value);
     case Op::agree_norm:
       return fmt::format("norm {}", action.group.value);
     case Op::step:

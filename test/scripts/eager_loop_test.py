@@ -4,16 +4,17 @@
     eager_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
 
 MODEL: a key of MODELS. Exits with 77 where transformers, torchvision or safetensors is missing. Every model runs in AdamW and in SGD, on one
-stage and on several.
+stage and on several. Models with tied weights run as they are with one micro-batch per step, and beside a loop with a parameter for each layer that
+holds the weight with several; and they go on from a checkpoint of other stages.
 """
 
+import glob
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 
 try:
     import safetensors.torch
@@ -48,90 +49,37 @@ def capture(*arguments):
     print(run(sys.executable, "-m", "stagecraft_capture", *arguments).splitlines()[-2])
 
 
-def batches(data):
-    """Of each step its micro-batches."""
-    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
-    return [rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES] for step in range(STEPS)]
-
-
-def equal_shares(micro_batch, batch):
-    return 1 / MICRO_BATCHES
-
-
-def eager(module, loss_of, data, make_optimizer, weight=equal_shares):
-    """Losses of each step, and the weights in the end."""
+def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=()):
+    """Losses of each step, and the weights in the end. `holders`: names of parameters that are copies of one, in the order of their layers."""
     module.train()
     optimizer, losses = make_optimizer(module.parameters()), []
-    for batch in batches(data):
-        total = 0.0
+    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * micro_batches * SAMPLES, SAMPLES)]
+    copies = [module.get_parameter(name) for name in holders]
+    for step in range(STEPS):
+        batch, total = rows[step * micro_batches : (step + 1) * micro_batches], 0.0
         optimizer.zero_grad()
         for micro_batch in batch:
             loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
             (loss * share).backward()
             total += float(loss.detach().double() * share)
+        if copies:  # the last layer's first, as autograd adds what one parameter gets
+            gradient = copies[-1].grad
+            for copy in copies[-2::-1]:
+                gradient = gradient + copy.grad
+            for copy in copies:
+                copy.grad = gradient.clone()
         optimizer.step()
         losses.append(total)
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
 
 
-@dataclass
-class Mixed:
-    """Training in mixed precision: a module in a narrow type, and float32 weights that steps update."""
-
-    dtype: str
-    narrow: object  # from the module in float32 to an equal one in the narrow type
-    scale: int = 0  # the loss is multiplied by two to this power, and by half as much after each overflow
-    full: str = ""  # --full
-
-    def config(self):
-        if self.dtype == "bfloat16":
-            return {"bf16": {"enabled": True}}
-        return {"fp16": {"enabled": True, "initial_scale_power": self.scale, "hysteresis": 1}}
-
-    def arguments(self):
-        return ["--dtype", self.dtype, *(["--full", self.full] if self.full else [])]
-
-
-def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares):
-    """The same in mixed precision, as it is written by hand."""
-    masters = {name: p.detach().clone().requires_grad_() for name, p in full.named_parameters()}
-    module = mixed.narrow(full).train()
-    optimizer, losses, scale = make_optimizer(list(masters.values())), [], 2.0**mixed.scale
-    for batch in batches(data):
-        total = 0.0
-        for micro_batch in batch:
-            loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
-            (loss * share * scale).backward()
-            for name, parameter in module.named_parameters():
-                if parameter.grad is not None:
-                    before, here = masters[name].grad, parameter.grad.float()
-                    masters[name].grad = here if before is None else before + here
-                    parameter.grad = None
-            total += float(loss.detach().double() * share)
-        for master in masters.values():
-            master.grad = None if master.grad is None else master.grad / scale
-        if all(m.grad is None or m.grad.isfinite().all() for m in masters.values()):
-            optimizer.step()
-        else:
-            print(f"a step of loss scale {scale:g} is left out")
-            scale /= 2
-        optimizer.zero_grad()
-        with torch.no_grad():
-            for name, parameter in module.named_parameters():
-                parameter.copy_(masters[name])
-        losses.append(total)
-    assert optimizer.state, "no step was made"
-    of_parameter = {id(parameter): masters[name] for name, parameter in module.named_parameters()}  # which may have two names
-    return losses, {name: of_parameter.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
-
-
-def ours(folder, model, optimizer, name, inputs, **changed):
-    """The same of a run."""
+def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, then=None, **changed):
+    """The same of a run. `then`: its last step is made by another session, with these settings."""
     config = {
         "model": {"family": "captured", "path": model},
         "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": inputs, "shuffle": False},
         "optimizer": optimizer,
-        "train_batch_size": MICRO_BATCHES * SAMPLES,
+        "train_batch_size": micro_batches * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
         "train_steps": STEPS,
         "threads_per_rank": 1,
@@ -141,23 +89,15 @@ def ours(folder, model, optimizer, name, inputs, **changed):
     }
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
-    run(STAGECRAFT, "train", f"{folder}/{name}.json")
+    if then:
+        run(STAGECRAFT, "train", f"{folder}/{name}.json", "--set", f"train_steps={STEPS - 1}")
+        run(STAGECRAFT, "train", f"{folder}/{name}.json", "--resume", *(word for setting in then for word in ("--set", setting)))
+    else:
+        run(STAGECRAFT, "train", f"{folder}/{name}.json")
     with open(f"{folder}/{name}/metrics.jsonl") as file:
         losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]
     run(STAGECRAFT, "export", f"{folder}/{name}", "-o", f"{folder}/{name}.export")
     return losses[:STEPS], safetensors.torch.load_file(f"{folder}/{name}.export/model.safetensors")
-
-
-def refused_in_other_precision(folder, mixed):
-    """Runs of the captured model that ask for another precision than it was captured in."""
-    with open(f"{folder}/AdamW_1.json") as file:
-        config = json.load(file)
-    other = {"bf16": {"enabled": True}} if mixed is None else {}
-    said = "the run computes in bfloat16, and no layer does" if mixed is None else "was captured in other types"
-    with open(f"{folder}/other.json", "w") as file:
-        json.dump({**{key: value for key, value in config.items() if key not in ("bf16", "fp16")}, **other, "run_dir": f"{folder}/other"}, file)
-    done = subprocess.run([STAGECRAFT, "train", f"{folder}/other.json"], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
 def compare(name, expected, found):
@@ -174,52 +114,40 @@ def tokens(vocabulary, sequence, **more):
     return {"input_ids": torch.randint(vocabulary, (count, sequence), generator=generator), **more}
 
 
-def in_precision(mixed, build, full=lambda path, part: False):
-    """The Mixed of a model's settings, or None. `build` makes a module of a type; modules that `full` is true of stay float32."""
-
-    def narrow(module):
-        made = build(getattr(torch, mixed["dtype"]))
-        for path, part in made.named_modules():
-            if full(path, part):
-                part.float()
-        made.load_state_dict(module.state_dict())
-        return made
-
-    return mixed and Mixed(narrow=narrow, **mixed)
-
-
-def causal(folder, sequence, config, mixed=None):
-    """A language model of transformers, with an untied head."""
+def config_of(folder, config):
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
+    return f"{folder}/config.json"
 
-    def build(dtype=torch.float32):
-        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
-        module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
-        return module
 
-    mixed = in_precision(mixed, build)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", sequence, *(mixed.arguments() if mixed else []), "-o", f"{folder}/model")
+def causal(folder, sequence, config, holders=()):
+    """A language model of transformers, with an untied head, or a tied one whose `holders` are named."""
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", sequence, "-o", f"{folder}/model")
     data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
-    refused_in_other_precision(folder, mixed)
+
+    build = lambda: transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders)
+    check(folder, apart(build, ["lm_head.weight"]), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
 
 
-def masked(folder, config, mixed=None):
-    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
-    with open(f"{folder}/config.json", "w") as file:
-        json.dump(config, file)
+def apart(build, names):
+    """The same module in which these weights are parameters of their own."""
 
-    def build(dtype=torch.float32):
-        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
-        head = module.get_output_embeddings()
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+    def built():
+        module = build()
+        for name in names:
+            path, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(path), leaf, torch.nn.Parameter(module.get_parameter(name).detach().clone()))
         return module
 
-    mixed = in_precision(mixed, build)
-    fields = ["--fields", "labels,attention_mask,token_type_ids", *(mixed.arguments() if mixed else [])]
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 16, *fields, "-o", f"{folder}/model")
+    return built
+
+
+def masked(folder, config, holders=()):
+    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(6)
     data = tokens(64, 16)
     count = data["input_ids"].shape[0]
@@ -227,32 +155,25 @@ def masked(folder, config, mixed=None):
     data["attention_mask"] = (torch.arange(16) < lengths).long()
     chosen = torch.rand((count, 16), generator=generator) < 0.3
     data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
-    data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
+    if not holders:
+        data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
     data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
     units = lambda batch: int((batch["labels"] != -100).sum())
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
+    build = lambda: transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders, weight)
+    head = ["lm_head.decoder.weight" if config["model_type"] == "roberta" else "cls.predictions.decoder.weight"]
+    check(folder, apart(build, head), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
 
 
-def translation(folder, config, mixed=None):
+def translation(folder, config, holders=()):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
-    with open(f"{folder}/config.json", "w") as file:
-        json.dump(config, file)
-
-    def build(dtype=torch.float32):
-        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
-        untied_copies(module)
-        return module
-
-    # transformers keeps these in float32 beside float16.
-    half = mixed and mixed["dtype"] == "float16"
-    mixed = in_precision(mixed, build, lambda path, part: half and path.endswith(".wo"))
-    fields = ["--fields", "labels,attention_mask", *(mixed.arguments() if mixed else [])]
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(8)
     data = tokens(64, 12)
     count = data["input_ids"].shape[0]
@@ -261,50 +182,72 @@ def translation(folder, config, mixed=None):
     data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
     units = lambda batch: int((batch["labels"] != -100).sum())
 
+    build = lambda: transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders, weight)
     pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
-    check(folder, build, loss_of, data, pipelines, weight, mixed=mixed)
+
+    def untied():
+        module = build()
+        untied_copies(module)
+        return module
+
+    check(folder, untied, loss_of, data, pipelines, weight)
 
 
-def images(folder, source, size, mixed=None):
+def images(folder, source, size):
     """A classifier, which `build` in `source` makes."""
     with open(f"{folder}/classifier.py", "w") as file:
         file.write(source)
-    names = {}
-    exec(source, names)
-    full = mixed and mixed.get("full", "none")
-    mixed = in_precision(mixed, lambda dtype: names["build"]().to(dtype), lambda path, part: type(part).__name__ == full)
-    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", *(mixed.arguments() if mixed else []), "-o", f"{folder}/model")
+    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(7)
     count = STEPS * MICRO_BATCHES * SAMPLES
     data = {"inputs": torch.randn((count, 3, size, size), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
-    given = lambda batch: batch["inputs"].to(getattr(torch, mixed.dtype if mixed else "float32"))
-    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(given(batch)).float(), batch["targets"])
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}], mixed=mixed)
-
-
-def recurrent(folder, source):
-    """From a text of six tokens, and the six of another, to six labels. `source` has `build` and `loss`."""
-    with open(f"{folder}/recurrent.py", "w") as file:
-        file.write(source)
+    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(batch["inputs"]), batch["targets"])
     names = {}
     exec(source, names)
-    capture(f"{folder}/recurrent.py:build", "--sequence", 12, "--vocabulary", 64, "--field", "labels=i64[6]<32", "--loss", f"{folder}/recurrent.py:loss", "-o", f"{folder}/model")
-    data = tokens(64, 12, labels=torch.randint(32, (STEPS * MICRO_BATCHES * SAMPLES, 6), generator=torch.Generator().manual_seed(9)))
-    loss_of = lambda module, batch: names["loss"](module(batch["input_ids"]), batch)
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}])
 
 
-def check(folder, build, loss_of, data, pipelines, *weight, mixed=None):
+def check_tied(folder, build, loss_of, data, holders, *weight):
+    """`build` makes the module as it is."""
+    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    inputs, (optimizer, make) = next(iter(data)), OPTIMIZERS["AdamW"]
+    original = build()
+    first = next(name for name, parameter in original.named_parameters(remove_duplicate=False) if parameter is original.get_parameter(holders[0]))
+    tensors = len({id(tensor) for tensor in original.state_dict(keep_vars=True).values()})
+
+    def compared(name, expected, stages, schedule, **more):
+        found = ours(folder, f"{folder}/model", optimizer, name, inputs=inputs, pipeline={"schedule": schedule, "stages": stages}, **more)
+        assert len(found[1]) == tensors and first in found[1], found[1].keys()  # the weight once
+        files = glob.glob(f"{glob.escape(max(glob.glob(f'{folder}/{name}/checkpoints/step-*')))}/*.safetensors")
+        stored = [key for file in files for key in safetensors.torch.load_file(file) if f"/{first}" in key]
+        assert sorted(stored) == sorted(["parameter/" + first, *(f"optimizer/{first}/{state}" for state in ("exp_avg", "exp_avg_sq"))]), stored
+        compare(name, expected, found)
+
+    torch.manual_seed(0)
+    as_it_is = eager(build(), loss_of, data, make, *weight, micro_batches=1)
+    compared("one micro-batch, one stage", as_it_is, 1, "1f1b", micro_batches=1)
+    compared("one micro-batch, three stages, then two", as_it_is, 3, "1f1b", micro_batches=1, then=["pipeline.stages=2"])
+    torch.manual_seed(0)
+    copies = eager(apart(build, holders)(), loss_of, data, make, *weight, holders=holders)
+    copies[1][first] = copies[1][holders[0]]
+    compared("four micro-batches, one stage", copies, 1, "1f1b")
+    compared("four micro-batches, three stages", copies, 3, "zb_h1")
+    compared("four micro-batches, a V of four stages", copies, 4, "zb_v")
+
+
+def check(folder, build, loss_of, data, pipelines, *weight):
     safetensors.torch.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
         torch.manual_seed(0)
-        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight) if mixed else eager(build(), loss_of, data, make, *weight)
+        expected = eager(build(), loss_of, data, make, *weight)
         for pipeline in map(dict, pipelines):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
-            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute, **(mixed.config() if mixed else {}))
+            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute)
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
             shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
 
@@ -357,44 +300,16 @@ class UNet(nn.Module):
 build = UNet
 """
 
-# PipeDream's GNMT in small: the decoder begins with the encoder's states, and all its layers read one attention.
-TRANSLATOR = """
-import torch
-from torch import nn
-class Translator(nn.Module):
-    def __init__(self, width=16, layers=2):
-        super().__init__()
-        self.source, self.target = nn.Embedding(64, width), nn.Embedding(64, width)
-        self.first = nn.LSTM(width, width // 2, bidirectional=True, batch_first=True)
-        self.encoder = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
-        self.decoder = nn.ModuleList(nn.LSTM(width if i == 0 else 2 * width, width, batch_first=True) for i in range(layers))
-        self.query, self.last = nn.Linear(width, width, bias=False), nn.GRU(2 * width, width, batch_first=True)
-        self.head = nn.Linear(width, 32)
-    def forward(self, x):
-        memory, _ = self.first(self.source(x[:, :6]))
-        for layer in self.encoder:
-            made, state = layer(memory)
-            memory = made + memory
-        y = self.target(x[:, 6:])
-        for i, layer in enumerate(self.decoder):
-            y, _ = layer(y, state) if i == 0 else layer(torch.cat([y, context], -1))
-            if i == 0:
-                context = (self.query(y) @ memory.transpose(1, 2)).softmax(-1) @ memory
-        return self.head(self.last(torch.cat([y, context], -1))[0])
-def loss(output, batch):
-    return nn.functional.cross_entropy(output.flatten(0, 1), batch["labels"].flatten())
-build = Translator
-"""
-
-BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
-FULL_NORMS = {"full": "BatchNorm2d"}
-
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
     "mistral": lambda folder: causal(folder, 16, {"model_type": "mistral", "sliding_window": 8, **LLAMA}),
     "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA}),
     "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA}),
     "gpt2": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}),
+    "gpt2_tied": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}, ["transformer.wte.weight", "lm_head.weight"]),
+    "qwen3_tied": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddings": True}, ["model.embed_tokens.weight", "lm_head.weight"]),
+    "bert_tied": lambda folder: masked(folder, {"model_type": "bert", **BERT}, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
+    "t5_tied": lambda folder: translation(folder, {"model_type": "t5", **T5}, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
     "t5": lambda folder: translation(folder, {"model_type": "t5", **T5}),
     "bart": lambda folder: translation(folder, {"model_type": "bart", **BART}),
     "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),
@@ -406,15 +321,6 @@ MODELS = {
     "vgg16": lambda folder: images(folder, NARROW_VGG.format(False), 32),
     "vgg16_bn": lambda folder: images(folder, NARROW_VGG.format(True), 32),
     "vit": lambda folder: images(folder, TORCHVISION.format("VisionTransformer(image_size=32, patch_size=8, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10)"), 32),
-    "translator": lambda folder: recurrent(folder, TRANSLATOR),
-    "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
-    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 22}),
-    "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
-    "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
-    "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
-    "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
-    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}),
-    "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
     # As large as they are:
     "gpt2_124M": lambda folder: causal(folder, 256, {"model_type": "gpt2", "vocab_size": 50257, **GPT2}),
     "resnet50_224": lambda folder: images(folder, TORCHVISION.format("resnet50()"), 224),
@@ -422,7 +328,8 @@ MODELS = {
     "vit_b_16": lambda folder: images(folder, TORCHVISION.format("vit_b_16()"), 224),
 }
 
-for name in ASKED:
-    print(name)
-    with tempfile.TemporaryDirectory() as folder:
-        MODELS[name](folder)
+if __name__ == "__main__":
+    for name in ASKED:
+        print(name)
+        with tempfile.TemporaryDirectory() as folder:
+            MODELS[name](folder)
