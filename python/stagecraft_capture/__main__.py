@@ -18,7 +18,7 @@ from .source import load, small_twin
 from .weights import state_of
 
 
-def parse():
+def parse(given=None):
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
     parser.add_argument("source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one")
     parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
@@ -38,7 +38,7 @@ def parse():
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     if bool(arguments.source) == bool(arguments.hf):
         parser.error("give either FILE.py:NAME or --hf CONFIG_OR_FOLDER")
     if arguments.full and arguments.dtype == "float32":
