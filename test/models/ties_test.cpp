@@ -18,7 +18,8 @@ namespace {
 
 class Holder final : public Layer {
  public:
-  Holder(std::string name, std::vector<ParameterSpec> specs) : Layer(std::move(name)), specs_(std::move(specs)) {}
+  Holder(std::string name, std::vector<ParameterSpec> specs)
+      : Layer(std::move(name)), specs_(std::move(specs)) {}
   std::string type() const override { return "holder"; }
   std::vector<ParameterSpec> parameters() const override { return specs_; }
   at::Tensor forward(const Weights&, const at::Tensor& input, const Context&, Kept*) const override {
@@ -75,15 +76,16 @@ TEST_CASE("a captured model knows its ties, counts each weight once, and starts 
 TEST_CASE("the same layers with fewer ties are another model", "[ties]") {
   const ScratchFolder folder;
   const std::string path = edited_copy(folder, "tied", {.manifest = [](Json& manifest) {
-    manifest["layers"][10]["parameters"][0] = "blocks.0.linear.weight";
-  }});
+                                         manifest["layers"][10]["parameters"][0] = "blocks.0.linear.weight";
+                                       }});
   CHECK(tied_model(path).fingerprint != tied_model(captured_model("tied")).fingerprint);
 }
 
 TEST_CASE("a layer names a shared weight once", "[ties]") {
   const ScratchFolder folder;
-  const std::string path = edited_copy(
-      folder, "tied", {.manifest = [](Json& manifest) { manifest["layers"][9]["parameters"][1] = "norm.weight"; }});
+  const std::string path = edited_copy(folder, "tied", {.manifest = [](Json& manifest) {
+                                         manifest["layers"][9]["parameters"][1] = "norm.weight";
+                                       }});
   CHECK_THROWS_WITH(captured::read_model_folder(path),
                     Catch::Matchers::Contains("/layers/9/parameters/1: \"norm.weight\" is named twice"));
 }
