@@ -36,6 +36,7 @@ using Rank = Id<struct RankKind>;         ///< position in the launcher's world
 using Version = Id<struct VersionKind>;   ///< version of a stage's weights, counted from the segment's start
 using Group = Id<struct GroupKind>;       ///< accumulation: the g-th update of its segment
 using Slot = Id<struct SlotKind>;         ///< receive buffer of a rank
+using TieId = Id<struct TieKind>;  ///< weight that several layers hold: position in ProgramHeader::ties
 
 /// An amount in one unit; default 0.
 template <class Number, class Unit>

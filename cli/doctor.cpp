@@ -9,6 +9,7 @@
 #include "stagecraft/engine/run/process_facts.h"
 #include "stagecraft/engine/transport/mpi/device_memory.h"
 #include "stagecraft/engine/transport/mpi/kill_timeout.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>
@@ -39,6 +40,9 @@ Json report() {
   json["libtorch"] = TORCH_VERSION;
   json["cpu_capability"] = at::get_cpu_capability();
   json["slow_bfloat16"] = slow_bfloat16();
+  Json& products = json["matrix_products_gflops"];
+  products["blas"] = measure_products(MatrixProducts::blas) / 1e9;
+  products["onednn"] = has_onednn_products() ? Json(measure_products(MatrixProducts::onednn) / 1e9) : Json();
   json["cores"] = process.cores.machine;
   json["usable_cores"] = process.cores.usable;
   json["bound_to"] = process.bound_to;
@@ -99,6 +103,16 @@ std::string gpu_text(const Json& device) {
                      peers.empty() ? "" : fmt::format(", direct access to {}", fmt::join(peers, ",")));
 }
 
+/// Of float32 matrices on one thread, and what to set where it pays.
+std::string products_text(const Json& gflops) {
+  const double blas = gflops["blas"].get<double>();
+  if (gflops["onednn"].is_null()) return fmt::format("{:.0f} GFLOP/s per core", blas);
+  const double onednn = gflops["onednn"].get<double>();
+  constexpr double kPays = 1.1;
+  return fmt::format("{:.0f} GFLOP/s per core with blas, {:.0f} with onednn{}", blas, onednn,
+                     onednn < kPays * blas ? "" : R"(; "matrix_products": "onednn" is faster here)");
+}
+
 std::string people(const Json& json) {
   std::string out;
   const auto line = [&](const char* name, const std::string& value) {
@@ -109,6 +123,7 @@ std::string people(const Json& json) {
   line("compiler", text(json["compiler"]));
   line("LibTorch", fmt::format("{}, {} kernels", text(json["libtorch"]), text(json["cpu_capability"])));
   if (const std::string slow = text(json["slow_bfloat16"]); !slow.empty()) line("bf16", slow);
+  line("products", products_text(json["matrix_products_gflops"]));
   line("cores", fmt::format("{} usable of {}", json["usable_cores"].get<int>(), json["cores"].get<int>()));
   line("rank", rank_text(json));
   if (json.contains("stopping")) {

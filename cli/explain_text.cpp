@@ -64,6 +64,8 @@ std::string grown_text(const MovedCut& cut, const CutExplanation& now) {
       return fmt::format(": stage {}'s all-reduce takes longer", part.stage->value);
     case ChainPart::Kind::agreement:
       return ": the agreement on the norm counts more";
+    case ChainPart::Kind::tie:
+      return ": the sum of a tied weight takes longer";
     case ChainPart::Kind::link_queue:
       return ": transfers queue for shared cards";
   }
@@ -114,7 +116,8 @@ constexpr KindName kKinds[] = {{ChainPart::Kind::compute, "compute"},
                                {ChainPart::Kind::link, "links"},
                                {ChainPart::Kind::reduction, "all-reduce"},
                                {ChainPart::Kind::agreement, "norm agreement"},
-                               {ChainPart::Kind::link_queue, "queues for cards"}};
+                               {ChainPart::Kind::link_queue, "queues for cards"},
+                               {ChainPart::Kind::tie, "sum of a tied weight"}};
 
 std::string part_text(const ChainPart& part, Seconds whole) {
   if (!part.stage) return "";

@@ -100,9 +100,9 @@ void run(ExportOptions options) {
     return;
   }
   const std::size_t files = record.files.size();
-  print(fmt::format("{}: {} tensors of step {}, {} in {}, {} file{}\n", request.out, record.tensors,
-                    record.step, format_bytes(Bytes{record.bytes}), record.dtype, files,
-                    files == 1 ? "" : "s"));
+  print(fmt::format("{}: {} tensors of step {}{}, {} in {}, {} file{}\n", request.out, record.tensors,
+                    record.step, record.averaged ? " (averaged weights)" : "",
+                    format_bytes(Bytes{record.bytes}), record.dtype, files, files == 1 ? "" : "s"));
 }
 
 }  // namespace

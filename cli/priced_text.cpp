@@ -5,8 +5,10 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/priced.h"
 #include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -50,6 +52,31 @@ std::vector<Reduction> reductions(const InputProgram& input) {
                    all_reduce(costs.network, members, costs.stages[s].parameters)});
   }
   return all;
+}
+
+/// The sum of a tied weight's gradients over all that hold it.
+struct TieSum {
+  std::size_t tie;
+  std::size_t ranks;
+  Bytes bytes;
+  Seconds time;
+};
+
+std::vector<TieSum> tie_sums(const InputProgram& input) {
+  std::vector<TieSum> all;
+  const CostTable& costs = *input.costs();
+  for (std::size_t k = 0; k < input.program.ties.size(); ++k) {
+    const std::vector<Rank> members = members_of(input.program.placement, input.program.ties[k]);
+    const Bytes bytes = costs.tied(TieId{k});
+    all.push_back({k, members.size(), bytes, all_reduce(costs.network, members, bytes).time()});
+  }
+  return all;
+}
+
+std::string holders_of(const InputProgram& input, std::size_t tie) {
+  std::vector<std::int32_t> stages;
+  for (const StageId stage : input.program.ties[tie]) stages.push_back(stage.value);
+  return fmt::format("{}", fmt::join(stages, ", "));
 }
 
 Json lost_json(const LostTime& lost) {
@@ -119,6 +146,13 @@ std::string priced_text(const InputProgram& input, const SimulationReport& price
                         time.by_level ? format_duration(*time.by_level) : "-",
                         time.uses_levels() ? "by level" : "ring");
   }
+  const std::vector<TieSum> tied = tie_sums(input);
+  if (!tied.empty()) text += "\nGradients of tied weights summed over the layers that hold them:\n";
+  for (const TieSum& sum : tied) {
+    text += fmt::format("  weight {} of layers on stages {}: {} over {} rank{}, {}\n", sum.tie,
+                        holders_of(input, sum.tie), format_bytes(sum.bytes), sum.ranks,
+                        sum.ranks == 1 ? "" : "s", format_duration(sum.time));
+  }
   return text;
 }
 
@@ -149,6 +183,10 @@ Json priced_json(const InputProgram& input, const SimulationReport& priced) {
                                   {"ring_ms", time.ring.value * 1e3},
                                   {"by_level_ms", time.by_level ? Json(time.by_level->value * 1e3) : Json()},
                                   {"used", time.uses_levels() ? "by_level" : "ring"}});
+  }
+  for (const TieSum& sum : tie_sums(input)) {
+    json["ties"].push_back(
+        {{"tie", sum.tie}, {"ranks", sum.ranks}, {"bytes", sum.bytes.value}, {"ms", sum.time.value * 1e3}});
   }
   json["rank_times"] = Json::array();
   for (std::size_t r = 0; r < simulation.ranks.size(); ++r) {

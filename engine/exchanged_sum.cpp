@@ -15,28 +15,25 @@ constexpr std::int64_t kPiece = 1 << 20;
 
 }  // namespace
 
-ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& replicas, const Tag& tag,
-                           Bytes bytes, at::Device device)
+ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& copies, const Tag& tag,
+                           Bytes staging, at::Device device)
     : transport_(transport),
-      replicas_(replicas),
       tag_(tag),
-      staging_(at::empty({reduce_staging(bytes, static_cast<int>(replicas.size())).value},
-                         at::TensorOptions(device).dtype(at::kByte))) {
-  const auto mine = std::find(replicas.begin(), replicas.end(), transport.rank());
-  STAGECRAFT_CHECK(mine != replicas.end() && replicas.size() > 1, "a replica takes part in its own sum");
-  me_ = static_cast<std::int64_t>(mine - replicas.begin());
+      staging_(at::empty({staging.value}, at::TensorOptions(device).dtype(at::kByte))) {
+  for (const Rank rank : copies) {
+    auto found = std::find(ranks_.begin(), ranks_.end(), rank);
+    if (found == ranks_.end()) found = ranks_.insert(found, rank);
+    copies_.push_back(found - ranks_.begin());
+  }
+  me_ = std::find(ranks_.begin(), ranks_.end(), transport.rank()) - ranks_.begin();
+  own_ = static_cast<std::size_t>(std::count(copies_.begin(), copies_.end(), me_));
+  STAGECRAFT_CHECK(own_ > 0 && copies.size() > 1, "a rank takes part in a sum of its own and other copies");
 }
 
 void ExchangedSum::add(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.view({-1});
   const auto bytes = static_cast<std::int64_t>(flat.nbytes());
-  if (bytes > kReducePack.value) {
-    const std::int64_t most = kPiece / static_cast<std::int64_t>(flat.element_size());
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += most) {
-      waiting_.push_back({.of = {flat.narrow(0, begin, std::min(most, flat.numel() - begin))}});
-    }
-    return;
-  }
+  if (bytes > kReducePack.value) return add(std::vector{tensor});
   if (!small_.empty() &&
       (small_bytes_ + bytes > kReducePack.value || small_.front().scalar_type() != flat.scalar_type())) {
     flush();
@@ -45,8 +42,22 @@ void ExchangedSum::add(const at::Tensor& tensor) {
   small_bytes_ += bytes;
 }
 
+void ExchangedSum::add(const std::vector<at::Tensor>& own) {
+  STAGECRAFT_CHECK(own.size() == own_, "as many tensors as the rank has copies");
+  const std::int64_t numbers = own.front().numel();
+  const std::int64_t most = kPiece / static_cast<std::int64_t>(own.front().element_size());
+  for (std::int64_t begin = 0; begin < numbers; begin += most) {
+    const auto piece_of = [&](const at::Tensor& tensor) {
+      return tensor.view({-1}).narrow(0, begin, std::min(most, numbers - begin));
+    };
+    Piece& piece = waiting_.emplace_back();
+    piece.of = {piece_of(own.front())};
+    for (std::size_t k = 1; k < own.size(); ++k) piece.more.push_back(piece_of(own[k]));
+  }
+}
+
 void ExchangedSum::flush() {
-  if (!small_.empty()) waiting_.push_back({.of = std::move(small_)});
+  if (!small_.empty()) waiting_.emplace_back().of = std::move(small_);
   small_.clear();
   small_bytes_ = 0;
 }
@@ -86,9 +97,9 @@ void ExchangedSum::finish() {
 }
 
 /// The last parts are the larger ones, by a number.
-at::Tensor ExchangedSum::part(const at::Tensor& values, std::int64_t replica) const {
-  const std::int64_t begin = values.numel() * replica / replicas();
-  const std::int64_t end = values.numel() * (replica + 1) / replicas();
+at::Tensor ExchangedSum::part(const at::Tensor& values, std::int64_t rank) const {
+  const std::int64_t begin = values.numel() * rank / ranks();
+  const std::int64_t end = values.numel() * (rank + 1) / ranks();
   return values.narrow(0, begin, end - begin);
 }
 
@@ -98,8 +109,9 @@ bool ExchangedSum::stage(Piece& piece) {
   std::int64_t numbers = 0;
   for (const at::Tensor& tensor : piece.of) numbers += tensor.numel();
   const at::Tensor& like = piece.of.front();
-  const std::int64_t part = numbers * (me_ + 1) / replicas() - numbers * me_ / replicas();
-  const std::int64_t others = (replicas() - 1) * part;
+  const std::int64_t part = numbers * (me_ + 1) / ranks() - numbers * me_ / ranks();
+  const auto rows = static_cast<std::int64_t>(copies_.size() - own_);
+  const std::int64_t others = rows * part;
   const std::int64_t all = others + (piece.packed() ? numbers : 0);
   const std::int64_t bytes = all * static_cast<std::int64_t>(like.element_size());
   if (staging_pieces_ == 0) staged_ = 0;
@@ -107,7 +119,7 @@ bool ExchangedSum::stage(Piece& piece) {
   const at::Tensor memory = staging_.narrow(0, staged_, bytes).view(like.scalar_type());
   staged_ += (bytes + kReduceLine - 1) / kReduceLine * kReduceLine;
   ++staging_pieces_;
-  piece.others = memory.narrow(0, 0, others).view({replicas() - 1, part});
+  piece.others = memory.narrow(0, 0, others).view({rows, part});
   piece.values = piece.packed() ? memory.narrow(0, others, numbers) : like;
   return true;
 }
@@ -117,6 +129,25 @@ bool ExchangedSum::arrived(Piece& piece) {
   return piece.requests.empty();
 }
 
+template <class Visit>
+void ExchangedSum::each_other(const Visit& visit) const {
+  for (std::int64_t step = 1; step < ranks(); ++step) visit((me_ + step) % ranks());
+}
+
+/// Empty parts (fewer numbers than ranks) do not travel.
+void ExchangedSum::receive(Piece& piece, std::int64_t from, std::int32_t phase, const at::Tensor& into) {
+  if (into.numel() == 0) return;
+  piece.requests.emplace_back(
+      transport_.post_receive(ranks_[static_cast<std::size_t>(from)], tag_.of_phase(phase), into));
+}
+
+void ExchangedSum::send(Piece& piece, std::int64_t to, std::int32_t phase, const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return;
+  piece.requests.emplace_back(
+      transport_.post_send(ranks_[static_cast<std::size_t>(to)], tag_.of_phase(phase), tensor));
+}
+
+/// Of a rank's several copies the values come one after the other, in their order.
 void ExchangedSum::scatter(Piece& piece) {
   if (piece.packed()) {
     std::int64_t at = 0;
@@ -125,56 +156,49 @@ void ExchangedSum::scatter(Piece& piece) {
       at += tensor.numel();
     }
   }
-  exchange(
-      piece, 0, [&](std::int64_t from) { return piece.others.select(0, from < me_ ? from : from - 1); },
-      [&](std::int64_t to) { return part(piece.values, to); });
+  each_other([&](std::int64_t from) {
+    std::int64_t row = 0;
+    for (const std::int64_t rank : copies_) {
+      if (rank == from) receive(piece, from, 0, piece.others.select(0, row));
+      if (rank != me_) ++row;
+    }
+  });
+  each_other([&](std::int64_t to) {
+    send(piece, to, 0, part(piece.values, to));
+    for (const at::Tensor& copy : piece.more) send(piece, to, 0, part(copy, to));
+  });
 }
 
 void ExchangedSum::gather(Piece& piece) {
-  exchange(
-      piece, 1, [&](std::int64_t from) { return part(piece.values, from); },
-      [&](std::int64_t) { return part(piece.values, me_); });
+  each_other([&](std::int64_t from) { receive(piece, from, 1, part(piece.values, from)); });
+  each_other([&](std::int64_t to) { send(piece, to, 1, part(piece.values, me_)); });
 }
 
-/// To and from every other replica; empty parts (fewer numbers than replicas) do not travel.
-template <class Into, class From>
-void ExchangedSum::exchange(Piece& piece, std::int32_t index, const Into& into, const From& from) {
-  const Tag tag = Tag::reduction(tag_.from, tag_.group(), index);
-  const auto each = [&](const auto& begin) {
-    for (std::int64_t step = 1; step < replicas(); ++step) {
-      const std::int64_t peer = (me_ + step) % replicas();
-      begin(replicas_[static_cast<std::size_t>(peer)], peer);
-    }
-  };
-  each([&](Rank rank, std::int64_t peer) {
-    const at::Tensor tensor = into(peer);
-    if (tensor.numel() > 0) piece.requests.emplace_back(transport_.post_receive(rank, tag, tensor));
-  });
-  each([&](Rank rank, std::int64_t peer) {
-    const at::Tensor tensor = from(peer);
-    if (tensor.numel() > 0) piece.requests.emplace_back(transport_.post_send(rank, tag, tensor));
-  });
-}
-
-/// In the order of the replicas: own is the me_-th. (The first two may change places: a + b = b + a.)
+/// In the order of the copies.
 void ExchangedSum::add_others(Piece& piece) {
   const at::Tensor own = part(piece.values, me_);
-  const at::Tensor& others = piece.others;
-  if (me_ <= 1) {
-    for (std::int64_t i = 0; i < others.size(0); ++i) own.add_(others[i]);
-  } else {
-    const at::Tensor sum = others[0];
-    for (std::int64_t i = 1; i < others.size(0); ++i) {
-      if (i == me_) sum.add_(own);
-      sum.add_(others[i]);
+  std::vector<at::Tensor> values;  // of the part, by copy
+  std::size_t first = copies_.size();
+  std::size_t mine = 0;
+  for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
+    if (copies_[copy] != me_) {
+      values.push_back(piece.others[static_cast<std::int64_t>(copy - mine)]);
+      continue;
     }
-    if (me_ == others.size(0)) sum.add_(own);
-    own.copy_(sum);
+    if (mine == 0) first = copy;
+    values.push_back(mine == 0 ? own : part(piece.more[mine - 1], me_));
+    ++mine;
   }
+  // Into the first, but for this rank's own second: a + b = b + a.
+  if (first == 1) std::swap(values[0], values[1]);
+  const at::Tensor sum = values[0];
+  for (std::size_t copy = 1; copy < values.size(); ++copy) sum.add_(values[copy]);
+  if (first > 1) own.copy_(sum);
   if (!piece.packed()) --staging_pieces_;
 }
 
 void ExchangedSum::complete(Piece& piece) {
+  for (const at::Tensor& copy : piece.more) copy.copy_(piece.values);
   if (!piece.packed()) return;
   std::int64_t at = 0;
   for (const at::Tensor& tensor : piece.of) {

@@ -49,23 +49,31 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
     first += size;
     groups_.push_back(std::move(group));
   }
+  STAGECRAFT_CHECK(!training() || program.ties.size() == context_.model.ties.size(),
+                   "the program knows the model's tied weights");
   bool reduces = false;
   bool agrees = false;
   for (std::size_t i = 0; i < list_.size(); ++i) {
     const Action& action = list_[i];
     if (action.op == Op::recompute) recomputed_.emplace(action.stage, action.micro_batch);
     if (action.op == Op::agree_norm) agrees = true;
-    if (action.op == Op::reduce) reduces = true;
+    if (action.op == Op::reduce || action.op == Op::tie) reduces = true;
     // What a device computed is asked for later, and a sum over replicas is looked at when it is complete.
     const bool looks = action.op == Op::step && !agrees && context_.options.device.is_cpu() &&
-                       program.placement.replicas(action.stage) == 1;
-    if (action.op != Op::reduce && !looks) continue;
-    const std::int32_t at = last_backward_into(list_, static_cast<std::int32_t>(i));
-    if (at >= 0) (looks ? looks_ : joins_).insert(static_cast<std::size_t>(at));
+                       program.placement.replicas(action.stage) == 1 && !has_ties(action.stage);
+    if (action.op != Op::reduce && action.op != Op::tie && !looks) continue;
+    const std::int32_t at = last_backward_into(program, list_, static_cast<std::int32_t>(i));
+    if (at < 0) continue;
+    if (action.op == Op::tie) {
+      tie_joins_.emplace(static_cast<std::size_t>(at), action.tie);
+    } else {
+      (looks ? looks_ : joins_).insert(static_cast<std::size_t>(at));
+    }
   }
   if (reduces) {
     context_.transport.set_background([this] {
       for (auto& [stage, sum] : sums_) sum->poll();
+      for (auto& [tie, sum] : tie_sums_) sum->poll();
     });
   }
   context_.boundaries.begin(program.slots.at(me().index()));
@@ -81,9 +89,9 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
 
 Executor::~Executor() { context_.transport.set_background(nullptr); }
 
-const std::array<Executor::Handler, 15>& Executor::handlers() {
-  static const std::array<Handler, 15> table = [] {
-    std::array<Handler, 15> by_op{};
+const std::array<Executor::Handler, 16>& Executor::handlers() {
+  static const std::array<Handler, 16> table = [] {
+    std::array<Handler, 16> by_op{};
     const auto set = [&](Op op, Handler handler) { by_op[static_cast<std::size_t>(op)] = handler; };
     set(Op::load, &Executor::load);
     set(Op::forward, &Executor::forward);
@@ -92,6 +100,7 @@ const std::array<Executor::Handler, 15>& Executor::handlers() {
     set(Op::backward, &Executor::backward);
     set(Op::recompute, &Executor::recompute);
     set(Op::reduce, &Executor::reduce);
+    set(Op::tie, &Executor::tie);
     set(Op::agree_norm, &Executor::agree_norm);
     set(Op::step, &Executor::step);
     set(Op::report_loss, &Executor::report_loss);
@@ -252,12 +261,15 @@ void Executor::backward_input(const Action& action) {
 void Executor::backward_weight(const Action& action) {
   const Group group = group_of_[action.micro_batch.index()];
   stage(action.stage).backward_weight(action.micro_batch, group, after_layer_at(action));
+  join_ties(group);
 }
 
 void Executor::backward(const Action& action) {
+  const Group group = group_of_[action.micro_batch.index()];
   hand_on(action, stage(action.stage)
-                      .backward(action.micro_batch, action.version, group_of_[action.micro_batch.index()],
-                                output_gradient(action), after_layer_at(action)));
+                      .backward(action.micro_batch, action.version, group, output_gradient(action),
+                                after_layer_at(action)));
+  join_ties(group);
 }
 
 AfterLayer Executor::after_layer_at(const Action& action) {
@@ -294,15 +306,17 @@ std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
     count(summed.buffers(layer, OverReplicas::mean));
     count(summed.buffers(layer, OverReplicas::first));
   }
-  return std::make_unique<ExchangedSum>(transport, replicas, tag, bytes, context_.options.device);
+  return std::make_unique<ExchangedSum>(transport, replicas, tag,
+                                        reduce_staging(bytes, static_cast<int>(replicas.size())),
+                                        context_.options.device);
 }
 
 AfterLayer Executor::join_sum(StageId id, Group group) {
   Stage& summed = stage(id);
   STAGECRAFT_CHECK(!sums_.contains(id), "a stage's sums are finished one after another");
   const auto entry = sums_.emplace(id, make_sum(summed, group)).first;
-  return [&summed, &sum = *entry->second, group](int layer) {
-    for (const at::Tensor& gradient : summed.gradients(group, layer)) sum.add(gradient);
+  return [this, &summed, &sum = *entry->second, group](int layer) {
+    for (const at::Tensor& gradient : reduced_gradients(summed, group, layer)) sum.add(gradient);
     if (layer == summed.first_layer()) sum.flush();
   };
 }
@@ -328,7 +342,56 @@ void Executor::reduce(const Action& action) {
   }
   sum->second->finish();
   sums_.erase(sum);
+  reduced.summed(action.group);
   for (const at::Tensor& buffer : averaged) buffer.div_(static_cast<double>(replicas.size()));
+}
+
+bool Executor::has_ties(StageId id) const {
+  for (std::size_t k = 0; k < program_.ties.size(); ++k) {
+    if (program_.holds(id, TieId{k})) return true;
+  }
+  return false;
+}
+
+Tensors Executor::reduced_gradients(Stage& stage, Group group, int layer) {
+  Tensors gradients = stage.gradients(group, layer);
+  for (const Tie& tie : context_.model.ties) {
+    for (const Tie::Holder& holder : tie.holders) {
+      if (holder.layer == layer) gradients[static_cast<std::size_t>(holder.parameter)] = at::Tensor();
+    }
+  }
+  std::erase_if(gradients, [](const at::Tensor& gradient) { return !gradient.defined(); });
+  return gradients;
+}
+
+void Executor::join_ties(Group group) {
+  for (auto [join, end] = tie_joins_.equal_range(at_); join != end; ++join) join_tie(join->second, group);
+}
+
+void Executor::join_tie(TieId tie, Group group) {
+  const std::vector<Tie::Holder>& holders = context_.model.ties[tie.index()].holders;
+  Tensors own;  // as copies_of has them: the last layer first
+  for (std::size_t i = holders.size(); i-- > 0;) {
+    for (Stage& stage : context_.stages) {
+      const auto [layer, parameter] = holders[i];
+      if (stage.first_layer() <= layer && layer < stage.last_layer())
+        own.push_back(stage.gradients(group, layer)[static_cast<std::size_t>(parameter)]);
+    }
+  }
+  const std::vector<Rank> copies = copies_of(program_.placement, program_.ties[tie.index()]);
+  const Bytes staging = tie_staging(Bytes{static_cast<std::int64_t>(own.front().nbytes())}, copies, me());
+  auto sum = std::make_unique<ExchangedSum>(context_.transport, copies, Tag::tied(tie, group), staging,
+                                            context_.options.device);
+  sum->add(own);
+  sum->poll();
+  STAGECRAFT_CHECK(tie_sums_.emplace(tie, std::move(sum)).second, "a weight's sums follow each other");
+}
+
+void Executor::tie(const Action& action) {
+  // Without micro-batches in the group this rank adds zeros.
+  if (!tie_sums_.contains(action.tie)) join_tie(action.tie, action.group);
+  tie_sums_.at(action.tie)->finish();
+  tie_sums_.erase(action.tie);
 }
 
 std::vector<double> Executor::gather_squares(const Action& action) {
@@ -347,6 +410,14 @@ std::vector<double> Executor::gather_squares(const Action& action) {
   for (std::size_t s = 0; s < context_.parameter_counts.size(); ++s) {
     const std::size_t rank = program_.placement.ranks[s].front().index();
     for (int k = 0; k < context_.parameter_counts[s]; ++k) squares.push_back(all[rank].at(next[rank]++));
+  }
+  // A tied weight counts where its owner is.
+  std::size_t at = 0;
+  for (std::size_t layer = 0; layer < context_.model.layers.size() && !context_.model.ties.empty(); ++layer) {
+    const std::size_t count = context_.model.layers[layer]->parameters().size();
+    for (std::size_t i = 0; i < count; ++i, ++at) {
+      if (!context_.model.owns(static_cast<int>(layer), static_cast<int>(i))) squares[at] = 0;
+    }
   }
   return squares;
 }

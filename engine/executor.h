@@ -63,7 +63,7 @@ class Executor {
 
  private:
   using Handler = void (Executor::*)(const Action&);
-  [[nodiscard]] static const std::array<Handler, 15>& handlers();
+  [[nodiscard]] static const std::array<Handler, 16>& handlers();
 
   void load(const Action& action);
   void forward(const Action& action);
@@ -72,6 +72,7 @@ class Executor {
   void backward(const Action& action);
   void recompute(const Action& action);
   void reduce(const Action& action);
+  void tie(const Action& action);
   void agree_norm(const Action& action);
   void step(const Action& action);
   void report_loss(const Action& action);
@@ -118,6 +119,15 @@ class Executor {
   /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
   /// hands in those of a layer, which come from the last to the first.
   [[nodiscard]] AfterLayer join_sum(StageId id, Group group);
+  /// Begins this rank's part of the sum of a tied weight's gradients over all its copies, of which those on this
+  /// rank are complete.
+  void join_tie(TieId tie, Group group);
+  /// Those that this rank joins with the backward that it is at.
+  void join_ties(Group group);
+  /// Whether the stage holds a weight that is summed by ties.
+  [[nodiscard]] bool has_ties(StageId id) const;
+  /// A layer's gradients that a reduce sums: all but those of tied weights.
+  [[nodiscard]] Tensors reduced_gradients(Stage& stage, Group group, int layer);
   /// What is returned looks whether a layer's gradients are finite, while they are still in the cache.
   [[nodiscard]] AfterLayer look_at_layers(StageId id, Group group);
   /// One of the two where a backward is the last one into its group; otherwise nothing.
@@ -133,12 +143,14 @@ class Executor {
   std::vector<GroupState> groups_;
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
-  std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a sum
+  std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a stage's sum
+  std::multimap<std::size_t, TieId> tie_joins_;  ///< likewise those of tied weights
   std::set<std::size_t> looks_;  ///< positions of the backwards after which it looks for numbers not finite
   /// What it found: the last such tensor among the stage's; of the stage's latest group.
   std::map<StageId, std::optional<std::size_t>> not_finite_;
   /// Under way; a stage has one accumulation at a time.
   std::map<StageId, std::unique_ptr<ReplicaSum>> sums_;
+  std::map<TieId, std::unique_ptr<ReplicaSum>> tie_sums_;
 };
 
 }  // namespace stagecraft

@@ -50,15 +50,12 @@ Stage::Stage(const Model& model, const Loss& loss, StageId id, int first, int la
       first_(first),
       layers_(model.layers.begin() + first, model.layers.begin() + last),
       between_layers_(std::move(between_layers)),
+      products_(model.precision.products),
       versions_(initial_versions(model, first, last, seed, device)),
       optimizer_(layers_.size()) {
   for (int layer = first; layer < last; ++layer) {
     buffers_.push_back(initial_buffers(model, layer, device));
-    auto& decays = decays_.emplace_back();
-    for (const ParameterSpec& spec : model.layers[static_cast<std::size_t>(layer)]->parameters()) {
-      decays.push_back(spec.decays);
-    }
-    has_parameters_.push_back(!decays.empty());
+    has_parameters_.push_back(!model.layers[static_cast<std::size_t>(layer)]->parameters().empty());
   }
   const bool repeats =
       std::all_of(layers_.begin(), layers_.end(), [](const LayerPtr& layer) { return layer->repeats(); });
@@ -75,12 +72,32 @@ Tensors Stage::buffers(int layer, OverReplicas rule) const {
 }
 
 void Stage::begin(const std::vector<Action>& list) {
-  if (!versions_.begin(list, id_)) spare_.clear();
+  const bool trains = versions_.begin(list, id_);
+  if (!trains) spare_.clear();
+  read_average(!trains);
+}
+
+void Stage::read_average(bool validates) {
+  averaged_.clear();
+  if (publishes_average_) versions_.publish();
+  publishes_average_ = false;
+  if (!validates) return;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Tensors& averages = averaged_.emplace_back();
+    if (!has_parameters_[i]) continue;
+    for (const auto& named_tensors : optimizer_[i].tensors) {
+      const auto found = named_tensors.find(kAveragedWeights);
+      if (found != named_tensors.end()) averages.push_back(found->second);
+    }
+    if (averages.empty()) return averaged_.clear();  // nothing is averaged, or nothing yet
+  }
+  publishes_average_ = versions_.publish(averaged_);
+  if (publishes_average_) averaged_.clear();
 }
 
 Bundle Stage::run_layers(Bundle boundary, const ForwardTask& task, bool commit_buffers,
                          std::vector<Kept>* kept) {
-  const StageParameters& parameters = versions_.read(task.version);
+  const StageParameters& parameters = averaged_.empty() ? versions_.read(task.version) : averaged_;
   if (kept != nullptr) kept->resize(layers_.size());
   Context context{task.mode, task.key, commit_buffers, &task.fields};
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -281,7 +298,7 @@ Stage::Accumulators& Stage::accumulators(Group group) {
   if (found != accumulators_.end()) return found->second;
   Accumulators fresh;
   if (spare_.empty()) {
-    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters);
+    for (const Tensors& parameters : versions_.newest()) fresh.emplace_back(parameters, products_);
   } else {
     fresh = std::move(spare_.back());
     spare_.pop_back();
@@ -294,7 +311,11 @@ const Tensors& Stage::gradients(Group group, int layer) {
   return accumulators(group)[local(layer)].gradients();
 }
 
-void Stage::step(Group group, Version from, std::size_t at, const Optimizer& optimizer,
+void Stage::summed(Group group) {
+  for (GradientAccumulator& sums : accumulators(group)) sums.receive_all();
+}
+
+void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer,
                  double learning_rate) {
   const StageParameters& parameters = versions_.advance(from, at);
   Accumulators& sums = accumulators(group);
@@ -302,8 +323,9 @@ void Stage::step(Group group, Version from, std::size_t at, const Optimizer& opt
     if (!has_parameters_[i]) continue;
     named([&] { return work_text(*layers_[i], "update"); },
           [&] {
-            optimizer_step(optimizer, learning_rate, parameters[i], sums[i].gradients(), decays_[i],
-                           optimizer_[i]);
+            const Tensors& gradients = sums[i].gradients();
+            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients,
+                           sums[i].received(), optimizer_[i]);
           });
     versions_.publish(i);
     between_layers_();

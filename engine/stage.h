@@ -6,7 +6,7 @@
 // Threads: belongs to the worker's thread, which has autograd off (c10::InferenceMode).
 
 #include "stagecraft/engine/in_flight.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/optimizers/model_optimizer.h"
 #include "stagecraft/engine/stage_graphs.h"
 #include "stagecraft/engine/versions.h"
 #include "stagecraft/models/gradient_accumulator.h"
@@ -52,7 +52,7 @@ class Stage {
   [[nodiscard]] int last_layer() const { return first_ + static_cast<int>(layers_.size()); }
 
   /// Starts a segment; `list` is the rank's. What its proof does not count (gradients and old versions, in
-  /// validation) gives its memory back.
+  /// validation) gives its memory back. Validation reads the averaged weights where there are any.
   void begin(const std::vector<Action>& list);
 
   /// The stage's output, contiguous. Of one tensor: sharing no memory with `input`; a bundle of several shares
@@ -77,8 +77,11 @@ class Stage {
 
   /// The sums of accumulation `group`, of one layer (counted in the whole model).
   [[nodiscard]] const Tensors& gradients(Group group, int layer);
+  /// The sums of `group` are those over all replicas now, of which others may have had contributions that this
+  /// one had not: all parameters count as having a gradient.
+  void summed(Group group);
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
-  void step(Group group, Version from, std::size_t at, const Optimizer& optimizer, double learning_rate);
+  void step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer, double learning_rate);
   /// The same without an update: version `from` + 1 has the values of `from`.
   void skip_step(Group group, Version from, std::size_t at);
   /// Of this worker's: in all, and since the last step that was none.
@@ -121,6 +124,7 @@ class Stage {
                                     Accumulators* accumulators, const AfterLayer& added);
   [[nodiscard]] LossValue loss_of(const at::Tensor& output, const FieldTensors& fields, const LossTask& task,
                                   Kept* kept, bool count_correct) const;
+  void read_average(bool validates);
   [[nodiscard]] Accumulators& accumulators(Group group);
   void end_group(Group group);
 
@@ -129,8 +133,8 @@ class Stage {
   int first_;
   std::vector<LayerPtr> layers_;
   std::vector<bool> has_parameters_;
-  std::vector<std::vector<bool>> decays_;
   std::function<void()> between_layers_;
+  MatrixProducts products_;
   std::unique_ptr<StageGraphs> graphs_;  ///< null: nothing is recorded
   bool of_a_pass_ = false;               ///< a part that may be recorded runs
 
@@ -138,6 +142,9 @@ class Stage {
   std::int64_t skipped_steps_ = 0;
   int skips_in_a_row_ = 0;
   Versions versions_;
+  /// What forwards read in validation in place of a version; empty: the version.
+  StageParameters averaged_;
+  bool publishes_average_ = false;  ///< mixed precision: the newest version's copies hold the average
   std::vector<Tensors> buffers_;
   std::vector<OptimizerState> optimizer_;
   std::unordered_map<MicroBatch, MicroBatchWork> in_flight_;

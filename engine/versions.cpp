@@ -84,6 +84,11 @@ void Versions::publish() {
   for (std::size_t layer = 0; layer < full_.size(); ++layer) publish(layer);
 }
 
+bool Versions::publish(const StageParameters& others) {
+  for (std::size_t layer = 0; layer < full_.size(); ++layer) assign(read(newest_)[layer], others[layer]);
+  return mixed();
+}
+
 std::size_t Versions::free_entry(std::size_t at) {
   for (std::size_t i = 0; i < ring_.size(); ++i) {
     if (!ring_[i].version.valid() || !read_after(ring_[i].version, at)) return i;

@@ -40,6 +40,9 @@ class Versions {
   /// Lets layers read what newest() holds: one of them, or all.
   void publish(std::size_t layer);
   void publish();
+  /// Mixed precision: lets layers read `others`, rounded, in place of what newest() holds, until the next
+  /// publish(). Else does nothing, and returns false.
+  bool publish(const StageParameters& others);
 
   /// Versions that have memory: the most that were ever alive at once.
   [[nodiscard]] std::size_t held() const { return ring_.size(); }

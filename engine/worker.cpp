@@ -85,6 +85,20 @@ void check_shapes(const Tensors& have, const Tensors& given, const std::string& 
   }
 }
 
+void check_optimizer_state(const std::map<std::string, at::Tensor>& tensors,
+                           const std::vector<StateSpec>& specs, const std::string& layer) {
+  for (const auto& [key, tensor] : tensors) {
+    const auto spec = std::find_if(specs.begin(), specs.end(),
+                                   [&key = key](const StateSpec& known) { return known.name == key; });
+    if (spec == specs.end()) {
+      throw InputError(fmt::format("layer {}: the optimizer keeps no \"{}\", the state has one", layer, key));
+    }
+    if (tensor.sizes() == spec->shape) continue;
+    throw InputError(fmt::format("layer {}: optimizer tensor {} has shape [{}], the state [{}]", layer, key,
+                                 fmt::join(spec->shape, ", "), fmt::join(tensor.sizes(), ", ")));
+  }
+}
+
 }  // namespace
 
 struct Worker::Impl {
@@ -280,9 +294,7 @@ void Worker::set_state(int layer, LayerState state) {
                                  parameters.size(), state.optimizer.tensors.size()));
   }
   for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
-    for (const auto& [key, tensor] : state.optimizer.tensors[i]) {
-      check_shapes({parameters[i]}, {tensor}, fmt::format("{} ({})", name, key), "optimizer tensors");
-    }
+    check_optimizer_state(state.optimizer.tensors[i], impl_->options.optimizer->state_of(layer, i), name);
   }
   stage.set_parameters(layer, state.parameters);
   for (std::size_t i = 0; i < state.buffers.size(); ++i) stage.buffers(layer)[i].copy_(state.buffers[i]);

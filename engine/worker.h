@@ -4,7 +4,7 @@
 // and the executor that carries out lowered programs on them. It knows no schedule; it does what the
 // program's list says, in that order.
 
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/optimizers/model_optimizer.h"
 #include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/engine/settings/on_overflow.h"
@@ -35,7 +35,7 @@ struct LayerState {
 };
 
 struct WorkerOptions {
-  OptimizerPtr optimizer;  ///< set
+  ModelOptimizerPtr optimizer;  ///< set
   SchedulerConfig scheduler;
   std::int64_t total_steps = 0;
   double gradient_clipping = 0;  ///< 0: none

@@ -4,6 +4,7 @@
 // that stay. Engine, oracle and profiler all add through it, so they round alike.
 
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@ class GradientAccumulator final : public GradientSink {
  public:
   GradientAccumulator() = default;
   /// One gradient per parameter (of full precision), of its shape and dtype; memory is taken here, once.
-  explicit GradientAccumulator(const Tensors& parameters);
+  explicit GradientAccumulator(const Tensors& parameters, MatrixProducts products = MatrixProducts::blas);
 
   void add_product(int parameter, const at::Tensor& left, const at::Tensor& right) override;
   void add(int parameter, const at::Tensor& gradient) override;
@@ -23,6 +24,10 @@ class GradientAccumulator final : public GradientSink {
   void clear();
   /// The sums. Parameters that nothing was added to are zero.
   [[nodiscard]] const Tensors& gradients();
+  /// By parameter: something was added since clear(). PyTorch has no gradient of the others.
+  [[nodiscard]] std::vector<bool> received() const;
+  /// Other contributions were added to the sums from outside: all parameters have received some.
+  void receive_all() { filled_.clear(); }
 
   // For contributions that are recorded once and repeated: where the sums lie, and which parameters have had
   // one, which decides what a contribution does.
@@ -36,6 +41,8 @@ class GradientAccumulator final : public GradientSink {
 
   Tensors gradients_;
   std::vector<bool> written_;
+  MatrixProducts products_ = MatrixProducts::blas;
+  std::vector<bool> filled_;  ///< written, but with zeros; empty: none
 };
 
 }  // namespace stagecraft

@@ -64,6 +64,9 @@ struct ParameterSpec {
   Initial initial;
   bool decays = true;  ///< weight decay applies; every parameter's does, as in PyTorch's `model.parameters()`
   bool full = false;   ///< read at full precision where a model computes in a narrower one: norms do
+  /// The name of one weight that further layers may hold too, each a copy: all begin and stay equal, and each
+  /// update is made from the sum of their gradients. Empty: it is this layer's alone.
+  std::string tied{};
 };
 
 /// What replicas, each having seen its own micro-batches, make of a buffer at the end of a step.

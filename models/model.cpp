@@ -15,7 +15,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace stagecraft {
 namespace {
@@ -70,11 +72,20 @@ std::string model_fingerprint(const Model& model) {
                                  c10::toString(model.sample.dtype), model.sample.classes,
                                  c10::toString(model.precision.full));
   if (model.precision.mixed()) text += fmt::format("{}\n", c10::toString(model.precision.compute));
+  if (model.precision.products != MatrixProducts::blas) {
+    text += fmt::format("{} products\n", enum_name(model.precision.products));
+  }
   for (const LayerPtr& layer : model.layers) {
     text += layer->type() + " " + layer->details();
     for (const ParameterSpec& spec : layer->parameters()) {
       text += fmt::format(" {}{}", spec.name, functional::shape_text(spec.shape));
     }
+    text += "\n";
+  }
+  for (const Tie& tie : model.ties) {
+    text += "tie";
+    for (const Tie::Holder& holder : tie.holders)
+      text += fmt::format(" {}.{}", holder.layer, holder.parameter);
     text += "\n";
   }
   for (const BatchField& field : model.fields) {
@@ -120,10 +131,53 @@ Bytes parameter_bytes(const Model& model, int layer) {
   return Bytes{count * static_cast<std::int64_t>(c10::elementSize(model.precision.full))};
 }
 
+std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers, const InputPlace& place) {
+  std::vector<Tie> all;
+  std::map<std::string, std::pair<std::size_t, ParameterSpec>> known;  // position in `all`, and what it is
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::vector<ParameterSpec> specs = layers[i]->parameters();
+    for (std::size_t j = 0; j < specs.size(); ++j) {
+      const ParameterSpec& spec = specs[j];
+      if (spec.tied.empty()) continue;
+      const Tie::Holder holder{static_cast<int>(i), static_cast<int>(j)};
+      const auto [found, fresh] = known.try_emplace(spec.tied, all.size(), spec);
+      if (fresh) {
+        all.push_back({spec.tied, {holder}});
+        continue;
+      }
+      const auto& [at, first] = found->second;
+      if (all[at].holders.back().layer == holder.layer || spec.shape != first.shape ||
+          spec.decays != first.decays || spec.full != first.full) {
+        throw InputError(
+            place, fmt::format("layer \"{}\" holds {} {}, tied to {} of layer \"{}\": expected one "
+                               "weight of one shape, and each layer to hold it once",
+                               layers[i]->name(), spec.name, functional::shape_text(spec.shape),
+                               functional::shape_text(first.shape),
+                               layers[static_cast<std::size_t>(all[at].holders.front().layer)]->name()));
+      }
+      all[at].holders.push_back(holder);
+    }
+  }
+  std::erase_if(all, [](const Tie& tie) { return tie.holders.size() < 2; });
+  return all;
+}
+
+Tie::Holder Model::owner_of(int layer, int parameter) const {
+  for (const Tie& tie : ties) {
+    for (const Tie::Holder& holder : tie.holders) {
+      if (holder.layer == layer && holder.parameter == parameter) return tie.holders.front();
+    }
+  }
+  return {layer, parameter};
+}
+
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
-  for (const LayerPtr& layer : layers) {
-    for (const ParameterSpec& spec : layer->parameters()) count += elements(spec.shape);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const std::vector<ParameterSpec> specs = layers[layer]->parameters();
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (owns(static_cast<int>(layer), static_cast<int>(i))) count += elements(specs[i].shape);
+    }
   }
   return count;
 }
@@ -184,6 +238,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     site.place =
         list.in_config ? InputPlace{place.file, fmt::format("{}/layers/{}", place.pointer, i)} : place;
     site.linear_deviation = list.linear_deviation;
+    site.products = precision.products;
     if (list.in_config && site.two.front() != 2) {
       site.refuse("samples are not its first dimension; use the family \"captured\"");
     }
@@ -217,6 +272,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
                                           layer->name(), name));
     }
   }
+  model.ties = ties_between(model.layers, place);
   model.fingerprint = model_fingerprint(model);
   return model;
 }
@@ -247,8 +303,9 @@ Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed, at
       parameters.push_back(copy_of(own, device, model.precision.full));
       continue;
     }
-    RandomStream stream{{seed, static_cast<std::uint64_t>(layer), 0, 0},
-                        kInitialStream + static_cast<std::uint32_t>(parameters.size())};
+    const Tie::Holder owner = model.owner_of(layer, static_cast<int>(parameters.size()));
+    RandomStream stream{{seed, static_cast<std::uint64_t>(owner.layer), 0, 0},
+                        kInitialStream + static_cast<std::uint32_t>(owner.parameter)};
     at::Tensor value = at::empty(spec.shape, model.precision.full);
     switch (spec.initial.kind) {
       case Initial::Kind::zeros:

@@ -9,6 +9,7 @@
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/loss.h"
+#include "stagecraft/models/matrix_products.h"
 #include "stagecraft/models/sample.h"
 
 #include <memory>
@@ -21,6 +22,7 @@ namespace stagecraft {
 struct Precision {
   at::ScalarType full = at::kFloat;     ///< of parameters, gradient sums, optimizer state and buffers
   at::ScalarType compute = at::kFloat;  ///< of activations, boundaries and what layers read of parameters
+  MatrixProducts products = MatrixProducts::blas;
 
   constexpr Precision() = default;
   constexpr Precision(at::ScalarType one) : full(one), compute(one) {}  // NOLINT: one for everything
@@ -30,13 +32,29 @@ struct Precision {
   [[nodiscard]] std::string name() const;  ///< of `compute`: "float32", "bfloat16"; as in profiles and plans
 };
 
+/// A weight that several layers hold. The first of them owns it: checkpoints and norms have it there once.
+struct Tie {
+  struct Holder {
+    int layer = 0;
+    int parameter = 0;  ///< of the layer's
+  };
+  std::string name;
+  std::vector<Holder> holders;  ///< at least two, of ascending layers
+};
+
+/// By the order of their first layers. Throws InputError where layers that hold one weight differ in its shape,
+/// precision or decay, or one layer holds it twice.
+[[nodiscard]] std::vector<Tie> ties_between(const std::vector<LayerPtr>& layers,
+                                            const InputPlace& place = {});
+
 struct Model {
   std::string name;  ///< "gpt 4x128"
   std::vector<LayerPtr> layers;
   SampleSpec sample;
   Precision precision;
   std::int64_t residual_layers = 0;  ///< with a parameter that ends a residual branch (Initial)
-  std::string fingerprint;           ///< of the layers, their sizes, the sample spec and precision
+  std::vector<Tie> ties;
+  std::string fingerprint;           ///< of the layers, ties, their sizes, the sample spec and precision
   std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
   std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
   std::string why_no_loss;           ///< what the data lack for it; empty: there is none
@@ -45,6 +63,13 @@ struct Model {
   /// Those that layers [first, last) read, and `loss_too`, where it is not null.
   [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;
 
+  /// The owner of a parameter: itself, unless it is tied to one of a layer before.
+  [[nodiscard]] Tie::Holder owner_of(int layer, int parameter) const;
+  [[nodiscard]] bool owns(int layer, int parameter) const {
+    return owner_of(layer, parameter).layer == layer;
+  }
+
+  /// Tied weights count once.
   [[nodiscard]] std::int64_t parameter_count() const;
   /// Of one sample's forward (Layer::multiply_adds).
   [[nodiscard]] std::int64_t multiply_adds() const;
@@ -69,8 +94,8 @@ inline constexpr Bytes kMostParameterBytes{std::int64_t{1} << 56U};
 /// are tokens. Throws InputError for micro-batches that no tensor can have.
 [[nodiscard]] std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch);
 
-/// Initial parameters of a layer, at full precision: drawn from (seed, layer index, parameter position), the
-/// same wherever the layer lives.
+/// Initial parameters of a layer, at full precision: drawn from (seed, layer index, parameter position) of the
+/// layer that owns each, the same wherever the layer lives.
 [[nodiscard]] Tensors initial_parameters(const Model& model, int layer, std::uint64_t seed,
                                          at::Device device = at::kCPU);
 /// What the layer reads for its `parameters`: copies of them in the compute precision, those that it wants at

@@ -44,7 +44,8 @@ void validate_schedule(const Plan& plan, const std::string& file) {
                           .group_sizes = {plan.micro_batches},
                           .vertical_sync = plan.schedule.vertical_sync,
                           .clip = plan.schedule.agree_norm,
-                          .warmup_extra = plan.schedule.warmup_extra};
+                          .warmup_extra = plan.schedule.warmup_extra,
+                          .ties = plan.ties};
   schedule.check(request, {file, "/schedule"});
 }
 
@@ -66,6 +67,10 @@ void validate_costs(const Plan& plan, const std::string& file) {
   if (costs.stages.size() != plan.stages.size()) {
     throw InputError({file, "/costs/stages"}, fmt::format("costs of {} stages for a plan of {}",
                                                           costs.stages.size(), plan.stages.size()));
+  }
+  if (!costs.ties.empty() && costs.ties.size() != plan.ties.size()) {
+    throw InputError({file, "/costs/tie_bytes"}, fmt::format("{} tied weights' bytes for {} tied weights",
+                                                             costs.ties.size(), plan.ties.size()));
   }
   const int world = plan.placement().world();
   if (!costs.speed.empty() && static_cast<int>(costs.speed.size()) < world) {
@@ -121,6 +126,8 @@ void validate(const Plan& plan, const std::string& file) {
   if (plan.stages.empty()) throw InputError({file, "/stages"}, "a plan needs a stage");
   validate_stages(plan, file);
   validate_ranks(plan, file);
+  validate_header({.schedule = "", .placement = plan.placement(), .group_sizes = {1}, .ties = plan.ties},
+                  {file, "/ties"});
   validate_schedule(plan, file);
   if (plan.costs) validate_costs(plan, file);
   if (plan.program) validate_carried(plan, file);
@@ -155,6 +162,7 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
   ScheduleRequest request =
       schedule_request(plan.schedule, plan.placement(), std::move(group_sizes), plan.recompute());
   request.also_load = plan.also_load();
+  request.ties = plan.ties;
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);

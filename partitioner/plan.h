@@ -82,6 +82,7 @@ struct Plan {
   std::string model, model_fingerprint;
   std::string dtype = "float32";
   std::vector<StagePlan> stages;
+  std::vector<std::vector<StageId>> ties{};  ///< as in ProgramHeader
   ScheduleChoice schedule;
   std::optional<PlannedOrders> program;
   int micro_batches = 1;
@@ -129,6 +130,10 @@ void describe(auto& v, Plan& p) {
              "a run of another model refuses the plan; empty: structural checks only");
   v.optional("dtype", p.dtype, "that layers compute in; parameters are float32 where it is a narrower one");
   v.required("stages", p.stages, "in model order", json::non_empty());
+  v.optional(
+      "ties", p.ties,
+      "for each weight that several layers hold the stages of those layers, in their order; of a run, its "
+      "model decides");
   v.required("schedule", p.schedule, "the program's generator");
   v.optional("program", p.program,
              "the order of one step that was searched for; absent: the schedule makes it");

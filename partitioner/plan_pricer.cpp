@@ -53,6 +53,12 @@ void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& pa
 
 void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const Placement& placement,
                  Parts& parts) {
+  if (m.tie.valid()) {
+    parts.add(
+        ChainPart::Kind::tie, m.holders.front(), {},
+        all_reduce(costs.network, members_of(placement, m.holders), costs.tied(m.tie)).time() * m.times);
+    return;
+  }
   const bool reduces = m.stage.valid();
   const std::vector<Rank> members = members_of(placement, reduces ? Op::reduce : Op::agree_norm, m.stage);
   if (reduces) {

@@ -17,9 +17,11 @@ namespace stagecraft {
 
 /// A part of a program's longest chain, a step.
 struct ChainPart {
-  enum class Kind : std::uint8_t { compute, optimizer, link, reduction, agreement, link_queue };
+  enum class Kind : std::uint8_t { compute, optimizer, link, reduction, agreement, link_queue, tie };
   Kind kind = Kind::compute;
-  std::optional<StageId> stage;  ///< of a link the later one; none: an agreement or a queue for shared links
+  /// Of a link the later one, of a tied weight the first that holds it; none: an agreement or a queue for
+  /// shared links.
+  std::optional<StageId> stage;
   std::optional<int> level;
   Seconds seconds;
 
@@ -29,14 +31,15 @@ struct ChainPart {
 };
 
 template <>
-inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",
-                                                        "reduction", "agreement", "cards"};
+inline constexpr std::array enum_names<ChainPart::Kind>{"compute",   "optimizer", "link",       "reduction",
+                                                        "agreement", "cards",     "tied_weight"};
 
 void describe(auto& v, ChainPart& p) {
   v.required(
       "kind", p.kind,
       "compute, optimizer: of a stage; link: of the boundary into a stage, both ways; reduction: "
-      "all-reduce of a stage; agreement: of all ranks on the norm; cards: queueing where ranks share one");
+      "all-reduce of a stage; agreement: of all ranks on the norm; cards: queueing where ranks share one; "
+      "tied_weight: the sum of its gradients over the stages that hold it");
   v.optional("stage", p.stage, "whose it is");
   v.optional("level", p.level, "of a link: which of the cluster's levels, innermost 0");
   v.required("ms", p.seconds, "on the chain, a step");

@@ -112,6 +112,7 @@ ScheduleProgram carried_program(const Plan& plan, const std::string& file) {
       synchronous_program(std::move(static_cast<ProgramHeader&>(read)), orders, plan.schedule.agree_norm);
   insert_recomputes(program, plan.recompute());
   add_loads(program, plan.also_load());
+  add_ties(program, plan.ties);
   return program;
 }
 

@@ -29,6 +29,10 @@ Bytes Measurement::field_bytes(const std::string& name) const {
   return field->bytes;
 }
 
+Bytes LayerProfile::optimizer_bytes(double per_parameter_byte) const {
+  return optimizer.value_or(Bytes{std::llround(static_cast<double>(parameters.value) * per_parameter_byte)});
+}
+
 namespace {
 
 /// Any stage of these layers is one that plans can be made of: nothing overflows, whatever is summed.
@@ -43,11 +47,13 @@ void validate_totals(const Measurement& measurement, double optimizer_factor, co
     backward_input += layer.backward_input.median.value;
     backward_weight += layer.backward_weight.median.value;
     step += layer.step.median.value;
-    weights += bytes(layer.parameters) * std::max(1.0, optimizer_factor) + bytes(layer.compute_copy) +
-               bytes(layer.buffers);
+    const double state =
+        layer.optimizer ? bytes(*layer.optimizer) : bytes(layer.parameters) * optimizer_factor;
+    weights += std::max(bytes(layer.parameters), state) + bytes(layer.compute_copy) + bytes(layer.buffers);
     activations += 2 * bytes(layer.output) + bytes(layer.kept_for_input) + bytes(layer.kept_for_weight) +
                    bytes(layer.forward_transient) + bytes(layer.backward_transient) +
-                   transient(layer.backward_input_transient) + transient(layer.backward_weight_transient);
+                   transient(layer.backward_input_transient) + transient(layer.backward_weight_transient) +
+                   transient(layer.step_transient);
   }
   for (const FieldBytes& field : measurement.fields) activations += bytes(field.bytes);
   activations += 2 * bytes(measurement.input) + bytes(measurement.read) + bytes(measurement.targets);
@@ -91,9 +97,25 @@ void validate_bundles(const Measurement& measurement, std::size_t i, const Input
   }
 }
 
+void validate_ties(const Profile& profile, const std::string& file) {
+  const auto layers = static_cast<int>(profile.measurements.front().layers.size());
+  for (std::size_t k = 0; k < profile.ties.size(); ++k) {
+    const std::vector<int>& holders = profile.ties[k].layers;
+    const InputPlace place{file, fmt::format("/ties/{}/layers", k)};
+    if (holders.size() < 2) throw InputError(place, "expected at least two layers");
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      const int least = i == 0 ? 0 : holders[i - 1] + 1;
+      if (holders[i] >= least && holders[i] < layers) continue;
+      throw InputError(place,
+                       fmt::format("expected layers of the {}, ascending, found {}", layers, holders[i]));
+    }
+  }
+}
+
 }  // namespace
 
 void validate(const Profile& profile, const std::string& file) {
+  validate_ties(profile, file);
   std::set<std::int64_t> sizes;
   const std::vector<LayerProfile>& reference = profile.measurements.front().layers;
   for (std::size_t m = 0; m < profile.measurements.size(); ++m) {

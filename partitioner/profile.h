@@ -73,7 +73,13 @@ struct LayerProfile {
   /// the place of something kept (a softmax's gradient in the memory of its probabilities).
   Bytes backward_transient;
   std::optional<Bytes> backward_input_transient, backward_weight_transient;
+  /// What the optimizer keeps of it; absent: the profile's factor times the parameters.
+  std::optional<Bytes> optimizer{};
+  std::optional<Bytes> step_transient{};   ///< of an update, above what is live before; absent: none
   std::optional<std::string> measured_as;  ///< a layer with an equal graph, run instead of this one
+
+  /// The factor as in Profile.
+  [[nodiscard]] Bytes optimizer_bytes(double per_parameter_byte) const;
 };
 
 void describe(auto& v, LayerProfile& p) {
@@ -112,6 +118,11 @@ void describe(auto& v, LayerProfile& p) {
   v.optional("backward_weight_transient_bytes", p.backward_weight_transient,
              "the weight half's peak above what is live before it; absent: backward_transient_bytes",
              any_sign);
+  v.optional("optimizer_bytes", p.optimizer,
+             "what the optimizer keeps of the layer; absent: optimizer_bytes_per_parameter_byte times "
+             "parameter_bytes");
+  v.optional("step_transient_bytes", p.step_transient,
+             "the update's peak above what is live before it; absent: 0");
   v.optional("measured_as", p.measured_as,
              "a layer with an equal graph that was run instead of this one; absent: this one was");
 }
@@ -151,6 +162,19 @@ void describe(auto& v, Measurement& m) {
   v.required("layers", m.layers, "in model order; the last computes the loss", json::non_empty());
 }
 
+/// A weight that several layers hold: its gradient is summed over them.
+struct TiedWeight {
+  std::string name;
+  std::vector<int> layers;  ///< that hold it, ascending
+  Bytes bytes;              ///< of one copy; each layer counts its own among its parameters
+};
+
+void describe(auto& v, TiedWeight& t) {
+  v.required("name", t.name, "for people", json::non_empty());
+  v.required("layers", t.layers, "the layers that hold it, by index", json::non_empty());
+  v.required("bytes", t.bytes, "of one copy; each layer counts its own among its parameters");
+}
+
 struct LinkMeasurement {
   std::string transport;  ///< "local", "mpi", "nccl"
   Link link;
@@ -168,6 +192,7 @@ struct Profile {
   int threads = 1, busy_ranks = 1, repeats = 1;
   std::string optimizer;                          ///< "adamw"; empty: step times and optimizer bytes unknown
   double optimizer_bytes_per_parameter_byte = 0;  ///< Adam: 2, SGD with momentum: 1
+  std::vector<TiedWeight> ties{};
   std::vector<Measurement> measurements;
   std::optional<LinkMeasurement> link;
   std::optional<std::string> estimated_from;
@@ -192,6 +217,7 @@ void describe(auto& v, Profile& p) {
   v.optional("optimizer", p.optimizer, "that the step times are of");
   v.optional("optimizer_bytes_per_parameter_byte", p.optimizer_bytes_per_parameter_byte, "Adam: 2",
              json::at_least(0));
+  v.optional("ties", p.ties, "weights that several layers hold");
   v.required("measurements", p.measurements, "one per micro-batch size", json::non_empty());
   v.optional("link", p.link, "measured transport");
   v.optional("estimated_from", p.estimated_from,

@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/replan.h"
 
+#include "stagecraft/partitioner/ties.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,6 +81,7 @@ Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
   if (!cluster.speed.empty()) {
     costs.speed.assign(cluster.speed.begin(), cluster.speed.begin() + plan.placement().world());
   }
+  set_ties(plan, profile.ties);
   plan.capacity.reset();  // it runs, so it fits
   plan.predicted = predict(plan);
   return plan;

@@ -93,6 +93,13 @@ void StageWalk::add_times(const LayerProfile& layer) {
   sums_.parameters += layer.parameters;
   sums_.compute_copy += layer.compute_copy;
   sums_.buffers += layer.buffers;
+  if (layer.optimizer) {
+    sums_.optimizer_state += *layer.optimizer;
+  } else {
+    by_factor_ += layer.parameters;
+  }
+  if (layer.step_transient)
+    sums_.step_peak = std::max(sums_.step_peak.value_or(Bytes{}), *layer.step_transient);
   for (const std::string& field : layer.fields) {
     if (fields_.insert(field).second) sums_.fields += measurement_.field_bytes(field);
   }
@@ -123,8 +130,7 @@ Bytes StageWalk::bytes_of(const Bundle& bundle, bool kept_too) const {
 StageCosts StageWalk::costs() const {
   STAGECRAFT_CHECK(next_ > first_, "a stage needs a layer");
   StageCosts costs = sums_;
-  costs.optimizer_state =
-      Bytes{std::llround(static_cast<double>(costs.parameters.value) * optimizer_factor_)};
+  costs.optimizer_state += Bytes{std::llround(static_cast<double>(by_factor_.value) * optimizer_factor_)};
   costs.output = levels_.back().layer.output;
   if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
   const Storage& output = storages_[sent_.front().storage];

@@ -85,6 +85,7 @@ class StageWalk {
   int first_;
   int next_;
   double optimizer_factor_;
+  Bytes by_factor_;               // of the parameters whose optimizer state follows from the factor
   std::set<std::string> fields_;  // that its layers read
   StageCosts sums_;               // times, parameters, buffers, forward_peak
   Bytes unkept_peak_;             // of a forward that keeps nothing

@@ -20,7 +20,7 @@ Chain::Chain(const Model& model, const Loss& loss, std::uint64_t seed, at::Devic
             parameters_.push_back(initial_parameters(model, layer, seed, device));
             buffers_.push_back(initial_buffers(model, layer, device));
             copies_.push_back(compute_copy(model, layer, parameters_.back()));
-            gradients_.emplace_back(parameters_.back());
+            gradients_.emplace_back(parameters_.back(), model_.precision.products);
           });
   }
   parameters_.emplace_back();

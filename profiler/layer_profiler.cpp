@@ -6,6 +6,7 @@
 #include "stagecraft/profiler/layer_classes.h"
 #include "stagecraft/profiler/layer_memory.h"
 #include "stagecraft/profiler/statistics.h"
+#include "stagecraft/profiler/tied_weights.h"
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
@@ -137,6 +138,7 @@ Profile profile_model(const Model& model, const Loss& loss, const ProfileRequest
   Profile profile;
   profile.model = model.name;
   profile.model_fingerprint = model.fingerprint;
+  profile.ties = tied_weights(model);
   profile.dtype = model.precision.name();
   profile.repeats = request.repeats;
   profile.optimizer = request.optimizer;

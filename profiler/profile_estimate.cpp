@@ -4,6 +4,7 @@
 #include "stagecraft/models/counting_allocator.h"
 #include "stagecraft/profiler/chain.h"
 #include "stagecraft/profiler/layer_memory.h"
+#include "stagecraft/profiler/tied_weights.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
@@ -168,6 +169,7 @@ Profile estimate_profile(const Model& model, const Loss& loss, const EstimateReq
   Profile profile;
   profile.model = model.name;
   profile.model_fingerprint = model.fingerprint;
+  profile.ties = tied_weights(model);
   profile.dtype = model.precision.name();
   profile.optimizer = request.optimizer;
   profile.optimizer_bytes_per_parameter_byte = request.optimizer_bytes_per_parameter_byte;

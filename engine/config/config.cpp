@@ -149,8 +149,10 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
         "train_micro_batch_size_per_gpu", "seed", "dtype", "bf16", "fp16"}) {
     identity[key] = all.value(key, Json());  // a model may bring its loss
   }
+  if (config.matrix_products != MatrixProducts::blas) identity["matrix_products"] = all.at("matrix_products");
   for (const std::string& key : config.data.source.entry().location_keys) identity["data"].erase(key);
   for (const std::string& key : config.model.family.entry().location_keys) identity["model"].erase(key);
+  if (Json& optimizer = identity["optimizer"]; optimizer["groups"].empty()) optimizer.erase("groups");
   const Json::json_pointer total("/params/total_num_steps");
   if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
     scheduler[total] = steps;

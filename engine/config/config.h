@@ -6,7 +6,7 @@
 // InputError.
 
 #include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/optimizers/optimizer_config.h"
 #include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/engine/settings/on_overflow.h"
@@ -234,6 +234,7 @@ struct RunConfig {
   DeviceKind device = DeviceKind::cpu;
   CudaConfig cuda;
   DType dtype = DType::float32;
+  MatrixProducts matrix_products = MatrixProducts::blas;
   Bf16Config bf16;
   Fp16Config fp16;
   ActivationCheckpointingConfig activation_checkpointing;
@@ -288,6 +289,9 @@ void describe(V& v, RunConfig& c) {
   v.optional("cuda", c.cuda, "with device cuda");
   v.optional("dtype", c.dtype,
              "of weights, gradients and optimizer state, and of activations unless bf16 or fp16 is enabled");
+  v.optional("matrix_products", c.matrix_products,
+             "library of float32 matrix products on the CPU; blas: as PyTorch, to the bit; onednn: faster on "
+             "some processors (doctor measures both), and rounds otherwise");
   v.optional("bf16", c.bf16, "mixed precision with bfloat16: steps update float32 weights");
   v.optional("fp16", c.fp16, "mixed precision with float16 and a scaled loss: steps update float32 weights");
   v.optional("activation_checkpointing", c.activation_checkpointing,
@@ -335,6 +339,10 @@ void describe(V& v, RunConfig& c) {
   v.require(!c.bf16.enabled || !c.fp16.enabled, "fp16", "bf16 and fp16 are both enabled; choose one");
   v.require(c.dtype == DType::float32 || !(c.bf16.enabled || c.fp16.enabled), "dtype",
             "mixed precision updates float32 weights; leave dtype out, or bf16 and fp16");
+  v.require(
+      c.matrix_products == MatrixProducts::blas ||
+          (c.device == DeviceKind::cpu && c.dtype == DType::float32 && !c.bf16.enabled && !c.fp16.enabled),
+      "matrix_products", "onednn is for float32 on the CPU; leave it out (bf16 products use oneDNN anyway)");
 }
 
 /// `path` with `overrides` ("a.b=v", the value JSON or a bare string) put into it. Throws InputError.

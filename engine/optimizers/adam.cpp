@@ -12,23 +12,11 @@ class Adam final : public Optimizer {
   Adam(const AdamParameters& config, bool decoupled) : config_(config), decoupled_(decoupled) {}
 
   double learning_rate() const override { return config_.lr; }
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  void update(const OptimizerUpdate& u) const override {
-    // The kernels read the update's number, from 1, out of one tensor per parameter; all may be the same one.
-    const at::Tensor number = at::full({}, static_cast<double>(u.earlier_steps + 1),
-                                       u.parameters.front().options().dtype(at::kFloat));
-    const Tensors numbers(u.parameters.size(), number);
-    const auto fused = [&](const auto& kernel) {
-      kernel(u.parameters, u.gradients, u.state[0], u.state[1], Tensors{}, numbers, u.learning_rate,
-             config_.betas[0], config_.betas[1], u.decays ? config_.weight_decay : 0, config_.eps,
-             /*amsgrad=*/false, /*maximize=*/false);
-    };
-    if (decoupled_) {
-      fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
-    } else {
-      fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
-    }
+  double weight_decay(const ParameterSite& /*parameter*/) const override { return config_.weight_decay; }
+  std::vector<StateSpec> state_of(const ParameterSite& parameter) const override {
+    return adam_state(parameter);
   }
+  void update(const OptimizerUpdate& u) const override { adam_update(u, config_, decoupled_); }
 
  private:
   AdamParameters config_;
@@ -37,14 +25,38 @@ class Adam final : public Optimizer {
 
 }  // namespace
 
+std::vector<StateSpec> adam_state(const ParameterSite& parameter) {
+  return {{"exp_avg", parameter.shape}, {"exp_avg_sq", parameter.shape}};
+}
+
+void adam_update(const OptimizerUpdate& u, const AdamParameters& parameters, bool decoupled) {
+  // The kernels read the update's number, from 1, out of one tensor per parameter; all may be the same one.
+  const at::Tensor number = at::full({}, static_cast<double>(u.earlier_steps + 1),
+                                     u.parameters.front().options().dtype(at::kFloat));
+  const Tensors numbers(u.parameters.size(), number);
+  const auto fused = [&](const auto& kernel) {
+    kernel(u.parameters, u.gradients, u.state[0], u.state[1], Tensors{}, numbers, u.learning_rate,
+           parameters.betas[0], parameters.betas[1], u.weight_decay, parameters.eps,
+           /*amsgrad=*/false, /*maximize=*/false);
+  };
+  if (decoupled) {
+    fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+  } else {
+    fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+  }
+}
+
+bool is_betas(const std::vector<double>& betas) {
+  return betas.size() == 2 && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
+}
+
 void describe(Fields& f, AdamParameters& c) {
   f.optional("lr", c.lr, "learning rate", json::at_least(0));
   f.optional("betas", c.betas, "decay of the first and second moment", json::at_least(2));
   f.optional("eps", c.eps, "added to the root of the second moment", json::above(0));
   f.optional("weight_decay", c.weight_decay, "Adam: added to the gradient; AdamW: decoupled",
              json::at_least(0));
-  f.require(c.betas.size() == 2 && c.betas[0] >= 0 && c.betas[0] < 1 && c.betas[1] >= 0 && c.betas[1] < 1,
-            "betas", "expected two numbers, each at least 0 and below 1");
+  f.require(is_betas(c.betas), "betas", kBetasExpected);
 }
 
 OptimizerPtr make_optimizer(const AdamConfig& config) { return std::make_shared<Adam>(config, false); }

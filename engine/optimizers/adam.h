@@ -21,4 +21,14 @@ struct AdamWConfig : AdamParameters {
 [[nodiscard]] OptimizerPtr make_optimizer(const AdamConfig& config);
 [[nodiscard]] OptimizerPtr make_optimizer(const AdamWConfig& config);
 
+// What other optimizers share with it.
+
+/// Its state of a parameter: exp_avg, exp_avg_sq.
+[[nodiscard]] std::vector<StateSpec> adam_state(const ParameterSite& parameter);
+/// Its update, of parameters with that state; rate and decay are the update's.
+void adam_update(const OptimizerUpdate& update, const AdamParameters& parameters, bool decoupled);
+/// Two decays of moments.
+[[nodiscard]] bool is_betas(const std::vector<double>& betas);
+inline constexpr const char* kBetasExpected = "expected two numbers, each at least 0 and below 1";
+
 }  // namespace stagecraft

@@ -1,9 +1,11 @@
 #pragma once
 
-// Optimizers. State is per layer and travels with the layer, so that a checkpoint does not know about stages.
-// Built-in and added ones:
+// Optimizers: what makes new weights of weights and gradients. Built-in and added ones:
 //
 //   optimizers().add<LionSettings>("Lion", make_lion);
+//
+// An optimizer knows no model and holds no state. model_optimizer.h applies it to a model's layers, with the
+// config's parameter groups.
 
 #include "stagecraft/base/registry.h"
 #include "stagecraft/models/layer.h"
@@ -11,28 +13,38 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace stagecraft {
 
-/// Optimizer state of one layer: named tensors per parameter ("exp_avg" of parameter 0, ...), and how many
-/// updates it has seen.
-struct OptimizerState {
-  std::vector<std::map<std::string, at::Tensor>> tensors;  ///< by parameter
-  std::int64_t steps = 0;
+/// A parameter as an optimizer meets it before the run: what its state follows from.
+struct ParameterSite {
+  std::string name;  ///< "block3.attention.weight": layer, then parameter
+  std::vector<std::int64_t> shape;
+  /// Of a hidden layer: neither of the model's first nor of its last layer with a matrix, which read and
+  /// write the data's own features (embeddings, heads).
+  bool hidden = false;
+
+  [[nodiscard]] std::int64_t elements() const;
 };
 
-/// What one update is given: parameters of a layer that share a weight decay.
+/// A tensor that an optimizer keeps of one parameter, of the parameter's dtype; zeros at first.
+struct StateSpec {
+  std::string name;  ///< "exp_avg"; as in checkpoints
+  std::vector<std::int64_t> shape;
+};
+
+/// What one update is given: parameters of a layer that share rate and decay, and names of state.
 struct OptimizerUpdate {
-  Tensors parameters{};  ///< updated in place
-  Tensors gradients{};
-  double learning_rate = 0;
-  bool decays = true;              ///< weight decay applies
-  std::int64_t earlier_steps = 0;  ///< updates before this one
-  std::vector<Tensors> state{};    ///< by name (Optimizer::state_names), then by parameter; zeros at first
+  Tensors parameters{};                    ///< updated in place
+  Tensors gradients{};                     ///< only read
+  double learning_rate = 0;                ///< of these
+  double weight_decay = 0;                 ///< of these; 0: none
+  std::int64_t earlier_steps = 0;          ///< updates before this one
+  std::vector<std::string> state_names{};  ///< those of Optimizer::state_of, the same of all parameters here
+  std::vector<Tensors> state{};            ///< by name, then by parameter; zeros at first
 };
 
 /// Immutable; used by all ranks of a process at once.
@@ -40,21 +52,23 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// What its settings say, before a schedule of learning rates.
+  /// What its settings say, before a schedule of learning rates and before groups.
   [[nodiscard]] virtual double learning_rate() const = 0;
-  /// The tensors it keeps per parameter, each of the parameter's shape and dtype. As in checkpoints.
-  [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
+  /// Likewise, of the parameters that decay.
+  [[nodiscard]] virtual double weight_decay(const ParameterSite& parameter) const = 0;
+  /// By what the schedule's learning rate is multiplied for a parameter.
+  [[nodiscard]] virtual double rate_factor(const ParameterSite& /*parameter*/) const { return 1; }
+  /// The tensors it keeps of a parameter.
+  [[nodiscard]] virtual std::vector<StateSpec> state_of(const ParameterSite& parameter) const = 0;
+  /// Most bytes of tensors that update() makes for itself and holds at once, for parameters that come
+  /// together, with elements of so many bytes. A few scalars do not count. The memory proof relies on it.
+  [[nodiscard]] virtual std::int64_t workspace_bytes(const std::vector<ParameterSite>& /*together*/,
+                                                     std::int64_t /*element_bytes*/) const {
+    return 0;
+  }
   virtual void update(const OptimizerUpdate& update) const = 0;
-
-  /// State bytes per parameter byte: SGD 0 or 1 (momentum), Adam and AdamW 2.
-  [[nodiscard]] double bytes_per_parameter_byte() const { return static_cast<double>(state_names().size()); }
 };
 using OptimizerPtr = std::shared_ptr<const Optimizer>;
-
-/// One update of one layer, in place, with `learning_rate`. `decays[i]`: weight decay applies to parameter i.
-/// State tensors are made on first use.
-void optimizer_step(const Optimizer& optimizer, double learning_rate, const Tensors& parameters,
-                    const Tensors& gradients, const std::vector<bool>& decays, OptimizerState& state);
 
 struct OptimizerKind {
   struct Site {};
@@ -63,13 +77,5 @@ struct OptimizerKind {
   static Registry<OptimizerKind>& registry();
 };
 [[nodiscard]] inline Registry<OptimizerKind>& optimizers() { return OptimizerKind::registry(); }
-
-/// The `optimizer` part of a config.
-struct OptimizerConfig {
-  Named<OptimizerKind> type;
-
-  [[nodiscard]] OptimizerPtr make() const { return type.make({}); }
-};
-void describe(Fields& f, OptimizerConfig& c);
 
 }  // namespace stagecraft

@@ -42,6 +42,8 @@ std::string kind_of(const Event& event) {
       return "agree on norm";
     case Op::reduce:
       return "reduce";
+    case Op::tie:
+      return "sum tied weight";
     case Op::load:
       return "load";
     case Op::start_send:
@@ -86,6 +88,7 @@ Seconds& measured_part(StageRow& row, const Action& action) {
   switch (action.op) {
     case Op::agree_norm:
     case Op::reduce:
+    case Op::tie:
       return row.collective;
     case Op::post_receive:
       return row.receive;

@@ -13,6 +13,7 @@
 #include <cctype>
 #include <charconv>
 #include <functional>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -87,17 +88,22 @@ void write_compared(const std::string& path, const std::vector<std::string_view>
   compare(path, pieces);
 }
 
-CheckpointFile write_layer(const std::string& folder, const Layer& layer, const LayerState& state) {
+/// Tied weights and what the optimizer keeps of them are in their owner's file alone.
+CheckpointFile write_layer(const std::string& folder, const Model& model, int index,
+                           const LayerState& state) {
+  const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   const std::vector<ParameterSpec> parameters = layer.parameters();
+  const auto owns = [&](std::size_t i) { return model.owns(index, static_cast<int>(i)); };
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    tensors.emplace_back("parameter/" + parameters[i].name, state.parameters[i]);
+    if (owns(i)) tensors.emplace_back("parameter/" + parameters[i].name, state.parameters[i]);
   }
   const std::vector<BufferSpec> buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     tensors.emplace_back("buffer/" + buffers[i].name, state.buffers[i]);
   }
   for (std::size_t i = 0; i < state.optimizer.tensors.size(); ++i) {
+    if (!owns(i)) continue;
     for (const auto& [name, tensor] : state.optimizer.tensors[i]) {
       tensors.emplace_back(fmt::format("optimizer/{}/{}", parameters[i].name, name), tensor);
     }
@@ -143,19 +149,51 @@ std::string first_difference(const Json& before, const Json& now) {
   return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
 }
 
-/// The layer's file, held against the manifest when there is one.
-SafetensorsFile read_layer(const std::string& folder, const Layer& layer, const Manifest* manifest) {
-  const std::string name = layer_file(layer.name());
-  if (manifest != nullptr) check_checkpoint_file(folder, *manifest, name);
-  return read_safetensors(folder + "/" + name);
-}
+/// The file of a layer, held against the manifest when there is one, and those of the layers that own its tied
+/// weights.
+class LayerFiles {
+ public:
+  LayerFiles(const std::string& folder, const Model& model, int index, const Manifest* manifest)
+      : model_(model), index_(index) {
+    const auto read = [&](int layer) {
+      const std::string name = layer_file(model.layers[static_cast<std::size_t>(layer)]->name());
+      if (manifest != nullptr) check_checkpoint_file(folder, *manifest, name);
+      return read_safetensors(folder + "/" + name);
+    };
+    files_.emplace(index, read(index));
+    for (std::size_t i = 0; i < layer().parameters().size(); ++i) {
+      const int owner = owner_of(i).layer;
+      if (!files_.contains(owner)) files_.emplace(owner, read(owner));
+    }
+  }
 
-/// Parameters and buffers out of `file`, of the shapes that `state` has now.
-void take_weights(const SafetensorsFile& file, const Layer& layer, LayerState& state, bool need_buffers) {
-  const std::vector<ParameterSpec> parameters = layer.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
+  [[nodiscard]] const Layer& layer() const { return *model_.layers[static_cast<std::size_t>(index_)]; }
+  [[nodiscard]] const SafetensorsFile& own() const { return files_.at(index_); }
+  /// Where the layer's i-th parameter lies, and its name there.
+  [[nodiscard]] const SafetensorsFile& of(std::size_t i) const { return files_.at(owner_of(i).layer); }
+  [[nodiscard]] std::string name_of(std::size_t i) const {
+    const Tie::Holder owner = owner_of(i);
+    const auto specs = model_.layers[static_cast<std::size_t>(owner.layer)]->parameters();
+    return specs[static_cast<std::size_t>(owner.parameter)].name;
+  }
+
+ private:
+  [[nodiscard]] Tie::Holder owner_of(std::size_t i) const {
+    return model_.owner_of(index_, static_cast<int>(i));
+  }
+
+  const Model& model_;
+  int index_;
+  std::map<int, SafetensorsFile> files_;  ///< by layer
+};
+
+/// Parameters and buffers out of `files`, of the shapes that `state` has now.
+void take_weights(const LayerFiles& files, LayerState& state, bool need_buffers) {
+  const Layer& layer = files.layer();
+  const SafetensorsFile& file = files.own();
+  for (std::size_t i = 0; i < state.parameters.size(); ++i) {
     at::Tensor& value = state.parameters[i];
-    value = file.tensor("parameter/" + parameters[i].name, value.sizes(), value.scalar_type());
+    value = files.of(i).tensor("parameter/" + files.name_of(i), value.sizes(), value.scalar_type());
   }
   const std::vector<BufferSpec> buffers = layer.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -182,18 +220,18 @@ std::int64_t optimizer_steps(const SafetensorsFile& file) {
 }
 
 /// All the tensors that the optimizer keeps and no others: with one missing it would begin anew from zeros.
-OptimizerState optimizer_state(const SafetensorsFile& file, const Layer& layer, const Tensors& values,
-                               const Optimizer& optimizer) {
+OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors& values,
+                               const ModelOptimizer& optimizer) {
+  const SafetensorsFile& file = files.own();
   OptimizerState state;
   state.steps = optimizer_steps(file);
-  const std::vector<ParameterSpec> parameters = layer.parameters();
-  state.tensors.resize(parameters.size());
+  state.tensors.resize(values.size());
   std::set<std::string> known;
-  for (std::size_t i = 0; state.steps > 0 && i < parameters.size(); ++i) {
-    for (const std::string& name : optimizer.state_names()) {
-      const std::string stored = fmt::format("optimizer/{}/{}", parameters[i].name, name);
-      state.tensors[i][name] = file.tensor(stored, values[i].sizes(), values[i].scalar_type());
-      known.insert(stored);
+  for (std::size_t i = 0; state.steps > 0 && i < values.size(); ++i) {
+    for (const StateSpec& spec : optimizer.state_of(index, i)) {
+      const std::string stored = fmt::format("optimizer/{}/{}", files.name_of(i), spec.name);
+      state.tensors[i][spec.name] = files.of(i).tensor(stored, spec.shape, values[i].scalar_type());
+      if (&files.of(i) == &file) known.insert(stored);
     }
   }
   for (const auto& [name, tensor] : file.tensors) {
@@ -234,12 +272,17 @@ std::string layer_file(const std::string& layer) {
 
 std::uint64_t checkpoint_bytes(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double states = setup.config().optimizer.make()->bytes_per_parameter_byte();
+  const double states = setup.materials().optimizer->bytes_per_parameter_byte();
   const at::ScalarType full = model.precision.full;
   double bytes = 0;
-  for (const LayerPtr& layer : model.layers) {
+  for (std::size_t index = 0; index < model.layers.size(); ++index) {
+    const LayerPtr& layer = model.layers[index];
+    const std::vector<ParameterSpec> specs = layer->parameters();
     std::int64_t parameters = 0;
-    for (const ParameterSpec& spec : layer->parameters()) parameters += c10::multiply_integers(spec.shape);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (model.owns(static_cast<int>(index), static_cast<int>(i)))
+        parameters += c10::multiply_integers(specs[i].shape);
+    }
     for (const BufferSpec& spec : layer->buffers()) {
       bytes += static_cast<double>(c10::multiply_integers(spec.shape)) *
                static_cast<double>(c10::elementSize(spec.dtype.value_or(full)));
@@ -266,7 +309,9 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
       const auto [begin, end] = setup.layers_of_stages()[stage.index()];
       for (int layer = begin; layer < end; ++layer) {
         const Layer& that = *setup.materials().model.layers[static_cast<std::size_t>(layer)];
-        if (has_state(that)) mine.push_back(json::write(write_layer(aside, that, worker.state(layer))));
+        if (has_state(that))
+          mine.push_back(
+              json::write(write_layer(aside, setup.materials().model, layer, worker.state(layer))));
       }
     }
     sync_folder(aside);
@@ -318,16 +363,16 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
   }
 }
 
-void load_checkpoint(const std::string& checkpoint, const Model& model, const Optimizer& optimizer,
+void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,
                      Worker& worker) {
   const Manifest manifest = read_manifest(checkpoint);
   for (const int index : worker.layers()) {
     const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
     if (!has_state(layer)) continue;
-    const SafetensorsFile file = read_layer(checkpoint, layer, &manifest);
+    const LayerFiles files(checkpoint, model, index, &manifest);
     LayerState state = worker.state(index);
-    take_weights(file, layer, state, /*need_buffers=*/true);
-    state.optimizer = optimizer_state(file, layer, state.parameters, optimizer);
+    take_weights(files, state, /*need_buffers=*/true);
+    state.optimizer = optimizer_state(files, index, state.parameters, optimizer);
     worker.set_state(index, std::move(state));
   }
   if (manifest.loss_scale) worker.set_loss_scale(*manifest.loss_scale);
@@ -340,9 +385,9 @@ void load_weights(const std::string& folder, const Model& model, Worker& worker)
   for (const int index : worker.layers()) {
     const Layer& layer = *model.layers[static_cast<std::size_t>(index)];
     if (!has_state(layer)) continue;
-    const SafetensorsFile file = read_layer(folder, layer, manifest ? &*manifest : nullptr);
+    const LayerFiles files(folder, model, index, manifest ? &*manifest : nullptr);
     LayerState state = worker.state(index);
-    take_weights(file, layer, state, /*need_buffers=*/false);
+    take_weights(files, state, /*need_buffers=*/false);
     worker.set_state(index, std::move(state));
   }
 }

@@ -40,7 +40,7 @@ void check_resume(const Manifest& manifest, const std::string& checkpoint, const
 
 /// The layers that `worker` holds, optimizer state included. Every file is held against its hash first.
 /// Throws InputError naming the file: corrupt, unreadable, or not exactly the tensors that there must be.
-void load_checkpoint(const std::string& checkpoint, const Model& model, const Optimizer& optimizer,
+void load_checkpoint(const std::string& checkpoint, const Model& model, const ModelOptimizer& optimizer,
                      Worker& worker);
 
 /// Weights and buffers only: a start from another run's, or another framework's, weights. Files that a

@@ -172,6 +172,8 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   ExportRecord record;
   record.checkpoint = source.checkpoint;
   record.step = manifest.step;
+  if (manifest.step > 0 && manifest.training.contains(Json::json_pointer("/optimizer/ema_decay")))
+    record.averaged = true;
   record.model = model                                ? model->name
                  : manifest.training.contains(family) ? manifest.training[family].get<std::string>()
                                                       : "";

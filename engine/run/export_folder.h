@@ -6,6 +6,7 @@
 #include "stagecraft/base/describe.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct ExportRecord {
   std::int64_t tensors = 0;
   std::int64_t numbers = 0;
   std::int64_t bytes = 0;
+  std::optional<bool> averaged;  ///< absent: the run does not average weights
   std::vector<ExportedFile> files;
 };
 template <class V>
@@ -43,6 +45,7 @@ void describe(V& v, ExportRecord& r) {
   v.required("tensors", r.tensors, "written");
   v.required("numbers", r.numbers, "in them");
   v.required("bytes", r.bytes, "of them");
+  v.optional("averaged", r.averaged, "weights are the run's moving average; absent: they are not");
   v.required("files", r.files, "all others in the folder");
 }
 

@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/export_tensors.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/base/files.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/mapped_safetensors.h"
@@ -42,6 +43,12 @@ StreamedTensor layer_state(const MappedPtr& file, const std::string& stored, std
   return mapped_tensor(std::move(name), file, found->second);
 }
 
+/// Where a layer's file has a parameter: its average, if the run averages weights and has made a step.
+std::string stored_parameter(const MappedSafetensors& file, const std::string& name) {
+  const std::string average = averaged_name(name);
+  return file.entries().contains(average) ? average : "parameter/" + name;
+}
+
 /// "block0%2Fattention.safetensors" -> "block0/attention".
 std::string layer_named(const std::string& file) {
   std::string name;
@@ -59,8 +66,13 @@ std::string layer_named(const std::string& file) {
 
 }  // namespace
 
+std::string averaged_name(const std::string& parameter) {
+  return fmt::format("optimizer/{}/{}", parameter, kAveragedWeights);
+}
+
 std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, const Manifest& manifest,
                                              const captured::ModelFolder& model) {
+  const bool hugging_face = is_there(model.path + "/hugging_face");
   std::vector<StreamedTensor> tensors;
   std::map<std::string, StreamedTensor> known;
   const auto add = [&](StreamedTensor tensor) {
@@ -73,7 +85,8 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
     const captured::Graph& graph = layer.replay->graph();
     for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
       const std::string& name = layer.parameters[i];
-      add(layer_state(file, "parameter/" + name, name, graph.parameters[i]));
+      if (known.contains(name)) continue;  // tied: the first layer's file has it
+      add(layer_state(file, stored_parameter(*file, name), name, graph.parameters[i]));
     }
     for (std::size_t i = 0; i < layer.buffers.size(); ++i) {
       const std::string& name = layer.buffers[i];
@@ -87,6 +100,7 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
   }
   for (const auto& [second, first] : model.same_as) {
     if (known.contains(second)) continue;  // a copy that went its own way
+    if (hugging_face) continue;            // whose files have a tied tensor once
     const auto found = known.find(first);
     if (found == known.end()) continue;
     StreamedTensor tensor = found->second;
@@ -105,9 +119,11 @@ std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const M
     const std::string layer = said == file->metadata().end() ? layer_named(listed.name) : said->second;
     for (const std::string_view state : kState) {
       for (const auto& [stored, entry] : file->entries()) {
-        if (stored.starts_with(state)) {
-          tensors.push_back(mapped_tensor(layer + "." + stored.substr(state.size()), file, entry));
-        }
+        if (!stored.starts_with(state)) continue;
+        const std::string name = stored.substr(state.size());
+        const bool parameter = state == kState[0];
+        tensors.push_back(mapped_tensor(
+            layer + "." + name, file, parameter ? file->entries().at(stored_parameter(*file, name)) : entry));
       }
     }
   }

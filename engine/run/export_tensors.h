@@ -12,6 +12,10 @@
 
 namespace stagecraft {
 
+/// The name that a parameter's average has in its layer's file, where a run averages weights
+/// (optimizer.ema_decay). It is exported in the parameter's place.
+[[nodiscard]] std::string averaged_name(const std::string& parameter);
+
 /// Of a captured model: `model.layers.0.mlp.up_proj.weight`, in the manifest's order; parameters, persistent
 /// buffers, and what no layer trains as the folder has it. Checkpoint files are held against their hashes.
 /// Throws InputError naming the file where it is corrupt, or has not the model's tensors.

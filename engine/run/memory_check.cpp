@@ -67,7 +67,8 @@ struct LeastBytes {
   }
 };
 
-LeastBytes least_bytes(const Model& model, int first, int last, double optimizer_share) {
+LeastBytes least_bytes(const TrainingInputs& materials, int first, int last, bool with_state = true) {
+  const Model& model = materials.model;
   LeastBytes least;
   const Precision precision = model.precision;
   for (int layer = first; layer < last; ++layer) least.weights += parameter_bytes(model, layer);
@@ -75,8 +76,9 @@ LeastBytes least_bytes(const Model& model, int first, int last, double optimizer
   const auto wide = static_cast<std::int64_t>(c10::elementSize(precision.full));
   if (precision.mixed()) least.copies = Bytes{least.weights.value / wide * narrow};
   least.gradients = least.weights;
-  least.optimizer_state =
-      Bytes{static_cast<std::int64_t>(static_cast<double>(least.weights.value) * optimizer_share)};
+  for (int layer = first; with_state && layer < last; ++layer) {
+    least.optimizer_state += materials.optimizer->state_bytes(layer);
+  }
   return least;
 }
 
@@ -166,7 +168,6 @@ ProcessMemory process_memory(std::vector<Rank> ranks) {
 
 std::vector<RankNeed> memory_needs(const RunSetup& setup) {
   const Model& model = setup.materials().model;
-  const double share = setup.config().optimizer.make()->bytes_per_parameter_byte();
   std::vector<RankNeed> needs;
   for (int r = 0; r < setup.world(); ++r) {
     const Rank rank{r};
@@ -174,8 +175,7 @@ std::vector<RankNeed> memory_needs(const RunSetup& setup) {
     LeastBytes least;
     for (const StageId stage : setup.placement().stages_of(rank)) {
       ranges.push_back(setup.layers_of_stages()[stage.index()]);
-      const LeastBytes its = least_bytes(model, ranges.back().first, ranges.back().second, share);
-      least += its;
+      least += least_bytes(setup.materials(), ranges.back().first, ranges.back().second);
     }
     const std::string largest = largest_layer(model, ranges);
     if (setup.programs().memory_proofs().empty()) {
@@ -214,14 +214,13 @@ void check_memory(const RunSetup& setup, const std::vector<ProcessMemory>& proce
 
 namespace {
 
-LeastBytes least_of_profile(const RunConfig& config, const Model& model) {
-  const double share =
-      config.device == DeviceKind::cpu ? config.optimizer.make()->bytes_per_parameter_byte() : 0;
+LeastBytes least_of_profile(const RunConfig& config, const TrainingInputs& materials) {
+  const Model& model = materials.model;
   const LayerClasses classes = layer_classes(model, config.profiler.representatives);
   LeastBytes least;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
     if (!classes.left_out[static_cast<std::size_t>(layer)])
-      least += least_bytes(model, layer, layer + 1, share);
+      least += least_bytes(materials, layer, layer + 1, config.device == DeviceKind::cpu);
   }
   return least;
 }
@@ -244,13 +243,13 @@ Bytes least_activations(const RunConfig& config, const Model& model) {
 }  // namespace
 
 Bytes least_profile_bytes(const RunConfig& config, const TrainingInputs& materials) {
-  return least_of_profile(config, materials.model).sum() + least_activations(config, materials.model);
+  return least_of_profile(config, materials).sum() + least_activations(config, materials.model);
 }
 
 void check_profile_memory(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           int processes_here, const std::vector<MemoryLimit>& limits) {
   const Model& model = materials.model;
-  const LeastBytes least = least_of_profile(config, model);
+  const LeastBytes least = least_of_profile(config, materials);
   const Bytes one = least_profile_bytes(config, materials);
   for (const MemoryLimit& limit : limits) {
     const int processes = limit.scope == "process" ? 1 : processes_here;

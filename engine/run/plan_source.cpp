@@ -4,6 +4,8 @@
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/ties.h"
+#include "stagecraft/profiler/tied_weights.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
@@ -230,6 +232,29 @@ ResolvedPlan plan_now(const RunConfig& config, const std::string& file, const Tr
 
 }  // namespace
 
+namespace {
+
+/// The model knows best which stages hold its tied weights.
+void follow_ties(const RunConfig& config, const std::string& file, const Model& model,
+                 const std::string& source, Plan& plan) {
+  Plan tied = plan;
+  set_ties(tied, tied_weights(model));
+  if (tied.ties.empty() && plan.ties.empty()) return;
+  if (tied.ties != plan.ties) tied.predicted.reset();
+  validate(tied, source);
+  if (!find_schedule(plan.schedule.name).synchronous && config.overflow_policy() == OnOverflow::skip) {
+    throw InputError(
+        {file, "/on_overflow"},
+        fmt::format("{} lets each stage leave out an update by itself, and the stages that hold {} "
+                    "must make the same ones: use a synchronous schedule, \"stop\", or capture the "
+                    "model with --untie",
+                    plan.schedule.name, model.ties.front().name));
+  }
+  plan = std::move(tied);
+}
+
+}  // namespace
+
 ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
                           const std::string& plan_path, const std::optional<World>& world) {
   const std::string source = plan_path.empty() ? config.pipeline.plan.value_or("") : plan_path;
@@ -261,6 +286,7 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
     resolved.plan.stages[s].loads =
         !materials.model.fields_of(layers[s].first, layers[s].second, nullptr).empty();
   }
+  follow_ties(config, file, materials.model, source.empty() ? "the plan made now" : source, resolved.plan);
   follow_gradient_norm(config, resolved.plan);
   if (resolved.plan.costs && !resolved.plan.predicted) resolved.plan.predicted = predict(resolved.plan);
   return resolved;

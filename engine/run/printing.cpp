@@ -114,6 +114,9 @@ std::string batch_lines(const RunSetup& setup) {
   text += fmt::format("  {} training samples make {} steps per epoch; {} steps are {:.2f} epochs\n",
                       shape.samples, epoch, shape.steps,
                       static_cast<double>(shape.steps) / static_cast<double>(epoch));
+  if (const auto& decay = config.optimizer.ema_decay) {
+    text += fmt::format("  validation and export read averaged weights (decay {:g} per step)\n", *decay);
+  }
   if (setup.start().step > 0) {
     text += fmt::format("  going on from {} after step {}\n", setup.start().checkpoint, setup.start().step);
   }

@@ -1,5 +1,4 @@
 #include "stagecraft/base/json.h"
-#include "stagecraft/engine/optimizers/optimizer.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/memory_check.h"
 #include "stagecraft/engine/run/plan_source.h"
@@ -41,6 +40,20 @@ ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index
   return input;
 }
 
+/// What the optimizer keeps of each layer, where that is no fixed multiple of its weights, and what its update
+/// takes for itself.
+void add_optimizer_bytes(Profile& profile, const ModelOptimizer& optimizer) {
+  for (Measurement& measurement : profile.measurements) {
+    for (std::size_t i = 0; i + 1 < measurement.layers.size(); ++i) {  // the last is the loss
+      LayerProfile& layer = measurement.layers[i];
+      const Bytes state = optimizer.state_bytes(static_cast<int>(i));
+      const Bytes workspace = optimizer.workspace_bytes(static_cast<int>(i));
+      if (state != layer.optimizer_bytes(profile.optimizer_bytes_per_parameter_byte)) layer.optimizer = state;
+      if (workspace > Bytes{}) layer.step_transient = workspace;
+    }
+  }
+}
+
 }  // namespace
 
 Profile quick_profile(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
@@ -56,17 +69,18 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.device = device;
   request.seed = static_cast<std::uint64_t>(config.seed);
   request.data = [&](std::int64_t size, int index) { return samples(materials, size, index); };
-  const OptimizerPtr optimizer = config.optimizer.make();
+  const ModelOptimizer& optimizer = *materials.optimizer;
   request.optimizer = config.optimizer.type.name();
-  request.optimizer_bytes_per_parameter_byte = optimizer->bytes_per_parameter_byte();
+  request.optimizer_bytes_per_parameter_byte = optimizer.bytes_per_parameter_byte();
   std::map<int, OptimizerState> states;
   request.update = [&](int layer, const Tensors& parameters, const Tensors& gradients) {
-    optimizer_step(*optimizer, /*learning_rate=*/0, parameters, gradients,
+    optimizer.step(layer, /*learning_rate=*/0, parameters, gradients,
                    std::vector<bool>(parameters.size(), true), states[layer]);
   };
   const int threads_before = at::get_num_threads();
   at::set_num_threads(threads);
   Profile profile = profile_model(materials.model, *materials.loss, request);
+  add_optimizer_bytes(profile, optimizer);
   at::set_num_threads(threads_before);
   profile.threads = threads;
   profile.device = device_name(device);
@@ -99,8 +113,10 @@ Profile estimated_profile(const RunConfig& config, const std::string& file, cons
   if (model.boundary_of(one.inputs).scalar_type() != one.inputs.scalar_type())
     request.read_per_sample = bytes(one.inputs);
   request.optimizer = config.optimizer.type.name();
-  request.optimizer_bytes_per_parameter_byte = config.optimizer.make()->bytes_per_parameter_byte();
-  return estimate_profile(model, *materials.loss, request);
+  request.optimizer_bytes_per_parameter_byte = materials.optimizer->bytes_per_parameter_byte();
+  Profile profile = estimate_profile(model, *materials.loss, request);
+  add_optimizer_bytes(profile, *materials.optimizer);
+  return profile;
 }
 
 Profile mean_over_ranks(Profile profile, Transport& transport) {

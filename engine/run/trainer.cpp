@@ -30,7 +30,7 @@ namespace {
 WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   const RunConfig& config = setup.config();
   WorkerOptions options;
-  options.optimizer = config.optimizer.make();
+  options.optimizer = setup.materials().optimizer;
   options.scheduler = config.scheduler;
   options.total_steps = setup.shape().steps;
   options.gradient_clipping = config.gradient_clipping;
@@ -152,7 +152,7 @@ void Trainer::start() {
              transport_.name(), setup_.config().threads_per_rank);
   if (!start.checkpoint.empty()) {
     doing_.what = "loading " + start.checkpoint;
-    load_checkpoint(start.checkpoint, model, *setup_.config().optimizer.make(), worker_);
+    load_checkpoint(start.checkpoint, model, *setup_.materials().optimizer, worker_);
     require_finite_load(worker_, transport_, start.checkpoint);
     log_->info("state of step {} from {}", start.step, start.checkpoint);
     saved_step_ = start.step;

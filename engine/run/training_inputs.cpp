@@ -104,7 +104,9 @@ void check_micro_batches(const RunConfig& config, const Dataset& data, const std
 Precision precision_of(const RunConfig& config) {
   if (config.bf16.enabled) return {at::kFloat, at::kBFloat16};
   if (config.fp16.enabled) return {at::kFloat, at::kHalf};
-  return config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+  Precision precision = config.dtype == DType::float64 ? at::kDouble : at::kFloat;
+  precision.products = config.matrix_products;
+  return precision;
 }
 
 TrainingInputs open_training_inputs(const RunConfig& config, const std::string& file) {
@@ -126,6 +128,8 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
   materials.loss = loss_of(config, materials.model, file);
   check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
+  materials.optimizer = std::make_shared<const ModelOptimizer>(config.optimizer, materials.model,
+                                                               InputPlace{file, "/optimizer"});
   return materials;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// What a run works on: the data set, the model and the loss, made from its config and checked against each
-// other. The same on every rank; read-only afterwards, so ranks that are threads share one.
+// What a run works on: the data set, the model, the loss and the optimizer, made from its config and checked
+// against each other. The same on every rank; read-only afterwards, so ranks that are threads share one.
 
 #include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/optimizers/model_optimizer.h"
 #include "stagecraft/models/data/dataset.h"
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/model.h"
@@ -18,6 +19,7 @@ struct TrainingInputs {
   std::unique_ptr<Dataset> data;
   Model model;
   std::shared_ptr<const Loss> loss;
+  ModelOptimizerPtr optimizer{};
 };
 
 /// Throws InputError (`file` names the config): missing or broken data, impossible sizes, a loss that does

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a config says of the learning rate over a run's steps, with DeepSpeed's names and formulas. Built-in
-// and added ones:
+// What a config says of the learning rate over a run's steps, with the names and formulas of DeepSpeed,
+// PyTorch and transformers. Built-in and added ones:
 //
 //   learning_rates().add<CyclicSettings>("cyclic", cyclic_rate);
 
@@ -51,7 +51,44 @@ struct WarmupCosineLRConfig {
   double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
   std::int64_t warmup_num_steps = 1000;
 };
+/// PyTorch's. From start_factor times the optimizer's rate to end_factor times, over total_iters steps.
+struct LinearLRConfig {
+  double start_factor = 1.0 / 3, end_factor = 1;
+  std::int64_t total_iters = 5;
+};
+/// PyTorch's CosineAnnealingWarmRestarts (Loshchilov, Hutter, ICLR'17): half a cosine down to eta_min over
+/// T_0 steps, then again from the top over T_mult times as many.
+struct CosineRestartsLRConfig {
+  std::int64_t period = 0;  ///< T_0
+  std::int64_t factor = 1;  ///< T_mult
+  double eta_min = 0;
+};
+/// PyTorch's OneCycleLR (Smith, Topin, arXiv 1708.07120), without its momentum.
+struct OneCycleLRConfig {
+  double max_lr = 0;
+  std::int64_t total_num_steps = 0;  ///< 0: the run's steps
+  double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;
+  std::string anneal_strategy = "cos";
+  bool three_phase = false;
+};
+/// transformers' get_inverse_sqrt_schedule: linear warm-up, then as 1 / sqrt(step).
+struct InverseSqrtLRConfig {
+  std::int64_t warmup_num_steps = 0;
+  std::int64_t timescale = 0;  ///< 0: the warm-up, or 10,000 without one
+};
+/// transformers' get_wsd_schedule (Hu et al., arXiv 2404.06395): linear warm-up, stable, decay at the end.
+struct WarmupStableDecayLRConfig {
+  std::int64_t warmup_num_steps = 0, decay_num_steps = 0;
+  std::int64_t total_num_steps = 0;  ///< 0: the run's steps
+  std::string decay_type = "cosine";
+  double min_lr_ratio = 0;
+};
 void describe(Fields& f, ConstantLRConfig& c);
+void describe(Fields& f, LinearLRConfig& c);
+void describe(Fields& f, CosineRestartsLRConfig& c);
+void describe(Fields& f, OneCycleLRConfig& c);
+void describe(Fields& f, InverseSqrtLRConfig& c);
+void describe(Fields& f, WarmupStableDecayLRConfig& c);
 void describe(Fields& f, WarmupLRConfig& c);
 void describe(Fields& f, WarmupDecayLRConfig& c);
 void describe(Fields& f, WarmupCosineLRConfig& c);

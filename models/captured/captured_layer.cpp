@@ -48,7 +48,8 @@ class CapturedLayer final : public Layer {
         folder_(std::move(folder)),
         layer_(layer),
         graph_(layer.replay->graph()),
-        accumulate_(accumulate) {
+        accumulate_(accumulate),
+        products_(site.products) {
     for (const std::string& name : layer.constants) constants_.push_back(folder_->weights.at(name));
   }
 
@@ -69,6 +70,7 @@ class CapturedLayer final : public Layer {
       if (lacks_weights()) specs.back().initial = {Initial::Kind::normal, kProfiledDeviation};
       // What was captured as float32 stays so where the model computes in a narrower type.
       specs.back().full = graph_.parameters[i].dtype == at::kFloat;
+      specs.back().tied = layer_.parameters[i];
     }
     return specs;
   }
@@ -127,7 +129,8 @@ class CapturedLayer final : public Layer {
     const bool training = context.mode == Mode::train;
     const Bundle read = read_of(inputs);
     const c10::Device device = read[0].device();
-    const Programs& programs = layer_.replay->at(samples_of(read, graph_.inputs, "an input"), device);
+    const Programs& programs =
+        layer_.replay->at(samples_of(read, graph_.inputs, "an input"), device, products_);
     Frame frame;
     frame.reserve(read.size() + weights.parameters.size() + weights.buffers.size() + constants_.size() +
                   layer_.fields.size());
@@ -173,7 +176,7 @@ class CapturedLayer final : public Layer {
     const Bundle of_outputs = gradients_of_outputs(gradients);
     const c10::Device device = of_outputs[0].device();
     const std::int64_t b = samples_of(of_outputs, with_gradient(graph_.outputs), "a gradient");
-    const Programs& programs = layer_.replay->at(b, device);
+    const Programs& programs = layer_.replay->at(b, device, products_);
     Frame frame;
     add(frame, of_outputs);
     add(frame, parameters);
@@ -196,7 +199,7 @@ class CapturedLayer final : public Layer {
     Frame frame;
     move_to(frame, kept.for_weight);
     add(frame, constants_on(device));
-    const Programs& programs = layer_.replay->at(b, device);
+    const Programs& programs = layer_.replay->at(b, device, products_);
     if (accumulate_ == Accumulate::fused) {
       const Tensors made = programs.backward_products.run(std::move(frame), {});
       for (std::size_t i = 0; 2 * i < made.size(); ++i) {
@@ -396,6 +399,7 @@ class CapturedLayer final : public Layer {
   const FolderLayer& layer_;
   const Graph& graph_;
   Accumulate accumulate_;
+  MatrixProducts products_;
   Tensors constants_;
   mutable std::mutex mutex_;
   mutable std::map<c10::DeviceIndex, Tensors> copies_;

@@ -295,9 +295,9 @@ class FolderMaker {
       throw InputError(at(pointer + "/graph"), "its output has no dimension of samples");
     }
     for (std::size_t j = 0; j < layer.parameters.size(); ++j)
-      own(layer.parameters[j], pointer, "parameters", j);
+      own(layer.parameters[j], pointer, "parameters", j, true);
     for (std::size_t j = 0; j < layer.buffers.size(); ++j) {
-      if (graph.new_buffers[j] != kNoValue) own(layer.buffers[j], pointer, "buffers", j);
+      if (graph.new_buffers[j] != kNoValue) own(layer.buffers[j], pointer, "buffers", j, false);
     }
     folder_.layers.push_back(std::move(made));
   }
@@ -434,11 +434,18 @@ class FolderMaker {
     named_.insert(names.begin(), names.end());
   }
 
-  /// What a run changes belongs to one layer.
-  void own(const std::string& name, const std::string& pointer, const char* key, std::size_t i) {
-    if (owned_.insert(name).second) return;
+  /// What forwards change belongs to one layer. A parameter may be several layers', once in each.
+  void own(const std::string& name, const std::string& pointer, const char* key, std::size_t i,
+           bool parameter) {
+    const auto [known, fresh] = owner_of_.try_emplace(name, pointer, parameter);
+    if (fresh) return;
+    const bool tied = parameter && known->second.second && known->second.first != pointer;
+    known->second.first = pointer;
+    if (tied) return;
     throw InputError(at(fmt::format("{}/{}/{}", pointer, key, i)),
-                     fmt::format("\"{}\" is named twice: tied weights would be trained apart", name));
+                     fmt::format("\"{}\" is named twice: layers may share parameters, each of which a layer "
+                                 "names once, and no buffers that training changes",
+                                 name));
   }
 
   /// The model folder's files of weights; null where it has none.
@@ -502,7 +509,9 @@ class FolderMaker {
   std::vector<Value> bundle_;               ///< behind the layers read so far
   std::map<std::string, std::size_t> last_reader_;
   std::map<std::string, std::shared_ptr<const Replay>> replays_;
-  std::set<std::string> layer_names_, named_, owned_;
+  std::set<std::string> layer_names_, named_;
+  std::map<std::string, std::pair<std::string, bool>>
+      owner_of_;  ///< of a tensor: the last layer that names it, and whether as a parameter
 };
 
 }  // namespace

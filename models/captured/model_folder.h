@@ -31,8 +31,9 @@ struct FolderLayer {
   std::vector<std::size_t> reads;   ///< of it, what the graph's inputs are
   std::vector<ValueBehind> behind;  ///< the bundle behind it
   std::shared_ptr<const Replay> replay;
-  std::vector<std::string> parameters, buffers, constants;  ///< names of weights
-  std::vector<std::string> fields;                          ///< of the batch, as the graph has them
+  std::vector<std::string> parameters, buffers,
+      constants;                    ///< names of weights; parameters of several are tied
+  std::vector<std::string> fields;  ///< of the batch, as the graph has them
 };
 
 /// A field of the batch that layers or the loss read besides the model's input.

@@ -41,6 +41,20 @@ c10::IValue constant_of(const Argument& argument, std::int64_t b, c10::Device de
   }
 }
 
+constexpr const char* kMm = "aten::mm";
+constexpr const char* kAddmm = "aten::addmm";
+
+/// x W, or x W + b with a row of b.
+bool is_product(const Step& step, const std::vector<Value>& values) {
+  if (step.name == kMm) return true;
+  const auto one = [&](std::size_t i) {
+    const Argument& argument = step.arguments[i];
+    return argument.kind == Argument::Kind::constant && argument.constant.toScalar().equal(1);
+  };
+  const auto dimensions = [&](ValueId id) { return values[static_cast<std::size_t>(id)].type.sizes.size(); };
+  return step.name == kAddmm && dimensions(step.arguments[0].values[0]) == 1 && one(3) && one(4);
+}
+
 using Ids = std::vector<ValueId>;
 
 Ids joined(const std::vector<Ids>& lists) {
@@ -123,8 +137,8 @@ std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<Valu
   return kept;
 }
 
-Program::Program(const Source& source, std::int64_t b, c10::Device device)
-    : where_(source.where), b_(b), device_(device) {
+Program::Program(const Source& source, std::int64_t b, c10::Device device, MatrixProducts products)
+    : where_(source.where), b_(b), device_(device), products_(products) {
   const c10::InferenceMode normal(false);  // constants outlive the caller's mode
   for (const ValueId id : source.inputs) (void)slot_of(id);
   inputs_ = slots_.size();
@@ -159,6 +173,7 @@ void Program::prepare(const Step& step, const std::vector<Value>& values, c10::D
     instruction.results.push_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slot_of(id)));
     instruction.types.push_back(id == kNoValue ? ValueType{} : values[static_cast<std::size_t>(id)].type);
   }
+  instruction.multiplies = products_ != MatrixProducts::blas && is_product(step, values);
   instructions_.push_back(std::move(instruction));
 }
 
@@ -227,7 +242,11 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
                                          : c10::IValue(list_of<at::Tensor>(frame, list.slots));
   }
   for (const Read& read : instruction.reads) stack[read.position] = taken(frame, read.slot, read.last);
-  if (step.own == Step::Own::none) {
+  if (instruction.multiplies) {
+    stack = {step.name == kMm
+                 ? product(products_, stack[0].toTensor(), stack[1].toTensor())
+                 : product_plus(products_, stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor())};
+  } else if (step.own == Step::Own::none) {
     step.op->callBoxed(stack);
   } else {
     run_own(instruction, stack, key);
@@ -287,39 +306,39 @@ void Program::check_types(const Instruction& instruction, const std::vector<c10:
   }
 }
 
-Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device)
+Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device, MatrixProducts products)
     : forward({fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values,
                forward_inputs(graph), joined({graph.forward_outputs, graph.new_buffers})},
-              b, device),
+              b, device, products),
       forward_keeping(
           {fmt::format("graph {}, forward", graph.hash), graph.forward, graph.values, forward_inputs(graph),
            joined({graph.forward_outputs, graph.new_buffers, graph.keep_input, graph.keep_weight})},
-          b, device),
+          b, device, products),
       backward_input({fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
                       backward_inputs(graph), joined({graph.input_gradients, graph.hand_on})},
-                     b, device),
+                     b, device, products),
       backward_for_weight(
           {fmt::format("graph {}, backward_input", graph.hash), graph.backward_input, graph.values,
            backward_inputs(graph), joined({Ids(graph.inputs.size(), kNoValue), graph.hand_on})},
-          b, device),
+          b, device, products),
       backward_weight(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
            joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            graph.gradients},
-          b, device),
+          b, device, products),
       backward_products(
           {fmt::format("graph {}, backward_weight", graph.hash), graph.backward_weight, graph.values,
            joined({graph.keep_weight, graph.hand_on, range(graph.constant(0), graph.field(0))}),
            factors_or_gradients(graph)},
-          b, device),
+          b, device, products),
       evaluate({fmt::format("graph {}, evaluate", graph.hash), graph.evaluate, graph.evaluate_values,
                 forward_inputs(graph), graph.evaluate_outputs},
-               b, device) {}
+               b, device, products) {}
 
-const Programs& Replay::at(std::int64_t b, c10::Device device) const {
+const Programs& Replay::at(std::int64_t b, c10::Device device, MatrixProducts products) const {
   const std::scoped_lock lock(mutex_);
-  std::unique_ptr<const Programs>& programs = programs_[{b, device.type(), device.index()}];
-  if (programs == nullptr) programs = std::make_unique<const Programs>(*graph_, b, device);
+  std::unique_ptr<const Programs>& programs = programs_[{b, device.type(), device.index(), products}];
+  if (programs == nullptr) programs = std::make_unique<const Programs>(*graph_, b, device, products);
   return *programs;
 }
 

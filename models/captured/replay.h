@@ -8,6 +8,7 @@
 
 #include "stagecraft/models/captured/graph.h"
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
@@ -36,7 +37,7 @@ class Program {
     const std::vector<Value>& values;
     std::vector<ValueId> inputs, outputs;
   };
-  Program(const Source& source, std::int64_t b, c10::Device device);
+  Program(const Source& source, std::int64_t b, c10::Device device, MatrixProducts products);
 
   /// Tensors in the order of `outputs`, undefined for kNoValue. `frame` has the inputs in their order; a
   /// tensor that is moved there dies where it is read last. `key` names the masks of dropouts. The first run
@@ -61,6 +62,7 @@ class Program {
     std::vector<ListRead> lists;
     std::vector<std::int32_t> results;  ///< slots; -1: nobody reads it
     std::vector<ValueType> types;
+    bool multiplies = false;  ///< by `products_`, in place of the step's operator
   };
 
   [[nodiscard]] std::uint32_t slot_of(ValueId id);
@@ -74,6 +76,7 @@ class Program {
   std::string where_;
   std::int64_t b_;
   c10::Device device_;
+  MatrixProducts products_;
   std::map<ValueId, std::uint32_t> slots_;
   std::size_t inputs_;
   std::vector<Instruction> instructions_;
@@ -86,7 +89,7 @@ class Program {
 /// floating-point ones; "given" are the parameters, buffers and
 /// constants, and for forwards the fields of the batch.
 struct Programs {
-  Programs(const Graph& graph, std::int64_t b, c10::Device device);
+  Programs(const Graph& graph, std::int64_t b, c10::Device device, MatrixProducts products);
 
   Program forward;              ///< inputs, given -> outputs, new buffers
   Program forward_keeping;      ///< the same, and what is kept for the input half, then for the weight half
@@ -103,10 +106,11 @@ class Replay {
   explicit Replay(std::shared_ptr<const Graph> graph) : graph_(std::move(graph)) {}
   [[nodiscard]] const Graph& graph() const { return *graph_; }
   /// Valid while this is. Any thread.
-  [[nodiscard]] const Programs& at(std::int64_t b, c10::Device device) const;
+  [[nodiscard]] const Programs& at(std::int64_t b, c10::Device device,
+                                   MatrixProducts products = MatrixProducts::blas) const;
 
  private:
-  using Key = std::tuple<std::int64_t, c10::DeviceType, c10::DeviceIndex>;
+  using Key = std::tuple<std::int64_t, c10::DeviceType, c10::DeviceIndex, MatrixProducts>;
 
   std::shared_ptr<const Graph> graph_;
   mutable std::mutex mutex_;

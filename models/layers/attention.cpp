@@ -15,8 +15,11 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class Attention : public Layer {
  public:
-  Attention(std::string name, const AttentionSpec& spec, std::int64_t hidden_size)
-      : Layer(std::move(name)), dropout_(spec.dropout), attention_(spec.heads, spec.attention_dropout) {
+  Attention(const LayerSite& site, const AttentionSpec& spec, std::int64_t hidden_size)
+      : Layer(site.name),
+        products_(site.products),
+        dropout_(spec.dropout),
+        attention_(spec.heads, spec.attention_dropout) {
     const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
     parameters_ = {norm_scale("norm.weight", hidden_size),
                    norm_shift("norm.bias", hidden_size),
@@ -42,9 +45,9 @@ class Attention : public Layer {
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
     auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kLayerNormEpsilon);
-    const at::Tensor qkv = linear(normed, p[kQkvWeight], p[kQkvBias]);
+    const at::Tensor qkv = linear(normed, p[kQkvWeight], p[kQkvBias], products_);
     auto [mixed, attention_kept] = attention_.forward(qkv, context);
-    at::Tensor y = linear(mixed, p[kProjectWeight], p[kProjectBias]);
+    at::Tensor y = linear(mixed, p[kProjectWeight], p[kProjectBias], products_);
     at::Tensor mask;
     if (dropout_.applies(context)) mask = dropout_.drop_(y, context.key);
     y.add_(x);
@@ -65,9 +68,9 @@ class Attention : public Layer {
     kept.for_input.resize(kept.for_input.size() - 4);
     auto [normed, mixed] = take<2>(kept.for_weight);
     at::Tensor dy = mask.defined() ? dropout_.apply(grad_output, mask) : grad_output;
-    const at::Tensor dmixed = linear_grad_input(dy, p[kProjectWeight]);
+    const at::Tensor dmixed = linear_grad_input(dy, p[kProjectWeight], products_);
     at::Tensor dqkv = attention_.backward(dmixed, mixed, std::exchange(kept.for_input, {}));
-    const at::Tensor dnormed = linear_grad_input(dqkv, p[kQkvWeight]);
+    const at::Tensor dnormed = linear_grad_input(dqkv, p[kQkvWeight], products_);
     auto [dx, dweight, dbias] =
         layer_norm_backward(dnormed, x, mean, rstd, p[kNormWeight], p[kNormBias], needs_input_gradient);
     if (needs_input_gradient) dx.add_(grad_output);
@@ -87,6 +90,7 @@ class Attention : public Layer {
  private:
   enum { kNormWeight, kNormBias, kQkvWeight, kQkvBias, kProjectWeight, kProjectBias };
   std::vector<ParameterSpec> parameters_;
+  MatrixProducts products_;
   Dropout dropout_;
   CausalAttention attention_;
 };
@@ -105,7 +109,7 @@ LayerPtr make_layer(const AttentionSpec& spec, const LayerSite& site) {
   if (hidden_size % spec.heads != 0) {
     site.refuse(fmt::format("width {} is not a multiple of heads {}", hidden_size, spec.heads));
   }
-  return std::make_shared<Attention>(site.name, spec, hidden_size);
+  return std::make_shared<Attention>(site, spec, hidden_size);
 }
 
 }  // namespace stagecraft

@@ -17,8 +17,8 @@ using namespace functional;  // NOLINT: the formulas read as such
 
 class FeedForward : public Layer {
  public:
-  FeedForward(std::string name, std::int64_t hidden_size, std::int64_t hidden, double dropout)
-      : Layer(std::move(name)), dropout_(dropout) {
+  FeedForward(const LayerSite& site, std::int64_t hidden_size, std::int64_t hidden, double dropout)
+      : Layer(site.name), products_(site.products), dropout_(dropout) {
     const Initial normal{Initial::Kind::normal, 0.02}, residual{Initial::Kind::normal, 0.02, true};
     parameters_ = {norm_scale("norm.weight", hidden_size),
                    norm_shift("norm.bias", hidden_size),
@@ -39,9 +39,9 @@ class FeedForward : public Layer {
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
     auto [normed, mean, rstd] = layer_norm(x, p[kNormWeight], p[kNormBias], kLayerNormEpsilon);
-    at::Tensor expanded = linear(normed, p[kExpandWeight], p[kExpandBias]);
+    at::Tensor expanded = linear(normed, p[kExpandWeight], p[kExpandBias], products_);
     at::Tensor active = at::gelu(expanded);
-    at::Tensor y = linear(active, p[kProjectWeight], p[kProjectBias]);
+    at::Tensor y = linear(active, p[kProjectWeight], p[kProjectBias], products_);
     at::Tensor mask;
     if (dropout_.applies(context)) mask = dropout_.drop_(y, context.key);
     y.add_(x);
@@ -57,8 +57,8 @@ class FeedForward : public Layer {
     const auto [x, mean, rstd, expanded, mask] = take<5>(kept.for_input);
     auto [normed, active] = take<2>(kept.for_weight);
     at::Tensor dy = mask.defined() ? dropout_.apply(grad_output, mask) : grad_output;
-    at::Tensor dexpanded = at::gelu_backward(linear_grad_input(dy, p[kProjectWeight]), expanded);
-    at::Tensor dnormed = linear_grad_input(dexpanded, p[kExpandWeight]);
+    at::Tensor dexpanded = at::gelu_backward(linear_grad_input(dy, p[kProjectWeight], products_), expanded);
+    at::Tensor dnormed = linear_grad_input(dexpanded, p[kExpandWeight], products_);
     auto [dx, dweight, dbias] =
         layer_norm_backward(dnormed, x, mean, rstd, p[kNormWeight], p[kNormBias], needs_input_gradient);
     if (needs_input_gradient) dx.add_(grad_output);
@@ -78,6 +78,7 @@ class FeedForward : public Layer {
  private:
   enum { kNormWeight, kNormBias, kExpandWeight, kExpandBias, kProjectWeight, kProjectBias };
   std::vector<ParameterSpec> parameters_;
+  MatrixProducts products_;
   Dropout dropout_;
 };
 
@@ -92,8 +93,8 @@ LayerPtr make_layer(const FeedForwardSpec& spec, const LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2)
     site.refuse("feed_forward takes [tokens, width]");
   const std::int64_t hidden_size = site.input[1];
-  return std::make_shared<FeedForward>(site.name, hidden_size,
-                                       spec.hidden > 0 ? spec.hidden : 4 * hidden_size, spec.dropout);
+  return std::make_shared<FeedForward>(site, hidden_size, spec.hidden > 0 ? spec.hidden : 4 * hidden_size,
+                                       spec.dropout);
 }
 
 }  // namespace stagecraft

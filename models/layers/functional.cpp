@@ -27,14 +27,17 @@ at::Tensor rows(const at::Tensor& tensor) {
   return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  MatrixProducts products) {
   const at::Tensor x2 = rows(x);
-  at::Tensor y = bias.defined() ? at::addmm(bias, x2, weight.t()) : at::mm(x2, weight.t());
+  at::Tensor y =
+      bias.defined() ? product_plus(products, bias, x2, weight.t()) : product(products, x2, weight.t());
   return x.dim() == 2 ? y : y.view(with_last(x, weight.size(0)));
 }
 
-at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight) {
-  at::Tensor dx = at::mm(rows(grad_output), weight);
+at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight,
+                             MatrixProducts products) {
+  at::Tensor dx = product(products, rows(grad_output), weight);
   return grad_output.dim() == 2 ? dx : dx.view(with_last(grad_output, weight.size(1)));
 }
 

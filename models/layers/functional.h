@@ -3,6 +3,7 @@
 // The pieces layers share: the forward of one operator and its backward halves, on ATen's own kernels.
 
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -30,8 +31,10 @@ template <std::size_t count>
 [[nodiscard]] at::Tensor rows(const at::Tensor& tensor);
 
 /// x W^T + b over the last dimension; `bias` may be undefined.
-[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
-[[nodiscard]] at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight);
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                MatrixProducts products);
+[[nodiscard]] at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight,
+                                           MatrixProducts products);
 /// dW of parameter `weight` and, unless negative, db of parameter `bias`.
 void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tensor& grad_output,
                         const at::Tensor& x);

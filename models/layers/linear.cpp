@@ -12,8 +12,11 @@ namespace {
 
 class Linear : public Layer {
  public:
-  Linear(std::string name, std::vector<ParameterSpec> parameters)
-      : Layer(std::move(name)), parameters_(std::move(parameters)), bias_(parameters_.size() > 1) {}
+  Linear(const LayerSite& site, std::vector<ParameterSpec> parameters)
+      : Layer(site.name),
+        parameters_(std::move(parameters)),
+        bias_(parameters_.size() > 1),
+        products_(site.products) {}
 
   std::string type() const override { return LinearSpec::kName; }
   std::string details() const override { return bias_ ? "" : "no bias"; }
@@ -25,13 +28,15 @@ class Linear : public Layer {
   at::Tensor forward(const Weights& weights, const at::Tensor& input, const Context&,
                      Kept* kept) const override {
     if (kept != nullptr) kept->for_weight = {input};
-    return functional::linear(input, weights.parameters[0], bias_ ? weights.parameters[1] : at::Tensor());
+    return functional::linear(input, weights.parameters[0], bias_ ? weights.parameters[1] : at::Tensor(),
+                              products_);
   }
 
   at::Tensor backward_input(const Tensors& parameters, const at::Tensor& grad_output, Kept& kept,
                             bool needs_input_gradient) const override {
     kept.for_weight.push_back(grad_output);
-    return needs_input_gradient ? functional::linear_grad_input(grad_output, parameters[0]) : at::Tensor();
+    if (!needs_input_gradient) return {};
+    return functional::linear_grad_input(grad_output, parameters[0], products_);
   }
 
   void backward_weight(Kept& kept, GradientSink& sink) const override {
@@ -42,6 +47,7 @@ class Linear : public Layer {
  private:
   std::vector<ParameterSpec> parameters_;
   bool bias_;
+  MatrixProducts products_;
 };
 
 }  // namespace
@@ -66,7 +72,7 @@ LayerPtr make_layer(const LinearSpec& spec, const LayerSite& site) {
        {spec.features, inputs},
        normal ? Initial{Initial::Kind::normal, site.linear_deviation} : uniform}};
   if (spec.bias) parameters.push_back({"bias", {spec.features}, normal ? Initial{} : uniform});
-  return std::make_shared<Linear>(site.name, std::move(parameters));
+  return std::make_shared<Linear>(site, std::move(parameters));
 }
 
 }  // namespace stagecraft

@@ -12,6 +12,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/fields.h"
 #include "stagecraft/models/layer.h"
+#include "stagecraft/models/matrix_products.h"
 
 #include <cstdint>
 #include <string>
@@ -25,8 +26,9 @@ struct LayerSite {
   std::vector<std::int64_t> two;    ///< of a micro-batch of two: samples need not be the first dimension
   std::string from;                 ///< the layer that gives it, for errors; empty: the data
   at::ScalarType input_dtype = at::kFloat;
-  std::int64_t vocabulary = 0;  ///< number of different tokens; 0: no tokens
-  InputPlace place;             ///< in the config, for errors
+  std::int64_t vocabulary = 0;                     ///< number of different tokens; 0: no tokens
+  MatrixProducts products = MatrixProducts::blas;  ///< how it multiplies matrices on the CPU
+  InputPlace place;                                ///< in the config, for errors
   double linear_deviation = 0;  ///< of a linear layer's weights; 0: PyTorch's default, uniform by fan-in
 
   /// Throws InputError: layer "output" cannot take [4, 8, 8], a sample as "conv" gives it: <expected>

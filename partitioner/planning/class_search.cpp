@@ -60,7 +60,8 @@ class ClassSearch {
       own.kept_for_input = layer.kept_for_input;
       const StageMemory memory(own, /*last_stage=*/false);
       fixed += static_cast<double>((memory.fixed + memory.version).value) +
-               static_cast<double>(layer.parameters.value) * run.maker.optimizer_factor();
+               (layer.optimizer ? static_cast<double>(layer.optimizer->value)
+                                : static_cast<double>(layer.parameters.value) * run.maker.optimizer_factor());
       kept += static_cast<double>(memory.activations.value);
     }
     fixed_.push_back(fixed);

@@ -6,6 +6,7 @@
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/partitioner/planning/replica_part.h"
 #include "stagecraft/partitioner/planning/step_bound.h"
+#include "stagecraft/partitioner/ties.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/rules/reductions.h"
@@ -136,6 +137,7 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
     costs.stages.push_back(costs_of(first, last));
     plan.stages.back().loads = costs.stages.back().fields > Bytes{};
   }
+  set_ties(plan, profile_.ties);
   if (!cluster_.speed.empty()) {
     costs.speed.assign(cluster_.speed.begin(), cluster_.speed.begin() + placement.world());
   }

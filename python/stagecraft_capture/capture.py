@@ -128,7 +128,6 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
                 graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
         layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
-    check_not_tied(layers)
     return Model(layers, loss, units, reduction)
 
 
@@ -198,12 +197,3 @@ def evaluation_only(joint):
     for results in (joint.grad_inputs, joint.gradients, joint.buffers):
         results[:] = [None] * len(results)
     return joint
-
-
-def check_not_tied(layers):
-    holders = {}
-    for layer in layers:
-        for name in layer.tensors.names["p"]:
-            if name in holders:
-                raise CaptureError(f"parameter {name!r} is used by layers {holders[name]!r} and {layer.name!r}; tied weights are not supported yet: give --untie for a head that shares an embedding, or --layers with a module that holds all their users")
-            holders[name] = layer.name

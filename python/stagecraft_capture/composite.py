@@ -111,13 +111,14 @@ def export(module, inputs, has_loss=False):
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
     parameters = dict(module.named_parameters(remove_duplicate=False))
+    own_name = {id(parameter): name for name, parameter in reversed(parameters.items())}  # of a tied one the first, as state_dict has it in weight files
     tensors, fields = {}, []
     placeholders = {n.name: n for n in graph.nodes if n.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         node = placeholders[spec.arg.name]
         if spec.target in parameters:
             parameter = parameters[spec.target]
-            tensors[node] = ("parameter" if parameter.requires_grad else "frozen", spec.target, parameter)
+            tensors[node] = ("parameter" if parameter.requires_grad else "frozen", own_name[id(parameter)], parameter)
         elif spec.target in buffers:
             tensors[node] = ("buffer", spec.target, buffers[spec.target])
         elif spec.target in constants:

@@ -7,6 +7,7 @@ Nodes that depend on constants and on fields of the batch only (masks, positions
 makes it, or has it as a constant. So they do not count as crossing a cut.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -216,13 +217,16 @@ def common_path(paths):
 
 
 def name_pieces(pieces, composite):
-    """After the module that holds all parameters of a piece; where two pieces share one, after the module of most of the numbers."""
+    """After the module that holds all parameters of a piece; where two pieces share one, after the module of most of the numbers. Of a
+    weight that several pieces read it is the module that reads it there."""
     taken = set()
-    for piece in pieces:
+    held = [{n: node for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD} for piece in pieces]
+    pieces_of = Counter(n for read in held for n in read)
+    for piece, read in zip(pieces, held):
         sizes = {}
-        for node in {n for node in piece.nodes for n in node.all_input_nodes if composite.tensors.get(n, ("",))[0] in HELD}:
+        for node, reader in read.items():
             _, name, tensor = composite.tensors[node]
-            owner = name.rpartition(".")[0]
+            owner = name.rpartition(".")[0] if pieces_of[node] == 1 else module_of(reader)
             sizes[owner] = sizes.get(owner, 0) + tensor.numel()
         if not sizes:
             sizes = {path: 1 for path in map(module_of, piece.nodes) if path}

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 namespace stagecraft::checker {
 namespace {
@@ -48,22 +49,28 @@ class Matching : ProofOf {
     return {};
   }
 
-  /// Reductions of a stage among its replicas; norm agreements among all ranks.
+  /// Reductions of a stage among its replicas, sums of a tied weight among its holders, norm agreements among
+  /// all ranks.
   void check_collectives() {
     using Sequence = std::vector<ActionPlace>;
-    std::map<StageId, std::vector<Sequence>> orders;  // by stage ("none": agreements), then member
-    for (std::size_t r = 0; r < index_.program().ranks.size(); ++r) {
-      std::map<StageId, Sequence> mine{{StageId{}, {}}};
-      for (const StageId stage : index_.program().placement.stages_of(Rank{r})) mine[stage];
-      const auto& list = index_.program().ranks[r];
+    using Kind = std::pair<StageId, TieId>;  // both "none": agreements
+    const LoweredProgram& program = index_.program();
+    std::map<Kind, std::vector<Sequence>> orders;  // by member
+    for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+      std::map<Kind, Sequence> mine{{Kind{}, {}}};
+      for (const StageId stage : program.placement.stages_of(Rank{r})) {
+        mine[{stage, {}}];
+        for (const TieId tie : index_.ties_of(stage)) mine[{{}, tie}];
+      }
+      const auto& list = program.ranks[r];
       for (std::size_t i = 0; i < list.size(); ++i) {
         const ActionPlace here{Rank{r}, static_cast<std::int32_t>(i)};
-        if (list[i].op == Op::agree_norm) mine[StageId{}].push_back(here);
-        if (list[i].op == Op::reduce) mine[list[i].stage].push_back(here);
+        if (list[i].op == Op::agree_norm || list[i].op == Op::reduce || list[i].op == Op::tie)
+          mine[{list[i].stage, list[i].tie}].push_back(here);
       }
-      for (auto& [stage, sequence] : mine) orders[stage].push_back(std::move(sequence));
+      for (auto& [kind, sequence] : mine) orders[kind].push_back(std::move(sequence));
     }
-    for (const auto& [stage, members] : orders) {
+    for (const auto& [kind, members] : orders) {
       for (std::size_t m = 1; m < members.size() && !findings_.full(); ++m) compare(members[0], members[m]);
     }
   }

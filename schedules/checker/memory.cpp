@@ -142,14 +142,21 @@ class RankMemory {
     const auto& list = index_.program().ranks[rank_.index()];
     for (std::int32_t at = 0; at < static_cast<std::int32_t>(list.size()); ++at) {
       const Action& action = list[static_cast<std::size_t>(at)];
-      if (action.op != Op::reduce) continue;
-      const std::int32_t join = last_backward_into(list, at);
-      const int replicas = index_.program().placement.replicas(action.stage);
-      hold(transfers, sum_staging(cost(action.stage), replicas), begin_of(join < 0 ? at : join), end_of(at));
+      if (action.op != Op::reduce && action.op != Op::tie) continue;
+      const std::int32_t join = last_backward_into(index_.program(), list, at);
+      hold(transfers, staging(action), begin_of(join < 0 ? at : join), end_of(at));
     }
   }
 
+  [[nodiscard]] Bytes staging(const Action& sum) const {
+    const LoweredProgram& program = index_.program();
+    if (sum.op == Op::reduce) return sum_staging(cost(sum.stage), program.placement.replicas(sum.stage));
+    return tie_staging(costs_.tied(sum.tie), copies_of(program.placement, program.ties[sum.tie.index()]),
+                       rank_);
+  }
+
   [[nodiscard]] Bytes transient_of(const Action& action) const {
+    if (action.op == Op::step) return stagecraft::transient(cost(action.stage), action.op, false);
     if (!is_compute(action.op)) return {};
     const bool recomputed = index_.work(action.stage, action.micro_batch).recompute.found();
     return stagecraft::transient(cost(action.stage), action.op, recomputed);
@@ -191,6 +198,12 @@ bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findin
                                    costs.stages.size()));
     return false;
   }
+  const std::size_t ties = index.program().ties.size();
+  if (ties > 0 && !costs.ties.empty() && costs.ties.size() != ties) {  // a validation has none
+    findings.add(kind, fmt::format("the program has {} tied weights, but the cost table has {}", ties,
+                                   costs.ties.size()));
+    return false;
+  }
   // What one rank may hold of either at once, a few tensors a time, still fits 64 bits.
   constexpr Bytes kMostHeld{std::int64_t{1} << 59U};
   const auto most_of = [&](Bytes most, int times) {
@@ -198,6 +211,12 @@ bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findin
   };
   const Bytes most_activation = most_of(kMostActivationBytes, index.micro_batches());
   const Bytes most_weight = most_of(kMostWeightBytes, index.groups());
+  for (const Bytes bytes : costs.ties) {
+    if (bytes >= Bytes{0} && bytes <= most_weight) continue;
+    findings.add(kind, fmt::format("the cost table has {} bytes for a tied weight; expected 0 to {}",
+                                   bytes.value, most_weight.value));
+    return false;
+  }
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& c = costs.stages[s];
     const auto possible = [&](std::initializer_list<Bytes> all, Bytes most) {
@@ -211,7 +230,7 @@ bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findin
     if (!possible({c.parameters, c.compute_copy, c.buffers, c.optimizer_state}, most_weight) ||
         !possible({c.input, c.read, c.output, c.targets, c.fields, c.kept_for_input, c.kept_for_weight,
                    c.forward_peak, c.unkept_peak(), c.backward_peak, c.input_half_peak(),
-                   c.weight_half_peak(), costs.loss},
+                   c.weight_half_peak(), c.step_peak.value_or(Bytes{}), costs.loss},
                   most_activation)) {
       return false;
     }

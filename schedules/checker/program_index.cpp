@@ -26,6 +26,7 @@ ProgramIndex::ProgramIndex(const LoweredProgram& well_formed_program, Findings& 
   updates_.resize(by_group(holders_.size(), Group{0}));
   reports_.resize(updates_.size());
   agreements_.resize(by_group(program_.ranks.size(), Group{0}));
+  ties_.resize(agreements_.size() * program_.ties.size());
   program_.each_action([&](ActionPlace here, const Action& action) { place(action, here); });
 }
 
@@ -55,6 +56,8 @@ void ProgramIndex::place(const Action& action, ActionPlace here) {
     }
     case Op::reduce:
       return once(update().reduce, here);
+    case Op::tie:
+      return once(ties_[by_group(tie_row(here.rank, action.tie), action.group)], here);
     case Op::step:
       return once(update().step, here);
     case Op::agree_norm:
@@ -82,6 +85,14 @@ void ProgramIndex::once(ActionPlace& known, ActionPlace here) {
   const auto kind = is_transfer(action(here).op) ? Finding::Kind::matching : Finding::Kind::completeness;
   findings_.add(kind, fmt::format("{}: already done at [{}] by {}; expected once", name(here), known.at,
                                   describe_action(action(known))));
+}
+
+std::vector<TieId> ProgramIndex::ties_of(StageId stage) const {
+  std::vector<TieId> ties;
+  for (std::size_t k = 0; k < program_.ties.size(); ++k) {
+    if (program_.holds(stage, TieId{k})) ties.emplace_back(k);
+  }
+  return ties;
 }
 
 std::size_t ProgramIndex::holder_on(StageId stage, Rank rank) const {

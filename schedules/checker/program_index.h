@@ -95,6 +95,12 @@ class ProgramIndex {
   [[nodiscard]] ActionPlace agreement(Rank rank, Group group) const {
     return agreements_[by_group(rank.index(), group)];
   }
+  /// Of a tied weight on a rank.
+  [[nodiscard]] ActionPlace tie(Rank rank, TieId tie, Group group) const {
+    return ties_[by_group(tie_row(rank, tie), group)];
+  }
+  /// The tied weights that layers of a stage hold.
+  [[nodiscard]] std::vector<TieId> ties_of(StageId stage) const;
   /// Position in `holders` of a stage's first replica.
   [[nodiscard]] std::size_t first_holder(StageId stage) const { return first_holder_[stage.index()]; }
   /// The same, of the replica that sits on `rank`, which must hold the stage.
@@ -110,6 +116,9 @@ class ProgramIndex {
   void once(ActionPlace& known, ActionPlace here);
   [[nodiscard]] std::size_t load_index(StageId stage, MicroBatch micro_batch) const {
     return load_row_[stage.index()] * group_of_.size() + micro_batch.index();
+  }
+  [[nodiscard]] std::size_t tie_row(Rank rank, TieId tie) const {
+    return rank.index() * program_.ties.size() + tie.index();
   }
   [[nodiscard]] std::size_t by_group(std::size_t index, Group group) const {
     return index * static_cast<std::size_t>(groups()) + group.index();
@@ -127,6 +136,7 @@ class ProgramIndex {
   std::vector<ActionPlace> loads_;       ///< (stage that loads, micro-batch)
   std::vector<ActionPlace> agreements_;  ///< (rank, group)
   std::vector<ActionPlace> reports_;     ///< (holder, group)
+  std::vector<ActionPlace> ties_;        ///< (rank, tied weight, group)
   TagNumbers numbers_;
   std::vector<Transfer> transfers_;
 };

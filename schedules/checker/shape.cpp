@@ -1,6 +1,7 @@
 // Proof 0: the shape. Everything here guards an index that a later proof takes without looking.
 
 #include "stagecraft/schedules/checker/program_index.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 
@@ -41,8 +42,9 @@ class RankShape {
     if (a.micro_batch.value != -1 && !work) return refuse("does not use a micro-batch");
     if (a.version.value != -1 && !is_compute(a.op) && a.op != Op::step)
       return refuse("does not use a version");
-    if (a.group.value != -1 && !work && !update && a.op != Op::agree_norm)
+    if (a.group.value != -1 && !work && !update && a.op != Op::agree_norm && a.op != Op::tie)
       return refuse("does not use a group");
+    if (a.tie.value != -1 && a.op != Op::tie) return refuse("does not use a tied weight");
     if (!is_transfer(a.op) && a.tag != Tag{}) return refuse("does not use a tag");
     if (a.slot.value != -1 && !is_compute(a.op) && !receive && a.op != Op::release)
       return refuse("does not use a slot");
@@ -64,6 +66,8 @@ class RankShape {
         return only_in_training() && work(a) && version(a) && optional_slot(a);
       case Op::reduce:
         return only_in_training() && holds_stage(a.stage) && group(a);
+      case Op::tie:
+        return only_in_training() && holds_tied(a.tie) && group(a);
       case Op::agree_norm:
         return only_in_training() && group(a);
       case Op::step:
@@ -96,6 +100,16 @@ class RankShape {
     const auto& ranks = placement_.ranks[stage.index()];
     return std::find(ranks.begin(), ranks.end(), rank_) != ranks.end() ||
            refuse(fmt::format("rank {} does not hold stage {}", rank_.value, stage.value));
+  }
+
+  bool holds_tied(TieId tie) {
+    if (!tie.valid() || tie.index() >= program_.ties.size()) {
+      return refuse(
+          fmt::format("tied weight {} is none of the {} tied weights", tie.value, program_.ties.size()));
+    }
+    const std::vector<Rank> members = members_of(placement_, program_.ties[tie.index()]);
+    return std::binary_search(members.begin(), members.end(), rank_) ||
+           refuse(fmt::format("rank {} holds no layer with tied weight {}", rank_.value, tie.value));
   }
 
   bool is_micro_batch(MicroBatch mb) {

@@ -39,7 +39,8 @@ class Updates : ProofOf {
     return false;
   }
 
-  /// Gradients, then reduction (with several replicas), then norm agreement (if the program has any), step.
+  /// Gradients, then reduction (with several replicas) and the sums of tied weights, then norm agreement (if
+  /// the program has any), step.
   void check_update(std::size_t h, Group group, bool agreed) {
     const StageReplica& at = index_.holders()[h];
     const Update& update = index_.update(h, group);
@@ -54,6 +55,16 @@ class Updates : ProofOf {
     } else if (update.reduce.found()) {
       add(index_.name(update.reduce) + ": the stage has one replica, there is nothing to reduce");
     }
+    for (const TieId tie : index_.ties_of(at.stage)) {
+      const ActionPlace sum = index_.tie(at.rank, tie, group);
+      if (!sum.found()) {
+        add(fmt::format("rank {}: no sum of tied weight {} of group {}, which stage {} holds; expected one",
+                        at.rank.value, tie.value, group.value, at.stage.value));
+        return;
+      }
+      needs(agreed ? agreement : update.step, sum,
+            fmt::format("the sum of tied weight {} of its group", tie.value));
+    }
     // A replica without micro-batches in the group starts with this.
     needs_closed(h, group, first_use(h, group));
   }
@@ -61,8 +72,14 @@ class Updates : ProofOf {
   /// What first uses the sum of a group's gradients.
   [[nodiscard]] ActionPlace first_use(std::size_t h, Group group) const {
     const Update& update = index_.update(h, group);
-    if (update.reduce.found()) return update.reduce;
-    const ActionPlace agreement = index_.agreement(index_.holders()[h].rank, group);
+    const StageReplica& at = index_.holders()[h];
+    ActionPlace first = update.reduce;
+    for (const TieId tie : index_.ties_of(at.stage)) {
+      const ActionPlace sum = index_.tie(at.rank, tie, group);
+      if (sum.found() && (!first.found() || sum.before(first))) first = sum;
+    }
+    if (first.found()) return first;
+    const ActionPlace agreement = index_.agreement(at.rank, group);
     return agreement.found() ? agreement : update.step;
   }
 

@@ -1,4 +1,4 @@
-// Proof 4: versions. What is read exists and agrees; from that follow, for every stage on every rank, the
+// Proof 4: versions. What is read exists and agrees, on all stages that hold a tied weight too; from that follow, for every stage on every rank, the
 // most micro-batches in flight, the most versions alive and the staleness, as facts and not as formulas
 // assumed.
 
@@ -52,6 +52,7 @@ class Versions : ProofOf {
       for (const MicroBatch mb : index_.micro_batches_of(h)) check_reads(h, mb);
       proofs.push_back(derive(h));
     }
+    for (std::size_t k = 0; index_.train() && k < index_.program().ties.size(); ++k) check_tied(TieId{k});
     return proofs;
   }
 
@@ -86,6 +87,25 @@ class Versions : ProofOf {
                       index_.name(later), index_.action(later).version.value, index_.name(work.forward),
                       version));
       return;
+    }
+  }
+
+  /// One weight, of which a micro-batch sees one version wherever a layer reads it.
+  void check_tied(TieId tie) {
+    const std::vector<StageId>& holders = index_.program().ties[tie.index()];
+    for (int mb = 0; mb < index_.micro_batches() && !findings_.full(); ++mb) {
+      const ActionPlace first = index_.work(holders.front(), MicroBatch{mb}).forward;
+      for (const StageId holder : holders) {
+        const ActionPlace other = index_.work(holder, MicroBatch{mb}).forward;
+        if (!first.found() || !other.found()) continue;
+        const int versions[] = {index_.action(first).version.value, index_.action(other).version.value};
+        if (versions[0] == versions[1]) continue;
+        add(
+            fmt::format("{} reads version {}, but {} reads version {}; both stages hold tied weight {}, of "
+                        "which a micro-batch reads one version",
+                        index_.name(first), versions[0], index_.name(other), versions[1], tie.value));
+        return;
+      }
     }
   }
 

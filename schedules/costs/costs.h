@@ -55,6 +55,7 @@ struct StageCosts {
   /// Likewise for each half of a split one, the input half above what is live before it, the weight half
   /// above what is kept for it. Absent: backward_peak.
   std::optional<Bytes> backward_input_peak, backward_weight_peak;
+  std::optional<Bytes> step_peak{};   ///< likewise of an update; absent: none
   std::optional<StageSpread> spread;  ///< absent: not measured
 
   /// One version of what layers read of the weights.
@@ -96,6 +97,8 @@ void describe(auto& v, StageCosts& c) {
              "the same of a split backward's input half; absent: backward_peak_bytes");
   v.optional("backward_weight_peak_bytes", c.backward_weight_peak,
              "the same of its weight half; absent: backward_peak_bytes");
+  v.optional("step_peak_bytes", c.step_peak,
+             "transient peak of an optimizer update above what is live before; absent: 0");
   v.optional("spread", c.spread, "how much the times vary; absent: not measured");
 }
 
@@ -157,7 +160,11 @@ struct CostTable {
   Network network;
   std::vector<double> speed;  ///< per rank, compute times are divided by it; empty: all 1
   Bytes loss{16};             ///< payload of a loss report
+  /// Of each tied weight (ProgramHeader::ties), as one layer holds it; stages count each of their copies
+  /// among their parameters. Empty: their sums take neither time nor memory.
+  std::vector<Bytes> ties{};
 
+  [[nodiscard]] Bytes tied(TieId tie) const { return ties.empty() ? Bytes{} : ties[tie.index()]; }
   [[nodiscard]] double speed_of(Rank rank) const { return speed.empty() ? 1.0 : speed[rank.index()]; }
 };
 
@@ -169,6 +176,8 @@ void describe(auto& v, CostTable& c) {
   v.optional("speed", c.speed, "relative speed per rank; empty: all 1");
   v.optional("loss_bytes", c.loss, "payload of a loss report",
              json::between(0, static_cast<double>(kMostActivationBytes.value)));
+  v.optional("tie_bytes", c.ties,
+             "of each tied weight, as one layer holds it; empty: their sums take nothing");
 }
 
 /// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1

@@ -35,6 +35,13 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
                     "gradient_clipping",
                     name));
   }
+  if (!request.ties.empty() && !reads_one_version(request)) {
+    refuse("/name", fmt::format("{} reads other versions on other stages, and weights that stages share need "
+                                "one: use {}, or capture the model with --untie",
+                                name,
+                                takes_vertical_sync ? "vertical_sync, 2bw or a synchronous schedule"
+                                                    : "a synchronous schedule"));
+  }
   validate_settings(request.recompute, request.placement.stages());
   if (synchronous && request.group_sizes.size() != 1) {
     throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}", name,
@@ -49,6 +56,7 @@ ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   ScheduleProgram program = build(request);
   insert_recomputes(program, request.recompute);
   add_loads(program, request.also_load);
+  add_ties(program, request.ties);
   return program;
 }
 

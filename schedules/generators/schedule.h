@@ -24,9 +24,10 @@ struct ScheduleRequest {
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;
-  std::optional<Bytes> capacity{};   ///< usable memory per rank, for schedules that search within it
-  RecomputeSettings recompute{};     ///< [stage] which forwards are repeated; empty: none
-  std::vector<StageId> also_load{};  ///< as in ProgramHeader
+  std::optional<Bytes> capacity{};           ///< usable memory per rank, for schedules that search within it
+  RecomputeSettings recompute{};             ///< [stage] which forwards are repeated; empty: none
+  std::vector<StageId> also_load{};          ///< as in ProgramHeader
+  std::vector<std::vector<StageId>> ties{};  ///< likewise
 };
 
 /// A schedule as users name it in `pipeline.schedule`.
@@ -43,6 +44,8 @@ struct Schedule {
   bool searched = false;
   bool takes_vertical_sync = false;
   bool takes_warmup_extra = false;
+  /// Asynchronous: a micro-batch reads the same version on every stage, whatever is asked for.
+  bool one_version = false;
   bool clips = true;  ///< there is a moment at which all gradients of a step exist
   std::function<ScheduleProgram(const ScheduleRequest&)> build;  ///< behind generate(), which adds recomputes
 
@@ -50,6 +53,10 @@ struct Schedule {
   /// `options`, where it was read), a placement it is not made for, more than one group in a synchronous one,
   /// recompute settings that do not match the stages.
   void check(const ScheduleRequest& request, const InputPlace& options = {}) const;
+  /// Whether, so asked, a micro-batch reads the same version on every stage: what tied weights need.
+  [[nodiscard]] bool reads_one_version(const ScheduleRequest& request) const {
+    return synchronous || one_version || request.vertical_sync;
+  }
   /// `check`, and the program, with the recomputes that are asked for.
   [[nodiscard]] ScheduleProgram generate(const ScheduleRequest& request) const;
   /// The placement of its kind. Throws InputError when it is not one for so many stages per rank.

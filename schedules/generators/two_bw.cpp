@@ -46,6 +46,7 @@ Schedule two_bw_schedule() {
           .summary = "1F1B without a flush and two versions of the weights: every gradient is one step late",
           .paper = "PipeDream-2BW, arXiv 2006.09503",
           .synchronous = false,
+          .one_version = true,
           .clips = false,
           .build = build_two_bw};
 }

@@ -20,7 +20,7 @@ class TransferScript::EventSink {
   void act(std::size_t index) {
     const Action& action = list_[index];
     if (is_compute(action.op)) lane_.events.push_back({Kind::compute, action.op});
-    if (action.op == Op::reduce || action.op == Op::agree_norm) meet(action);
+    if (action.op == Op::reduce || action.op == Op::tie || action.op == Op::agree_norm) meet(action);
   }
   void release(std::int32_t) { add(Kind::release, 0); }
   void start_send(std::uint32_t transfer) {
@@ -35,10 +35,10 @@ class TransferScript::EventSink {
  private:
   void add(Kind kind, std::uint32_t operand) { lane_.events.push_back({kind, Op::forward, operand}); }
   void meet(const Action& action) {
-    const int nth = occurrences_[{action.op, action.stage, action.group}]++;
+    const std::int32_t of = action.op == Op::tie ? action.tie.value : action.stage.value;
+    const int nth = occurrences_[{action.op, of, action.group}]++;
     const auto next = static_cast<std::uint32_t>(script_.members_.size());
-    const auto [known, fresh] =
-        script_.collectives_.try_emplace({action.op, action.stage, action.group, nth}, next);
+    const auto [known, fresh] = script_.collectives_.try_emplace({action.op, of, action.group, nth}, next);
     if (fresh) script_.members_.push_back(0);
     ++script_.members_[known->second];
     add(Kind::meet, known->second);
@@ -48,7 +48,8 @@ class TransferScript::EventSink {
   Lane& lane_;
   Rank rank_;
   std::span<const Action> list_;
-  std::map<std::tuple<Op, StageId, Group>, int> occurrences_;
+  std::map<std::tuple<Op, std::int32_t, Group>, int>
+      occurrences_;  // the number: of a stage, or a tied weight
 };
 
 TransferScript::TransferScript(const ProgramHeader& header, int sends_in_flight)

@@ -69,7 +69,8 @@ class TransferScript {
     std::size_t drain = 0;
     std::uint32_t laid = 0;
   };
-  using Collective = std::tuple<Op, StageId, Group, int>;  // the last: its occurrence on the rank
+  using Collective = std::tuple<Op, std::int32_t, Group,
+                                int>;  // of a stage or tied weight; the last: its occurrence on the rank
 
   const ProgramHeader& header_;
   TagNumbers numbers_;

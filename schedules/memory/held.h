@@ -14,6 +14,7 @@
 //   - for a while: the `held` rows of every micro-batch on every stage it holds;
 //   - `sum_staging` of a stage with replicas, from the *beginning* of the backward with which the rank
 //     joins the sum (last_backward_into, reductions.h) to the end of the reduce;
+//   - `tie_staging` (reductions.h) of a tied weight likewise, to the end of the tie;
 //   - CostTable::loss, from the start_send of a loss to its wait_send;
 //   - `transient` during one action, above all that.
 //
@@ -179,7 +180,7 @@ struct MomentDeltas {
 [[nodiscard]] Bytes standing(const StageCosts& costs, Situation here);
 
 /// While an action runs, above what is held before it. `recomputed` as in the situation of its
-/// micro-batch: such a forward keeps nothing. 0 for actions that compute nothing.
+/// micro-batch: such a forward keeps nothing. 0 for actions that compute nothing and update nothing.
 [[nodiscard]] inline Bytes transient(const StageCosts& costs, Op op, bool recomputed) {
   switch (op) {
     case Op::forward:
@@ -192,6 +193,8 @@ struct MomentDeltas {
       return costs.input_half_peak();
     case Op::backward_weight:
       return costs.weight_half_peak();
+    case Op::step:
+      return costs.step_peak.value_or(Bytes{});
     default:
       return {};
   }

@@ -9,7 +9,7 @@
 namespace stagecraft {
 namespace {
 
-constexpr std::string_view kLetters = "LFIWBRANSP";  // of the ops, in their order
+constexpr std::string_view kLetters = "LFIWBRATNSP";  // of the ops, in their order
 
 std::string on_stage(const Action& a) {
   return a.stage.valid() ? fmt::format(" on stage {}", a.stage.value) : std::string();
@@ -49,6 +49,8 @@ std::string describe_tag(const Tag& tag) {
     return fmt::format("loss of group {}{} from stage {} to stage {}", tag.number, index, tag.from.value,
                        tag.to.value);
   }
+  if (tag.is_tied())
+    return fmt::format("gradients of group {} of tied weight {}", tag.number, tag.from.value);
   if (tag.is_reduction()) {
     return fmt::format("gradients of group {} of stage {}", tag.number, tag.from.value);
   }
@@ -72,6 +74,8 @@ std::string describe_action(const Action& a) {
       return of_micro_batch("recompute", a);
     case Op::reduce:
       return fmt::format("reduction of group {}{}", a.group.value, on_stage(a));
+    case Op::tie:
+      return fmt::format("sum of tied weight {} of group {}", a.tie.value, a.group.value);
     case Op::agree_norm:
       return fmt::format("norm agreement of group {}", a.group.value);
     case Op::step:

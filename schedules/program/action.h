@@ -26,6 +26,9 @@ enum class Op : std::uint8_t {
   /// Gradients of accumulation `group` summed over the stage's replicas: waits for the sum, which a rank
   /// joins with its last backward into the group (reductions.h).
   reduce,
+  /// Gradients of tied weight `tie` of accumulation `group` summed over all layers that hold it, and their
+  /// stages' replicas: waits for the sum, as a reduce does. Once on each rank that holds such a layer.
+  tie,
   agree_norm,  ///< all ranks exchange sums of squares of accumulation `group`: the global norm for clipping
   step,        ///< optimizer update from accumulation `group`: writes `version` + 1
   /// The loss of accumulation `group` goes to stage 0's first replica, ranks[0][0], which prints it: there
@@ -41,10 +44,10 @@ enum class Op : std::uint8_t {
 };
 
 template <>
-inline constexpr std::array enum_names<Op>{"load",       "forward",     "backward_input", "backward_weight",
-                                           "backward",   "recompute",   "reduce",         "agree_norm",
-                                           "step",       "report_loss", "post_receive",   "wait_receive",
-                                           "start_send", "wait_send",   "release"};
+inline constexpr std::array enum_names<Op>{"load",         "forward",    "backward_input", "backward_weight",
+                                           "backward",     "recompute",  "reduce",         "tie",
+                                           "agree_norm",   "step",       "report_loss",    "post_receive",
+                                           "wait_receive", "start_send", "wait_send",      "release"};
 
 enum class Payload : std::uint8_t { activation, gradient, loss };
 
@@ -76,8 +79,14 @@ struct Tag {
     return {Payload::gradient, stage, stage, group.value, phase};
   }
 
+  /// Of the sum of a tied weight's gradients over those who hold it.
+  [[nodiscard]] static constexpr Tag tied(TieId tie, Group group, std::int32_t phase = 0) {
+    return {Payload::gradient, StageId{tie.value}, StageId{tie.value}, group.value, kTiedPhases + phase};
+  }
+
   [[nodiscard]] constexpr bool is_loss() const { return payload == Payload::loss; }
   [[nodiscard]] constexpr bool is_reduction() const { return payload == Payload::gradient && from == to; }
+  [[nodiscard]] constexpr bool is_tied() const { return is_reduction() && index >= kTiedPhases; }
   /// Activations and gradients that cross a boundary have micro-batch and tensor, losses group and replica,
   /// reductions group and phase. Asking for what the kind does not have is an InternalError.
   [[nodiscard]] constexpr MicroBatch micro_batch() const { return MicroBatch{of(crosses(), number)}; }
@@ -88,7 +97,15 @@ struct Tag {
 
   constexpr auto operator<=>(const Tag&) const = default;
 
+  /// The same of a later phase of the same sum.
+  [[nodiscard]] constexpr Tag of_phase(std::int32_t later) const {
+    Tag tag = *this;
+    tag.index = phase() + later;
+    return tag;
+  }
+
  private:
+  static constexpr std::int32_t kTiedPhases = 2;  ///< behind those of reductions
   [[nodiscard]] constexpr bool crosses() const { return !is_loss() && !is_reduction(); }
   [[nodiscard]] constexpr std::int32_t of(bool has, std::int32_t value) const {
     if (!has) refuse();
@@ -104,6 +121,7 @@ struct Action {
   MicroBatch micro_batch{};
   Version version{};  ///< weights read; for step the version read, writing version + 1
   Group group{};      ///< accumulation fed, reduced, agreed on, stepped or reported
+  TieId tie{};        ///< of a tie: which weight
   Tag tag{};          ///< transfers only
   /// Transfers and release; on a lowered forward or backward the slot its input lies in, none for a hand-off
   /// on the same rank.

@@ -23,6 +23,9 @@ FieldError find_field_error(const ProgramHeader& header, int micro_batches, cons
   if (fields.micro_batch && outside(action.micro_batch.value, micro_batches)) {
     return {"micro_batch", message("micro-batch", action.micro_batch.value, micro_batches)};
   }
+  if (fields.tie && outside(action.tie.value, static_cast<int>(header.ties.size()))) {
+    return {"tie", message("tied weight", action.tie.value, static_cast<int>(header.ties.size()))};
+  }
   if (outside(action.group.value, header.groups())) {
     return {"group", message("group", action.group.value, header.groups())};
   }

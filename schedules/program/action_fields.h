@@ -14,6 +14,7 @@ struct ActionFields {
   bool stage = true;
   bool micro_batch = false;  ///< otherwise the action is about a group
   bool version = false;
+  bool tie = false;
 };
 
 [[nodiscard]] constexpr ActionFields fields_of(Op op) {
@@ -22,6 +23,8 @@ struct ActionFields {
       return {.micro_batch = true};
     case Op::agree_norm:
       return {.stage = false};
+    case Op::tie:
+      return {.stage = false, .tie = true};
     case Op::step:
       return {.version = true};
     case Op::reduce:

@@ -12,6 +12,11 @@ bool ProgramHeader::loads(StageId stage) const {
          std::binary_search(also_load.begin(), also_load.end(), stage);
 }
 
+bool ProgramHeader::holds(StageId stage, TieId tie) const {
+  const std::vector<StageId>& holders = ties[tie.index()];
+  return std::binary_search(holders.begin(), holders.end(), stage);
+}
+
 int ProgramHeader::micro_batches() const {
   return std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
 }
@@ -76,6 +81,21 @@ void validate_header(const ProgramHeader& header, const InputPlace& place) {
                          also[i].value));
     }
     if (i > 0 && also[i] <= also[i - 1]) refuse("stages that load are listed once and in their order");
+  }
+
+  for (std::size_t k = 0; k < header.ties.size(); ++k) {
+    const std::vector<StageId>& holders = header.ties[k];
+    if (holders.size() < 2)
+      refuse(fmt::format("tied weight {}: expected the stages of at least two layers", k));
+    for (std::size_t i = 0; i < holders.size(); ++i) {
+      if (holders[i].value < 0 || holders[i].value >= placement.stages()) {
+        refuse(fmt::format("tied weight {}: stage {} is none of the {} stages", k, holders[i].value,
+                           placement.stages()));
+      }
+      if (i > 0 && holders[i] < holders[i - 1]) {
+        refuse(fmt::format("tied weight {}: expected its stages in their order", k));
+      }
+    }
   }
 
   if (header.group_sizes.empty()) refuse("a program needs at least one group of micro-batches");

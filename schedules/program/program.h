@@ -31,7 +31,12 @@ struct ProgramHeader {
   /// Stages that load fields of the batch (masks), ascending, besides the first and the last, which always
   /// load.
   std::vector<StageId> also_load{};
+  /// Of each weight that several layers hold, the stages of those layers in the layers' order: a stage of two
+  /// of them stands there twice. Each layer has a copy, and its stages sum their gradients (Op::tie).
+  std::vector<std::vector<StageId>> ties{};
 
+  /// Whether a layer of the stage holds the tied weight.
+  [[nodiscard]] bool holds(StageId stage, TieId tie) const;
   /// Whether the stage's forwards come behind loads.
   [[nodiscard]] bool loads(StageId stage) const;
   [[nodiscard]] int micro_batches() const;

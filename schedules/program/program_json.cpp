@@ -16,6 +16,7 @@ void describe(auto& v, ActionRecord& a) {
   json::optional_id(v, "micro_batch", a.micro_batch, "of loads, forwards and backwards");
   json::optional_id(v, "version", a.version, "of the weights read; absent: 0, for a step its group's number");
   json::optional_id(v, "group", a.group, "accumulation; absent: the micro-batch's");
+  json::optional_id(v, "tie", a.tie, "which of `ties`, for a tie; absent: the first");
 }
 
 struct ProgramRecord : ProgramHeader {
@@ -30,6 +31,8 @@ void describe(auto& v, ProgramRecord& p) {
   v.required("group_sizes", p.group_sizes, "micro-batches of each accumulation", json::non_empty());
   v.optional("loads", p.also_load,
              "stages that load fields of the batch, besides the first and the last, which always load");
+  v.optional("ties", p.ties,
+             "for each weight that several layers hold the stages of those layers, in their order");
   v.required("ranks", p.ranks, "one list of actions per rank");
 }
 
@@ -79,12 +82,14 @@ ScheduleProgram program_from_json(const Json& json, const std::string& file) {
       must_agree("stage", fields.stage, a.stage.valid());
       must_agree("micro_batch", fields.micro_batch, a.micro_batch.valid());
       if (a.version.valid() && !fields.version) refuse("version", enum_name(a.op) + " has no version");
+      if (a.tie.valid() && !fields.tie) refuse("tie", enum_name(a.op) + " has no tied weight");
       Action action = a;
       if (!a.group.valid() && !fields.micro_batch) refuse("group", enum_name(a.op) + " needs a group");
       if (!a.group.valid() && a.micro_batch.index() < groups.size()) {
         action.group = groups[a.micro_batch.index()];
       }
       if (!a.version.valid()) action.version = default_version(action);
+      if (fields.tie && !a.tie.valid()) action.tie = TieId{0};
       const FieldError error = find_field_error(program, static_cast<int>(groups.size()), action);
       if (!error.what.empty()) refuse(error.field, error.what);
       list.push_back(action);

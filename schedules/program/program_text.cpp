@@ -28,6 +28,12 @@ std::string group_text(const std::vector<int>& sizes) {
   return text;
 }
 
+std::string stage_list(const std::vector<StageId>& stages, const char* between) {
+  std::vector<std::int32_t> numbers;
+  for (const StageId stage : stages) numbers.push_back(stage.value);
+  return fmt::format("{}", fmt::join(numbers, between));
+}
+
 std::string header_text(const ProgramHeader& header) {
   std::string text =
       fmt::format("{}\nschedule {}\nkind {}\nstages", kFirstLine, header.schedule, enum_name(header.kind));
@@ -37,9 +43,11 @@ std::string header_text(const ProgramHeader& header) {
       text += fmt::format("{}{}", &rank == replicas.data() ? "" : ",", rank.value);
   }
   text += "\ngroups" + group_text(header.group_sizes) + "\n";
-  if (header.also_load.empty()) return text;
-  text += "loads";
-  for (const StageId stage : header.also_load) text += fmt::format(" {}", stage.value);
+  if (!header.also_load.empty()) text += fmt::format("loads {}\n", stage_list(header.also_load, " "));
+  if (header.ties.empty()) return text;
+  text += "ties";
+  for (const std::vector<StageId>& holders : header.ties)
+    text += fmt::format(" {}", stage_list(holders, ","));
   return text + "\n";
 }
 
@@ -51,6 +59,7 @@ std::string token_of(const Action& action, const std::vector<StageId>& held) {
   }
   token += letter_of(action.op);
   token += std::to_string(fields.micro_batch ? action.micro_batch.value : action.group.value);
+  if (fields.tie && action.tie.value > 0) token += fmt::format(".{}", action.tie.value);
   if (action.version != default_version(action)) token += fmt::format("v{}", action.version.value);
   return token;
 }
@@ -120,22 +129,33 @@ class ProgramTextReader {
 
   void read_header(const Line& line) {
     const std::string key(line.words()[0]);
-    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads"};
+    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads", "ties"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      line.refuse(fmt::format(
-          "expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\" or \"rank\", found {}{}",
-          json::brief(key), did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "rank"})));
+      line.refuse(
+          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\" or "
+                      "\"rank\", found {}{}",
+                      json::brief(key),
+                      did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "ties", "rank"})));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));
     const std::vector<std::string_view> values(line.words().begin() + 1, line.words().end());
     if (values.empty()) line.refuse(fmt::format("\"{}\" needs a value", key));
     if (key == "stages") {
-      for (const auto value : values) program_.placement.ranks.push_back(ranks_of(line, value));
+      for (const auto value : values) {
+        program_.placement.ranks.push_back(numbers_of(line, value, "the ranks of a stage as 0 or 0,1"));
+      }
     } else if (key == "groups") {
       for (const auto value : values) add_groups(line, value);
     } else if (key == "loads") {
       for (const auto value : values) add_load(line, value);
+    } else if (key == "ties") {
+      for (const auto value : values) {
+        std::vector<StageId>& holders = program_.ties.emplace_back();
+        for (const Rank stage : numbers_of(line, value, "the stages that hold a tied weight as 0,3")) {
+          holders.emplace_back(stage.value);
+        }
+      }
     } else if (values.size() > 1) {
       line.refuse(fmt::format("expected one word after \"{}\", found {}", key, values.size()));
     } else if (key == "schedule") {
@@ -152,7 +172,7 @@ class ProgramTextReader {
     }
   }
 
-  static std::vector<Rank> ranks_of(const Line& line, std::string_view word) {
+  static std::vector<Rank> numbers_of(const Line& line, std::string_view word, const char* expected) {
     std::vector<Rank> ranks;
     std::string_view rest = word;
     do {
@@ -161,7 +181,7 @@ class ProgramTextReader {
       ranks.emplace_back(*rank);
     } while (take(rest, ','));
     if (!rest.empty() || word.back() == ',') {
-      line.refuse(fmt::format("expected the ranks of a stage as 0 or 0,1, found {}", json::brief(word)));
+      line.refuse(fmt::format("expected {}, found {}", expected, json::brief(word)));
     }
     return ranks;
   }
@@ -237,6 +257,11 @@ class ProgramTextReader {
     rest.remove_prefix(1);
     const auto number = take_number(rest);
     if (!number) malformed();
+    std::optional<std::int32_t> tie;
+    if (take(rest, '.')) {
+      tie = take_number(rest);
+      if (!tie) malformed();
+    }
     std::optional<std::int32_t> version;
     if (take(rest, 'v')) {
       version = take_number(rest);
@@ -249,6 +274,8 @@ class ProgramTextReader {
     const auto refuse = [&](const std::string& what) { line.refuse(fmt::format("{}: {}", word, what)); };
     if (stage && !fields.stage) refuse(fmt::format("{} has no stage", enum_name(action.op)));
     if (version && !fields.version) refuse(fmt::format("{} has no version", enum_name(action.op)));
+    if (tie && !fields.tie) refuse(fmt::format("{} has no tied weight", enum_name(action.op)));
+    if (fields.tie) action.tie = TieId{tie.value_or(0)};
     if (fields.stage) {
       if (!stage && held.size() > 1)
         refuse("the rank holds several stages, so the stage must stand first, as in 1F0");

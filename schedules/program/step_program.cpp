@@ -83,6 +83,32 @@ void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages) {
   }
 }
 
+void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>& ties) {
+  if (ties.empty()) return;
+  program.ties = ties;
+  validate_header(program);
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    std::set<TieId> held;
+    for (const StageId stage : program.placement.stages_of(Rank{r})) {
+      for (std::size_t k = 0; k < ties.size(); ++k) {
+        if (program.holds(stage, TieId{k})) held.emplace(k);
+      }
+    }
+    std::set<std::pair<TieId, Group>> summed;
+    std::vector<Action> with;
+    for (const Action& action : program.ranks[r]) {
+      for (const TieId tie : held) {
+        const bool uses =
+            action.op == Op::agree_norm || (action.op == Op::step && program.holds(action.stage, tie));
+        if (uses && summed.emplace(tie, action.group).second)
+          with.push_back({.op = Op::tie, .group = action.group, .tie = tie});
+      }
+      with.push_back(action);
+    }
+    if (!held.empty()) program.ranks[r] = std::move(with);
+  }
+}
+
 void append_flush(ScheduleProgram& program, bool clip) {
   const Group group{0};
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {

@@ -41,6 +41,11 @@ class ComputeWriter {
 /// their forwards. Throws InputError for stages that cannot be in that list.
 void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages);
 
+/// Weights that several layers hold (ProgramHeader::ties, which is empty before): on each rank that holds one a
+/// sum of its gradients for each group, before the norm's agreement and the steps. Throws InputError for stages
+/// that cannot be in that list.
+void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>& ties);
+
 /// Ends a synchronous step on every rank: reductions, norm agreement (`clip`), steps, the printed report.
 void append_flush(ScheduleProgram& program, bool clip);
 

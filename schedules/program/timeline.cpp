@@ -12,9 +12,10 @@ std::string tag_subject(const Tag& tag) { return fmt::format("{} {}", enum_name(
 EventKind event_kind(const Event& event) {
   using enum EventKind;
   // Of the ops, in their order. A start_send's is the time it blocks until its receive is posted.
-  constexpr std::array kKinds{other,      forward,    backward_input, backward_weight, backward, recompute,
-                              collective, collective, step,           other,           other,    wait,
-                              wait,       wait,       other};
+  constexpr std::array kKinds{
+      other,      forward, backward_input, backward_weight, backward, recompute, collective, collective,
+      collective, step,    other,          other,           wait,     wait,      wait,       other};
+  static_assert(kKinds.size() == enum_names<Op>.size());
   return event.lane == Event::Lane::compute ? kKinds.at(static_cast<std::size_t>(event.action.op)) : transfer;
 }
 
@@ -26,6 +27,8 @@ std::string event_name(const Event& event, bool with_stage) {
       return fmt::format("{}{}{}", stage, letter_of(action.op), action.micro_batch.value);
     case Op::reduce:
       return fmt::format("reduce {}", action.group.value);
+    case Op::tie:
+      return fmt::format("tied weight {}: sum {}", action.tie.value, action.group.value);
     case Op::agree_norm:
       return fmt::format("norm {}", action.group.value);
     case Op::step:

@@ -31,7 +31,7 @@ enum class EventKind : std::uint8_t {
   backward_input,
   backward_weight,
   step,
-  collective,  ///< reduce and agree_norm, waiting for the other members included
+  collective,  ///< reduce, tie and agree_norm, waiting for the other members included
   other,       ///< loading, reporting, buffer bookkeeping
   wait,        ///< for a transfer, on the compute lane
   transfer,    ///< on a link

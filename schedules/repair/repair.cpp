@@ -57,8 +57,8 @@ void repair_loads(const ProgramHeader& header, std::size_t rank, std::vector<Act
 void merge_doubles(std::size_t rank, std::vector<Action>& list, std::vector<std::string>& changes) {
   std::set<Action> seen;
   std::erase_if(list, [&](const Action& action) {
-    const bool once = action.op == Op::reduce || action.op == Op::agree_norm || action.op == Op::step ||
-                      action.op == Op::report_loss;
+    const bool once = action.op == Op::reduce || action.op == Op::tie || action.op == Op::agree_norm ||
+                      action.op == Op::step || action.op == Op::report_loss;
     if (!once || seen.insert(action).second) return false;
     changes.push_back(fmt::format("rank {}: a second {} is dropped", rank, describe_action(action)));
     return true;

@@ -26,7 +26,7 @@ struct Ends {
   }
 };
 
-bool is_collective(Op op) { return op == Op::agree_norm || op == Op::reduce; }
+bool is_collective(Op op) { return op == Op::agree_norm || op == Op::reduce || op == Op::tie; }
 
 }  // namespace
 
@@ -118,7 +118,7 @@ void Dependencies::match_collectives(const LoweredProgram& program, const std::v
     for (std::int32_t here = first_[r]; here < first_[r + 1]; ++here) {
       if (!is_collective(ops[static_cast<std::size_t>(here)])) continue;
       const Action& action = program.ranks[r][static_cast<std::size_t>(here - first_[r])];
-      Key key{action.op, action.stage.value, action.group.value, 0};
+      Key key{action.op, action.op == Op::tie ? action.tie.value : action.stage.value, action.group.value, 0};
       auto found = numbers.find(key);
       while (found != numbers.end() &&
              collectives_[static_cast<std::size_t>(found->second)].back() >= first_[r]) {
@@ -135,7 +135,13 @@ void Dependencies::match_collectives(const LoweredProgram& program, const std::v
   }
   for (const auto& [key, number] : numbers) {
     const auto& here = members(number);
-    const auto expected = members_of(program.placement, std::get<0>(key), StageId{std::get<1>(key)});
+    const std::int32_t of = std::get<1>(key);
+    std::vector<Rank> expected;
+    if (std::get<0>(key) != Op::tie) {
+      expected = members_of(program.placement, std::get<0>(key), StageId{of});
+    } else if (of >= 0 && static_cast<std::size_t>(of) < program.ties.size()) {
+      expected = members_of(program.placement, program.ties[static_cast<std::size_t>(of)]);
+    }
     std::vector<Rank> came;
     for (const std::int32_t member : here) came.push_back(place(member).rank);
     const ActionPlace first = place(here.front());
@@ -187,6 +193,7 @@ void Dependencies::each_awaited(Op op, std::int32_t node, Visit&& visit) const {
       return;
     case Op::agree_norm:
     case Op::reduce:
+    case Op::tie:
       for (const std::int32_t member : members(other)) {
         const std::int32_t before = member - 1;
         if (member != node && before >= first_[place(member).rank.index()] && !visit(before)) return;

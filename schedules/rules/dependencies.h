@@ -13,7 +13,7 @@
 //                   channel's buffer for this one to fit. launched: a wait_send waits for the post_receive,
 //                   no start_send does
 //   sent            a wait_receive returns only when the start_send of its tag has returned
-//   together        agree_norm and reduce return on no member before every member has come to them: each
+//   together        agree_norm, reduce and tie return on no member before every member has come to them: each
 //                   member waits for the action *before* the collective on every other member
 // post_receive and release never wait, nor does a wait_send unless sends are launched. Slots need no edges of
 // their own: who may write a slot follows from where its post_receive stands.
@@ -54,7 +54,7 @@ class Dependencies {
   }
 
   /// The transfer's other end: of a start_send its post_receive, of a wait_receive and of a post_receive its
-  /// start_send, of a wait_send its start_send. Of an agree_norm or reduce the number of its collective.
+  /// start_send, of a wait_send its start_send. Of an agree_norm, reduce or tie the number of its collective.
   /// -1: no other end, or an action of another kind.
   [[nodiscard]] std::int32_t peer(std::int32_t node) const { return peer_[static_cast<std::size_t>(node)]; }
   /// Members of the collective of that number, one node per rank, by rank.

@@ -15,12 +15,32 @@ std::vector<Rank> members_of(const Placement& placement, Op op, StageId stage) {
   return members;
 }
 
-std::int32_t last_backward_into(const std::vector<Action>& list, std::int32_t end) {
+std::vector<Rank> members_of(const Placement& placement, const std::vector<StageId>& holders) {
+  std::vector<Rank> members = copies_of(placement, holders);
+  std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  return members;
+}
+
+std::vector<Rank> copies_of(const Placement& placement, const std::vector<StageId>& holders) {
+  std::vector<Rank> copies;
+  for (std::size_t i = holders.size(); i-- > 0;) {
+    const std::vector<Rank>& replicas = placement.ranks[holders[i].index()];
+    copies.insert(copies.end(), replicas.begin(), replicas.end());
+  }
+  return copies;
+}
+
+std::int32_t last_backward_into(const ProgramHeader& header, const std::vector<Action>& list,
+                                std::int32_t end) {
   const Action& ends = list[static_cast<std::size_t>(end)];
+  const bool tied = ends.op == Op::tie;
   for (std::int32_t i = end - 1; i >= 0; --i) {
     const Action& action = list[static_cast<std::size_t>(i)];
-    if (action.stage != ends.stage) continue;
-    if (action.op == Op::step || action.op == Op::reduce) return -1;  // of a group before
+    if (!action.stage.valid() || !(tied ? header.holds(action.stage, ends.tie) : action.stage == ends.stage))
+      continue;
+    // Of a group before; only another reduction of the stage may stand between a tie's backwards and the tie.
+    if (action.op == Op::step || (action.op == Op::reduce && !tied)) return -1;
     if (action.group != ends.group) continue;
     if (is_weight_part(action.op)) return i;
   }
@@ -35,6 +55,17 @@ Bytes reduce_staging(Bytes summed, int replicas) {
   const std::int64_t rounding = kNumber * (replicas - 1) + kReduceLine;
   return std::min(kReduceStaging,
                   summed - Bytes{summed.value / replicas} + std::min(summed, kReducePack) + Bytes{rounding});
+}
+
+Bytes tie_staging(Bytes weight, const std::vector<Rank>& copies, Rank rank) {
+  std::vector<Rank> ranks = copies;
+  std::sort(ranks.begin(), ranks.end());
+  const auto others = static_cast<std::int64_t>(copies.size()) - std::count(ranks.begin(), ranks.end(), rank);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (weight.value == 0 || others == 0) return {};
+  constexpr std::int64_t kNumber = 8;
+  const std::int64_t part = weight.value / static_cast<std::int64_t>(ranks.size()) + kNumber;
+  return std::min(kReduceStaging, Bytes{others * part + kReduceLine});
 }
 
 }  // namespace stagecraft

@@ -108,7 +108,9 @@ CriticalPath PathHooks::longest() const {
     path.moving.push_back({route.payload, route.from, route.to, route.sender, route.receiver, transfers[n]});
   }
   for (std::size_t n = 0; n < meetings.size(); ++n) {
-    if (meetings[n] > 0) path.meeting.push_back({code_.collectives[n].stage, meetings[n]});
+    if (meetings[n] > 0)
+      path.meeting.push_back(
+          {code_.collectives[n].stage, meetings[n], code_.collectives[n].tie, code_.collectives[n].holders});
   }
   return path;
 }

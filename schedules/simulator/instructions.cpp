@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -98,6 +97,7 @@ class Flattener {
       case Op::agree_norm:
         return {meet};
       case Op::reduce:
+      case Op::tie:
         return {finish};
       case Op::load:
       case Op::report_loss:
@@ -114,7 +114,7 @@ class Flattener {
     switch (draft.kind) {
       case Draft::Kind::compute:
         emit(Instruction::Kind::compute, draft.account, at, draft.operand);
-        if (const auto join = joins_.find(node); join != joins_.end())
+        for (auto [join, end] = joins_.equal_range(node); join != end; ++join)
           emit(Instruction::Kind::join, wait_other, at, collective(join->second));
         break;
       case Draft::Kind::post: {
@@ -211,8 +211,8 @@ class Flattener {
       for (const std::int32_t node : graph_.members(number)) {
         const ActionPlace at = graph_.place(node);
         const auto& list = program_.ranks[at.rank.index()];
-        if (program_.action(at).op != Op::reduce) break;
-        const std::int32_t join = last_backward_into(list, at.at);
+        if (program_.action(at).op == Op::agree_norm) break;
+        const std::int32_t join = last_backward_into(program_, list, at.at);
         if (join < 0) continue;
         joins_.emplace(graph_.node(at.rank, join), number);
         fed_.insert(node);
@@ -231,6 +231,10 @@ class Flattener {
       const Action& action = program_.action(at);
       made.op = action.op;
       if (action.op == Op::reduce) made.stage = action.stage;
+      if (action.op == Op::tie) {
+        made.tie = action.tie;
+        made.holders = program_.ties[action.tie.index()];
+      }
       made.members.push_back(at.rank);
       made.places.push_back(at.at);
     }
@@ -263,14 +267,14 @@ class Flattener {
   const Dependencies graph_;
   std::vector<int> group_ends_;
   Instructions out_;
-  std::vector<Draft> drafts_;                             // per node
-  std::size_t instructions_ = 0;                          // about
-  std::vector<std::int32_t> collective_of_;               // per collective of the graph
-  std::unordered_map<std::int32_t, std::int32_t> joins_;  // from a backward's node to the graph's collective
-  std::unordered_set<std::int32_t> fed_;                  // reduce nodes that a backward joins
-  Rank here_{0};                                          // the rank last looked for
-  std::vector<std::int32_t> stage_replicas_;              // of the rank drafted now, one per stage it holds
-  std::vector<std::vector<std::int32_t>> routes_of_;      // per sender
+  std::vector<Draft> drafts_;                         // per node
+  std::size_t instructions_ = 0;                      // about
+  std::vector<std::int32_t> collective_of_;           // per collective of the graph
+  std::multimap<std::int32_t, std::int32_t> joins_;   // from a backward's node to the graph's collectives
+  std::unordered_set<std::int32_t> fed_;              // reduce and tie nodes that a backward joins
+  Rank here_{0};                                      // the rank last looked for
+  std::vector<std::int32_t> stage_replicas_;          // of the rank drafted now, one per stage it holds
+  std::vector<std::vector<std::int32_t>> routes_of_;  // per sender
   std::map<std::pair<Rank, Rank>, std::int32_t> lanes_;
 };
 

@@ -44,10 +44,12 @@ struct Route {
   std::int32_t lane = -1;
 };
 
-/// A reduce or agree_norm with its members (places of the action in their ranks' lists).
+/// A reduce, tie or agree_norm with its members (places of the action in their ranks' lists).
 struct Collective {
   Op op = Op::reduce;
-  StageId stage;  ///< none: of all ranks
+  StageId stage;  ///< none: of all ranks, or a tie
+  TieId tie;
+  std::vector<StageId> holders;  ///< of the tied weight
   std::vector<Rank> members;
   std::vector<std::int32_t> places;
 };

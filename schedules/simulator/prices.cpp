@@ -16,8 +16,16 @@ namespace {
 double collective_seconds(const CostTable& costs, const Collective& collective,
                           const std::vector<Rank>& members) {
   if (collective.op == Op::agree_norm) return agreement_time(costs.network, members).value;
+  if (collective.op == Op::tie)
+    return all_reduce(costs.network, members, costs.tied(collective.tie)).time().value;
+  // Tied weights too, whose own sums go over the same links at the same time.
   const Bytes parameters = costs.stages[collective.stage.index()].parameters;
   return all_reduce(costs.network, members, parameters).time().value;
+}
+
+std::vector<Rank> whole_members(const Collective& collective, const PartOf& part_of) {
+  if (collective.op == Op::tie) return members_of(part_of.whole, collective.holders);
+  return members_of(part_of.whole, collective.op, collective.stage);
 }
 
 /// The ranks that a route is between, of the program or of what it is a part of.
@@ -64,9 +72,7 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];
-    collective[i] = part_of == nullptr
-                        ? collective_seconds(costs, c, c.members)
-                        : collective_seconds(costs, c, members_of(part_of->whole, c.op, c.stage));
+    collective[i] = collective_seconds(costs, c, part_of == nullptr ? c.members : whole_members(c, *part_of));
   }
   set_shared_links(code, costs.network,
                    part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);

@@ -63,8 +63,10 @@ struct CriticalPath {
     int transfers = 0;
   };
   struct Meeting {
-    StageId stage;  ///< whose gradients are reduced; none: an agreement of all ranks
+    StageId stage;  ///< whose gradients are reduced; none: an agreement of all ranks, or a tied weight's sum
     int times = 0;
+    TieId tie;                     ///< none: no tied weight
+    std::vector<StageId> holders;  ///< of the tied weight
   };
   Seconds length;  ///< with the costs it was found with: the makespan if no link is shared
   std::vector<Computing> computing;

@@ -2,14 +2,16 @@
 """Step times of captured models beside the same module in PyTorch, from the same weights on the same data, in turns on this machine.
 
     PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
-    $PYTHON scripts/bench/captured.py [--models llama resnet] [--rows 1f1b zb_h1 plain] [--pairs 7] [--accumulate fused] [--json OUT]
+    $PYTHON scripts/bench/captured.py [--models llama gpt2 resnet] [--rows 1f1b zb_h1 plain] [--pairs 7] [--accumulate fused]
+        [--matrix-products onednn] [--compile] [--json OUT]
 
-Models: a Llama of transformers with 8 blocks, 512 wide, micro-batches of 4 x 128 tokens, 8 of them; and torchvision's ResNet-18 on
-images of 3 x 64 x 64, micro-batches of 8, 8 of them. Rows:
+Models: of transformers a Llama with 8 blocks, 512 wide, and a GPT-2 with 8 blocks, 256 wide, micro-batches of 4 x 128 tokens, 8 of
+them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 8 of them. Rows:
   1f1b    two ranks, the planner's cut, against torch.distributed.pipelining's Schedule1F1B over gloo, cut by hand in the middle
-  zb_h1   the same of a schedule that they have no peer of, against their 1F1B
+  zb_h1, zb_v, pipedream   the same of schedules that they have no peer of, or none that torch.compile fits, against their 1F1B
   plain   one rank, against a plain loop over micro-batches
-Theirs has a fused optimizer and one thread per rank. Both sides of a row take turns of a few steps, A B B A, the other stopped, bound
+  keep    one rank, captured with --keep cheap, against the same captured with --keep all
+Theirs has a fused optimizer and one thread per rank; with --compile its stages are under torch.compile. Both sides of a row take turns of a few steps, A B B A, the other stopped, bound
 to a core per rank. Printed: medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), their spread, and the
 largest difference of the first steps' losses. Needs idle cores, and scripts/setup.sh --models.
 """
@@ -32,12 +34,15 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed import pipelining
 
-from measuring import ROOT, Table, Turns, Workbench, describe_machine, ranks_of, run, spread, taking_turns
+from measuring import ROOT, STAGES_A_RANK, Table, Turns, Workbench, describe_machine, ranks_of, run, spread, taking_turns
 
 MICRO_BATCHES = 8
 LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8,
          "num_key_value_heads": 8, "vocab_size": 1024, "max_position_embeddings": 256, "tie_word_embeddings": False}
-SIZES = {"llama": {"samples": 4, "sequence": 128}, "resnet": {"samples": 8, "image": [3, 64, 64]}}
+GPT2 = {"model_type": "gpt2", "n_embd": 256, "n_layer": 8, "n_head": 8, "vocab_size": 1024, "n_positions": 128, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False}
+TEXT = {"llama": LLAMA, "gpt2": GPT2}
+SIZES = {"llama": {"samples": 4, "sequence": 128}, "gpt2": {"samples": 4, "sequence": 128}, "resnet": {"samples": 8, "image": [3, 64, 64]}}
 RESNET = "import torchvision\nbuild = lambda: torchvision.models.resnet18(num_classes=10)\n"
 
 
@@ -59,12 +64,28 @@ class LlamaPart(nn.Module):
         return self.head(self.norm(x)) if self.head is not None else x
 
 
-def llama_parts(count):
+class Gpt2Part(nn.Module):
+    def __init__(self, model, blocks, first, last):
+        super().__init__()
+        self.tokens, self.positions = (model.transformer.wte, model.transformer.wpe) if first else (None, None)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm, self.head = (model.transformer.ln_f, model.lm_head) if last else (None, None)
+
+    def forward(self, x):
+        x = self.tokens(x) + self.positions(torch.arange(x.shape[1])) if self.tokens is not None else x
+        for block in self.blocks:
+            x = block(x)
+            x = x[0] if isinstance(x, tuple) else x
+        return self.head(self.norm(x)) if self.head is not None else x
+
+
+def text_parts(name, count):
     import transformers
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**LLAMA))
-    blocks, each = list(model.model.layers), len(model.model.layers) // count
-    return [LlamaPart(model, blocks[i * each:(i + 1) * each], i == 0, i + 1 == count) for i in range(count)]
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**TEXT[name]))
+    part, blocks = (LlamaPart, list(model.model.layers)) if name == "llama" else (Gpt2Part, list(model.transformer.h))
+    each = len(blocks) // count
+    return [part(model, blocks[i * each:(i + 1) * each], i == 0, i + 1 == count) for i in range(count)]
 
 
 def resnet_parts(count):
@@ -79,14 +100,16 @@ def next_token_loss(logits, labels):
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
-def peer(rank, world, model, data, lines, port):
+def peer(rank, world, model, compiled, data, lines, port):
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % os.cpu_count()]})
     if world > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
-    part = (llama_parts if model == "llama" else resnet_parts)(world)[rank].train()
-    loss_of = next_token_loss if model == "llama" else nn.functional.cross_entropy
-    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
+    part = (text_parts(model, world) if model in TEXT else resnet_parts(world))[rank].train()
+    parameters = list(part.parameters())
+    part = torch.compile(part) if compiled else part
+    loss_of = next_token_loss if model in TEXT else nn.functional.cross_entropy
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True)
     samples = SIZES[model]["samples"] * MICRO_BATCHES
     schedule = None
     if world > 1:
@@ -117,8 +140,8 @@ def peer(rank, world, model, data, lines, port):
 def write_data(model, folder):
     import safetensors.torch
     generator, count = torch.Generator().manual_seed(1), 20 * MICRO_BATCHES * SIZES[model]["samples"]
-    if model == "llama":
-        tokens = torch.randint(LLAMA["vocab_size"], (count, SIZES[model]["sequence"]), generator=generator)
+    if model in TEXT:
+        tokens = torch.randint(TEXT[model]["vocab_size"], (count, SIZES[model]["sequence"]), generator=generator)
         data = {"inputs": tokens, "targets": tokens.clone()}
     else:
         data = {"inputs": torch.randn((count, *SIZES[model]["image"]), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
@@ -127,47 +150,52 @@ def write_data(model, folder):
     return file
 
 
-def capture(model, folder):
-    out = folder / f"{model}.model"
-    if model == "llama":
-        (folder / "llama.json").write_text(json.dumps(LLAMA))
-        what = ["--hf", folder / "llama.json", "--sequence", SIZES[model]["sequence"]]
+def capture(model, folder, keep):
+    out = folder / f"{model}.{keep}.model"
+    if model in TEXT:
+        (folder / f"{model}.json").write_text(json.dumps(TEXT[model]))
+        what = ["--hf", folder / f"{model}.json", "--sequence", SIZES[model]["sequence"]]
     else:
         (folder / "resnet.py").write_text(RESNET)
         what = [f"{folder}/resnet.py:build", "--input", ",".join(map(str, SIZES[model]["image"])), "--loss", "cross_entropy"]
-    run("scripts/stagecraft-capture", *what, "-o", out)
+    run("scripts/stagecraft-capture", *what, "--keep", keep, "-o", out)
     return out
 
 
-def config_of(model, folder, data, accumulate):
+def config_of(arguments, model, folder, data, keep="cheap"):
     samples = SIZES[model]["samples"]
-    file = folder / f"{model}.run.json"
+    file = folder / f"{model}.{keep}.run.json"
     file.write_text(json.dumps({
-        "model": {"family": "captured", "path": str(capture(model, folder)), "accumulate": accumulate},
+        "model": {"family": "captured", "path": str(capture(model, folder, keep)), "accumulate": arguments.accumulate},
         "data": {"type": "arrays", "path": str(data), "shuffle": False},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
-        "train_batch_size": samples * MICRO_BATCHES, "train_micro_batch_size_per_gpu": samples, "threads_per_rank": 1}))
+        "train_batch_size": samples * MICRO_BATCHES, "train_micro_batch_size_per_gpu": samples, "threads_per_rank": 1, "matrix_products": arguments.matrix_products}))
     return file
 
 
 def compare(arguments, model, folder, table):
     data = write_data(model, folder)
-    bench = Workbench(arguments.binary, config_of(model, folder, data, arguments.accumulate), folder / model)
+    bench = Workbench(arguments.binary, config_of(arguments, model, folder, data), folder / model)
     bench.profile(30)
     rows = []
     for row in arguments.rows:
-        ranks = 1 if row == "plain" else 2
-        file, plan = bench.plan(row, "1f1b" if row == "plain" else row, ranks=ranks, stages=ranks)
+        ranks = 1 if row in ("plain", "keep") else 2
+        file, plan = bench.plan(row, "1f1b" if ranks == 1 else row, ranks=ranks, stages=ranks * STAGES_A_RANK.get(row, 1))
         command, lines = bench.train(row, file, ranks_of(plan))
-        theirs_lines = folder / f"{model}.{row}.jsonl"
-        theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(data), str(theirs_lines)]
+        theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", "1F1B" if ranks > 1 else "plain loop"
+        theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(int(arguments.compile)), str(data), str(theirs_lines)]
+        if row == "keep":
+            all_kept = Workbench(arguments.binary, config_of(arguments, model, folder, data, "all"), folder / f"{model}.all")
+            all_kept.profile(30)
+            theirs, theirs_lines = all_kept.train(row, all_kept.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
+            peer_name = "ours, all kept"
         with Turns(command, lines, folder / "ours.txt") as ours, Turns(theirs, theirs_lines, folder / "theirs.txt") as other:
             ours_ms, theirs_ms = taking_turns([ours, other], arguments.pairs, arguments.steps)
             losses = [[record["loss"] for record in side.records()[:3]] for side in (ours, other)]
         ratios = [a / b for a, b in zip(ours_ms, theirs_ms)]
         difference = max(abs(a - b) / abs(b) for a, b in zip(*losses))
         cut = ",".join(str(stage["first_layer"]) for stage in plan["stages"][1:]) or "nothing"
-        table.row(f"{model}, {row}, cut at {cut}", "1F1B" if ranks > 1 else "plain loop", f"{statistics.median(ours_ms):.1f}", f"{statistics.median(theirs_ms):.1f}",
+        table.row(f"{model}, {row}, cut at {cut}", peer_name, f"{statistics.median(ours_ms):.1f}", f"{statistics.median(theirs_ms):.1f}",
                   f"{statistics.median(ratios):.3f}", f"{100 * spread(ratios):.1f} %", f"{min(ratios):.3f}", f"{max(ratios):.3f}", f"{difference:.0e}")
         rows.append({"model": model, "row": row, "ours_ms": ours_ms, "theirs_ms": theirs_ms, "loss_difference": difference})
     return rows
@@ -176,10 +204,12 @@ def compare(arguments, model, folder, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "plain"], default=["1f1b", "zb_h1", "plain"])
+    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep"], default=["1f1b", "zb_h1", "plain"])
     parser.add_argument("--pairs", type=int, default=7, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--accumulate", choices=["exact", "fused"], default="exact")
+    parser.add_argument("--matrix-products", choices=["blas", "onednn"], default="blas", help="ours")
+    parser.add_argument("--compile", action="store_true", help="theirs, by torch.compile")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every pair's figures there")
     arguments = parser.parse_args()
@@ -192,12 +222,12 @@ def main():
         arguments.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
 
 
-def main_of_peer(model, ranks, data, lines):
+def main_of_peer(model, ranks, compiled, data, lines):
     import safetensors.torch
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    given = (int(ranks), model, safetensors.torch.load_file(data), lines, port)
+    given = (int(ranks), model, compiled == "1", safetensors.torch.load_file(data), lines, port)
     if int(ranks) == 1:
         peer(0, *given)
     processes.spawn(peer, args=given, nprocs=int(ranks))

@@ -37,6 +37,7 @@ SINGLE = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
 LOOPED = {"interleaved": pipelining.ScheduleInterleaved1F1B, "interleaved_zb": pipelining.ScheduleInterleavedZeroBubble}
 V_SHAPED = {"zbv": ScheduleZBVZeroBubble}
 PIPELINES = SINGLE | LOOPED | V_SHAPED
+SPLIT = ("interleaved_zb", "zbv")  # backward in halves
 PRECISIONS = ["fp32", "autocast", "bf16"]
 
 
@@ -92,7 +93,8 @@ class Pipelined:
             sys.exit(f"pipelining.py: {stages} stages for {name} over {world} ranks")
         mine = [rank, 2 * world - 1 - rank] if name in V_SHAPED else list(range(rank, stages, world))
         self.modules = [Precise(layers[bounds[s]:bounds[s + 1]], arguments.precision) for s in mine]
-        parts = [pipelining.PipelineStage(module, s, stages, torch.device("cpu")) for s, module in zip(mine, self.modules)]
+        compiled = [torch.compile(module) if arguments.compile else module for module in self.modules]
+        parts = [pipelining.PipelineStage(module, s, stages, torch.device("cpu")) for s, module in zip(mine, compiled)]
         if name in V_SHAPED:
             for part in parts:  # it would warm up a connection to the rank itself, which gloo has not; nothing else needs it
                 part._get_init_p2p_neighbors_ops = list
@@ -174,7 +176,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--cuts", type=lambda t: [int(n) for n in t.split(",")], default=[], help="first layers of stages 1, 2, ...")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: for plain")
-    parser.add_argument("--compile", action="store_true", help="the model under torch.compile, for plain")
+    parser.add_argument("--compile", action="store_true", help="the model, or each stage, under torch.compile; not for schedules that split backward")
     parser.add_argument("--tf32", action="store_true", help="float32 products on a GPU with inputs rounded to 10 bits")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--steps", type=int, default=30)
@@ -182,8 +184,10 @@ def main():
     parser.add_argument("--bind", action="store_true", help="rank i runs on core i alone")
     parser.add_argument("--out", type=Path, help="a line per step goes there instead of the standard output")
     arguments = parser.parse_args()
-    if (arguments.device == "cuda" or arguments.compile) and arguments.schedule != "plain":
-        parser.error("--device cuda and --compile are for --schedule plain")
+    if arguments.device == "cuda" and arguments.schedule != "plain":
+        parser.error("--device cuda is for --schedule plain")
+    if arguments.compile and arguments.schedule in SPLIT:
+        parser.error("--compile is not for schedules that split backward: PyTorch finds the halves in the graph of autograd, which compiling hides")
     if arguments.schedule == "plain":
         train(0, 1, arguments, None)
         return

@@ -12,9 +12,11 @@ namespace {
 
 constexpr int kMostStages = 9;  // layers of the smallest model
 
-/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows.
+/// Of the cases that come one after the other; float16 where there is a moment to agree on overflows, oneDNN's
+/// products in every eighth.
 PrecisionKind precision_in_turn(std::size_t turn, bool agrees) {
   if (turn % 4 == 1) return PrecisionKind::bf16;
+  if (turn % 8 == 2) return PrecisionKind::onednn;
   return turn % 4 == 3 && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
 }
 
@@ -82,7 +84,7 @@ void add_programs(std::vector<PipelineCase>& cases, const Schedule& schedule, in
           next.recompute = recompute;
           next.model = static_cast<ModelKind>(turn % 3);
           next.shape = shape;
-          next.optimizer = static_cast<CaseOptimizer>(turn / 3 % 3);
+          next.optimizer = static_cast<CaseOptimizer>(turn / 3 % kCaseOptimizers);
           next.precision = precision_in_turn(turn / 5, schedule.clips);
           next.dropout = turn % 2 == 0;
           next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
@@ -111,7 +113,7 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
         next.recompute = turn % 4 == 0 ? Recompute::all_but_last : Recompute::none;
         next.model = static_cast<ModelKind>(turn % 3);
         next.shape = shape;
-        next.optimizer = static_cast<CaseOptimizer>(turn / 3 % 3);
+        next.optimizer = static_cast<CaseOptimizer>(turn / 3 % kCaseOptimizers);
         next.precision = precision_in_turn(turn / 5, schedule.clips);
         next.dropout = turn % 2 == 0;
         next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
@@ -122,17 +124,20 @@ void add_replicas(std::vector<PipelineCase>& cases, const Schedule& schedule, in
   }
 }
 
-/// The model captured from PyTorch, with every schedule, at every number of ranks and stages, recomputed and with
+/// A model captured from PyTorch, with every schedule that can run it, at every number of ranks and stages, recomputed and with
 /// replicas. Shapes and optimizers take turns.
-void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks) {
+void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, int ranks, ModelKind model) {
   for (PipelineCase next : variants(schedule)) {
-    next.model = ModelKind::captured;
+    next.model = model;
+    const bool one_version = schedule.reads_one_version({.vertical_sync = next.vertical_sync});
+    if (model == ModelKind::tied && !one_version) continue;
     next.dropout = true;
     const auto add = [&] {
       const std::size_t turn = cases.size();
       next.shape = static_cast<BatchShape>(turn % 4);
       if (!served(next)) next.shape = BatchShape::many;
-      next.optimizer = static_cast<CaseOptimizer>(turn / 4 % 3);
+      next.precision = turn % 3 == 0 ? PrecisionKind::onednn : PrecisionKind::single;
+      next.optimizer = static_cast<CaseOptimizer>(turn / 4 % kCaseOptimizers);
       next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
       next.delay_seed = turn;
       if (served(next)) cases.push_back(next);
@@ -162,7 +167,13 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
 
 std::vector<PipelineCase> captured_cases(int ranks) {
   std::vector<PipelineCase> cases;
-  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);
+  return cases;
+}
+
+std::vector<PipelineCase> tied_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::tied);
   return cases;
 }
 
@@ -171,7 +182,7 @@ std::vector<PipelineCase> all_cases(int ranks) {
   add_matrix(cases, ranks);
   for (const Schedule& schedule : schedules()) add_programs(cases, schedule, ranks);
   for (const Schedule& schedule : schedules()) add_replicas(cases, schedule, ranks);
-  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks);
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::captured);
   return cases;
 }
 

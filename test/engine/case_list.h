@@ -17,6 +17,8 @@ namespace stagecraft::test {
 /// A model captured from PyTorch with every registered schedule, on the placement it is for, x rewrites and
 /// recomputation, and with replicas.
 [[nodiscard]] std::vector<PipelineCase> captured_cases(int ranks);
+/// The same of the model with tied weights, under the schedules that can run it.
+[[nodiscard]] std::vector<PipelineCase> tied_cases(int ranks);
 
 /// Every registered schedule with a slow rank, and with a slow replica where there can be one.
 [[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);

@@ -4,6 +4,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint_folder.h"
+#include "stagecraft/engine/run/export.h"
 #include "stagecraft/models/safetensors.h"
 #include "test/engine/trainer_cases.h"
 #include "test/support/catch.h"
@@ -72,6 +73,36 @@ TEST_CASE("saving is tried before the first step", "[checkpoint]") {
       CHECK(says(entry.path().filename().string(), "step-"));
     }
   }
+}
+
+TEST_CASE("an export has the averaged weights where there are any", "[checkpoint]") {
+  Json config = tiny_config();
+  const bool averages = GENERATE(false, true);
+  if (averages) config["optimizer"]["ema_decay"] = 0.9;
+  const Run run(config);
+  const std::string printed = run.train().printed;
+  CHECK(says(printed, "averaged weights (decay 0.9 per step)") == averages);
+  const ScratchFolder folder;
+  ExportRequest request;
+  request.from = run.dir();
+  request.out = folder.path("out");
+  const ExportRecord record = export_weights(request, nullptr);
+  CHECK(record.averaged.value_or(false) == averages);
+  const SafetensorsFile exported = read_safetensors(folder.path("out") + "/model.safetensors");
+  const std::string checkpoint = run.checkpoint(9);
+  std::size_t compared = 0;
+  for (const CheckpointFile& file : read_manifest(checkpoint).files) {
+    const SafetensorsFile saved = read_safetensors(checkpoint + "/" + file.name);
+    for (const auto& [name, tensor] : saved.tensors) {
+      if (!name.starts_with("parameter/")) continue;
+      const std::string parameter = name.substr(10);
+      const at::Tensor& got = exported.tensors.at(saved.metadata.at("layer") + "." + parameter);
+      CHECK(at::equal(got, averages ? saved.tensors.at("optimizer/" + parameter + "/ema") : tensor));
+      CHECK(at::equal(got, tensor) != averages);
+      ++compared;
+    }
+  }
+  CHECK(compared == 6);
 }
 
 TEST_CASE("the optimizer's state must be there whole, and nothing else", "[checkpoint]") {

@@ -53,6 +53,23 @@ TEST_CASE("a captured model equals the oracle, under every schedule", "[equality
   run_all(captured_cases(2));
 }
 
+TEST_CASE("a model with tied weights equals the oracle, under every schedule that reads one version",
+          "[equality_fast][tied]") {
+  run_all(tied_cases(1));
+  run_all(tied_cases(2));
+  run_all(tied_cases(3));
+}
+
+TEST_CASE("a rank that changes a tied weight's gradient behind the sum is found out",
+          "[equality_fast][tied]") {
+  const PipelineCase pipeline{.stages = 2, .ranks = 2, .model = ModelKind::tied};
+  Mischief mischief;
+  mischief.gradients = [](std::int64_t step, int layer, const Tensors& gradients) {
+    if (step == 2 && layer == 10) gradients[0].add_(1e-3);
+  };
+  CHECK(run_locally(pipeline, mischief) != "");
+}
+
 TEST_CASE("recomputation changes no bit, under every schedule", "[equality_fast]") {
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) {
@@ -87,7 +104,9 @@ TEST_CASE("replicas of unequal widths, more ranks than any other case", "[equali
 }
 
 TEST_CASE("a captured model on more ranks than any other", "[equality]") {
-  run_all(captured_cases(GENERATE(5, 6, 7, 8)));
+  const int ranks = GENERATE(5, 6, 7, 8);
+  run_all(captured_cases(ranks));
+  run_all(tied_cases(ranks));
 }
 
 TEST_CASE("a pipeline equals the oracle to the bit, all combinations", "[equality]") {

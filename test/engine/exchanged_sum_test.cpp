@@ -92,7 +92,8 @@ TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]
       Tag tag = kTag;
       tag.number = group;
       const Tensors tensors = mine(replica, kMixed);
-      ExchangedSum sum(transport, ranks_of(replicas), tag, bytes_of(tensors), at::kCPU);
+      ExchangedSum sum(transport, ranks_of(replicas), tag, reduce_staging(bytes_of(tensors), replicas),
+                       at::kCPU);
       for (const at::Tensor& tensor : tensors) {
         if (replica == slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
         sum.add(tensor);
@@ -101,6 +102,34 @@ TEST_CASE("tensors of any size are added in the replicas' order", "[replica_sum]
       sum.finish();
       demand(same(tensors, sums), "another sum");
     }
+  }));
+}
+
+TEST_CASE("several copies of a rank are added in their places, and all have the sum", "[replica_sum]") {
+  // Ranks of the copies, in their order.
+  const std::vector<int> of = GENERATE(std::vector{0, 1, 0}, std::vector{1, 0, 2, 1, 1}, std::vector{0, 0},
+                                       std::vector{2, 1, 0, 0, 1, 2, 2});
+  const bool synchronous = GENERATE(false, true);
+  std::vector<Rank> copies;
+  for (const int rank : of) copies.emplace_back(rank);
+  const int ranks = *std::max_element(of.begin(), of.end()) + 1;
+  constexpr std::int64_t kCount = 700'003;  // more than one piece
+  at::Tensor sum = values(0, 0, kCount, at::kFloat);
+  for (std::size_t copy = 1; copy < of.size(); ++copy)
+    sum.add_(values(static_cast<int>(copy), 0, kCount, at::kFloat));
+  const TransportOptions options{.timeout = Seconds{30}, .synchronous_sends = synchronous};
+  REQUIRE_NOTHROW(run_ranks(ranks, options, [&](Transport& transport) {
+    Tensors own;
+    for (std::size_t copy = 0; copy < of.size(); ++copy) {
+      if (of[copy] == transport.rank().value)
+        own.push_back(values(static_cast<int>(copy), 0, kCount, at::kFloat));
+    }
+    const Bytes bytes{static_cast<std::int64_t>(own.front().nbytes())};
+    ExchangedSum its(transport, copies, Tag::tied(TieId{1}, Group{0}),
+                     tie_staging(bytes, copies, transport.rank()), at::kCPU);
+    its.add(own);
+    its.finish();
+    for (const at::Tensor& tensor : own) demand(at::equal(tensor, sum), "another sum");
   }));
 }
 
@@ -115,7 +144,7 @@ TEST_CASE("what is more than the staging memory goes through it piece by piece",
     MemoryAccount account;
     {
       const ChargeTo charge(account);
-      ExchangedSum sum(transport, ranks_of(2), kTag, all, at::kCPU);
+      ExchangedSum sum(transport, ranks_of(2), kTag, reduce_staging(all, 2), at::kCPU);
       for (const at::Tensor& tensor : tensors) sum.add(tensor);
       sum.finish();
     }
@@ -132,7 +161,7 @@ TEST_CASE("a sum goes on while its rank waits for something else", "[replica_sum
   const Tag other{.payload = Payload::activation, .from = StageId{0}, .to = StageId{1}, .number = 0};
   REQUIRE_NOTHROW(run_ranks(2, options, [&](Transport& transport) {
     const Tensors tensors = mine(replica_of(transport, 2), kMixed);
-    ExchangedSum sum(transport, ranks_of(2), kTag, bytes_of(tensors), at::kCPU);
+    ExchangedSum sum(transport, ranks_of(2), kTag, reduce_staging(bytes_of(tensors), 2), at::kCPU);
     for (const at::Tensor& tensor : tensors) sum.add(tensor);
     sum.flush();
     const at::Tensor message = at::zeros({3});
@@ -162,8 +191,8 @@ TEST_CASE("a replica that fails ends the others' sums with its reason, and nothi
                               [&](Transport& transport) {
                                 const auto me = transport.rank().index();
                                 try {
-                                  ExchangedSum sum(transport, ranks_of(3), kTag, bytes_of(tensors[me]),
-                                                   at::kCPU);
+                                  ExchangedSum sum(transport, ranks_of(3), kTag,
+                                                   reduce_staging(bytes_of(tensors[me]), 3), at::kCPU);
                                   for (std::size_t i = 0; i < kMixed.size(); ++i) {
                                     if (me == 0 && i == 7) throw std::runtime_error("the disk is full");
                                     sum.add(tensors[me][i]);
@@ -193,7 +222,7 @@ TEST_CASE("a sum without its other replicas says which one it waits for", "[repl
     run_ranks(2, {.timeout = Seconds{0.2}}, [&](Transport& transport) {
       if (transport.rank().value == 1) return;
       const at::Tensor tensor = at::ones({8});
-      ExchangedSum sum(transport, ranks_of(2), kTag, Bytes{32}, at::kCPU);
+      ExchangedSum sum(transport, ranks_of(2), kTag, reduce_staging(Bytes{32}, 2), at::kCPU);
       sum.add(tensor);
       sum.finish();
     });

@@ -7,6 +7,7 @@
 #include "stagecraft/models/families/captured.h"
 #include "stagecraft/partitioner/profile.h"
 #include "stagecraft/profiler/layer_profiler.h"
+#include "stagecraft/profiler/tied_weights.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/checker/held_bytes.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -61,6 +62,7 @@ Setting roomy(const PipelineCase& pipeline) {
       model = {GptConfig{.blocks = 4, .hidden_size = 32, .heads = 2, .dropout = 0.1}};
       break;
     case ModelKind::captured:
+    case ModelKind::tied:
       throw std::logic_error("masked() is for captured models");
     case ModelKind::straggler:
       throw std::logic_error("a model of delays has next to no memory");
@@ -79,17 +81,18 @@ Setting roomy(const PipelineCase& pipeline) {
   setting.shape.batch = 7 * micro_batch;
   setting.shape.micro_batch = setting.options.micro_batch_size = micro_batch;
   setting.options.record_steps = 0;
+  setting.make_optimizer();
   return setting;
 }
 
 constexpr std::int64_t kPaddedMicroBatch = 1024;
 
-/// The case with the captured model, whose middle stages read a mask and whose last brings its loss.
-Setting masked(const PipelineCase& pipeline) {
+/// The case with a captured model, whose middle stages read a mask and whose last brings its loss.
+Setting masked(const PipelineCase& pipeline, const std::string& folder = "masked") {
   Setting setting = roomy(pipeline);
   setting.data = std::make_unique<PaddedData>(7 * kPaddedMicroBatch, kPaddedMicroBatch);
   CapturedConfig captured;
-  captured.path = STAGECRAFT_TEST_DATA "/captured/masked";
+  captured.path = STAGECRAFT_TEST_DATA "/captured/" + folder;
   setting.model = build_model({captured}, setting.data->sample(), Precision{}, {"test", "/model"});
   setting.loss = setting.model.loss;
   const int layers = static_cast<int>(setting.model.layers.size());
@@ -101,6 +104,7 @@ Setting masked(const PipelineCase& pipeline) {
   setting.shape.validation_samples = kPaddedMicroBatch;
   setting.shape.batch = 7 * kPaddedMicroBatch;
   setting.shape.micro_batch = setting.options.micro_batch_size = kPaddedMicroBatch;
+  setting.make_optimizer();
   return setting;
 }
 
@@ -127,9 +131,16 @@ CostTable costs_of(const Setting& setting, const Measurement& measurement) {
   costs.network.levels = {{setting.placement.world(), Link{}}};
   for (const auto& [first, last] : setting.stage_layers) {
     const bool with_loss = last == static_cast<int>(setting.model.layers.size());
-    costs.stages.push_back(stage_costs(measurement, first, last + (with_loss ? 1 : 0),
-                                       setting.options.optimizer->bytes_per_parameter_byte()));
+    StageCosts& stage = costs.stages.emplace_back(stage_costs(measurement, first, last + (with_loss ? 1 : 0),
+                                                              /*optimizer_bytes_per_parameter_byte=*/0));
+    Bytes workspace;
+    for (int layer = first; layer < last; ++layer) {
+      stage.optimizer_state += setting.options.optimizer->state_bytes(layer);
+      workspace = std::max(workspace, setting.options.optimizer->workspace_bytes(layer));
+    }
+    stage.step_peak = workspace;
   }
+  for (const TiedWeight& tie : tied_weights(setting.model)) costs.ties.push_back(tie.bytes);
   return costs;
 }
 
@@ -281,6 +292,25 @@ TEST_CASE("measured memory is never more than was proved, and close to it, with 
   }
 }
 
+TEST_CASE("measured memory is never more than was proved, and close to it, with any optimizer",
+          "[engine_memory]") {
+  install_counting_allocator();
+  const auto [model, precision] = GENERATE(kinds());
+  const Measurement measurement = measure(roomy({.stages = 1, .model = model, .precision = precision}));
+  for (std::size_t optimizer = 0; optimizer < kCaseOptimizers; ++optimizer) {
+    for (const char* schedule : {"1f1b", "pipedream", "2bw"}) {
+      const PipelineCase pipeline{.schedule = schedule,
+                                  .stages = 2,
+                                  .model = model,
+                                  .shape = BatchShape::many,
+                                  .optimizer = static_cast<CaseOptimizer>(optimizer),
+                                  .precision = precision};
+      INFO(pipeline.name());
+      check_peaks(roomy(pipeline), measurement);
+    }
+  }
+}
+
 TEST_CASE("measured memory is never more than was proved, and close to it, where stages load fields",
           "[engine_memory]") {
   install_counting_allocator();
@@ -294,6 +324,23 @@ TEST_CASE("measured memory is never more than was proved, and close to it, where
                                   .optimizer = CaseOptimizer::adamw};
       INFO(pipeline.name());
       check_peaks(masked(pipeline), measurement);
+    }
+  }
+}
+
+TEST_CASE("measured memory is never more than was proved, and close to it, where weights are tied",
+          "[engine_memory]") {
+  install_counting_allocator();
+  const Measurement measurement = measure(masked({.stages = 1}, "tied"));
+  for (const char* schedule : {"1f1b", "zb_h1", "2bw"}) {
+    for (const std::vector<int>& widths : {std::vector<int>{}, {2, 1, 1}}) {
+      const PipelineCase pipeline{.schedule = schedule,
+                                  .stages = 3,
+                                  .widths = widths,
+                                  .shape = BatchShape::many,
+                                  .optimizer = CaseOptimizer::adamw};
+      INFO(pipeline.name());
+      check_peaks(masked(pipeline, "tied"), measurement);
     }
   }
 }

@@ -202,6 +202,8 @@ int main(int argc, char** argv) {
       equality(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "captured") {
       equality(session, captured_cases(session.world()), 1);
+    } else if (what == "tied") {
+      equality(session, tied_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "direct") {
       direct(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "stragglers") {

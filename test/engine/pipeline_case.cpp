@@ -1,6 +1,10 @@
 #include "test/engine/pipeline_case.h"
 
+#include "stagecraft/engine/optimizers/adafactor.h"
 #include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/lion.h"
+#include "stagecraft/engine/optimizers/muon.h"
+#include "stagecraft/engine/optimizers/nadam.h"
 #include "stagecraft/engine/optimizers/sgd.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/families/captured.h"
@@ -32,7 +36,7 @@ constexpr std::int64_t kValidateEvery = 3;
 constexpr std::int64_t kValidationSamples = 10;
 
 const char* name_of(ModelKind kind) {
-  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "straggler"};
+  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "tied", "straggler"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -64,9 +68,11 @@ ModelConfig model_config(const PipelineCase& c) {
       return {ConvnetConfig{.groups = {{3}, {4}}, .classifier = {6}, .dropout = dropout}};
     case ModelKind::straggler:
       return {straggler(!c.widths.empty())};
-    case ModelKind::captured: {
+    case ModelKind::captured:
+    case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = c.model == ModelKind::tied ? STAGECRAFT_TEST_DATA "/captured/tied"
+                                                 : STAGECRAFT_TEST_DATA "/captured/mixed";
       return {captured};
     }
     case ModelKind::gpt:
@@ -95,7 +101,7 @@ Sizes sizes(BatchShape shape) {
 }
 
 std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
-  if (c.model == ModelKind::captured) {
+  if (c.model == ModelKind::captured || c.model == ModelKind::tied) {
     return std::make_unique<PaddedData>(sizes(c.shape).samples, kValidationSamples);
   }
   SyntheticDataConfig config;
@@ -116,6 +122,7 @@ std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
       config.classes = 11;
       break;
     case ModelKind::captured:
+    case ModelKind::tied:
       break;
   }
   return open_dataset({.source = config}, {"test", "/data"});
@@ -126,15 +133,26 @@ OptimizerConfig optimizer_config(CaseOptimizer kind) {
   AdamWConfig adamw;
   adam.lr = adamw.lr = 0.01;
   adam.weight_decay = 0.05;
+  const ParameterGroup vectors{.most_dimensions = 1, .lr = 0.02, .weight_decay = 0};
   switch (kind) {
     case CaseOptimizer::sgd:
-      return {SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+      return {.type = SgdConfig{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
     case CaseOptimizer::adam:
-      return {adam};
+      return {.type = adam};
+    case CaseOptimizer::nadam:
+      return {.type = NAdamConfig{.lr = 0.01, .weight_decay = 0.05}, .groups = {vectors}};
+    case CaseOptimizer::lion:
+      return {.type = LionConfig{.lr = 0.002, .weight_decay = 0.1}, .ema_decay = 0.8};
+    case CaseOptimizer::adafactor:
+      return {.type = AdafactorConfig{.lr = 0.05, .weight_decay = 0.01}};
+    case CaseOptimizer::muon:
+      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01}, .ema_decay = 0.8};
+    case CaseOptimizer::sgdw:
+      return {.type = SgdWConfig{{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}}, .groups = {vectors}};
     case CaseOptimizer::adamw:
       break;
   }
-  return {adamw};
+  return {.type = adamw};
 }
 
 std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
@@ -144,7 +162,9 @@ std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
 }
 
 Precision precision_of(const PipelineCase& c) {
-  if (c.precision == PrecisionKind::single) return at::kFloat;
+  Precision precision = at::kFloat;
+  if (c.precision == PrecisionKind::onednn) precision.products = MatrixProducts::onednn;
+  if (c.precision == PrecisionKind::single || c.precision == PrecisionKind::onednn) return precision;
   return {at::kFloat, c.precision == PrecisionKind::bf16 ? at::kBFloat16 : at::kHalf};
 }
 
@@ -243,8 +263,9 @@ void DelayedTransport::dawdle() {
 std::string PipelineCase::name() const {
   constexpr const char* kShapes[] = {"even", "short", "m<p", "many"};
   constexpr const char* kRewrites[] = {"", " split"};
-  constexpr const char* kPrecisions[] = {"", " bf16", " fp16"};
-  constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
+  constexpr const char* kPrecisions[] = {"", " bf16", " fp16", " onednn"};
+  constexpr const char* kOptimizers[] = {"sgd",  "adam",      "adamw", "nadam",
+                                         "lion", "adafactor", "muon",  "sgdw"};
   return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
                      vertical_sync ? "+vertical_sync" : "",
                      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
@@ -326,7 +347,6 @@ Setting::Setting(const PipelineCase& its_case)
   };
   for (int s = 0; s < p; ++s) stage_layers.emplace_back(first_of(s), first_of(s + 1));
 
-  options.optimizer = optimizer_config(pipeline.optimizer).make();
   options.scheduler = {WarmupLRConfig{.warmup_min_lr = 0.001, .warmup_max_lr = 0.02, .warmup_num_steps = 4}};
   options.total_steps = kSteps;
   options.gradient_clipping = pipeline.clipping;
@@ -348,7 +368,7 @@ Setting::Setting(const PipelineCase& its_case)
             .widths = {},
             .newest = {},
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
-            .optimizer = options.optimizer,
+            .optimizer = {},
             .scheduler = options.scheduler,
             .gradient_clipping = pipeline.clipping,
             .fp16 = options.fp16,
@@ -358,7 +378,32 @@ Setting::Setting(const PipelineCase& its_case)
             .device = pipeline.device};
   for (const auto& [first, last] : stage_layers) oracle.first_layers.push_back(first);
   set_version_rule(oracle, pipeline);
+  make_optimizer();
 }
+
+void Setting::make_optimizer() {
+  options.optimizer = oracle.optimizer = std::make_shared<const ModelOptimizer>(
+      optimizer_config(pipeline.optimizer), model, InputPlace{"test", "/optimizer"});
+}
+
+namespace {
+
+/// The stages of the layers that hold each tied weight.
+std::vector<std::vector<StageId>> ties_of(const Setting& setting) {
+  std::vector<std::vector<StageId>> ties;
+  for (const Tie& tie : setting.model.ties) {
+    std::vector<StageId>& stages = ties.emplace_back();
+    for (const Tie::Holder& holder : tie.holders) {
+      for (std::size_t s = 0; s < setting.stage_layers.size(); ++s) {
+        const auto [first, last] = setting.stage_layers[s];
+        if (first <= holder.layer && holder.layer < last) stages.emplace_back(s);
+      }
+    }
+  }
+  return ties;
+}
+
+}  // namespace
 
 ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
   std::vector<StageId> also_load;
@@ -371,6 +416,7 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
   }
   ScheduleRequest asked = request(setting.pipeline, segment);
   asked.also_load = also_load;
+  asked.ties = ties_of(setting);
   asked.costs = costs;
   ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
   rewrite(program, setting.pipeline);

@@ -18,14 +18,17 @@
 namespace stagecraft::test {
 
 /// captured: a model captured from PyTorch, with masks, dropout, batch norm and a loss of its own, always in
-/// float32. straggler: layers that take their time (models/layers/delay.cpp), one of them five times as long as the
+/// float32. tied: likewise, one weight in three of its layers and another in two. straggler: layers that take their time (models/layers/delay.cpp), one of them five times as long as the
 /// others; where stages have replicas, one replica of all is slow too.
-enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, straggler };
+enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, tied, straggler };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
 enum class BatchShape : std::uint8_t { even, short_ends, few, many };
-enum class PrecisionKind : std::uint8_t { single, bf16, fp16 };
-enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw };
+/// onednn: float32 with the products of that library (models/matrix_products.h).
+enum class PrecisionKind : std::uint8_t { single, bf16, fp16, onednn };
+/// Lion and Muon with averaged weights; NAdam and SGDW with groups of parameters.
+enum class CaseOptimizer : std::uint8_t { sgd, adam, adamw, nadam, lion, adafactor, muon, sgdw };
+inline constexpr std::size_t kCaseOptimizers = 8;
 /// What becomes of the generated program before it is lowered (test/support/program_rewrites.h).
 enum class Rewrite : std::uint8_t { none, split };
 
@@ -62,6 +65,8 @@ struct PipelineCase {
 /// Everything a case is made of.
 struct Setting {
   explicit Setting(const PipelineCase& its_case);
+  /// After a change of the model: optimizers know its parameters.
+  void make_optimizer();
 
   PipelineCase pipeline;
   std::unique_ptr<Dataset> data;

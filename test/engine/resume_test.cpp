@@ -56,6 +56,35 @@ TEST_CASE("runs in mixed precision resume to the bit, in the middle of a changin
   CHECK(std::any_of(metrics.begin(), metrics.end(), skipped) == half);
 }
 
+TEST_CASE("state of every shape resumes to the bit, averaged weights and groups too", "[resume]") {
+  Json config = tiny_config();
+  config["model"]["hidden"] = {16, 12, 10};
+  const Json one = {{"most_dimensions", 1}, {"weight_decay", 0}};
+  config["optimizer"] = GENERATE_COPY(
+      Json{{"type", "NAdam"}, {"params", {{"lr", 0.01}, {"betas", {0.99, 0.999}}}}, {"ema_decay", 0.9}},
+      Json{{"type", "Lion"},
+           {"params", {{"lr", 0.001}, {"weight_decay", 0.1}}},
+           {"groups", Json::array({one})}},
+      Json{{"type", "Adafactor"}, {"params", {{"lr", 0.05}}}},
+      Json{{"type", "Muon"}, {"params", {{"lr", 0.02}}}, {"ema_decay", 0.5}});
+  const bool asynchronous = GENERATE(false, true);
+  if (asynchronous) {
+    config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2, 5}}};
+    config["gradient_norm"] = false;
+  }
+  INFO(config["optimizer"].dump() << asynchronous);
+  const Run whole(config);
+  (void)whole.train();
+  config["train_steps"] = 6;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(true, {"train_steps=9", asynchronous ? "seed=3" : "pipeline.cuts=[1,4]"});
+  auto metrics = run.metrics();
+  std::erase_if(metrics, [](const MetricsRecord& r) { return r.validation && r.step == 6; });
+  check_same(whole.metrics(), metrics);
+  check_same_files(whole.checkpoint(9), run.checkpoint(9));
+}
+
 TEST_CASE("an asynchronous run resumes to the bit at a drain point, and only with its own stages",
           "[resume]") {
   Json config = tiny_config();

@@ -167,6 +167,8 @@ class Interpreter {
         return true;
       case Op::reduce:
         return reduce(rank, a);
+      case Op::tie:
+        throw Wrong("programs with tied weights are not interpreted");
       case Op::agree_norm:
         return agree(rank, a);
       case Op::step:

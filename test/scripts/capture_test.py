@@ -452,6 +452,12 @@ class Tied(nn.Module):
         return self.middle(self.embedding(input_ids)) @ self.embedding.weight.t()
 
 
+def test_ties():
+    """A weight that two layers name is one weight, under its first name, and its gradient their sum."""
+    model = equal_model("tied embedding", Tied(), tokens(20), 3)
+    assert [layer.tensors.names["p"] for layer in model.layers] == [["embedding.weight"], ["middle.weight", "middle.bias"], ["embedding.weight"]], [l.tensors.names for l in model.layers]
+
+
 class Branches(nn.Module):
     def __init__(self):
         super().__init__()
@@ -495,7 +501,6 @@ class Pair(nn.Module):
 
 
 def test_refusals():
-    refused("tied weights", Tied(), tokens(20), "embedding.weight", "--untie")
     inside = lambda module: nn.Sequential(nn.Linear(8, 8), module, nn.Linear(8, 4))
     refused("a branch on data", inside(Branches()), numbers(8, name="input"), "module '1', File", "capture_test.py", "(return self.layer(x) if x.sum() > 0 else x)", "torch.where")
     refused("a size of data", inside(Chooses()), numbers(8, name="input"), "module '1', File", "capture_test.py", "aten.index.Tensor makes a size", "torch.where")
@@ -596,5 +601,6 @@ if __name__ == "__main__":
     test_cuts()
     test_fields_and_losses()
     test_tasks()
+    test_ties()
     test_refusals()
     test_command()

@@ -4,9 +4,11 @@
     eager_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
 
 MODEL: a key of MODELS. Exits with 77 where transformers, torchvision or safetensors is missing. Every model runs in AdamW and in SGD, on one
-stage and on several.
+stage and on several. Models with tied weights run as they are with one micro-batch per step, and beside a loop with a parameter for each layer that
+holds the weight with several; and they go on from a checkpoint of other stages.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -47,30 +49,37 @@ def capture(*arguments):
     print(run(sys.executable, "-m", "stagecraft_capture", *arguments).splitlines()[-2])
 
 
-def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / MICRO_BATCHES):
-    """Losses of each step, and the weights in the end."""
+def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=()):
+    """Losses of each step, and the weights in the end. `holders`: names of parameters that are copies of one, in the order of their layers."""
     module.train()
     optimizer, losses = make_optimizer(module.parameters()), []
-    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
+    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * micro_batches * SAMPLES, SAMPLES)]
+    copies = [module.get_parameter(name) for name in holders]
     for step in range(STEPS):
-        batch, total = rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES], 0.0
+        batch, total = rows[step * micro_batches : (step + 1) * micro_batches], 0.0
         optimizer.zero_grad()
         for micro_batch in batch:
             loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
             (loss * share).backward()
             total += float(loss.detach().double() * share)
+        if copies:  # the last layer's first, as autograd adds what one parameter gets
+            gradient = copies[-1].grad
+            for copy in copies[-2::-1]:
+                gradient = gradient + copy.grad
+            for copy in copies:
+                copy.grad = gradient.clone()
         optimizer.step()
         losses.append(total)
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
 
 
-def ours(folder, model, optimizer, name, inputs, **changed):
-    """The same of a run."""
+def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, then=None, **changed):
+    """The same of a run. `then`: its last step is made by another session, with these settings."""
     config = {
         "model": {"family": "captured", "path": model},
         "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": inputs, "shuffle": False},
         "optimizer": optimizer,
-        "train_batch_size": MICRO_BATCHES * SAMPLES,
+        "train_batch_size": micro_batches * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
         "train_steps": STEPS,
         "threads_per_rank": 1,
@@ -80,7 +89,11 @@ def ours(folder, model, optimizer, name, inputs, **changed):
     }
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
-    run(STAGECRAFT, "train", f"{folder}/{name}.json")
+    if then:
+        run(STAGECRAFT, "train", f"{folder}/{name}.json", "--set", f"train_steps={STEPS - 1}")
+        run(STAGECRAFT, "train", f"{folder}/{name}.json", "--resume", *(word for setting in then for word in ("--set", setting)))
+    else:
+        run(STAGECRAFT, "train", f"{folder}/{name}.json")
     with open(f"{folder}/{name}/metrics.jsonl") as file:
         losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]
     run(STAGECRAFT, "export", f"{folder}/{name}", "-o", f"{folder}/{name}.export")
@@ -101,27 +114,40 @@ def tokens(vocabulary, sequence, **more):
     return {"input_ids": torch.randint(vocabulary, (count, sequence), generator=generator), **more}
 
 
-def causal(folder, sequence, config):
-    """A language model of transformers, with an untied head."""
+def config_of(folder, config):
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", sequence, "-o", f"{folder}/model")
+    return f"{folder}/config.json"
+
+
+def causal(folder, sequence, config, holders=()):
+    """A language model of transformers, with an untied head, or a tied one whose `holders` are named."""
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", sequence, "-o", f"{folder}/model")
     data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
 
-    def build():
-        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
-        module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
+    build = lambda: transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders)
+    check(folder, apart(build, ["lm_head.weight"]), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+
+
+def apart(build, names):
+    """The same module in which these weights are parameters of their own."""
+
+    def built():
+        module = build()
+        for name in names:
+            path, _, leaf = name.rpartition(".")
+            setattr(module.get_submodule(path), leaf, torch.nn.Parameter(module.get_parameter(name).detach().clone()))
         return module
 
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+    return built
 
 
-def masked(folder, config):
+def masked(folder, config, holders=()):
     """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
-    with open(f"{folder}/config.json", "w") as file:
-        json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(6)
     data = tokens(64, 16)
     count = data["input_ids"].shape[0]
@@ -129,28 +155,25 @@ def masked(folder, config):
     data["attention_mask"] = (torch.arange(16) < lengths).long()
     chosen = torch.rand((count, 16), generator=generator) < 0.3
     data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
-    data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
+    if not holders:
+        data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
     data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
     units = lambda batch: int((batch["labels"] != -100).sum())
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
-    def build():
-        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
-        head = module.get_output_embeddings()
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        return module
-
+    build = lambda: transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config))
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders, weight)
+    head = ["lm_head.decoder.weight" if config["model_type"] == "roberta" else "cls.predictions.decoder.weight"]
+    check(folder, apart(build, head), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
 
 
-def translation(folder, config):
+def translation(folder, config, holders=()):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
-    with open(f"{folder}/config.json", "w") as file:
-        json.dump(config, file)
-    capture("--hf", f"{folder}/config.json", "--untie", "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
     generator = torch.Generator().manual_seed(8)
     data = tokens(64, 12)
     count = data["input_ids"].shape[0]
@@ -159,15 +182,19 @@ def translation(folder, config):
     data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
     units = lambda batch: int((batch["labels"] != -100).sum())
 
-    def build():
-        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
+    build = lambda: transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
+    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    if holders:
+        return check_tied(folder, build, loss_of, data, holders, weight)
+    pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
+
+    def untied():
+        module = build()
         untied_copies(module)
         return module
 
-    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    loss_of = lambda module, batch: module(**batch, use_cache=False).loss
-    pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
-    check(folder, build, loss_of, data, pipelines, weight)
+    check(folder, untied, loss_of, data, pipelines, weight)
 
 
 def images(folder, source, size):
@@ -182,6 +209,34 @@ def images(folder, source, size):
     names = {}
     exec(source, names)
     check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}])
+
+
+def check_tied(folder, build, loss_of, data, holders, *weight):
+    """`build` makes the module as it is."""
+    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    inputs, (optimizer, make) = next(iter(data)), OPTIMIZERS["AdamW"]
+    original = build()
+    first = next(name for name, parameter in original.named_parameters(remove_duplicate=False) if parameter is original.get_parameter(holders[0]))
+    tensors = len({id(tensor) for tensor in original.state_dict(keep_vars=True).values()})
+
+    def compared(name, expected, stages, schedule, **more):
+        found = ours(folder, f"{folder}/model", optimizer, name, inputs=inputs, pipeline={"schedule": schedule, "stages": stages}, **more)
+        assert len(found[1]) == tensors and first in found[1], found[1].keys()  # the weight once
+        files = glob.glob(f"{glob.escape(max(glob.glob(f'{folder}/{name}/checkpoints/step-*')))}/*.safetensors")
+        stored = [key for file in files for key in safetensors.torch.load_file(file) if f"/{first}" in key]
+        assert sorted(stored) == sorted(["parameter/" + first, *(f"optimizer/{first}/{state}" for state in ("exp_avg", "exp_avg_sq"))]), stored
+        compare(name, expected, found)
+
+    torch.manual_seed(0)
+    as_it_is = eager(build(), loss_of, data, make, *weight, micro_batches=1)
+    compared("one micro-batch, one stage", as_it_is, 1, "1f1b", micro_batches=1)
+    compared("one micro-batch, three stages, then two", as_it_is, 3, "1f1b", micro_batches=1, then=["pipeline.stages=2"])
+    torch.manual_seed(0)
+    copies = eager(apart(build, holders)(), loss_of, data, make, *weight, holders=holders)
+    copies[1][first] = copies[1][holders[0]]
+    compared("four micro-batches, one stage", copies, 1, "1f1b")
+    compared("four micro-batches, three stages", copies, 3, "zb_h1")
+    compared("four micro-batches, a V of four stages", copies, 4, "zb_v")
 
 
 def check(folder, build, loss_of, data, pipelines, *weight):
@@ -251,6 +306,10 @@ MODELS = {
     "qwen2": lambda folder: causal(folder, 16, {"model_type": "qwen2", **LLAMA}),
     "qwen3": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA}),
     "gpt2": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}),
+    "gpt2_tied": lambda folder: causal(folder, 16, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}, ["transformer.wte.weight", "lm_head.weight"]),
+    "qwen3_tied": lambda folder: causal(folder, 16, {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddings": True}, ["model.embed_tokens.weight", "lm_head.weight"]),
+    "bert_tied": lambda folder: masked(folder, {"model_type": "bert", **BERT}, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
+    "t5_tied": lambda folder: translation(folder, {"model_type": "t5", **T5}, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
     "t5": lambda folder: translation(folder, {"model_type": "t5", **T5}),
     "bart": lambda folder: translation(folder, {"model_type": "bart", **BART}),
     "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),

@@ -36,7 +36,7 @@ class Oracle {
       const int replicas = run.widths.empty() ? 1 : run.widths[stage];
       for (int replica = 0; replica < replicas; ++replica) {
         if (replica == 0) sums_.emplace_back(), buffers_.emplace_back();
-        sums_.back().emplace_back(weights_.back()[0]);
+        sums_.back().emplace_back(weights_.back()[0], model.precision.products);
         buffers_.back().push_back(initial_buffers(model, layer, run.device));
       }
     }
@@ -239,15 +239,52 @@ class Oracle {
     return value.loss.item<double>();
   }
 
+  /// Of the first layer that holds the parameter; null: this one, or it is not tied.
+  const Tie::Holder* held_before(int layer, int parameter) const {
+    for (const Tie& tie : model_.ties) {
+      for (auto holder = tie.holders.begin() + 1; holder != tie.holders.end(); ++holder) {
+        if (holder->layer == layer && holder->parameter == parameter) return &tie.holders.front();
+      }
+    }
+    return nullptr;
+  }
+
+  /// The gradients of tied weights, each one tensor to which what every layer's replicas have is added, the last
+  /// layer's first; by layer and parameter.
+  std::map<std::pair<int, int>, at::Tensor> add_tied() {
+    std::map<std::pair<int, int>, at::Tensor> tied;
+    for (const Tie& tie : model_.ties) {
+      at::Tensor sum;
+      for (auto holder = tie.holders.rbegin(); holder != tie.holders.rend(); ++holder) {
+        for (GradientAccumulator& replica : sums_[static_cast<std::size_t>(holder->layer)]) {
+          const at::Tensor& own = replica.gradients()[static_cast<std::size_t>(holder->parameter)];
+          sum = sum.defined() ? sum.add(own) : own.clone();
+        }
+      }
+      for (const Tie::Holder& holder : tie.holders) tied[{holder.layer, holder.parameter}] = sum;
+    }
+    return tied;
+  }
+
   void update(std::int64_t step, OracleStep& now) {
     now.learning_rate = run_.scheduler.rate({step, run_.steps, run_.optimizer->learning_rate()});
+    const std::map<std::pair<int, int>, at::Tensor> tied = add_tied();
     double squares = 0;
-    for (std::vector<GradientAccumulator>& replicas : sums_) {
+    for (std::size_t layer = 0; layer < sums_.size(); ++layer) {
+      std::vector<GradientAccumulator>& replicas = sums_[layer];
+      std::vector<double> of_layer;
       for (std::size_t i = 0; i < replicas.front().gradients().size(); ++i) {
         const at::Tensor& sum = replicas.front().gradients()[i];
-        for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
+        const auto of_all = tied.find({static_cast<int>(layer), static_cast<int>(i)});
+        if (of_all != tied.end()) {
+          sum.copy_(of_all->second);
+        } else {
+          for (std::size_t r = 1; r < replicas.size(); ++r) sum.add_(replicas[r].gradients()[i]);
+        }
+        const bool counts = held_before(static_cast<int>(layer), static_cast<int>(i)) == nullptr;
+        of_layer.push_back(counts ? sums_of_squares({sum}).front() : 0);
       }
-      for (const double square : sums_of_squares(replicas.front().gradients())) squares += square;
+      for (const double square : of_layer) squares += square;
     }
     const double scale = scale_ ? scale_->value() : 1;
     const double norm = std::sqrt(squares) / scale;
@@ -279,15 +316,31 @@ class Oracle {
       const int version = weights_[layer].rbegin()->first;
       Tensors next;
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
-      std::vector<bool> decays;
-      for (const ParameterSpec& spec : model_.layers[layer]->parameters()) decays.push_back(spec.decays);
+      std::vector<bool> received = sums_[layer].front().received();
+      if (sums_[layer].size() > 1) received.assign(received.size(), true);
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
-        optimizer_step(*run_.optimizer, now.learning_rate, next, copies, decays, result_.optimizer[layer]);
+        run_.optimizer->step(static_cast<int>(layer), now.learning_rate, next, copies, received,
+                             result_.optimizer[layer]);
+      }
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        const Tie::Holder* first = held_before(static_cast<int>(layer), static_cast<int>(i));
+        if (first != nullptr) next[i] = weights_[first->layer].rbegin()->second[first->parameter];
       }
       weights_[layer][version + 1] = std::move(next);
       now.gradients.push_back(on_host(copies));
       for (GradientAccumulator& replica : sums_[layer]) replica.clear();
     }
+  }
+
+  /// The average of the weights, where there is one already; else the weights.
+  Tensors validated(std::size_t layer) const {
+    Tensors weights = weights_[layer].rbegin()->second;
+    const OptimizerState& state = result_.optimizer[layer];
+    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+      const auto average = state.tensors[i].find("ema");
+      if (average != state.tensors[i].end()) weights[i] = average->second;
+    }
+    return weights;
   }
 
   void validate(std::int64_t after_steps) {
@@ -301,7 +354,7 @@ class Oracle {
       const FieldTensors read = fields_on_device(Split::validation, indices);
       Bundle boundary{inputs(Split::validation, indices)};
       for (std::size_t layer = 0; layer < model_.layers.size(); ++layer) {
-        const Tensors parameters = rounded(layer, weights_[layer].rbegin()->second);
+        const Tensors parameters = rounded(layer, validated(layer));
         const Weights weights{parameters, buffers_[layer].front()};
         const Context context{
             Mode::evaluate, {.seed = run_.seed, .layer = layer}, /*commit_buffers=*/true, &read};

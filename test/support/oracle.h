@@ -5,7 +5,7 @@
 // generator cannot hide in it. It shares with the engine only what has tests of its own: the layers, the
 // gradient accumulator, the optimizer's update, the loss scale and the sum of squares of one tensor.
 
-#include "stagecraft/engine/optimizers/optimizer.h"
+#include "stagecraft/engine/optimizers/model_optimizer.h"
 #include "stagecraft/engine/settings/learning_rate.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/models/data/dataset.h"
@@ -42,7 +42,7 @@ struct OracleRun {
   /// Steps between drain points: 1 for a synchronous run.
   std::int64_t drain_every = 1;
 
-  OptimizerPtr optimizer;
+  ModelOptimizerPtr optimizer;
   SchedulerConfig scheduler;
   double gradient_clipping = 0;
   Fp16Config fp16;    ///< enabled: the loss is scaled

@@ -55,6 +55,7 @@ void plant(Model& model, int at, std::vector<Planted> planted) {
   const std::int64_t features = boundaries(model, 1)[static_cast<std::size_t>(at)].shape.back();
   model.layers.insert(model.layers.begin() + at,
                       std::make_shared<PlantedLayer>(features, std::move(planted)));
+  model.ties = ties_between(model.layers);
 }
 
 std::string planted_words(const std::vector<Planted>& planted, int at) {

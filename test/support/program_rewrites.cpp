@@ -15,7 +15,9 @@ class Splitter {
 
   std::vector<Action> split(const std::vector<Action>& list) {
     for (const Action& action : list) {
-      if (action.op == Op::step || action.op == Op::reduce || action.op == Op::agree_norm) close(action);
+      if (action.op == Op::step || action.op == Op::reduce || action.op == Op::tie ||
+          action.op == Op::agree_norm)
+        close(action);
       if (action.op != Op::backward) {
         out_.push_back(action);
         if (is_compute(action.op)) come_due();
@@ -40,7 +42,7 @@ class Splitter {
   /// Everything that belongs to what `closing` closes.
   void close(const Action& closing) {
     for (auto entry = waiting_.begin(); entry != waiting_.end();) {
-      const bool all = closing.op == Op::agree_norm;
+      const bool all = closing.op == Op::agree_norm || closing.op == Op::tie;
       entry = all || entry->first.stage == closing.stage ? write(entry) : std::next(entry);
     }
   }

@@ -1,0 +1,50 @@
+#pragma once
+
+// The steps of a graph, read against the schemas of their operators (operators.h) and what kernels do not look
+// at themselves (argument_rules.h).
+
+#include "stagecraft/base/json.h"
+#include "stagecraft/models/captured/graph_values.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace stagecraft::captured {
+
+/// Tensors of one kind that a layer has, or results of one step.
+inline constexpr std::size_t kMostTensors = 10'000;
+
+class StepParser {
+ public:
+  /// Reads arguments from `values` and adds results to it; it outlives this object.
+  explicit StepParser(GraphValues& values) : values_(values) {}
+
+  /// The steps of the part that `values` is in: ["OPERATOR", [results], [arguments]] each. Throws InputError.
+  [[nodiscard]] Steps read(const Json& json, const std::string& pointer);
+
+ private:
+  [[nodiscard]] InputPlace at(const std::string& pointer) const { return values_.at(pointer); }
+  Step step(const Json& json, const std::string& pointer);
+  void listed(Step& step, const Json& json, const std::string& pointer);
+  void arguments(Step& step, const Json& json, const std::string& pointer,
+                 const std::vector<c10::Argument>& schema) const;
+  void results(Step& step, const Json& json, const std::string& pointer, std::optional<std::size_t> number);
+  void check_rules(const Step& step, const std::string& pointer) const;
+  void dropout(Step& step, const Json& json, const std::string& pointer);
+  void noise(Step& step, const Json& json, const std::string& pointer);
+  void only_in_forward(const std::string& pointer) const;
+  void read_stream(Step& step, const Json& arguments, std::size_t i, const std::string& pointer);
+
+  GraphValues& values_;
+  std::set<std::uint32_t> streams_;  ///< of the whole graph
+  /// Of the values of a numbering, the step that made each, and the type of its first argument.
+  std::map<ValueId, std::pair<std::string, ValueType>> makers_;
+};
+
+}  // namespace stagecraft::captured

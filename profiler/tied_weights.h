@@ -1,0 +1,15 @@
+#pragma once
+
+// What profiles and plans know of the weights that several of a model's layers hold.
+
+#include "stagecraft/models/model.h"
+#include "stagecraft/partitioner/profile.h"
+
+#include <vector>
+
+namespace stagecraft {
+
+/// In the order of Model::ties.
+[[nodiscard]] std::vector<TiedWeight> tied_weights(const Model& model);
+
+}  // namespace stagecraft

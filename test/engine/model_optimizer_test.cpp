@@ -1,0 +1,213 @@
+// Optimizers at work on a model: parameter groups, which parameters are Muon's, averaged weights, parameters
+// without a gradient, and bytes of state and workspace.
+
+#include "stagecraft/engine/optimizers/model_optimizer.h"
+
+#include "stagecraft/engine/optimizers/adafactor.h"
+#include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/lion.h"
+#include "stagecraft/engine/optimizers/muon.h"
+#include "stagecraft/engine/optimizers/nadam.h"
+#include "stagecraft/engine/optimizers/sgd.h"
+#include "stagecraft/models/counting_allocator.h"
+#include "stagecraft/models/families/convnet.h"
+#include "stagecraft/models/families/mlp.h"
+#include "test/support/catch.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace stagecraft;
+
+namespace {
+
+/// Convolution and norm, then linear layers of 300, 200, 700 and 5 outputs.
+Model convnet() {
+  const SampleSpec sample{.shape = {1, 8, 8}, .dtype = at::kFloat, .classes = 5};
+  return build_model({ConvnetConfig{.groups = {{6}}, .classifier = {300, 200, 700}}}, sample, at::kFloat,
+                     {"test", "/model"});
+}
+
+ParameterGroup group_of(std::vector<std::string> parameters, std::optional<int> most_dimensions,
+                        std::optional<double> lr, std::optional<double> weight_decay) {
+  return {std::move(parameters), most_dimensions, lr, weight_decay};
+}
+
+ModelOptimizer optimizer_of(const OptimizerConfig& config, const Model& model) {
+  return {config, model, {"run.json", "/optimizer"}};
+}
+
+/// One of each kind, all with something optional.
+std::vector<OptimizerConfig> one_of_each() {
+  return {{.type = SgdConfig{.momentum = 0.9}},
+          {.type = SgdWConfig{}},
+          {.type = AdamConfig{}},
+          {.type = AdamWConfig{}},
+          {.type = NAdamConfig{.weight_decay = 0.1}},
+          {.type = NAdamConfig{.weight_decay = 0.1, .decoupled_weight_decay = true}, .ema_decay = 0.9},
+          {.type = LionConfig{}, .ema_decay = 0.9},
+          {.type = AdafactorConfig{}},
+          {.type = MuonConfig{}},
+          {.type = MuonConfig{.nesterov = false, .ns_dtype = "float32"}},
+          {.type = AdamWConfig{}, .groups = {group_of({"*"}, 1, {}, 0)}}};
+}
+
+int layer_named(const Model& model, const std::string& name) {
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    if (model.layers[i]->name() == name) return static_cast<int>(i);
+  }
+  FAIL("no layer " << name);
+  return -1;
+}
+
+struct LayerRun {
+  LayerRun(const Model& model, int its_layer) : layer(its_layer) {
+    parameters = initial_parameters(model, layer, /*seed=*/1);
+    for (const at::Tensor& parameter : parameters) gradients.push_back(at::randn_like(parameter));
+  }
+  void step(const ModelOptimizer& optimizer, double rate = 0.01) {
+    optimizer.step(layer, rate, parameters, gradients, std::vector<bool>(parameters.size(), true), state);
+  }
+
+  int layer;
+  Tensors parameters, gradients;
+  OptimizerState state;
+};
+
+}  // namespace
+
+TEST_CASE("every optimizer that can be named is tested here", "[model_optimizer]") {
+  std::set<std::string> tested;
+  for (const OptimizerConfig& config : one_of_each()) tested.insert(config.type.name());
+  for (const std::string& name : optimizers().names()) CHECK(tested.contains(name));
+}
+
+TEST_CASE("state and workspace take the bytes that are proved", "[model_optimizer]") {
+  install_counting_allocator();
+  const c10::InferenceMode no_autograd;
+  const Model model = convnet();
+  for (const OptimizerConfig& config : one_of_each()) {
+    const ModelOptimizer optimizer = optimizer_of(config, model);
+    Bytes whole, parameters;
+    for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer) {
+      if (model.layers[static_cast<std::size_t>(layer)]->parameters().empty()) continue;
+      INFO(config.type.name() << " of " << model.layers[static_cast<std::size_t>(layer)]->name());
+      LayerRun run(model, layer);
+      Bytes state;
+      run.step(optimizer);
+      for (const auto& tensors : run.state.tensors) {
+        for (const auto& [name, tensor] : tensors) state += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+      }
+      CHECK(state == optimizer.state_bytes(layer));
+      whole += state;
+      for (const at::Tensor& parameter : run.parameters) {
+        parameters += Bytes{static_cast<std::int64_t>(parameter.nbytes())};
+      }
+      MemoryAccount account;
+      {
+        const ChargeTo charge(account);
+        run.step(optimizer);
+      }
+      const Bytes workspace = optimizer.workspace_bytes(layer);
+      constexpr std::int64_t kScalars = 64;
+      CHECK(account.peak().value <= workspace.value + kScalars);
+      // A bound that is far above would make plans refuse what fits. Of tiny layers nobody minds.
+      CHECK(static_cast<double>(workspace.value) <= 1.35 * static_cast<double>(account.peak().value) + 1024);
+    }
+    CHECK(optimizer.bytes_per_parameter_byte() ==
+          Approx(static_cast<double>(whole.value) / static_cast<double>(parameters.value)));
+  }
+}
+
+TEST_CASE("Muon has the hidden matrices, AdamW all else", "[model_optimizer]") {
+  const Model model = convnet();
+  const auto momentum_of = [&](const MuonConfig& config, const std::string& layer, std::size_t parameter) {
+    const ModelOptimizer optimizer = optimizer_of({.type = config}, model);
+    return optimizer.state_of(layer_named(model, layer), parameter).front().name == "momentum_buffer";
+  };
+  CHECK_FALSE(momentum_of({}, "group0.conv0", 0));  // the first layer with a matrix
+  CHECK_FALSE(momentum_of({}, "group0.norm0", 0));  // a vector
+  CHECK(momentum_of({}, "classifier0.linear", 0));
+  CHECK_FALSE(momentum_of({}, "classifier0.linear", 1));  // its bias
+  CHECK(momentum_of({}, "classifier1.linear", 0));
+  CHECK_FALSE(momentum_of({}, model.layers.back()->name(), 0));
+  const MuonConfig named{.adam_parameters = {"classifier1.*"}};
+  CHECK(momentum_of(named, "classifier0.linear", 0));
+  CHECK_FALSE(momentum_of(named, "classifier1.linear", 0));
+}
+
+TEST_CASE("a parameter belongs to the first group that it fits", "[model_optimizer]") {
+  const Model model = convnet();
+  const int layer = layer_named(model, "classifier0.linear");
+  SgdConfig sgd{.lr = 0.5, .weight_decay = 0.25};
+  const ModelOptimizer optimizer =
+      optimizer_of({.type = sgd,
+                    .groups = {group_of({"classifier0.*"}, 1, 0.125, {}),
+                               group_of({"group*", "classifier0.*"}, {}, {}, 0)}},
+                   model);
+  LayerRun run(model, layer);
+  const Tensors before{run.parameters[0].clone(), run.parameters[1].clone()};
+  run.step(optimizer, /*rate=*/0.25);  // of a schedule that is at half of the optimizer's
+  CHECK(at::allclose(run.parameters[0], before[0] - 0.25 * run.gradients[0], 1e-6, 1e-7));
+  CHECK(at::allclose(run.parameters[1], before[1] - 0.0625 * (run.gradients[1] + 0.25 * before[1]), 1e-6,
+                     1e-7));
+}
+
+TEST_CASE("groups that fit no parameter are refused where they stand", "[model_optimizer]") {
+  const Model model = convnet();
+  const auto complaint = [&](const ParameterGroup& group, double lr = 0.1) -> std::string {
+    try {
+      (void)optimizer_of({.type = SgdConfig{.lr = lr}, .groups = {{}, group}}, model);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(complaint({}) == "");
+  const std::string text = complaint(group_of({"*", "clasifier0.linear.weight"}, {}, {}, {}));
+  CHECK(text.find("run.json: /optimizer/groups/1/parameters/1: ") == 0);
+  CHECK(text.find("did you mean \"classifier0.linear.weight\"?") != std::string::npos);
+  CHECK(complaint(group_of({"*"}, 0, {}, {})).find("/optimizer/groups/1/most_dimensions: ") !=
+        std::string::npos);
+  CHECK(complaint(group_of({"*"}, {}, 0.2, {}), 0).find("/optimizer/groups/1/lr: ") != std::string::npos);
+}
+
+TEST_CASE("a parameter without a gradient stays as it is, decay and momentum included", "[model_optimizer]") {
+  const Model model = convnet();
+  for (const OptimizerConfig& config : one_of_each()) {
+    INFO(config.type.name());
+    const ModelOptimizer optimizer = optimizer_of(config, model);
+    LayerRun run(model, layer_named(model, "classifier0.linear"));
+    run.step(optimizer);
+    const Tensors before{run.parameters[0].clone(), run.parameters[1].clone()};
+    std::map<std::string, at::Tensor> state;
+    for (const auto& [name, tensor] : run.state.tensors[0]) state[name] = tensor.clone();
+    run.gradients[0].zero_();
+    optimizer.step(run.layer, 0.01, run.parameters, run.gradients, {false, true}, run.state);
+    CHECK(at::equal(run.parameters[0], before[0]));
+    CHECK_FALSE(at::equal(run.parameters[1], before[1]));
+    for (const auto& [name, tensor] : run.state.tensors[0]) {
+      if (name != kAveragedWeights) CHECK(at::equal(tensor, state[name]));
+    }
+  }
+}
+
+TEST_CASE("the first average is the weights, later ones move towards them", "[model_optimizer]") {
+  const Model model = convnet();
+  const ModelOptimizer optimizer = optimizer_of({.type = SgdConfig{.lr = 0.1}, .ema_decay = 0.75}, model);
+  CHECK(optimizer.averages_weights());
+  LayerRun run(model, 0);
+  run.step(optimizer, 0.1);
+  const at::Tensor first = run.state.tensors[0].at(kAveragedWeights).clone();
+  CHECK(at::equal(first, run.parameters[0]));
+  run.step(optimizer, 0.1);
+  CHECK(at::allclose(run.state.tensors[0].at(kAveragedWeights), 0.75 * first + 0.25 * run.parameters[0], 1e-6,
+                     1e-7));
+}
