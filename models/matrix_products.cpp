@@ -19,8 +19,9 @@ namespace {
 
 // x W^T + b, W in any layout: the operator that torch.compile fuses linear layers into. LibTorch has no header
 // for it.
-using Linear = at::Tensor(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                          c10::string_view attribute, c10::List<std::optional<c10::Scalar>> scalars,
+using Linear = at::Tensor(const at::Tensor& x, const at::Tensor& weight,
+                          const std::optional<at::Tensor>& bias, c10::string_view attribute,
+                          c10::List<std::optional<c10::Scalar>> scalars,
                           std::optional<c10::string_view> algorithm);
 
 std::optional<c10::OperatorHandle> found() {

@@ -1,4 +1,5 @@
 #include "stagecraft/models/matrix_products.h"
+
 #include "stagecraft/models/gradient_accumulator.h"
 #include "test/support/catch.h"
 
@@ -27,10 +28,12 @@ double worst(const at::Tensor& found, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("oneDNN's products are those of float64, in any layout, and the same each time", "[matrix_products]") {
+TEST_CASE("oneDNN's products are those of float64, in any layout, and the same each time",
+          "[matrix_products]") {
   const c10::InferenceMode no_autograd;
   REQUIRE(has_onednn_products());
-  for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{1, 1, 1}, {1, 7, 5}, {33, 65, 17}, {128, 64, 192}}) {
+  for (const auto& [m, k, n] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {1, 7, 5}, {33, 65, 17}, {128, 64, 192}}) {
     const at::Tensor a = numbers(m, k), b = numbers(k, n), bias = numbers(1, n).view({n});
     const at::Tensor expected = at::mm(a.to(at::kDouble), b.to(at::kDouble));
     for (const at::Tensor& left : both_layouts(a)) {
