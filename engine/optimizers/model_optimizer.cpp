@@ -151,7 +151,8 @@ Bytes ModelOptimizer::workspace_bytes(int layer) const {
     for (const std::size_t p : group) sites.push_back(its.parameters[p].site);
     most = std::max(most, optimizer_->workspace_bytes(sites, element_bytes_));
   }
-  return Bytes{most};
+  constexpr std::int64_t kScalars = 64;  // rates and norms, as tensors of one number
+  return Bytes{most > 0 ? most + kScalars : 0};
 }
 
 double ModelOptimizer::bytes_per_parameter_byte() const {
