@@ -11,14 +11,18 @@
 // apart. Reading is strict: unknown keys, wrong types and values out of range are refused.
 //
 // Types understood: bool, int, std::int64_t, std::uint64_t, double, std::string, Seconds (JSON has
-// milliseconds: end such keys in `_ms`), Bytes, enums with enum_names, described structs, and std::vector of
-// any of them.
+// milliseconds: end such keys in `_ms`), Id and Bytes (integers from 0, unless the range has another least),
+// enums with enum_names, described structs, and of any of them std::optional (absent or null), std::vector
+// and std::map<std::string, T>. A describe(auto&, T&) serves as well.
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/base/ids.h"
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -32,7 +36,7 @@ struct FieldRef;
 
 /// An enum by the names of its values.
 struct EnumRef {
-  std::vector<std::string> names;
+  std::span<const char* const> names;
   std::function<std::size_t()> get;
   std::function<void(std::size_t)> set;
 };
@@ -42,16 +46,41 @@ struct ObjectRef {
   std::function<void(Fields&)> describe;
 };
 
+using UseField = std::function<void(FieldRef)>;
+
 struct ListRef {
   std::function<std::size_t()> size;
   std::function<void(std::size_t)> resize;
   std::function<FieldRef(std::size_t)> at;
-  std::function<void(const std::function<void(FieldRef)>&)> with_default;  ///< calls it with a new element
+  std::function<void(const UseField&)> with_default;  ///< calls it with a new element
+};
+
+struct MapRef {
+  std::function<void()> clear;
+  std::function<FieldRef(const std::string&)> at;  ///< makes it where it is missing
+  std::function<void(const std::function<void(const std::string&, FieldRef)>&)> each;
+  std::function<void(const UseField&)> with_default;
+};
+
+struct OptionalRef {
+  std::function<bool()> has;
+  std::function<void()> reset;
+  std::function<FieldRef()> value;  ///< makes one where there is none
+  std::function<void(const UseField&)> with_default;
+};
+
+struct IdRef {
+  std::int32_t* value;
+};
+
+/// A raw Json (json.h).
+struct RawRef {
+  void* json;
 };
 
 /// A field, whatever its type. Valid as long as the value it refers to.
 struct FieldRef : std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, Seconds*,
-                               Bytes*, EnumRef, ObjectRef, ListRef> {
+                               Bytes*, IdRef, RawRef, EnumRef, ObjectRef, ListRef, MapRef, OptionalRef> {
   using variant::variant;
   template <class T>
   [[nodiscard]] static FieldRef to(T& value);
@@ -85,30 +114,44 @@ class Fields {
 };
 
 namespace detail {
+/// Whether T is an Of<...>.
+template <class T, template <class...> class Of>
+inline constexpr bool is_a = false;
+template <template <class...> class Of, class... Parts>
+inline constexpr bool is_a<Of<Parts...>, Of> = true;
+
 template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
+void with_default(const UseField& use) {
+  T value{};
+  use(FieldRef::to(value));
+}
 }  // namespace detail
 
 template <class T>
 FieldRef FieldRef::to(T& value) {
   if constexpr (std::is_constructible_v<FieldRef, T*>) {
     return &value;
+  } else if constexpr (detail::is_a<T, Id>) {
+    return IdRef{&value.value};
   } else if constexpr (std::is_enum_v<T>) {
-    return EnumRef{{enum_names<T>.begin(), enum_names<T>.end()},
-                   [&value] { return static_cast<std::size_t>(value); },
+    return EnumRef{enum_names<T>, [&value] { return static_cast<std::size_t>(value); },
                    [&value](std::size_t at) { value = static_cast<T>(at); }};
-  } else if constexpr (detail::is_vector<T>) {
+  } else if constexpr (detail::is_a<T, std::vector>) {
     return ListRef{[&value] { return value.size(); }, [&value](std::size_t size) { value.resize(size); },
                    [&value](std::size_t at) { return to(value[at]); },
-                   [](const std::function<void(FieldRef)>& use) {
-                     typename T::value_type element{};
-                     use(to(element));
-                   }};
+                   detail::with_default<typename T::value_type>};
+  } else if constexpr (detail::is_a<T, std::map>) {
+    return MapRef{[&value] { value.clear(); }, [&value](const std::string& key) { return to(value[key]); },
+                  [&value](const auto& visit) {
+                    for (auto& [key, element] : value) visit(key, to(element));
+                  },
+                  detail::with_default<typename T::mapped_type>};
+  } else if constexpr (detail::is_a<T, std::optional>) {
+    return OptionalRef{[&value] { return value.has_value(); }, [&value] { value.reset(); },
+                       [&value] { return to(value ? *value : value.emplace()); },
+                       detail::with_default<typename T::value_type>};
   } else {
     return ObjectRef{[&value](Fields& fields) { describe(fields, value); }};
   }
 }
-
 }  // namespace stagecraft

@@ -4,11 +4,18 @@
 // All are plain values: cheap to copy, ordered, hashable, default "none" (-1) for the indices.
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 namespace stagecraft {
+
+/// A number that is not negative, or an enumerator, as an index.
+template <class N>
+requires std::integral<N> || std::is_enum_v<N>
+[[nodiscard]] constexpr std::size_t to_size(N n) { return static_cast<std::size_t>(n); }
 
 /// A zero-based index into one kind of thing. `Id<X>{}` is "none".
 template <class Kind>
@@ -19,7 +26,7 @@ struct Id {
   constexpr explicit Id(std::int32_t v) : value(v) {}
   constexpr explicit Id(std::size_t v) : value(static_cast<std::int32_t>(v)) {}
   [[nodiscard]] constexpr bool valid() const { return value >= 0; }
-  [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value); }
+  [[nodiscard]] constexpr std::size_t index() const { return to_size(value); }
   constexpr auto operator<=>(const Id&) const = default;
 };
 

@@ -1,8 +1,11 @@
 #include "stagecraft/base/json.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 namespace stagecraft {
@@ -36,9 +39,7 @@ std::string escaped(const std::string& key) {
 }
 
 std::string quoted_list(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", name);
-  return list;
+  return fmt::format("\"{}\"", fmt::join(names, "\", \""));
 }
 
 /// Builds the value event by event. nlohmann's own parser with a callback looks through the whole parent at
@@ -156,224 +157,351 @@ void detail::wrong(const InputPlace& place, const Json& value, const std::string
   throw InputError(place, fmt::format("expected {}, found {}", expected, brief(value)));
 }
 
-void detail::unknown_name(const InputPlace& place, const Json& value, const std::vector<std::string>& names) {
+InputPlace detail::child(const InputPlace& place, const std::string& key) {
+  return InputPlace{place.file, place.pointer + "/" + escaped(key)};
+}
+
+namespace {
+
+using detail::child;
+using detail::wrong;
+
+[[noreturn]] void unknown_name(const InputPlace& place, const Json& value,
+                               const std::vector<std::string>& names) {
   const std::string hint = value.is_string() ? did_you_mean(value.get<std::string>(), names) : "";
   throw InputError(place,
                    fmt::format("expected one of {}, found {}{}", quoted_list(names), brief(value), hint));
 }
 
-InputPlace detail::child(const InputPlace& place, const std::string& key) {
-  return InputPlace{place.file, place.pointer + "/" + escaped(key)};
-}
-
-void detail::check_range(const InputPlace& place, const Json& value, double number, const Range& range,
-                         const char* of) {
+void check_range(const InputPlace& place, const Json& value, double number, const Range& range,
+                 const char* of = "") {
   if (!range.holds(number)) wrong(place, value, of + range.text());
 }
 
-// A FieldRef's value, read, written and as a schema: what the templates of json.h do for a type they know.
-// json::write and schema_of take scalars by value, so one visit serves them all.
-namespace {
-
-void read_field(const Json& json, const InputPlace& place, const FieldRef& field, const Range& range) {
-  std::visit(
-      [&]<class T>(const T& to) {
-        if constexpr (std::is_pointer_v<T>) {
-          read_value(json, place, *to, range);
-        } else if constexpr (std::is_same_v<T, EnumRef>) {
-          const auto named = json.is_string()
-                                 ? std::find(to.names.begin(), to.names.end(), json.get<std::string>())
-                                 : to.names.end();
-          if (named == to.names.end()) detail::unknown_name(place, json, to.names);
-          to.set(static_cast<std::size_t>(named - to.names.begin()));
-        } else if constexpr (std::is_same_v<T, ObjectRef>) {
-          Reader reader(json, place);
-          to.describe(reader);
-          reader.finish();
-        } else {
-          if (!json.is_array()) detail::wrong(place, json, "an array");
-          detail::check_range(place, json, static_cast<double>(json.size()), range, "a length of ");
-          to.resize(0);
-          to.resize(json.size());
-          for (std::size_t i = 0; i < json.size(); ++i) {
-            read_field(json[i], detail::child(place, std::to_string(i)), to.at(i), Range{});
-          }
-        }
-      },
-      static_cast<const FieldRef::variant&>(field));
+/// The same, with 0 as the least where it has none.
+Range from_zero(Range range) {
+  if (!std::isfinite(range.min)) range.min = 0;
+  return range;
 }
 
-Json written(const FieldRef& field) {
-  return std::visit(
-      []<class T>(const T& from) -> Json {
-        if constexpr (std::is_pointer_v<T>) {
-          return json::write(*from);
-        } else if constexpr (std::is_same_v<T, EnumRef>) {
-          return from.names.at(from.get());
-        } else if constexpr (std::is_same_v<T, ObjectRef>) {
-          Writer writer;
-          from.describe(writer);
-          return writer.take();
-        } else {
-          Json array = Json::array();
-          for (std::size_t i = 0; i < from.size(); ++i) array.push_back(written(from.at(i)));
-          return array;
-        }
-      },
-      static_cast<const FieldRef::variant&>(field));
+std::vector<std::string> names_of(const EnumRef& field) { return {field.names.begin(), field.names.end()}; }
+
+/// One JSON object against one description.
+class Reader final : public Fields {
+ public:
+  Reader(const Json& object, InputPlace place) : object_(object), place_(std::move(place)) {
+    if (!object.is_object()) wrong(place_, object, "an object");
+  }
+
+  void registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) override {
+    const Json* name = find(key);
+    if (name == nullptr) missing(key);
+    const auto entry =
+        name->is_string() ? value.registry().find(name->get_ref<const std::string&>()) : nullptr;
+    if (entry == nullptr) unknown_name(child(place_, key), *name, value.registry().names());
+    const std::shared_ptr<void> settings = value.settings_for(*entry);
+    if (inside == nullptr) {
+      entry->describe(*this, settings.get());
+    } else {
+      static const Json empty = Json::object();
+      const Json* object = find(inside);
+      Reader reader(object != nullptr ? *object : empty, child(place_, inside));
+      entry->describe(reader, settings.get());
+      reader.finish();
+    }
+    value.set(entry, settings);
+  }
+
+  /// The first that does not hold is said in the end: a slip in a key may be behind it.
+  void require(bool holds, const char* key, const std::string& message) override {
+    if (!holds && !unmet_) unmet_.emplace(*key == '\0' ? place_ : child(place_, key), message);
+  }
+
+  /// Refuses keys nobody asked for, and what does not hold.
+  void finish() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::ranges::find(known_, key) != known_.end()) continue;
+      const std::string hint = did_you_mean(key, known_);
+      if (hint.empty() && unmet_) break;
+      constexpr std::size_t kLongestShown = 200;
+      throw InputError(
+          child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
+          fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
+    }
+    if (unmet_) throw InputError(*unmet_);
+  }
+
+ private:
+  void field(const char* key, const FieldRef& value, bool required, const char* /*doc*/,
+             const Range& range) override {
+    const Json* found = find(key);
+    if (found == nullptr && required) missing(key);
+    if (found != nullptr) detail::read_field(*found, child(place_, key), value, range);
+  }
+
+  const Json* find(const char* key) {
+    known_.emplace_back(key);
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+
+  [[noreturn]] void missing(const char* key) const {
+    std::vector<std::string> present;
+    for (const auto& [name, value] : object_.items()) {
+      if (std::ranges::find(known_, name) == known_.end()) present.push_back(name);
+    }
+    const std::string similar = nearest(key, present);
+    const std::string hint = similar.empty() ? "" : fmt::format("; \"{}\" is there, is it a slip?", similar);
+    throw InputError(place_, fmt::format("the key \"{}\" is missing{}", key, hint));
+  }
+
+  const Json& object_;
+  InputPlace place_;
+  std::vector<std::string> known_;
+  std::optional<InputError> unmet_;  ///< the first requirement that does not hold
+};
+
+class Writer final : public Fields {
+ public:
+  void registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) override {
+    object_[key] = value.name();
+    const std::shared_ptr<void> settings = value.settings_for(value.entry());
+    if (inside == nullptr) {
+      value.entry().describe(*this, settings.get());
+    } else {
+      Writer writer;
+      value.entry().describe(writer, settings.get());
+      object_[inside] = writer.take();
+    }
+  }
+  void require(bool, const char*, const std::string&) override {}
+  [[nodiscard]] Json take() { return std::move(object_); }
+
+ private:
+  void field(const char* key, const FieldRef& value, bool required, const char* /*doc*/,
+             const Range& /*range*/) override {
+    const auto* optional = std::get_if<OptionalRef>(&value);
+    if (required || optional == nullptr || optional->has()) object_[key] = detail::written(value);
+  }
+
+  Json object_ = Json::object();
+};
+
+class SchemaWriter final : public Fields {
+ public:
+  void registered(const char* key, AnyNamed& value, const char* doc, const char* inside) override {
+    if (value.registry().names_only()) {
+      properties_[key] = Json{{"enum", value.registry().names()}, {"description", doc}};
+      required_.emplace_back(key);
+      return;
+    }
+    for (const auto& entry : value.registry().entries()) {
+      SchemaWriter writer;
+      writer.properties_[key] =
+          Json{{"const", entry->name}, {"description", entry->doc.empty() ? doc : entry->doc}};
+      writer.required_.emplace_back(key);
+      SchemaWriter nested;
+      entry->describe(inside == nullptr ? writer : nested, entry->copy(nullptr).get());
+      if (inside != nullptr) writer.properties_[inside] = nested.take();
+      alternatives_.push_back(std::move(writer));
+    }
+  }
+  void require(bool, const char*, const std::string&) override {}
+
+  [[nodiscard]] Json take() const {
+    const auto object = [](const Json& properties, const std::vector<std::string>& required) {
+      Json schema;
+      schema["type"] = "object";
+      schema["properties"] = properties;
+      if (!required.empty()) schema["required"] = required;
+      schema["additionalProperties"] = false;
+      return schema;
+    };
+    if (alternatives_.empty()) return object(properties_, required_);
+    Json schema;
+    schema["oneOf"] = Json::array();
+    for (const SchemaWriter& alternative : alternatives_) {
+      Json properties = alternative.properties_;
+      properties.update(properties_);
+      std::vector<std::string> required = alternative.required_;
+      required.insert(required.end(), required_.begin(), required_.end());
+      schema["oneOf"].push_back(object(properties, required));
+    }
+    return schema;
+  }
+
+ private:
+  void field(const char* key, const FieldRef& value, bool required, const char* doc,
+             const Range& range) override {
+    properties_[key] = detail::schema_for(value, range);
+    properties_[key]["description"] = doc;
+    if (required) {
+      required_.emplace_back(key);
+    } else if (!std::holds_alternative<OptionalRef>(value)) {
+      properties_[key]["default"] = detail::written(value);
+    }
+  }
+
+  Json properties_ = Json::object();
+  std::vector<std::string> required_;
+  std::vector<SchemaWriter> alternatives_;
+};
+
+template <class T>
+void read_scalar(const Json& json, const InputPlace& place, T& value, const Range& range) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!json.is_boolean()) wrong(place, json, "true or false");
+    value = json.get<bool>();
+  } else if constexpr (std::is_integral_v<T>) {
+    if (!json.is_number_integer()) wrong(place, json, "an integer");
+    // Compared as doubles first: a JSON integer may not fit any integer type we have.
+    using Limits = std::numeric_limits<T>;
+    const Range possible{static_cast<double>(Limits::min()), static_cast<double>(Limits::max()), false,
+                         sizeof(T) == 8};
+    for (const Range& within : {range, possible}) check_range(place, json, json.get<double>(), within);
+    value = json.get<T>();
+  } else if constexpr (std::is_same_v<T, double>) {
+    if (!json.is_number() || !std::isfinite(json.get<double>())) wrong(place, json, "a finite number");
+    check_range(place, json, json.get<double>(), range);
+    value = json.get<double>();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!json.is_string()) wrong(place, json, "a string");
+    value = json.get<std::string>();
+    check_range(place, json, static_cast<double>(value.size()), range, "a length of ");
+  } else if constexpr (std::is_same_v<T, Bytes>) {
+    read_scalar(json, place, value.value, from_zero(range));
+  } else {
+    static_assert(std::is_same_v<T, Seconds>);
+    double ms = 0;
+    read_scalar(json, place, ms, range);
+    value = Seconds{ms / 1e3};
+  }
 }
 
-Json schema_for(const FieldRef& field, const Range& range) {
-  return std::visit(
-      [&]<class T>(const T& of) -> Json {
-        if constexpr (std::is_pointer_v<T>) {
-          return schema_of<std::remove_pointer_t<T>>(range);
-        } else if constexpr (std::is_same_v<T, EnumRef>) {
-          return Json{{"enum", of.names}};
-        } else if constexpr (std::is_same_v<T, ObjectRef>) {
-          SchemaWriter writer;
-          of.describe(writer);
-          return writer.take();
-        } else {
-          Json schema = schema_of<std::vector<int>>(range);
-          of.with_default([&](const FieldRef& element) { schema["items"] = schema_for(element, Range{}); });
-          return schema;
-        }
-      },
-      static_cast<const FieldRef::variant&>(field));
+template <class T>
+Json scalar_schema(const Range& range) {
+  Json schema = Json::object();
+  if constexpr (std::is_same_v<T, bool>) {
+    schema["type"] = "boolean";
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    schema["type"] = "string";
+    if (std::isfinite(range.min)) schema["minLength"] = static_cast<std::int64_t>(range.min);
+  } else if constexpr (std::is_same_v<T, Bytes>) {
+    return scalar_schema<std::int64_t>(from_zero(range));
+  } else {
+    schema["type"] = std::is_integral_v<T> ? "integer" : "number";
+    if (std::isfinite(range.min)) schema[range.open_min ? "exclusiveMinimum" : "minimum"] = range.min;
+    if (std::isfinite(range.max)) schema[range.open_max ? "exclusiveMaximum" : "maximum"] = range.max;
+  }
+  return schema;
 }
+
+const FieldRef::variant& variant_of(const FieldRef& field) { return field; }
 
 }  // namespace
 
-Reader::Reader(const Json& object, InputPlace place) : object_(object), place_(std::move(place)) {
-  if (!object.is_object()) detail::wrong(place_, object, "an object");
+void detail::read_field(const Json& json, const InputPlace& place, const FieldRef& field,
+                        const Range& range) {
+  const auto read = [&]<class T>(const T& to) {
+    if constexpr (std::is_pointer_v<T>) {
+      read_scalar(json, place, *to, range);
+    } else if constexpr (std::is_same_v<T, IdRef>) {
+      read_scalar(json, place, *to.value, from_zero(range));
+    } else if constexpr (std::is_same_v<T, RawRef>) {
+      *static_cast<Json*>(to.json) = json;
+    } else if constexpr (std::is_same_v<T, EnumRef>) {
+      const auto named =
+          json.is_string() ? std::ranges::find(to.names, json.get<std::string>()) : to.names.end();
+      if (named == to.names.end()) unknown_name(place, json, names_of(to));
+      to.set(static_cast<std::size_t>(named - to.names.begin()));
+    } else if constexpr (std::is_same_v<T, ObjectRef>) {
+      Reader reader(json, place);
+      to.describe(reader);
+      reader.finish();
+    } else if constexpr (std::is_same_v<T, ListRef>) {
+      if (!json.is_array()) wrong(place, json, "an array");
+      check_range(place, json, static_cast<double>(json.size()), range, "a length of ");
+      to.resize(0);
+      to.resize(json.size());
+      for (std::size_t i = 0; i < json.size(); ++i) {
+        read_field(json[i], child(place, std::to_string(i)), to.at(i), Range{});
+      }
+    } else if constexpr (std::is_same_v<T, MapRef>) {
+      if (!json.is_object()) wrong(place, json, "an object");
+      to.clear();
+      for (const auto& [key, element] : json.items()) read_field(element, child(place, key), to.at(key), {});
+    } else {
+      to.reset();
+      if (!json.is_null()) read_field(json, place, to.value(), range);
+    }
+  };
+  std::visit(read, variant_of(field));
 }
 
-const Json* Reader::find(const char* key) {
-  known_.emplace_back(key);
-  const auto found = object_.find(key);
-  return found == object_.end() ? nullptr : &*found;
+Json detail::written(const FieldRef& field) {
+  const auto write = []<class T>(const T& from) -> Json {
+    if constexpr (std::is_same_v<T, Bytes*>) {
+      return from->value;
+    } else if constexpr (std::is_same_v<T, Seconds*>) {
+      return from->value * 1e3;
+    } else if constexpr (std::is_pointer_v<T>) {
+      return *from;
+    } else if constexpr (std::is_same_v<T, IdRef>) {
+      return *from.value;
+    } else if constexpr (std::is_same_v<T, RawRef>) {
+      return *static_cast<const Json*>(from.json);
+    } else if constexpr (std::is_same_v<T, EnumRef>) {
+      return from.get() < from.names.size() ? from.names[from.get()] : "?";
+    } else if constexpr (std::is_same_v<T, ObjectRef>) {
+      Writer writer;
+      from.describe(writer);
+      return writer.take();
+    } else if constexpr (std::is_same_v<T, ListRef>) {
+      Json array = Json::array();
+      for (std::size_t i = 0; i < from.size(); ++i) array.push_back(written(from.at(i)));
+      return array;
+    } else if constexpr (std::is_same_v<T, MapRef>) {
+      Json object = Json::object();
+      from.each([&](const std::string& key, const FieldRef& element) { object[key] = written(element); });
+      return object;
+    } else {
+      return from.has() ? written(from.value()) : Json();
+    }
+  };
+  return std::visit(write, variant_of(field));
 }
 
-void Reader::missing(const char* key) const {
-  std::vector<std::string> present;
-  for (const auto& [name, value] : object_.items()) {
-    if (std::find(known_.begin(), known_.end(), name) == known_.end()) present.push_back(name);
-  }
-  const std::string similar = nearest(key, present);
-  throw InputError(
-      place_, fmt::format("the key \"{}\" is missing{}", key,
-                          similar.empty() ? "" : fmt::format("; \"{}\" is there, is it a slip?", similar)));
-}
-
-void Reader::field(const char* key, const FieldRef& value, bool required, const char* /*doc*/,
-                   const Range& range) {
-  const Json* found = find(key);
-  if (found == nullptr && required) missing(key);
-  if (found != nullptr) read_field(*found, detail::child(place_, key), value, range);
-}
-
-void Reader::registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) {
-  const Json* name = find(key);
-  if (name == nullptr) missing(key);
-  const auto entry = name->is_string() ? value.registry().find(name->get_ref<const std::string&>()) : nullptr;
-  if (entry == nullptr) detail::unknown_name(detail::child(place_, key), *name, value.registry().names());
-  const std::shared_ptr<void> settings = value.settings_for(*entry);
-  if (inside == nullptr) {
-    entry->describe(*this, settings.get());
-  } else {
-    static const Json empty = Json::object();
-    const Json* object = find(inside);
-    Reader reader(object != nullptr ? *object : empty, detail::child(place_, inside));
-    entry->describe(reader, settings.get());
-    reader.finish();
-  }
-  value.set(entry, settings);
-}
-
-void Reader::require(bool holds, const char* key, const std::string& message) {
-  if (!holds && !unmet_) unmet_.emplace(*key == '\0' ? place_ : detail::child(place_, key), message);
-}
-
-void Reader::finish() const {
-  for (const auto& [key, value] : object_.items()) {
-    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string hint = did_you_mean(key, known_);
-    if (hint.empty() && unmet_) break;
-    constexpr std::size_t kLongestShown = 200;
-    throw InputError(
-        detail::child(place_, key.size() <= kLongestShown ? key : key.substr(0, kLongestShown) + "..."),
-        fmt::format("unknown key{}", hint.empty() ? "; known here: " + quoted_list(known_) : hint));
-  }
-  if (unmet_) throw InputError(*unmet_);
-}
-
-void Writer::field(const char* key, const FieldRef& value, bool /*required*/, const char* /*doc*/,
-                   const Range& /*range*/) {
-  object_[key] = written(value);
-}
-
-void Writer::registered(const char* key, AnyNamed& value, const char* /*doc*/, const char* inside) {
-  object_[key] = value.name();
-  const std::shared_ptr<void> settings = value.settings_for(value.entry());
-  if (inside == nullptr) {
-    value.entry().describe(*this, settings.get());
-  } else {
-    Writer writer;
-    value.entry().describe(writer, settings.get());
-    object_[inside] = writer.take();
-  }
-}
-
-void SchemaWriter::field(const char* key, const FieldRef& value, bool required, const char* doc,
-                         const Range& range) {
-  properties_[key] = schema_for(value, range);
-  properties_[key]["description"] = doc;
-  if (required) {
-    required_.emplace_back(key);
-  } else {
-    properties_[key]["default"] = written(value);
-  }
-}
-
-void SchemaWriter::registered(const char* key, AnyNamed& value, const char* doc, const char* inside) {
-  if (value.registry().names_only()) {
-    properties_[key] = Json{{"enum", value.registry().names()}, {"description", doc}};
-    required_.emplace_back(key);
-    return;
-  }
-  for (const auto& entry : value.registry().entries()) {
-    SchemaWriter writer;
-    writer.properties_[key] =
-        Json{{"const", entry->name}, {"description", entry->doc.empty() ? doc : entry->doc}};
-    writer.required_.emplace_back(key);
-    SchemaWriter nested;
-    entry->describe(inside == nullptr ? writer : nested, entry->copy(nullptr).get());
-    if (inside != nullptr) writer.properties_[inside] = nested.take();
-    alternatives_.push_back(std::move(writer));
-  }
-}
-
-Json SchemaWriter::take() const {
-  const auto object = [](const Json& properties, const std::vector<std::string>& required) {
-    Json schema;
-    schema["type"] = "object";
-    schema["properties"] = properties;
-    if (!required.empty()) schema["required"] = required;
-    schema["additionalProperties"] = false;
+Json detail::schema_for(const FieldRef& field, const Range& range) {
+  const auto of_type = [&]<class T>(const T& of) -> Json {
+    Json schema = Json::object();
+    const auto nested = [&](Json& to, const Range& within) {
+      return [&to, within](const FieldRef& element) { to = schema_for(element, within); };
+    };
+    if constexpr (std::is_pointer_v<T>) {
+      return scalar_schema<std::remove_pointer_t<T>>(range);
+    } else if constexpr (std::is_same_v<T, IdRef>) {
+      return scalar_schema<std::int32_t>(from_zero(range));
+    } else if constexpr (std::is_same_v<T, EnumRef>) {
+      schema["enum"] = names_of(of);
+    } else if constexpr (std::is_same_v<T, ObjectRef>) {
+      SchemaWriter writer;
+      of.describe(writer);
+      return writer.take();
+    } else if constexpr (std::is_same_v<T, ListRef>) {
+      schema["type"] = "array";
+      of.with_default(nested(schema["items"], {}));
+      if (std::isfinite(range.min)) schema["minItems"] = static_cast<std::int64_t>(range.min);
+      if (std::isfinite(range.max)) schema["maxItems"] = static_cast<std::int64_t>(range.max);
+    } else if constexpr (std::is_same_v<T, MapRef>) {
+      schema["type"] = "object";
+      of.with_default(nested(schema["additionalProperties"], {}));
+    } else if constexpr (std::is_same_v<T, OptionalRef>) {
+      schema["anyOf"] = Json::array({Json(), Json{{"type", "null"}}});
+      of.with_default(nested(schema["anyOf"][0], range));
+    }
     return schema;
   };
-  if (alternatives_.empty()) return object(properties_, required_);
-  Json schema;
-  schema["oneOf"] = Json::array();
-  for (const SchemaWriter& alternative : alternatives_) {
-    Json properties = alternative.properties_;
-    properties.update(properties_);
-    std::vector<std::string> required = alternative.required_;
-    required.insert(required.end(), required_.begin(), required_.end());
-    schema["oneOf"].push_back(object(properties, required));
-  }
-  return schema;
+  return std::visit(of_type, variant_of(field));
 }
 
 }  // namespace json

@@ -182,9 +182,7 @@ class Reader {
 std::vector<MemoryLimit> memory_limits(const std::string& root) { return Reader(root).all(); }
 
 std::optional<MemoryLimit> tightest(const std::vector<MemoryLimit>& limits) {
-  const auto least =
-      std::min_element(limits.begin(), limits.end(),
-                       [](const MemoryLimit& a, const MemoryLimit& b) { return a.available < b.available; });
+  const auto least = std::ranges::min_element(limits, {}, &MemoryLimit::available);
   return least == limits.end() ? std::nullopt : std::optional(*least);
 }
 

@@ -16,11 +16,9 @@ namespace stagecraft {
 struct MemoryLimit {
   std::string name;   ///< "this machine's memory", "memory.max of cgroup /sys/fs/cgroup/job", "ulimit -d"
   std::string scope;  ///< processes with equal scopes of one machine share the limit; "process": its own
-  Bytes total;
-  Bytes available;
+  Bytes total, available;
 };
-template <class V>
-void describe(V& v, MemoryLimit& m) {
+void describe(auto& v, MemoryLimit& m) {
   v.required("name", m.name, "for people");
   v.required("scope", m.scope, "what processes that share the limit have in common");
   v.required("total_bytes", m.total, "the limit");

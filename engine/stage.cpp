@@ -315,6 +315,10 @@ void Stage::summed(Group group) {
   for (GradientAccumulator& sums : accumulators(group)) sums.receive_all();
 }
 
+void Stage::summed(Group group, int layer, int parameter) {
+  accumulators(group)[local(layer)].receive(static_cast<std::size_t>(parameter));
+}
+
 void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer,
                  double learning_rate) {
   const StageParameters& parameters = versions_.advance(from, at);
@@ -324,12 +328,8 @@ void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer
     named([&] { return work_text(*layers_[i], "update"); },
           [&] {
             const Tensors& gradients = sums[i].gradients();
-            std::vector<bool> received = sums[i].received();
-            for (const auto& [layer, parameter] : summed_[group]) {
-              if (layer == i) received[static_cast<std::size_t>(parameter)] = true;
-            }
-            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients, received,
-                           optimizer_[i]);
+            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients,
+                           sums[i].received(), optimizer_[i]);
           });
     versions_.publish(i);
     between_layers_();
@@ -349,7 +349,6 @@ void Stage::skip_step(Group group, Version from, std::size_t at) {
 void Stage::end_group(Group group) {
   spare_.push_back(std::move(accumulators(group)));
   accumulators_.erase(group);
-  summed_.erase(group);
 }
 
 void Stage::set_parameters(int layer, const Tensors& values) {

@@ -19,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace stagecraft {
@@ -81,8 +80,8 @@ class Stage {
   /// The sums of `group` are those over all replicas now, of which others may have had contributions that this
   /// one had not: all parameters count as having a gradient.
   void summed(Group group);
-  /// The same of one parameter of a layer (counted in the whole model), over all that hold it.
-  void summed(Group group, int layer, int parameter) { summed_[group].emplace_back(local(layer), parameter); }
+  /// Likewise of one parameter, which layers share.
+  void summed(Group group, int layer, int parameter);
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
   void step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer, double learning_rate);
   /// The same without an update: version `from` + 1 has the values of `from`.
@@ -152,7 +151,6 @@ class Stage {
   std::vector<OptimizerState> optimizer_;
   std::unordered_map<MicroBatch, MicroBatchWork> in_flight_;
   std::map<Group, Accumulators> accumulators_;
-  std::map<Group, std::vector<std::pair<std::size_t, int>>> summed_;  ///< parameters: layers here, and which
   std::vector<Accumulators> spare_;  ///< of finished groups: their memory stays
 };
 

@@ -28,6 +28,9 @@ class GradientAccumulator final : public GradientSink {
   [[nodiscard]] std::vector<bool> received() const;
   /// Other contributions were added to the sums from outside: all parameters have received some.
   void receive_all() { filled_.clear(); }
+  void receive(std::size_t parameter) {
+    if (!filled_.empty()) filled_[parameter] = false;
+  }
 
   // For contributions that are recorded once and repeated: where the sums lie, and which parameters have had
   // one, which decides what a contribution does.

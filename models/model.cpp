@@ -46,6 +46,18 @@ Bundle dry_forward(const Layer& layer, const Bundle& inputs, Precision precision
   return layer.forward_bundle({parameters, buffers}, inputs, {Mode::evaluate, {}}, nullptr);
 }
 
+/// Whether one of the tensors is.
+bool is_of(const Bundle& bundle, at::ScalarType dtype) {
+  return std::any_of(bundle.begin(), bundle.end(),
+                     [&](const at::Tensor& tensor) { return tensor.scalar_type() == dtype; });
+}
+
+/// Whether it reads parameters in the type that the run computes in.
+bool reads_copies(const Layer& layer) {
+  const std::vector<ParameterSpec> specs = layer.parameters();
+  return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return !spec.full; });
+}
+
 bool ends_residual(const Layer& layer) {
   const std::vector<ParameterSpec> specs = layer.parameters();
   return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return spec.initial.ends_residual; });
@@ -227,6 +239,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.precision = precision;
   Bundle boundary{first_boundary(sample, precision, place)};
   Bytes parameters;
+  bool computes_narrowly = is_of(boundary, precision.compute);
   for (std::size_t i = 0; i < list.layers.size(); ++i) {
     LayerSite site;
     site.name = list.layers[i].name;
@@ -249,6 +262,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
       model.layers.push_back(list.layers[i].layer.make(site));
       model.residual_layers += ends_residual(*model.layers.back());
       boundary = dry_forward(*model.layers.back(), boundary, precision);
+      computes_narrowly |= is_of(boundary, precision.compute) || reads_copies(*model.layers.back());
       parameters += parameter_bytes(model, static_cast<int>(i));
       if (parameters > kMostParameterBytes) {
         throw InputError(site.place, fmt::format("layer \"{}\": the parameters up to here take {}, more than "
@@ -258,6 +272,12 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
     } catch (const c10::Error& error) {  // sizes that no tensor can have
       throw InputError(site.place, fmt::format("layer \"{}\": {}", site.name, one_line(error)));
     }
+  }
+  if (precision.mixed() && !computes_narrowly) {
+    throw InputError(place,
+                     fmt::format("the run computes in {}, and no layer does: all are of {}; leave bf16 and "
+                                 "fp16 out of the config, or capture the model with --dtype {}",
+                                 precision.name(), Precision(precision.full).name(), precision.name()));
   }
   model.fields = list.fields;
   model.loss = list.loss;

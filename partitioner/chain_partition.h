@@ -55,12 +55,9 @@ class ChainPartitioner {
   }
 
  private:
-  [[nodiscard]] std::size_t states() const {
-    return static_cast<std::size_t>(stages_) * static_cast<std::size_t>(layers_);
-  }
+  [[nodiscard]] std::size_t states() const { return to_size(stages_) * to_size(layers_); }
   [[nodiscard]] std::size_t at(int stage, int first) const {
-    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(layers_) +
-           static_cast<std::size_t>(first);
+    return to_size(stage) * to_size(layers_) + to_size(first);
   }
 
   /// value(stage, first): the best way to give layers [first, end) to the stages from `stage` on. Nothing

@@ -12,10 +12,10 @@ namespace stagecraft {
 
 struct Cluster {
   std::string name;
-  std::vector<NetworkLevel> levels;  ///< innermost first; the product of counts is the number of devices
-  std::optional<Bytes> memory;       ///< a device; absent: no cap
-  Bytes memory_reserve;              ///< of it, kept for contexts, libraries and fragmentation
-  std::vector<double> speed;         ///< per device; empty: all 1
+  std::vector<NetworkLevel> levels;  ///< the product of counts is the number of devices
+  std::optional<Bytes> memory;
+  Bytes memory_reserve;
+  std::vector<double> speed;
 
   [[nodiscard]] int devices() const;
   [[nodiscard]] double fastest() const;  ///< speed of the fastest device

@@ -34,8 +34,7 @@ class Explainer {
     const std::int64_t a_move =
         static_cast<std::int64_t>(pricer_.actions()) *
         (kChained + (plan_.capacity ? kProved : 0) + (pricer_.made_anew() ? 3 * kMade : 0));
-    const auto most =
-        static_cast<std::size_t>(std::max<std::int64_t>(1, work / std::max<std::int64_t>(2 * a_move, 1)));
+    const auto most = to_size(std::max<std::int64_t>(1, work / std::max<std::int64_t>(2 * a_move, 1)));
     // Those beside the busiest stages first.
     const std::vector<Seconds> busy = this->busy(plan_);
     std::vector<std::size_t> stages(plan_.stages.size() - 1);
@@ -112,9 +111,9 @@ class Explainer {
   [[nodiscard]] std::optional<MemoryMiss> miss(const CostTable& costs) {
     if (!plan_.capacity) return std::nullopt;
     const std::vector<Bytes> memory = pricer_.memory(costs);
-    const auto most = std::max_element(memory.begin(), memory.end());
+    const auto most = std::ranges::max_element(memory);
     if (*most <= *plan_.capacity) return std::nullopt;
-    const Rank rank{static_cast<std::size_t>(most - memory.begin())};
+    const Rank rank{to_size(most - memory.begin())};
     return MemoryMiss{rank, placement_.stages_of(rank), *most, *plan_.capacity};
   }
 

@@ -18,7 +18,7 @@ namespace stagecraft {
 /// What a rank lacks.
 struct MemoryMiss {
   Rank rank;
-  std::vector<StageId> stages;  ///< that it holds
+  std::vector<StageId> stages;
   Bytes needs, has;
 };
 
@@ -31,12 +31,12 @@ void describe(auto& v, MemoryMiss& m) {
 
 /// The plan with one cut elsewhere.
 struct MovedCut {
-  int layer = 0;  ///< the cut is before it
+  int layer = 0;
   Bytes crossing;
-  Seconds step;                    ///< simulated
-  double change = 0;               ///< of the step, as a share of the plan's
-  std::optional<ChainPart> grown;  ///< what the longest chain has most more of, and how much
-  bool busiest = false;            ///< the stage of `grown` computes longest a micro-batch then
+  Seconds step;
+  double change = 0;
+  std::optional<ChainPart> grown;
+  bool busiest = false;  ///< the stage of `grown`
   std::optional<MemoryMiss> misses;
 };
 
@@ -51,10 +51,10 @@ void describe(auto& v, MovedCut& m) {
 }
 
 struct CutExplanation {
-  int layer = 0;  ///< the cut is before it
-  StageId stage;  ///< that begins there
+  int layer = 0;
+  StageId stage;
   Bytes crossing;
-  std::optional<MovedCut> earlier, later;  ///< by a layer; none: a stage would have no layer
+  std::optional<MovedCut> earlier, later;
 };
 
 void describe(auto& v, CutExplanation& c) {

@@ -1,7 +1,6 @@
 #include "stagecraft/partitioner/plan.h"
 
 #include "stagecraft/base/json.h"
-#include "stagecraft/partitioner/planned_orders.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
@@ -105,7 +104,7 @@ Seconds Plan::compute_time(StageId stage) const {
 }
 
 std::vector<Seconds> Plan::compute_of_ranks() const {
-  std::vector<Seconds> compute(static_cast<std::size_t>(placement().world()));
+  std::vector<Seconds> compute(to_size(placement().world()));
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const Seconds all = compute_time(StageId{s});
     const auto replicas = static_cast<double>(stages[s].ranks.size());
@@ -120,8 +119,7 @@ std::vector<int> segment_groups(const Schedule& schedule, int stages, int micro_
   constexpr int kAsynchronousHorizon = 16;  // groups at least, so that fill and drain weigh little
   if (schedule.synchronous) return {micro_batches};
   const int to_fill = (stages + micro_batches - 1) / micro_batches;
-  return std::vector<int>(static_cast<std::size_t>(std::max(kAsynchronousHorizon, 2 * to_fill)),
-                          micro_batches);
+  return std::vector<int>(to_size(std::max(kAsynchronousHorizon, 2 * to_fill)), micro_batches);
 }
 
 void validate(const Plan& plan, const std::string& file) {

@@ -13,11 +13,10 @@
 namespace stagecraft {
 
 struct StagePlan {
-  int first_layer = 0;
-  int last_layer = 0;  ///< one past the last
+  int first_layer = 0, last_layer = 0;
   std::vector<Rank> ranks;
   Recompute recompute = Recompute::none;
-  bool loads = false;  ///< reads fields of the batch; the first and the last stage load anyway
+  bool loads = false;
   bool operator==(const StagePlan&) const = default;
 };
 
@@ -37,8 +36,7 @@ void describe(auto& v, StagePlan& s) {
 
 struct ScheduleChoice {
   std::string name = "1f1b";
-  bool vertical_sync = false;
-  bool agree_norm = false;
+  bool vertical_sync = false, agree_norm = false;
   int warmup_extra = 0;
 };
 
@@ -56,10 +54,8 @@ inline constexpr int kMostMicroBatches = 1'000'000;
 
 /// What every rank computes in a step, where a search found an order that no generator makes.
 struct PlannedOrders {
-  int micro_batches = 0;  ///< of the step it is for
-  /// Actions in the text form of programs (schedules/program/program.h): F, I, W, B; recomputes follow from
-  /// the stages.
-  std::vector<std::string> ranks;
+  int micro_batches = 0;
+  std::vector<std::string> ranks;  ///< as program.h writes them; recomputes follow from the stages
 };
 
 void describe(auto& v, PlannedOrders& p) {
@@ -68,11 +64,10 @@ void describe(auto& v, PlannedOrders& p) {
 }
 
 struct Prediction {
-  Seconds step;               ///< makespan of one step; asynchronous: steady time of one step
-  Seconds step_ideal;         ///< with free communication
-  double bubble = 0;          ///< idle share of the mean rank
-  Seconds bottleneck;         ///< busiest rank's compute of one micro-batch
-  std::vector<Bytes> memory;  ///< proven peak per rank
+  Seconds step, step_ideal;  ///< the makespan of one; asynchronous: the steady time
+  double bubble = 0;
+  Seconds bottleneck;  ///< compute alone
+  std::vector<Bytes> memory;
 };
 
 void describe(auto& v, Prediction& p) {
@@ -84,18 +79,17 @@ void describe(auto& v, Prediction& p) {
 }
 
 struct Plan {
-  std::string model;              ///< for people
-  std::string model_fingerprint;  ///< empty: structural checks only
+  std::string model, model_fingerprint;
   std::string dtype = "float32";
   std::vector<StagePlan> stages;
   std::vector<std::vector<StageId>> ties{};  ///< as in ProgramHeader
   ScheduleChoice schedule;
   std::optional<PlannedOrders> program;
-  int micro_batches = 1;  ///< of one step
+  int micro_batches = 1;
   std::int64_t micro_batch_size = 1;
   std::optional<CostTable> costs;
-  std::optional<int> threads;     ///< operator threads per rank that the costs were measured with
-  std::optional<Bytes> capacity;  ///< usable memory per device that the plan was made for
+  std::optional<int> threads;
+  std::optional<Bytes> capacity;
   std::optional<Prediction> predicted;
 
   [[nodiscard]] int layers() const { return stages.empty() ? 0 : stages.back().last_layer; }
@@ -103,6 +97,12 @@ struct Plan {
     Placement placement;
     for (const StagePlan& stage : stages) placement.ranks.push_back(stage.ranks);
     return placement;
+  }
+  /// First layers of stages 1, 2, ...
+  [[nodiscard]] std::vector<int> cuts() const {
+    std::vector<int> cuts;
+    for (std::size_t s = 1; s < stages.size(); ++s) cuts.push_back(stages[s].first_layer);
+    return cuts;
   }
   /// As in ProgramHeader.
   [[nodiscard]] std::vector<StageId> also_load() const {
@@ -161,6 +161,13 @@ void validate(const Plan& plan, const std::string& file);
 
 /// The form in which a plan carries a synchronous program of one step.
 [[nodiscard]] PlannedOrders planned_orders(const ScheduleProgram& program);
+
+/// The program of one step that the plan carries, in order of its lines. Throws InputError with `file` and
+/// the pointer for what cannot be read.
+[[nodiscard]] ScheduleProgram carried_program(const Plan& plan, const std::string& file);
+
+/// Throws InputError unless the carried program is for the plan's step and the checker accepts it.
+void validate_carried(const Plan& plan, const std::string& file);
 
 /// The groups a plan is priced and proved with: one for a synchronous schedule; for an asynchronous one
 /// enough that the pipeline is in its steady state, however many stages and however small the groups.

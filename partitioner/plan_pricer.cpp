@@ -53,23 +53,21 @@ void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& pa
 
 void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const Placement& placement,
                  Parts& parts) {
-  std::vector<Rank> members;
   if (m.tie.valid()) {
-    members = members_of(placement, m.holders);
-    parts.add(ChainPart::Kind::tie, m.holders.front(), {},
-              all_reduce(costs.network, members, costs.tied(m.tie)).time() * m.times);
+    parts.add(
+        ChainPart::Kind::tie, m.holders.front(), {},
+        all_reduce(costs.network, members_of(placement, m.holders), costs.tied(m.tie)).time() * m.times);
     return;
   }
-  if (m.stage.valid()) {
-    members = placement.ranks[m.stage.index()];
-    std::ranges::sort(members);
+  const bool reduces = m.stage.valid();
+  const std::vector<Rank> members = members_of(placement, reduces ? Op::reduce : Op::agree_norm, m.stage);
+  if (reduces) {
     const Bytes bytes = costs.stages[m.stage.index()].parameters;
     parts.add(ChainPart::Kind::reduction, m.stage, {},
               all_reduce(costs.network, members, bytes).time() * m.times);
-    return;
+  } else {
+    parts.add(ChainPart::Kind::agreement, {}, {}, agreement_time(costs.network, members) * m.times);
   }
-  for (int r = 0; r < placement.world(); ++r) members.emplace_back(r);
-  parts.add(ChainPart::Kind::agreement, {}, {}, agreement_time(costs.network, members) * m.times);
 }
 
 std::vector<Bytes> peaks(const Proof& proof) {

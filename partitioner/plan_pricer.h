@@ -19,10 +19,11 @@ namespace stagecraft {
 struct ChainPart {
   enum class Kind : std::uint8_t { compute, optimizer, link, reduction, agreement, link_queue, tie };
   Kind kind = Kind::compute;
-  std::optional<StageId>
-      stage;  ///< whose it is; of a link the later one, of a tied weight the first that holds it; none: an agreement or a queue for shared links
-  std::optional<int> level;  ///< of a link: in the network, innermost 0
-  Seconds seconds;           ///< on the chain
+  /// Of a link the later one, of a tied weight the first that holds it; none: an agreement or a queue for
+  /// shared links.
+  std::optional<StageId> stage;
+  std::optional<int> level;
+  Seconds seconds;
 
   [[nodiscard]] bool same_thing(const ChainPart& other) const {
     return kind == other.kind && stage == other.stage && level == other.level;

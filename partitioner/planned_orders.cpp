@@ -1,5 +1,5 @@
-#include "stagecraft/partitioner/planned_orders.h"
-
+// A plan's own program: read from the lines it carries, checked.
+#include "stagecraft/partitioner/plan.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
@@ -55,7 +55,7 @@ std::string text_of(const Plan& plan, std::optional<std::size_t> only = {}) {
 }
 
 void refuse_shape(const Plan& plan, const std::string& file) {
-  const auto world = static_cast<std::size_t>(plan.placement().world());
+  const auto world = to_size(plan.placement().world());
   const std::vector<std::string>& ranks = plan.program->ranks;
   if (ranks.size() != world) {
     throw InputError({file, "/program/ranks"},

@@ -2,8 +2,6 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/class_search.h"
-#include "stagecraft/partitioner/planning/layout_search.h"
 #include "stagecraft/partitioner/planning/planning_run.h"
 #include "stagecraft/partitioner/planning/request_checks.h"
 #include "stagecraft/partitioner/planning/width_partition.h"

@@ -24,10 +24,9 @@ const Measurement& Profile::at(std::int64_t micro_batch) const {
 }
 
 Bytes Measurement::field_bytes(const std::string& name) const {
-  for (const FieldBytes& field : fields) {
-    if (field.name == name) return field.bytes;
-  }
-  throw InternalError(fmt::format("the measurement has no field \"{}\"", name));
+  const auto field = std::ranges::find(fields, name, &FieldBytes::name);
+  STAGECRAFT_CHECK(field != fields.end(), fmt::format("the measurement has no field \"{}\"", name));
+  return field->bytes;
 }
 
 Bytes LayerProfile::optimizer_bytes(double per_parameter_byte) const {
@@ -84,7 +83,7 @@ void validate_bundles(const Measurement& measurement, std::size_t i, const Input
   for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
     const std::optional<int>& of = layer.inputs[k].gradient_of;
     if (!of) continue;
-    const auto output = static_cast<std::size_t>(*of);
+    const auto output = to_size(*of);
     if (output >= layer.outputs.size() || !layer.outputs[output].has_gradient) {
       throw InputError(at(fmt::format("inputs/{}/gradient_of", k)),
                        fmt::format("expected an output that has a gradient, found {}", *of));
@@ -92,15 +91,11 @@ void validate_bundles(const Measurement& measurement, std::size_t i, const Input
   }
   for (std::size_t k = 0; k < layer.outputs.size(); ++k) {
     const std::optional<int>& as = layer.outputs[k].same_as;
-    if (!as || static_cast<std::size_t>(*as) < layer.inputs.size()) continue;
+    if (!as || to_size(*as) < layer.inputs.size()) continue;
     throw InputError(at(fmt::format("outputs/{}/same_as", k)),
                      fmt::format("expected one of {} inputs, found {}", layer.inputs.size(), *as));
   }
 }
-
-}  // namespace
-
-namespace {
 
 void validate_ties(const Profile& profile, const std::string& file) {
   const auto layers = static_cast<int>(profile.measurements.front().layers.size());
@@ -147,8 +142,8 @@ void validate(const Profile& profile, const std::string& file) {
                                                            layer.name, reference[i].name));
       }
       for (std::size_t f = 0; f < layer.fields.size(); ++f) {
-        if (std::any_of(measurement.fields.begin(), measurement.fields.end(),
-                        [&](const FieldBytes& field) { return field.name == layer.fields[f]; }))
+        if (std::ranges::find(measurement.fields, layer.fields[f], &FieldBytes::name) !=
+            measurement.fields.end())
           continue;
         throw InputError({file, fmt::format("{}/fields/{}", at, f)},
                          fmt::format("\"{}\" is none of the measurement's fields", layer.fields[f]));

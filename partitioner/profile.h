@@ -15,8 +15,7 @@ namespace stagecraft {
 
 /// A median with its spread (interquartile range).
 struct Timing {
-  Seconds median;
-  Seconds spread;
+  Seconds median, spread;
 };
 
 void describe(auto& v, Timing& t) {
@@ -26,10 +25,8 @@ void describe(auto& v, Timing& t) {
 
 /// What a layer does with one tensor that goes on before it, where several do.
 struct InputProfile {
-  bool kept = false;                 ///< backward needs it
-  bool kept_for_weight = false;      ///< its weight half does
-  bool makes_gradient = false;       ///< the layer makes one
-  std::optional<int> gradient_of{};  ///< its gradient is that of an output, which goes through
+  bool kept = false, kept_for_weight = false, makes_gradient = false;
+  std::optional<int> gradient_of{};  ///< the gradient of an output goes through
 };
 
 void describe(auto& v, InputProfile& i) {
@@ -42,11 +39,8 @@ void describe(auto& v, InputProfile& i) {
 /// The same of one that goes on behind it.
 struct OutputProfile {
   Bytes bytes;
-  std::optional<int> same_as{};  ///< the input whose memory it has
-  bool has_gradient = true;
-  bool kept = false;             ///< backward needs it
-  bool kept_for_weight = false;  ///< its weight half does
-  bool gradient_kept = false;    ///< its weight half needs the gradient
+  std::optional<int> same_as{};
+  bool has_gradient = true, kept = false, kept_for_weight = false, gradient_kept = false;
 };
 
 void describe(auto& v, OutputProfile& o) {
@@ -61,22 +55,15 @@ void describe(auto& v, OutputProfile& o) {
 /// One layer at one micro-batch size. Bytes are requested tensor bytes.
 struct LayerProfile {
   std::string name;
-  Timing forward;
-  Timing backward_input;
-  Timing backward_weight;
-  Timing step;  ///< optimizer update of this layer's parameters
-  Bytes parameters;
-  Bytes compute_copy{};  ///< mixed precision: the copy of the parameters that the layer reads
-  Bytes buffers;
-  Bytes output;          ///< boundary after this layer
-  Bytes kept_for_input;  ///< kept from forward to backward_input, apart from the layer's input and output
-  Bytes kept_for_weight;
-  bool keeps_input = false;   ///< backward needs the input tensor
-  bool keeps_output = false;  ///< backward needs the output tensor
+  Timing forward, backward_input, backward_weight, step;
+  Bytes parameters, compute_copy{}, buffers;
+  Bytes output;  ///< boundary after this layer
+  Bytes kept_for_input, kept_for_weight;
+  bool keeps_input = false, keeps_output = false;  ///< backward needs them
   /// Of those two, what the weight half still needs.
   std::optional<bool> weight_half_keeps_input, weight_half_keeps_output;
   bool weight_half_keeps_gradient = false;  ///< the gradient of the output, which kept_for_weight leaves out
-  bool output_is_input = false;             ///< the output is a view of the input: no bytes of its own
+  bool output_is_input = false;             ///< no bytes of its own
   /// Where several tensors go on before or behind it: each of them, in place of the flags above.
   std::vector<InputProfile> inputs{};
   std::vector<OutputProfile> outputs{};
@@ -154,17 +141,15 @@ void describe(auto& v, FieldBytes& f) {
 /// All layers at one micro-batch size.
 struct Measurement {
   std::int64_t micro_batch = 1;
-  Bytes input;                       ///< what stage 0 loads
-  Bytes read{};                      ///< the same as it is read, where it is then made into another type
-  Bytes targets;                     ///< what the last stage loads for the loss
-  std::vector<FieldBytes> fields{};  ///< those that layers read
+  Bytes input, read{}, targets;
+  std::vector<FieldBytes> fields{};
   std::vector<LayerProfile> layers;
 
   /// Throws InternalError where there is none of that name.
   [[nodiscard]] Bytes field_bytes(const std::string& name) const;
 
   [[nodiscard]] Bytes input_of(int layer) const {
-    return layer == 0 ? input : layers[static_cast<std::size_t>(layer - 1)].output;
+    return layer == 0 ? input : layers[to_size(layer - 1)].output;
   }
 };
 
@@ -201,21 +186,15 @@ void describe(auto& v, LinkMeasurement& l) {
 }
 
 struct Profile {
-  std::string model;              ///< for people
-  std::string model_fingerprint;  ///< empty: not checked
-  std::string dtype = "float32";
-  std::string device = "cpu";
-  /// A GPU's, when it had just been measured, and the most it can have. 0: not known.
+  std::string model, model_fingerprint;
+  std::string dtype = "float32", device = "cpu";
   std::int64_t device_megahertz = 0, device_most_megahertz = 0;
-  int threads = 1;
-  int busy_ranks = 1;  ///< ranks that measured at the same time
-  int repeats = 1;
+  int threads = 1, busy_ranks = 1, repeats = 1;
   std::string optimizer;                          ///< "adamw"; empty: step times and optimizer bytes unknown
   double optimizer_bytes_per_parameter_byte = 0;  ///< Adam: 2, SGD with momentum: 1
   std::vector<TiedWeight> ties{};
   std::vector<Measurement> measurements;
   std::optional<LinkMeasurement> link;
-  /// What times and transients were calculated from, where nothing was run.
   std::optional<std::string> estimated_from;
 
   /// Of that micro-batch size; there is no extrapolation. Throws InputError naming the sizes there are.

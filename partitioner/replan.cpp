@@ -99,7 +99,7 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
                         const Profile& profile, Cluster cluster, const SearchBudget& search) {
   const std::vector<StageCosts> expected = expected_costs(running, profile);
   const Placement placement = running.placement();
-  cluster.speed.resize(static_cast<std::size_t>(cluster.devices()), 1.0);
+  cluster.speed.resize(to_size(cluster.devices()), 1.0);
   std::vector<double> factors;
   for (int r = 0; r < placement.world(); ++r) {
     Seconds took, should;
@@ -108,7 +108,7 @@ Replanned blame_devices(const Plan& running, const std::vector<MeasuredStage>& m
       took += measured[stage.index()].forward + measured[stage.index()].backward;
       should += costs.forward + costs.backward_input + costs.backward_weight;
     }
-    double& speed = cluster.speed[static_cast<std::size_t>(r)];
+    double& speed = cluster.speed[to_size(r)];
     factors.push_back(ratio(took, should / speed));
     speed = std::max(kLeastSpeed, speed / factors.back());
   }
@@ -132,7 +132,7 @@ Replanned blame_layers(const Plan& running, const std::vector<MeasuredStage>& me
     const double step_factor = ratio(measured[s].step, costs.step / speed);
     factors.push_back(ratio(measured[s].forward + measured[s].backward, (costs.forward + backward) / speed));
     for (int layer = stage.first_layer; layer < stage.last_layer; ++layer) {
-      LayerProfile& row = measurement.layers[static_cast<std::size_t>(layer)];
+      LayerProfile& row = measurement.layers[to_size(layer)];
       scale(row.forward, forward_factor);
       scale(row.backward_input, backward_factor);
       scale(row.backward_weight, backward_factor);

@@ -53,8 +53,8 @@ StageMemoryTable::StageMemoryTable(const Measurement& measurement,
   const int layers = static_cast<int>(measurement.layers.size());
   by_first_.resize(measurement.layers.size());
   for (int first = 0; first < layers; ++first) {
-    std::vector<StageMemory>& row = by_first_[static_cast<std::size_t>(first)];
-    row.reserve(static_cast<std::size_t>(layers - first));
+    std::vector<StageMemory>& row = by_first_[to_size(first)];
+    row.reserve(to_size(layers - first));
     StageWalk walk(measurement, first, optimizer_bytes_per_parameter_byte);
     while (walk.last() < layers) {
       walk.extend();

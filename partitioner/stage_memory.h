@@ -36,7 +36,7 @@ class StageMemoryTable {
  public:
   StageMemoryTable(const Measurement& measurement, double optimizer_bytes_per_parameter_byte);
   [[nodiscard]] const StageMemory& at(int first, int last) const {
-    return by_first_[static_cast<std::size_t>(first)][static_cast<std::size_t>(last - first - 1)];
+    return by_first_[to_size(first)][to_size(last - first - 1)];
   }
 
  private:

@@ -1,17 +1,11 @@
 #include "stagecraft/partitioner/stage_walk.h"
 
 #include "stagecraft/base/error.h"
-#include "stagecraft/partitioner/bundle_walk.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace stagecraft {
-namespace {
-
-void raise(std::optional<Bytes>& most, Bytes bytes) { most = std::max(most.value_or(bytes), bytes); }
-
-}  // namespace
 
 StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer_bytes_per_parameter_byte)
     : measurement_(measurement),
@@ -20,21 +14,82 @@ StageWalk::StageWalk(const Measurement& measurement, int first, double optimizer
       optimizer_factor_(optimizer_bytes_per_parameter_byte) {
   STAGECRAFT_CHECK(first >= 0 && first < static_cast<int>(measurement.layers.size()), "no such layer");
   sums_.input = measurement.input_of(first);
-  boundary_.gradient = sums_.input;
-  if (first == 0) sums_.read = measurement.read;
+  if (first == 0) {
+    sums_.read = measurement.read;
+  } else {
+    for (const OutputProfile& value : measurement.layers[to_size(first - 1)].outputs) {
+      sent_.push_back({0, value.bytes, value.has_gradient});
+    }
+  }
+  if (sent_.size() < 2) sent_ = {{0, sums_.input, true}};
+}
+
+StageWalk::Level StageWalk::level_of(const LayerProfile& layer) const {
+  if (!layer.inputs.empty()) return {layer, layer.inputs, layer.outputs, sent_};
+  const bool has_weights = layer.parameters > Bytes{};
+  InputProfile input;
+  input.kept = layer.keeps_input;
+  input.kept_for_weight = layer.weight_half_keeps_input.value_or(has_weights);
+  OutputProfile output;
+  output.bytes = layer.output;
+  output.kept = layer.keeps_output;
+  output.kept_for_weight = layer.weight_half_keeps_output.value_or(has_weights);
+  output.gradient_kept = layer.weight_half_keeps_gradient;
+  if (layer.output_is_input) {
+    output.same_as = input.gradient_of = 0;
+  } else {
+    input.makes_gradient = next_ > 0;
+  }
+  return {layer, {input}, {output}, sent_};
 }
 
 void StageWalk::extend() {
   STAGECRAFT_CHECK(next_ < static_cast<int>(measurement_.layers.size()), "the model has no more layers");
-  const LayerProfile& layer = measurement_.layers[static_cast<std::size_t>(next_)];
-  const Bytes input = measurement_.input_of(next_);
-  has_bundles_ = has_bundles_ || !layer.inputs.empty();
+  const LayerProfile& layer = measurement_.layers[to_size(next_)];
+  const Level& level = levels_.emplace_back(level_of(layer));
+  STAGECRAFT_CHECK(level.inputs.size() == sent_.size(), "a row of other inputs than the outputs before it");
+  add_times(layer);
+  Bytes added = layer.kept_for_input + layer.forward_transient;
+  sent_.clear();
+  for (const OutputProfile& output : level.outputs) {
+    std::size_t storage = storages_.size();
+    if (output.same_as) {
+      storage = level.before[to_size(*output.same_as)].storage;
+    } else {
+      storages_.push_back({output.bytes});
+      added += output.bytes;
+    }
+    sent_.push_back({storage, output.bytes, output.has_gradient});
+  }
+  sums_.forward_peak = std::max(sums_.forward_peak, kept_ + bytes_of(level.before, false) + added);
+  unkept_peak_ = std::max(unkept_peak_, bytes_of(level.before, true) + added);
+  kept_ += layer.kept_for_input;
+  for (std::size_t i = 0; i < level.inputs.size(); ++i) {
+    keep(level.before[i].storage, level.inputs[i].kept, level.inputs[i].kept_for_weight);
+  }
+  for (std::size_t i = 0; i < level.outputs.size(); ++i) {
+    keep(sent_[i].storage, level.outputs[i].kept, level.outputs[i].kept_for_weight);
+  }
+  levels_.back().kept = kept_;
+  ++next_;
+}
 
+void StageWalk::add_times(const LayerProfile& layer) {
   sums_.forward += layer.forward.median;
   sums_.backward_input += layer.backward_input.median;
   sums_.backward_weight += layer.backward_weight.median;
   sums_.step += layer.step.median;
-  add_spread(layer);
+  // Layers vary independently of each other, as they were measured: their ranges add in squares.
+  const auto add_spread = [&](Seconds StageSpread::*part, Seconds spread) {
+    if (spread == Seconds{}) return;
+    if (!sums_.spread) sums_.spread.emplace();
+    Seconds& sum = *sums_.spread.*part;
+    sum = Seconds{std::hypot(sum.value, spread.value)};
+  };
+  add_spread(&StageSpread::forward, layer.forward.spread);
+  add_spread(&StageSpread::backward_input, layer.backward_input.spread);
+  add_spread(&StageSpread::backward_weight, layer.backward_weight.spread);
+  add_spread(&StageSpread::step, layer.step.spread);
   sums_.parameters += layer.parameters;
   sums_.compute_copy += layer.compute_copy;
   sums_.buffers += layer.buffers;
@@ -43,137 +98,139 @@ void StageWalk::extend() {
   } else {
     by_factor_ += layer.parameters;
   }
-  if (layer.step_transient) raise(sums_.step_peak, *layer.step_transient);
+  if (layer.step_transient)
+    sums_.step_peak = std::max(sums_.step_peak.value_or(Bytes{}), *layer.step_transient);
   for (const std::string& field : layer.fields) {
     if (fields_.insert(field).second) sums_.fields += measurement_.field_bytes(field);
   }
-
-  const Bytes added = layer.kept_for_input + (layer.output_is_input ? Bytes{} : layer.output);
-  sums_.forward_peak =
-      std::max(sums_.forward_peak, closed_ + boundary_.bytes + added + layer.forward_transient);
-
-  unkept_peak_ = std::max(unkept_peak_, boundary_.bytes + added + layer.forward_transient);
-
-  closed_ += layer.kept_for_input;
-  leave_boundary(layer);
-  sums_.kept_for_weight += layer.kept_for_weight;
-  add_backward(layer, input);
-  ++next_;
 }
 
-/// Layers vary independently of each other, as they were measured: their ranges add in squares.
-void StageWalk::add_spread(const LayerProfile& layer) {
-  const auto add = [&](Seconds StageSpread::*part, Seconds spread) {
-    if (spread == Seconds{}) return;
-    if (!sums_.spread) sums_.spread.emplace();
-    Seconds& sum = *sums_.spread.*part;
-    sum = Seconds{std::hypot(sum.value, spread.value)};
-  };
-  add(&StageSpread::forward, layer.forward.spread);
-  add(&StageSpread::backward_input, layer.backward_input.spread);
-  add(&StageSpread::backward_weight, layer.backward_weight.spread);
-  add(&StageSpread::step, layer.step.spread);
+/// By the last level.
+void StageWalk::keep(std::size_t storage, bool kept, bool for_weight) {
+  if (!kept) return;
+  Storage& keeps = storages_[storage];
+  const std::size_t level = levels_.size() - 1;
+  if (keeps.kept_from == kNobody) kept_ += keeps.bytes;
+  keeps.kept_from = std::min(keeps.kept_from, level);
+  if (for_weight) keeps.weight_from = std::min(keeps.weight_from, level);
 }
 
-/// Passes from the layer's input to its output; the input's storage stays behind if anybody keeps it.
-void StageWalk::leave_boundary(const LayerProfile& layer) {
-  const bool has_weights = layer.parameters > Bytes{};
-  const auto keep = [&](bool keeps, const std::optional<bool>& for_weight) {
-    boundary_.kept = boundary_.kept || keeps;
-    boundary_.kept_for_weight = boundary_.kept_for_weight || (keeps && for_weight.value_or(has_weights));
-  };
-  keep(layer.keeps_input, layer.weight_half_keeps_input);
-  if (!layer.output_is_input) {
-    close_boundary();
-    boundary_ = Boundary{};
-    boundary_.bytes = boundary_.gradient = layer.output;
-    boundary_.is_input = false;
+/// Of the storages that a bundle lies in, each once.
+Bytes StageWalk::bytes_of(const Bundle& bundle, bool kept_too) const {
+  Bytes sum;
+  for (auto value = bundle.begin(); value != bundle.end(); ++value) {
+    const Storage& storage = storages_[value->storage];
+    const bool counted = std::any_of(bundle.begin(), value,
+                                     [&](const Value& other) { return other.storage == value->storage; });
+    if (!counted && (kept_too || storage.kept_from == kNobody)) sum += storage.bytes;
   }
-  keep(layer.keeps_output, layer.weight_half_keeps_output);
-  boundary_.gradient_kept = boundary_.gradient_kept || layer.weight_half_keeps_gradient;
-}
-
-/// A layer follows that makes the boundary's gradient, so that it takes bytes of its own.
-void StageWalk::close_boundary() {
-  if (boundary_.kept) closed_ += boundary_.bytes;
-  if (boundary_.kept_for_weight) sums_.kept_for_weight += boundary_.bytes;
-  if (boundary_.gradient_kept) sums_.kept_for_weight += boundary_.gradient;
-  if (!boundary_.input_half) return;  // no layer ends in it: the stage's input, read by no view
-  const Bytes input_half =
-      *(boundary_.kept_for_weight ? boundary_.input_half_for_weight : boundary_.input_half);
-  raise(input_half_, input_half + boundary_.gradient - sums_.kept_for_weight);
-  if (!boundary_.weight_half) return;
-  raise(weight_half_, *boundary_.weight_half + (boundary_.gradient_kept ? boundary_.gradient : Bytes{}));
-}
-
-void StageWalk::add_backward(const LayerProfile& layer, Bytes input) {
-  const bool makes_gradient = next_ > 0 && !layer.output_is_input;
-  const Bytes live = closed_ + (boundary_.kept ? boundary_.bytes : Bytes{}) +
-                     (makes_gradient ? input : Bytes{}) + layer.backward_transient;
-  if (!layer.output_is_input) {
-    settled_ = std::max(settled_, pending_own_);
-    pending_own_ = pending_slot_ = Bytes{};
-  }
-  pending_own_ = std::max(pending_own_, live + layer.output);
-  pending_slot_ = std::max(pending_slot_, live);
-  add_halves(layer, makes_gradient ? input : Bytes{});
-}
-
-void StageWalk::add_halves(const LayerProfile& layer, Bytes gradient_made) {
-  const Bytes input_half =
-      closed_ + gradient_made + layer.backward_input_transient.value_or(layer.backward_transient);
-  raise(boundary_.input_half, input_half + (boundary_.kept ? boundary_.bytes : Bytes{}));
-  raise(boundary_.input_half_for_weight, input_half + boundary_.bytes);
-  if (layer.parameters == Bytes{}) return;
-  raise(boundary_.weight_half, sums_.kept_for_weight +
-                                   (boundary_.kept_for_weight ? boundary_.bytes : Bytes{}) +
-                                   layer.backward_weight_transient.value_or(layer.backward_transient));
-}
-
-StageCosts StageWalk::costs_of_bundles() const {
-  StageCosts costs = sums_;
-  const ActivationBytes bytes = activation_bytes(measurement_, first_, next_);
-  costs.kept_for_input = bytes.kept_for_input;
-  costs.kept_for_weight = bytes.kept_for_weight;
-  costs.output_kept = bytes.output_kept;
-  costs.forward_peak = bytes.forward_peak;
-  costs.unkept_forward_peak = bytes.unkept_forward_peak;
-  costs.backward_peak = bytes.backward_peak;
-  costs.backward_input_peak = bytes.backward_input_peak;
-  costs.backward_weight_peak = bytes.backward_weight_peak;
-  return costs;
+  return sum;
 }
 
 StageCosts StageWalk::costs() const {
   STAGECRAFT_CHECK(next_ > first_, "a stage needs a layer");
-  StageCosts costs = has_bundles_ ? costs_of_bundles() : sums_;
+  StageCosts costs = sums_;
   costs.optimizer_state += Bytes{std::llround(static_cast<double>(by_factor_.value) * optimizer_factor_)};
-  costs.output = measurement_.layers[static_cast<std::size_t>(next_ - 1)].output;
+  costs.output = levels_.back().layer.output;
   if (next_ == static_cast<int>(measurement_.layers.size())) costs.targets = measurement_.targets;
-  if (has_bundles_) return costs;
-  costs.output_kept = boundary_.kept && !boundary_.is_input && costs.output > Bytes{};
-  costs.kept_for_input = closed_;
-  if (boundary_.kept_for_weight) costs.kept_for_weight += boundary_.bytes;
-  const Bytes live_before = closed_ + (boundary_.kept ? boundary_.bytes : Bytes{});
-  Bytes backward = std::max(settled_, pending_slot_);
-  Bytes unkept = unkept_peak_;
-  if (boundary_.is_input) {  // only views: what is sent is a copy, either way
-    costs.forward_peak = std::max(costs.forward_peak, closed_ + costs.output);
-    unkept = std::max(unkept, costs.output);
-    if (first_ > 0) backward = std::max(backward, costs.input);
+  const Storage& output = storages_[sent_.front().storage];
+  const bool is_copied = sent_.size() > 1 || sent_.front().storage == 0;  // packed, or of views alone
+  Bytes unkept_peak = unkept_peak_;
+  if (is_copied) {
+    costs.forward_peak = std::max(costs.forward_peak, kept_ + bytes_of(sent_, false) + costs.output);
+    unkept_peak = std::max(unkept_peak, bytes_of(sent_, true) + costs.output);
   }
-  costs.unkept_forward_peak = unkept;
-  costs.backward_peak = std::max(Bytes{}, backward - live_before);
-  // The boundary counts where anything keeps it; its gradient lies in a slot.
-  Bytes input_half = *(boundary_.kept_for_weight ? boundary_.input_half_for_weight : boundary_.input_half);
-  if (input_half_) input_half = std::max(input_half, *input_half_ + costs.kept_for_weight);
-  if (boundary_.is_input && first_ > 0) input_half = std::max(input_half, costs.input);
-  costs.backward_input_peak = std::max(Bytes{}, input_half - live_before);
-  std::optional<Bytes> weight_half = weight_half_;
-  if (boundary_.weight_half) raise(weight_half, *boundary_.weight_half);
-  costs.backward_weight_peak =
-      std::max(Bytes{}, weight_half.value_or(costs.kept_for_weight) - costs.kept_for_weight);
+  costs.unkept_forward_peak = unkept_peak;
+  costs.output_kept = !is_copied && output.kept_from != kNobody && costs.output > Bytes{};
+  costs.kept_for_input = costs.output_kept ? kept_ - output.bytes : kept_;
+  add_backward(costs, costs.kept_for_input + (costs.output_kept ? costs.output : Bytes{}));
   return costs;
+}
+
+/// From the last level back, with the gradients' storages. The first is the slot that the output's lies in.
+void StageWalk::add_backward(StageCosts& costs, Bytes live_before) const {
+  std::vector<Storage> gradients(1);                               // weight_from alone
+  std::vector<std::size_t> behind(sent_.size(), 0), before, live;  // of each value the gradient
+  const auto meet = [&](std::size_t gradient) {
+    if (std::ranges::find(live, gradient) == live.end()) live.push_back(gradient);
+  };
+  const auto bytes_live = [&](bool kept_too) {
+    Bytes sum;
+    for (const std::size_t g : live) {
+      if (kept_too || gradients[g].weight_from == kNobody) sum += gradients[g].bytes;
+    }
+    return sum;
+  };
+  // For weight halves, by level: what no level before it keeps for its backward, and what none keeps for them.
+  std::vector<Bytes> waits(levels_.size()), weights(levels_.size());
+  for (const Storage& storage : storages_) {
+    if (storage.weight_from == kNobody) continue;
+    waits[storage.kept_from] += storage.bytes;
+    weights[storage.weight_from] += storage.bytes;
+  }
+  Bytes backward, input_half, waiting;  // the last: for the weight halves of levels behind alone
+  for (std::size_t i = levels_.size(); i-- > 0;) {
+    const Level& level = levels_[i];
+    live.clear();
+    for (std::size_t k = 0; k < behind.size(); ++k) {
+      if (level.outputs[k].has_gradient) meet(behind[k]);
+    }
+    before.assign(level.inputs.size(), 0);
+    for (std::size_t k = 0; k < before.size(); ++k) {
+      if (level.inputs[k].gradient_of) {
+        before[k] = behind[to_size(*level.inputs[k].gradient_of)];
+      } else if (level.inputs[k].makes_gradient) {
+        before[k] = gradients.size();
+        gradients.push_back({level.before[k].bytes});
+        live.push_back(before[k]);
+      }
+    }
+    const LayerProfile& layer = level.layer;
+    backward = std::max(backward, level.kept + bytes_live(true) + layer.backward_transient);
+    input_half = std::max(input_half, level.kept + waiting + bytes_live(false) +
+                                          layer.backward_input_transient.value_or(layer.backward_transient));
+    waiting += layer.kept_for_weight + waits[i];
+    for (std::size_t k = 0; k < behind.size(); ++k) {
+      if (!level.outputs[k].has_gradient || !level.outputs[k].gradient_kept) continue;
+      Storage& kept = gradients[behind[k]];
+      if (kept.weight_from == kNobody) waiting += kept.bytes;
+      kept.weight_from = i;
+    }
+    std::swap(behind, before);
+  }
+  costs.kept_for_weight = waiting;
+  if (first_ > 0) {  // several gradients are packed; a single one that is the received one is copied
+    live.clear();
+    int count = 0;
+    Bytes sent;
+    for (std::size_t k = 0; k < behind.size(); ++k) {
+      const Value& value = levels_.front().before[k];
+      if (!value.has_gradient) continue;
+      meet(behind[k]);
+      sent = ++count == 1 ? value.bytes : costs.input;  // padding between values is in it
+    }
+    const bool is_slot = live.size() == 1 && gradients[live.front()].bytes == Bytes{};
+    if (count > 1 || is_slot) {
+      backward = std::max(backward, bytes_live(true) + sent);
+      input_half = std::max(input_half, (count > 1 ? waiting + bytes_live(false) : Bytes{}) + sent);
+    }
+  }
+  for (const Storage& gradient : gradients) {
+    if (gradient.weight_from != kNobody) weights[gradient.weight_from] += gradient.bytes;
+  }
+  std::optional<Bytes> weight_half;
+  Bytes kept;  // for weight halves up to the level
+  for (std::size_t i = 0; i < levels_.size(); ++i) {
+    const LayerProfile& layer = levels_[i].layer;
+    kept += layer.kept_for_weight + weights[i];
+    if (layer.parameters == Bytes{}) continue;
+    const Bytes live_then = kept + layer.backward_weight_transient.value_or(layer.backward_transient);
+    weight_half = std::max(weight_half.value_or(live_then), live_then);
+  }
+  const auto above = [](Bytes peak, Bytes held) { return std::max(Bytes{}, peak - held); };
+  costs.backward_peak = above(backward, live_before);
+  costs.backward_input_peak = above(input_half, live_before);
+  costs.backward_weight_peak = above(weight_half.value_or(waiting), waiting);
 }
 
 StageCosts stage_costs(const Measurement& measurement, int first, int last,

@@ -24,16 +24,22 @@
 //     `kept_for_weight`, inputs and outputs, each storage once, and gradients of outputs (but the one of the
 //     stage's output, which lies in the receive slot). While layer i's input half runs, all of that is there
 //     of the layers behind it; while its weight half runs, of the layers up to it.
+// Where several tensors go on between layers (models/bundle.h) three things are of bundles alone. What a stage
+// receives is one tensor, in its slot, and its values are views of it. What it sends is a packed copy: `output`
+// counts that, and values that layers keep besides count as kept. A value that goes through a layer keeps its
+// memory; one that passes a layer by keeps its gradient's too.
 
 #include "stagecraft/partitioner/profile.h"
 
-#include <optional>
+#include <cstddef>
+#include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 
-/// A stage that grows layer by layer, so that all stages with the same first layer cost O(1) each.
+/// A stage that grows layer by layer. Taking a layer in is O(1), the costs are linear in the layers.
 class StageWalk {
  public:
   StageWalk(const Measurement& measurement, int first, double optimizer_bytes_per_parameter_byte);
@@ -45,50 +51,48 @@ class StageWalk {
   [[nodiscard]] StageCosts costs() const;
 
  private:
-  /// The storage that the last layer taken in has left behind.
-  struct Boundary {
-    Bytes bytes;                   ///< 0 for the stage's input: that lies in a slot
-    bool is_input = true;          ///< still the stage's input storage
-    bool kept = false;             ///< by a layer so far
-    bool kept_for_weight = false;  ///< by a layer's weight half so far
-    bool gradient_kept = false;    ///< likewise its gradient
-    Bytes gradient;                ///< bytes of its gradient, if a layer behind it makes one
-    // Highest live bytes while a half of the layers that end in it runs, the gradient not counted:
-    std::optional<Bytes> input_half;             ///< this storage counted where one of those layers keeps it
-    std::optional<Bytes> input_half_for_weight;  ///< and should a weight half need it in the end
-    std::optional<Bytes> weight_half;
+  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+
+  /// Of activations. The first is the slot that the stage's input lies in.
+  struct Storage {
+    Bytes bytes;                        ///< 0 for what lies in a slot
+    std::size_t kept_from = kNobody;    ///< the first level that keeps it for its backward
+    std::size_t weight_from = kNobody;  ///< the first whose weight half does
+  };
+  /// A tensor that goes on.
+  struct Value {
+    std::size_t storage;
+    Bytes bytes;
+    bool has_gradient;
+  };
+  using Bundle = std::vector<Value>;
+  /// A layer taken in, with its row, whether that says so value by value or as chains do.
+  struct Level {
+    const LayerProfile& layer;
+    std::vector<InputProfile> inputs;
+    std::vector<OutputProfile> outputs;
+    Bundle before;
+    Bytes kept{};  ///< until backward, by all levels up to this one
   };
 
-  [[nodiscard]] StageCosts costs_of_bundles() const;
-  void add_spread(const LayerProfile& layer);
-  void leave_boundary(const LayerProfile& layer);
-  void close_boundary();
-  void add_backward(const LayerProfile& layer, Bytes input);
-  void add_halves(const LayerProfile& layer, Bytes gradient_made);
+  [[nodiscard]] Level level_of(const LayerProfile& layer) const;
+  void add_times(const LayerProfile& layer);
+  void keep(std::size_t storage, bool kept, bool for_weight);
+  [[nodiscard]] Bytes bytes_of(const Bundle& bundle, bool kept_too) const;
+  void add_backward(StageCosts& costs, Bytes live_before) const;
 
   const Measurement& measurement_;
   int first_;
   int next_;
   double optimizer_factor_;
-  Bytes by_factor_;  // of the parameters whose optimizer state follows from the factor
-
+  Bytes by_factor_;               // of the parameters whose optimizer state follows from the factor
   std::set<std::string> fields_;  // that its layers read
-  bool has_bundles_ = false;      // several tensors go on before or behind a layer: bundle_walk.h
-  StageCosts sums_;    // times, parameters, buffers, forward_peak, kept_for_weight of closed boundaries
-  Bytes unkept_peak_;  // of a forward that keeps nothing
-  Bytes closed_;       // kept by the layers so far, without the boundary
-  Boundary boundary_;
-
-  // Highest live bytes of backward. While only views follow, a layer's incoming gradient is the one in the
-  // receive slot; as soon as another layer follows it takes bytes of its own.
-  Bytes settled_;       // layers whose incoming gradient is certain to be the stage's own
-  Bytes pending_own_;   // the last ones, should another layer follow
-  Bytes pending_slot_;  // the same if the stage ends here
-
-  // The same of each half over the layers before the boundary; of the input half what layers up to its own
-  // keep for their weight halves is taken off, so that with all that is kept for weight halves it is what
-  // was live.
-  std::optional<Bytes> input_half_, weight_half_;
+  StageCosts sums_;               // times, parameters, buffers, forward_peak
+  Bytes unkept_peak_;             // of a forward that keeps nothing
+  Bytes kept_;                    // until backward, so far
+  std::vector<Storage> storages_{{}};
+  std::vector<Level> levels_;
+  Bundle sent_;  // goes on behind the last level
 };
 
 }  // namespace stagecraft

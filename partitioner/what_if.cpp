@@ -76,7 +76,7 @@ class Questions {
     if (cluster_.speed.empty()) return cluster;
     // Behind the children of every node of the level comes a new one; the last first, so that places stay.
     for (int end = cluster_.devices(); end > 0; end -= count * inside) {
-      cluster.speed.insert(cluster.speed.begin() + end, static_cast<std::size_t>(inside), 1.0);
+      cluster.speed.insert(cluster.speed.begin() + end, to_size(inside), 1.0);
     }
     return cluster;
   }
@@ -161,8 +161,7 @@ Seconds same_plan(PlanPricer& pricer, const Plan& present, const Question& quest
 /// With the cuts, where they are few enough to read.
 std::string words(const PlanCandidate& candidate, const Plan& present) {
   const Plan& plan = candidate.plan;
-  std::vector<int> cuts;
-  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
+  const std::vector<int> cuts = plan.cuts();
   if (plan.stages == present.stages) return "";
   return fmt::format(
       "{} stage{}, {}{}{}", plan.stages.size(), plan.stages.size() == 1 ? "" : "s", candidate.placement,

@@ -28,19 +28,16 @@ struct WhatIf {
     fewer_micro_batches,  ///< half as many of twice the size
   };
   Kind kind = Kind::more_devices;
-  std::optional<int> level;  ///< of the cluster, innermost 0, where the change is there
-  // With the change:
-  std::vector<int> counts;  ///< of the levels, innermost first
+  std::optional<int> level;  ///< where the change is there
+  std::vector<int> counts;
   std::optional<Bytes> memory;
   int micro_batches = 1;
   std::int64_t micro_batch_size = 1;
-
-  /// The present plan's step with the change; it leaves new devices alone. None: it cannot be run then.
-  std::optional<Seconds> as_it_is;
-  std::optional<Seconds> step;  ///< of the best plan; none: there is none
-  double change = 0;            ///< of the step, as a share of the present one
-  std::string plan;             ///< "4 stages, 2-1-1-1, cuts 2,4,6"; empty: the present one stays best
-  std::string refused;          ///< why there is no plan
+  std::optional<Seconds> as_it_is;  ///< leaves new devices alone
+  std::optional<Seconds> step;
+  double change = 0;
+  std::string plan;  ///< "4 stages, 2-1-1-1, cuts 2,4,6"
+  std::string refused;
 };
 
 template <>

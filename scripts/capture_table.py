@@ -2,7 +2,8 @@
 """Captures many models of torchvision and transformers, with random weights and small inputs, and says how each compares with eager
 (docs/reference/captured_models.md).
 
-    capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, or one model
+    capture_table.py [NAME...]        NAME: torchvision (all its classification models), transformers, classes (of transformers, each with
+                                      what the command line is told), or one model
         --seconds N   for one model (default: 300)      --memory GIB   for one model (default: 8)      --markdown   rows of the table
 
 Each model is captured in a process of its own. Needs transformers and torchvision: scripts/setup.sh --models.
@@ -18,6 +19,7 @@ import time
 
 SOURCE = os.path.abspath(f"{os.path.dirname(__file__)}/..")
 sys.path.insert(0, f"{SOURCE}/python")
+from capture_table_classes import CLASSES
 
 # transformers: "class": settings of its config. Everything is small, so that it is a matter of seconds.
 TEXT = dict(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=False, max_position_embeddings=64, bos_token_id=0, eos_token_id=0, pad_token_id=1)
@@ -113,6 +115,21 @@ def transformers_model(name):
     return about.wrapper(model), tokens(96, settings.get("segment_means_seq_len", 12))
 
 
+def class_of_transformers(name):
+    """The module, its batch and whether it returns its loss too, as the command has them. "name": class:WhisperForConditionalGeneration."""
+    import shlex
+    import tempfile
+
+    from stagecraft_capture.__main__ import parse
+    from stagecraft_capture.source import load
+
+    kind, settings, told = CLASSES[name.partition(":")[2]]
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/config.json", "w") as file:
+            json.dump({"model_type": kind, "architectures": [name.partition(":")[2]], **settings}, file)
+        return load(parse(["--hf", f"{folder}/config.json", "--untie", *shlex.split(told), "-o", "unused"]))
+
+
 def one(name, gigabytes):
     """Captures a model; one line of JSON."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30), resource.RLIM_INFINITY))
@@ -130,8 +147,12 @@ def one(name, gigabytes):
     torch.manual_seed(0)
     begin, row = time.monotonic(), {"model": name}
     try:
-        module, batch = transformers_model(name) if ":" in name else torchvision_model(name)
-        model = capture(module, batch, len(batch.fields) > 1)
+        if name.startswith("class:"):
+            module, batch, has_loss = class_of_transformers(name)
+        else:
+            module, batch = transformers_model(name) if ":" in name else torchvision_model(name)
+            has_loss = len(batch.fields) > 1
+        model = capture(module, batch, has_loss)
         layers = model.layers
         row.update(layers=len(layers), graphs=len({graph_name(layer.graph) for layer in layers}), kept=sum(l.kept for l in layers), kept_all=sum(l.kept_all for l in layers))
         row.update(check(module, model, batch.at(4)), operators=sorted({step[0] for l in layers for part in ("forward", "backward_input", "backward_weight", "evaluate") for step in l.graph[part]["steps"]}))
@@ -158,7 +179,7 @@ def result(row):
 
 
 def names_of(arguments):
-    names = arguments.names or ["torchvision", "transformers"]
+    names = arguments.names or ["torchvision", "transformers", "classes"]
     out = []
     for name in names:
         if name == "torchvision":
@@ -167,6 +188,8 @@ def names_of(arguments):
             out += torchvision.models.list_models(module=torchvision.models)
         elif name == "transformers":
             out += [f"{task}:{kind}" for task, (table, _) in TABLES.items() for kind in table]
+        elif name == "classes":
+            out += [f"class:{kind}" for kind in CLASSES]
         else:
             out.append(name)
     return out

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained model: sets up, builds, fetches Shakespeare, then profiles, plans, checks and trains a small GPT over
-# two ranks under mpirun, and prints the report. About 10 minutes on 2 cores from nothing, of which the build is 5.
+# two ranks under mpirun, and prints the report. About 7 minutes on 2 cores from nothing, of which the build is 3.5.
 #   scripts/quickstart.sh [RUN_DIR]          default: runs/quickstart, with a number where that exists
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,7 @@ phase set-up
 # Told of more ranks than cores, Open MPI neither binds the ranks to cores nor spins while it waits; so only where it must be told.
 ranks true > /dev/null 2>&1 || oversubscribe=(--oversubscribe)
 
-say "build (about 5 minutes on 2 cores from nothing)"
+say "build (about 4 minutes on 2 cores from nothing)"
 cmake --preset release > /dev/null
 cmake --build --preset release --target stagecraft
 phase build

@@ -26,6 +26,30 @@ bool fits(const ParameterGroup& group, const ParameterSite& site) {
          static_cast<int>(site.shape.size()) <= group.most_dimensions.value_or(INT_MAX);
 }
 
+/// Where the model's first and last layer with a matrix are.
+std::pair<int, int> ends_of(const Model& model) {
+  int first = 0, last = static_cast<int>(model.layers.size()) - 1;
+  while (first < last && !has_matrix(*model.layers[static_cast<std::size_t>(first)])) ++first;
+  while (last > first && !has_matrix(*model.layers[static_cast<std::size_t>(last)])) --last;
+  return {first, last};
+}
+
+/// Of a tied weight the owner's, and hidden where all its holders are: copies must get the same updates.
+ParameterSite site_of(const Model& model, int layer, int parameter) {
+  const Tie::Holder owner = model.owner_of(layer, parameter);
+  const stagecraft::Layer& owning = *model.layers[static_cast<std::size_t>(owner.layer)];
+  const ParameterSpec spec = owning.parameters()[static_cast<std::size_t>(owner.parameter)];
+  const auto [first, last] = ends_of(model);
+  const auto within = [first = first, last = last](int holder) { return first < holder && holder < last; };
+  bool hidden = within(layer);
+  for (const Tie& tie : model.ties) {
+    const Tie::Holder& front = tie.holders.front();
+    if (front.layer != owner.layer || front.parameter != owner.parameter) continue;
+    for (const Tie::Holder& holder : tie.holders) hidden = hidden && within(holder.layer);
+  }
+  return {owning.name() + "." + spec.name, spec.shape, hidden};
+}
+
 std::vector<std::string> names_of(const std::vector<StateSpec>& state) {
   std::vector<std::string> names;
   for (const StateSpec& spec : state) names.push_back(spec.name);
@@ -76,22 +100,12 @@ ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model
     : optimizer_(config.make()),
       ema_decay_(config.ema_decay),
       element_bytes_(static_cast<std::int64_t>(c10::elementSize(model.precision.full))) {
-  int first = 0, last = static_cast<int>(model.layers.size()) - 1;
-  while (first < last && !has_matrix(*model.layers[static_cast<std::size_t>(first)])) ++first;
-  while (last > first && !has_matrix(*model.layers[static_cast<std::size_t>(last)])) --last;
   std::vector<ParameterSite> sites;
   for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
     const stagecraft::Layer& layer = *model.layers[static_cast<std::size_t>(i)];
     Layer& its = layers_.emplace_back();
     for (const ParameterSpec& spec : layer.parameters()) {
-      Parameter parameter{{layer.name() + "." + spec.name, spec.shape, first < i && i < last}, 1, 0, {}};
-      // All copies of a tied weight are updated as its owner.
-      const Tie::Holder owner = model.owner_of(i, static_cast<int>(its.parameters.size()));
-      if (owner.layer < i) {
-        parameter.site = layers_[static_cast<std::size_t>(owner.layer)]
-                             .parameters[static_cast<std::size_t>(owner.parameter)]
-                             .site;
-      }
+      Parameter parameter{site_of(model, i, static_cast<int>(its.parameters.size())), 1, 0, {}};
       const ParameterSite& site = parameter.site;
       sites.push_back(site);
       const auto group = std::find_if(config.groups.begin(), config.groups.end(),
@@ -176,6 +190,8 @@ void ModelOptimizer::update(const Layer& layer, const Together& group, double le
                          .state_names = names_of(one.state),
                          .state = std::vector<Tensors>(one.state.size())};
   for (const std::size_t i : group) {
+    STAGECRAFT_CHECK(parameters[i].sizes() == layer.parameters[i].site.shape,
+                     "the optimizer was made for another model");
     const std::vector<StateSpec>& specs = layer.parameters[i].state;
     for (std::size_t k = 0; k < specs.size(); ++k) {
       at::Tensor& tensor = state.tensors[i][specs[k].name];

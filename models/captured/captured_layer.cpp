@@ -31,6 +31,33 @@ using Frame = std::vector<c10::IValue>;
 /// Of weights that a folder has not got, so that a profile works on numbers of a usual size.
 constexpr double kProfiledDeviation = 0.02;
 
+/// What of a run's config makes it compute in that type.
+const char* how_to_run_in(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBFloat16:
+      return R"(set "bf16": {"enabled": true})";
+    case at::kHalf:
+      return R"(set "fp16": {"enabled": true})";
+    case at::kDouble:
+      return R"(set "dtype": "float64")";
+    default:
+      return "leave dtype, bf16 and fp16 out of the config";
+  }
+}
+
+const char* how_to_capture_in(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBFloat16:
+      return "capture it with --dtype bfloat16";
+    case at::kHalf:
+      return "capture it with --dtype float16";
+    case at::kDouble:
+      return "capture a module of float64";
+    default:
+      return "capture it without --dtype";
+  }
+}
+
 void add(Frame& frame, const Tensors& tensors) { frame.insert(frame.end(), tensors.begin(), tensors.end()); }
 
 /// Leaves `tensors` empty, so that each dies where it is read last.
@@ -348,14 +375,14 @@ class CapturedLayer final : public Layer {
       if (!its || input.scalar_type() != type.dtype) {
         refuse(fmt::format("its input is {}{}", captured::dtype_name(input.scalar_type()),
                            functional::shape_text(input.sizes())),
-               type);
+               input.scalar_type(), type);
       }
       if (type.depends_on_b()) b = *its;
     }
     for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
       const at::ScalarType dtype = weights.parameters[i].scalar_type();
       if (dtype == graph_.parameters[i].dtype) continue;
-      refuse(fmt::format("{} is {}", layer_.parameters[i], captured::dtype_name(dtype)),
+      refuse(fmt::format("{} is {}", layer_.parameters[i], captured::dtype_name(dtype)), dtype,
              graph_.parameters[i]);
     }
     Bundle behind;
@@ -367,11 +394,12 @@ class CapturedLayer final : public Layer {
     return behind;
   }
 
-  [[noreturn]] void refuse(const std::string& found, const ValueType& type) const {
-    throw InputError(place_,
-                     fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
-                                 "capture it in the type that the run computes in, or set that type",
-                                 name(), found, type.text()));
+  [[noreturn]] void refuse(const std::string& found, at::ScalarType of_run, const ValueType& type) const {
+    throw InputError(
+        place_,
+        fmt::format("layer \"{}\" was captured in other types: {}, and {} in the folder; "
+                    "{}, or {}",
+                    name(), found, type.text(), how_to_run_in(type.dtype), how_to_capture_in(of_run)));
   }
 
   [[nodiscard]] bool lacks_weights() const { return folder_->weights.first() == nullptr; }

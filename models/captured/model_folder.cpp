@@ -479,7 +479,10 @@ class FolderMaker {
       if (in_file || constants.contains(name)) {
         folder_.weights.hold(name, fixed.tensor(name, type.at(1), type.dtype));
       } else {
-        folder_.weights.need(name, type);
+        // Where layers compute in a narrow type, steps update float32 weights.
+        const bool narrow = c10::elementSize(type.dtype) < c10::elementSize(at::kFloat) &&
+                            c10::isFloatingType(type.dtype) && parameters.contains(name);
+        folder_.weights.need(name, narrow ? ValueType{at::kFloat, type.sizes} : type);
       }
     }
     for (const auto& [name, type] : folder_.untrained) {

@@ -1,6 +1,7 @@
 #include "stagecraft/models/captured/operators.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/lstm.h"
 
 #include <ATen/core/enum_tag.h>
 #include <fmt/format.h>
@@ -38,6 +39,8 @@ constexpr Operator kOperators[] = {
     Operator{"aten::baddbmm"},
     Operator{"aten::mv"},
     Operator{"aten::dot"},
+    Operator{"aten::vdot"},
+    Operator{"aten::_trilinear"},
     // Shapes
     Operator{"aten::t", kView},
     Operator{"aten::transpose.int", kView},
@@ -314,6 +317,9 @@ constexpr Operator kOperators[] = {
     Operator{"aten::_scaled_dot_product_flash_attention_for_cpu", Effect::pure, Condition::no_dropout},
     Operator{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", Effect::pure,
              Condition::no_dropout},
+    // Recurrent layers, by oneDNN
+    Operator{"stagecraft::lstm"},
+    Operator{"stagecraft::lstm_backward"},
     // Indices
     Operator{"aten::embedding"},
     Operator{"aten::embedding_dense_backward"},
@@ -380,6 +386,7 @@ std::string similar_operator(std::string_view name) {
 }
 
 c10::OperatorHandle handle_of(const Operator& op) {
+  register_lstm();
   const std::optional<c10::OperatorHandle> handle =
       c10::Dispatcher::singleton().findSchema(split_name(op.name));
   STAGECRAFT_CHECK(handle.has_value(), fmt::format("this LibTorch has no operator {}", op.name));

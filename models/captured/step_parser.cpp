@@ -234,7 +234,9 @@ void StepParser::only_in_forward(const std::string& pointer) const {
 
 void StepParser::read_stream(Step& step, const Json& arguments, std::size_t i, const std::string& pointer) {
   const InputPlace place = at(fmt::format("{}/2/{}", pointer, i));
-  json::read_value(arguments[i], place, step.stream, json::between(0, kInitialStream - 1));
+  int stream = 0;
+  json::read_value(arguments[i], place, stream, json::between(0, kInitialStream - 1));
+  step.stream = static_cast<std::uint32_t>(stream);
   if (streams_.insert(step.stream).second) return;
   throw InputError(place, fmt::format("stream {} is another step's", step.stream));
 }

@@ -27,7 +27,8 @@ class StepReader {
       : step_(step), values_(values), b_(b), name_(step.name.substr(0, step.name.find('.'))) {}
 
   [[nodiscard]] double multiply_adds() const {
-    if (name_ == "aten::mm" || name_ == "aten::bmm" || name_ == "aten::mv" || name_ == "aten::dot")
+    if (name_ == "aten::mm" || name_ == "aten::bmm" || name_ == "aten::mv" || name_ == "aten::dot" ||
+        name_ == "aten::vdot")
       return of_matrices(0);
     if (name_ == "aten::addmm" || name_ == "aten::baddbmm") return of_matrices(1);
     if (name_ == "aten::convolution") {
@@ -38,6 +39,9 @@ class StepReader {
       const double halves = (mask[0] ? 1 : 0) + (mask[1] ? 1 : 0);
       return halves * product(shape(transposed(7) ? 1 : 0)) * per_element(2);
     }
+    if (name_ == "stagecraft::lstm") return of_lstm(0);
+    // Its backward begins with the forward, for what that keeps.
+    if (name_ == "stagecraft::lstm_backward") return 3 * of_lstm(3);
     if (name_.find("scaled_dot_product") == std::string::npos) return 0;
     const bool backward = name_.ends_with("_backward");
     const std::size_t first = backward ? 1 : 0;  // behind the gradient of the output
@@ -76,6 +80,11 @@ class StepReader {
   [[nodiscard]] double of_matrices(std::size_t left) const {
     const Shape right = shape(left + 1);
     return product(shape(left)) * (right.size() > 1 ? static_cast<double>(right.back()) : 1);
+  }
+  /// Of an input of [steps, samples, numbers] and the two weights behind it.
+  [[nodiscard]] double of_lstm(std::size_t input) const {
+    const Shape x = shape(input);
+    return static_cast<double>(x[0] * x[1]) * (product(shape(input + 1)) + product(shape(input + 2)));
   }
   /// The weight is [out, in / groups, kernel], transposed [in, out / groups, kernel].
   [[nodiscard]] double per_element(std::size_t weight) const {

@@ -7,12 +7,8 @@ namespace stagecraft {
 CompressedGraph compress_branches(const LayerGraph& graph) {
   const std::vector<std::vector<int>> successors = graph.successors();
   const std::vector<std::vector<int>> predecessors = graph.predecessors();
-  const auto next = [&](int node) -> const std::vector<int>& {
-    return successors[static_cast<std::size_t>(node)];
-  };
-  const auto before = [&](int node) -> const std::vector<int>& {
-    return predecessors[static_cast<std::size_t>(node)];
-  };
+  const auto next = [&](int node) -> const std::vector<int>& { return successors[to_size(node)]; };
+  const auto before = [&](int node) -> const std::vector<int>& { return predecessors[to_size(node)]; };
   const auto begins_branch = [&](int node) {
     return before(node).size() == 1 && next(before(node).front()).size() > 1;
   };
@@ -22,8 +18,8 @@ CompressedGraph compress_branches(const LayerGraph& graph) {
     if (!begins_branch(node)) continue;
     for (int at = node; next(at).size() == 1 && before(next(at).front()).size() == 1;) {
       at = next(at).front();
-      behind[static_cast<std::size_t>(node)].push_back(at);
-      merged[static_cast<std::size_t>(at)] = true;
+      behind[to_size(node)].push_back(at);
+      merged[to_size(at)] = true;
     }
   }
   CompressedGraph result;
@@ -33,12 +29,12 @@ CompressedGraph compress_branches(const LayerGraph& graph) {
     LayerNode whole = graph.nodes[node];
     place[node] = static_cast<int>(result.graph.nodes.size());
     for (const int at : behind[node]) {
-      const LayerNode& more = graph.nodes[static_cast<std::size_t>(at)];
+      const LayerNode& more = graph.nodes[to_size(at)];
       whole.forward += more.forward;
       whole.backward += more.backward;
       whole.parameters += more.parameters;
       whole.activation = more.activation;
-      place[static_cast<std::size_t>(at)] = place[node];
+      place[to_size(at)] = place[node];
     }
     if (!behind[node].empty()) whole.id = fmt::format("{}+{}", whole.id, behind[node].size());
     result.graph.nodes.push_back(std::move(whole));
@@ -46,8 +42,8 @@ CompressedGraph compress_branches(const LayerGraph& graph) {
     members.insert(members.begin(), static_cast<int>(node));
   }
   for (const LayerEdge& edge : graph.edges) {
-    const int from = place[static_cast<std::size_t>(edge.from)];
-    const int to = place[static_cast<std::size_t>(edge.to)];
+    const int from = place[to_size(edge.from)];
+    const int to = place[to_size(edge.to)];
     if (from != to) result.graph.edges.push_back({from, to});
   }
   return result;

@@ -33,7 +33,7 @@ class ChainBuilder {
       if (readers_left_[n] == 1) becomes_last_reader(successors_[n].front(), graph.nodes[n].activation);
     }
     for (int n = static_cast<int>(graph.nodes.size()) - 1; n >= 0; --n) {  // the first becomes ready last
-      if (waits_for_[static_cast<std::size_t>(n)] == 0) becomes_ready(n);
+      if (waits_for_[to_size(n)] == 0) becomes_ready(n);
     }
   }
 
@@ -44,20 +44,20 @@ class ChainBuilder {
 
   /// Requires that all it reads are taken.
   int take(int node) {
-    const auto at = static_cast<std::size_t>(node);
+    const auto at = to_size(node);
     ready_.erase(entry(node));
     taken_[at] = true;
     crossing_ += grows_by_[at];
     for (const int read : predecessors_[at]) {
-      if (--readers_left_[static_cast<std::size_t>(read)] != 1) continue;
-      for (const int reader : successors_[static_cast<std::size_t>(read)]) {
-        if (taken_[static_cast<std::size_t>(reader)]) continue;
-        becomes_last_reader(reader, graph_.nodes[static_cast<std::size_t>(read)].activation);
+      if (--readers_left_[to_size(read)] != 1) continue;
+      for (const int reader : successors_[to_size(read)]) {
+        if (taken_[to_size(reader)]) continue;
+        becomes_last_reader(reader, graph_.nodes[to_size(read)].activation);
       }
     }
     const std::vector<int>& next = successors_[at];
     for (auto reader = next.rbegin(); reader != next.rend(); ++reader) {
-      if (--waits_for_[static_cast<std::size_t>(*reader)] == 0) becomes_ready(*reader);
+      if (--waits_for_[to_size(*reader)] == 0) becomes_ready(*reader);
     }
     return node;
   }
@@ -77,17 +77,17 @@ class ChainBuilder {
   static constexpr int kWaits = -1;
 
   [[nodiscard]] Ready entry(int node) const {
-    const auto at = static_cast<std::size_t>(node);
+    const auto at = to_size(node);
     return {group_[at], grows_by_[at], turn_[at], node};
   }
   void becomes_ready(int node) {
-    turn_[static_cast<std::size_t>(node)] = next_turn_++;
+    turn_[to_size(node)] = next_turn_++;
     ready_.insert(entry(node));
   }
   void becomes_last_reader(int node, Bytes read) {
-    const bool is_ready = turn_[static_cast<std::size_t>(node)] != kWaits;
+    const bool is_ready = turn_[to_size(node)] != kWaits;
     if (is_ready) ready_.erase(entry(node));
-    grows_by_[static_cast<std::size_t>(node)] -= read;
+    grows_by_[to_size(node)] -= read;
     if (is_ready) ready_.insert(entry(node));
   }
 
@@ -106,7 +106,7 @@ class ChainBuilder {
 
 std::string name_of(const LayerGraph& graph, const std::vector<int>& nodes) {
   const auto name = [&](int n) {
-    const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
+    const LayerNode& node = graph.nodes[to_size(n)];
     return fmt::format("{} {}", node.id, node.kind());
   };
   if (nodes.size() == 1) return name(nodes.front());
@@ -132,7 +132,7 @@ Profile chain_profile(const Planned& planned, const std::vector<std::vector<int>
     LayerProfile& layer = measurement.layers.emplace_back();
     layer.name = name_of(planned.graph, nodes);
     for (const int n : nodes) {
-      const LayerNode& node = planned.graph.nodes[static_cast<std::size_t>(n)];
+      const LayerNode& node = planned.graph.nodes[to_size(n)];
       layer.forward.median += node.forward;
       layer.backward_weight.median += node.backward_weight();
       layer.backward_input.median += node.backward - node.backward_weight();

@@ -18,7 +18,7 @@ Blocks branch_row(const LayerGraph& graph) {
   CompressedGraph compressed = compress_branches(graph);
   Blocks row;
   for (const int block : narrow_order(compressed.graph)) {
-    row.push_back(std::move(compressed.members[static_cast<std::size_t>(block)]));
+    row.push_back(std::move(compressed.members[to_size(block)]));
   }
   return row;
 }
@@ -30,7 +30,7 @@ Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count) {
   for (const LayerNode& node : graph.nodes) work += node.compute().value;
   const auto size_of = [&](const std::vector<int>& nodes) {  // all together 1
     double part = 0;
-    for (const int node : nodes) part += graph.nodes[static_cast<std::size_t>(node)].compute().value;
+    for (const int node : nodes) part += graph.nodes[to_size(node)].compute().value;
     const double share = static_cast<double>(nodes.size()) / static_cast<double>(graph.nodes.size());
     return work > 0 ? (part / work + share) / 2 : share;
   };
@@ -40,7 +40,7 @@ Blocks runs_of(const LayerGraph& graph, const Blocks& row, std::size_t count) {
   double size = 0;
   for (const std::vector<int>& nodes : row) {
     const double own = size_of(nodes);
-    if (runs.empty() || size + own > most) {
+    if (runs.empty() || (count > 1 && size + own > most)) {  // one run has all, however the sizes round
       runs.emplace_back();
       size = 0;
     }

@@ -14,10 +14,10 @@ double weighed(const NodeFactors& factors, const NodeSums& sums) {
 }
 
 NestedCuts cuts_to(int all, int stages, const std::function<int(int downset, int stage)>& from) {
-  NestedCuts cuts(static_cast<std::size_t>(stages - 1));
+  NestedCuts cuts(to_size(stages - 1));
   for (int stage = stages - 1, at = all; stage > 0; --stage) {
     at = from(at, stage);
-    cuts[static_cast<std::size_t>(stage - 1)] = at;
+    cuts[to_size(stage - 1)] = at;
   }
   return cuts;
 }
@@ -32,10 +32,10 @@ class BottleneckTest {
   BottleneckTest(const Downsets& downsets, const BottleneckProblem& problem)
       : downsets_(downsets),
         problem_(problem),
-        stages_(static_cast<std::size_t>(problem.stages())),
+        stages_(to_size(problem.stages())),
         lines_(problem.lines.front().size()),
-        values_(static_cast<std::size_t>(downsets.size()) * stages_ * lines_),
-        from_(static_cast<std::size_t>(downsets.size()) * stages_) {
+        values_(to_size(downsets.size()) * stages_ * lines_),
+        from_(to_size(downsets.size()) * stages_) {
     const std::size_t blocks = downsets.blocks().size();
     for (std::size_t s = 0; s < stages_; ++s) {
       for (std::size_t b = 0; b < blocks; ++b) {
@@ -83,14 +83,13 @@ class BottleneckTest {
   [[nodiscard]] double next() const { return next_; }
   /// After one that did.
   [[nodiscard]] NestedCuts cuts() const {
-    return cuts_to(downsets_.all(), problem_.stages(), [&](int downset, int stage) {
-      return from_[place(downset, static_cast<std::size_t>(stage))];
-    });
+    return cuts_to(downsets_.all(), problem_.stages(),
+                   [&](int downset, int stage) { return from_[place(downset, to_size(stage))]; });
   }
 
  private:
   [[nodiscard]] std::size_t place(int downset, std::size_t stage) const {
-    return static_cast<std::size_t>(downset) * stages_ + stage;
+    return to_size(downset) * stages_ + stage;
   }
   [[nodiscard]] double* value(int downset, std::size_t stage) {
     return &values_[place(downset, stage) * lines_];
@@ -115,8 +114,7 @@ class BottleneckTest {
 
   void extend(int downset, std::size_t stage, const std::vector<double>& values, int from) {
     for (const Downsets::Step& step : downsets_.steps(downset)) {
-      const double* added =
-          &added_[(stage * downsets_.blocks().size() + static_cast<std::size_t>(step.block)) * lines_];
+      const double* added = &added_[(stage * downsets_.blocks().size() + to_size(step.block)) * lines_];
       double highest = 0;
       for (std::size_t n = 0; n < lines_; ++n) highest = std::max(highest, values[n] + added[n]);
       if (!allows(highest)) continue;
@@ -178,8 +176,7 @@ double value_of(const Downsets& downsets, const StageLine& line, int first, int 
 
 BottleneckResult least_bottleneck(const Downsets& downsets, const BottleneckProblem& problem, double at_least,
                                   double below, double tolerance) {
-  STAGECRAFT_CHECK(static_cast<std::size_t>(problem.stages()) <= downsets.blocks().size(),
-                   "a block for every stage");
+  STAGECRAFT_CHECK(to_size(problem.stages()) <= downsets.blocks().size(), "a block for every stage");
   BottleneckTest test(downsets, problem);
   BottleneckResult result;
   double low = at_least;
@@ -213,10 +210,10 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
       added.push_back(weighed(line.own, downsets.of_block(static_cast<int>(b))));
     }
   }
-  std::vector<double> values(static_cast<std::size_t>(downsets.size()) * stages, kInfinite);
+  std::vector<double> values(to_size(downsets.size()) * stages, kInfinite);
   std::vector<int> from(values.size(), -1);
   for (int downset = 0; downset < downsets.all(); ++downset) {
-    const std::size_t here = static_cast<std::size_t>(downset) * stages;
+    const std::size_t here = to_size(downset) * stages;
     for (std::size_t s = 0; s < stages; ++s) {
       double least = values[here + s];
       int begun = from[here + s];
@@ -232,20 +229,18 @@ CheapestResult cheapest(const Downsets& downsets, const std::vector<StageLine>& 
       }
       if (begun < 0) continue;
       for (const Downsets::Step& step : downsets.steps(downset)) {
-        const std::size_t to = static_cast<std::size_t>(step.to) * stages + s;
-        const double seconds = least + added[s * blocks + static_cast<std::size_t>(step.block)];
+        const std::size_t to = to_size(step.to) * stages + s;
+        const double seconds = least + added[s * blocks + to_size(step.block)];
         if (!(seconds < values[to])) continue;
         values[to] = seconds;
         from[to] = begun;
       }
     }
   }
-  const std::size_t end = static_cast<std::size_t>(downsets.all()) * stages + stages - 1;
+  const std::size_t end = to_size(downsets.all()) * stages + stages - 1;
   if (values[end] == kInfinite) return {{}, kInfinite};
   return {cuts_to(downsets.all(), static_cast<int>(stages),
-                  [&](int downset, int stage) {
-                    return from[static_cast<std::size_t>(downset) * stages + static_cast<std::size_t>(stage)];
-                  }),
+                  [&](int downset, int stage) { return from[to_size(downset) * stages + to_size(stage)]; }),
           values[end]};
 }
 

@@ -39,11 +39,11 @@ class DownsetWalk {
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       NodeSums& sums = found_.block_sums_.emplace_back();
       for (const int n : blocks[b]) {
-        const LayerNode& node = graph.nodes[static_cast<std::size_t>(n)];
+        const LayerNode& node = graph.nodes[to_size(n)];
         const double weight = node.backward_weight().value;
         sums += {node.forward.value, node.backward.value - weight, weight,
                  static_cast<double>(node.parameters.value)};
-        block_of_[static_cast<std::size_t>(n)] = static_cast<int>(b);
+        block_of_[to_size(n)] = static_cast<int>(b);
       }
     }
     std::vector<std::vector<int>> readers(graph.nodes.size());  // blocks that read a node, other than its own
@@ -51,9 +51,9 @@ class DownsetWalk {
       const int from = block_of(edge.from);
       const int to = block_of(edge.to);
       if (from == to) continue;
-      readers[static_cast<std::size_t>(edge.from)].push_back(to);
-      successors_[static_cast<std::size_t>(from)].push_back(to);
-      predecessors_[static_cast<std::size_t>(to)].push_back(from);
+      readers[to_size(edge.from)].push_back(to);
+      successors_[to_size(from)].push_back(to);
+      predecessors_[to_size(to)].push_back(from);
     }
     for (auto* lists : {&readers, &successors_, &predecessors_}) {
       for (std::vector<int>& list : *lists) {
@@ -64,9 +64,9 @@ class DownsetWalk {
     for (std::size_t n = 0; n < readers.size(); ++n) {
       if (readers[n].empty()) continue;
       const auto bytes = static_cast<double>(graph.nodes[n].activation.value);
-      outputs_[static_cast<std::size_t>(block_of_[n])] += bytes;
+      outputs_[to_size(block_of_[n])] += bytes;
       const auto output = static_cast<int>(read_.size());
-      for (const int reader : readers[n]) reads_[static_cast<std::size_t>(reader)].push_back(output);
+      for (const int reader : readers[n]) reads_[to_size(reader)].push_back(output);
       read_.push_back({bytes, std::move(readers[n])});
     }
   }
@@ -93,7 +93,7 @@ class DownsetWalk {
           found_.steps_.push_back({block, place->second});
           if (found_.steps_.size() > limits_.steps) return std::nullopt;
           if (!fresh) continue;
-          if (static_cast<std::size_t>(found_.size()) == limits_.downsets) return std::nullopt;
+          if (to_size(found_.size()) == limits_.downsets) return std::nullopt;
           NodeSums sums = found_.sums(from);
           sums += found_.of_block(block);
           add(sums, found_.crossing(from) + change(block, set), from, block);
@@ -121,7 +121,7 @@ class DownsetWalk {
   [[nodiscard]] static bool contains_all(const NodeSet& set, const std::vector<int>& blocks) {
     return std::ranges::all_of(blocks, [&](int block) { return set.contains(block); });
   }
-  [[nodiscard]] int block_of(int node) const { return block_of_[static_cast<std::size_t>(node)]; }
+  [[nodiscard]] int block_of(int node) const { return block_of_[to_size(node)]; }
 
   /// With any of those that are ready it is another downset: there are two to their power at least.
   [[nodiscard]] bool too_wide(std::size_t ready) const {
@@ -135,9 +135,9 @@ class DownsetWalk {
   }
   /// Of what crosses: the block's own outputs come, those that it is the last to read go.
   [[nodiscard]] double change(int block, const NodeSet& set) const {
-    double bytes = outputs_[static_cast<std::size_t>(block)];
-    for (const int output : reads_[static_cast<std::size_t>(block)]) {
-      const Output& read = read_[static_cast<std::size_t>(output)];
+    double bytes = outputs_[to_size(block)];
+    for (const int output : reads_[to_size(block)]) {
+      const Output& read = read_[to_size(output)];
       if (contains_all(set, read.readers)) bytes -= read.bytes;
     }
     return bytes;
@@ -146,8 +146,8 @@ class DownsetWalk {
                                               const NodeSet& set) const {
     std::vector<int> behind = ready;
     std::erase(behind, block);
-    for (const int reader : successors_[static_cast<std::size_t>(block)]) {
-      if (contains_all(set, predecessors_[static_cast<std::size_t>(reader)])) behind.push_back(reader);
+    for (const int reader : successors_[to_size(block)]) {
+      if (contains_all(set, predecessors_[to_size(reader)])) behind.push_back(reader);
     }
     return behind;
   }
@@ -168,9 +168,8 @@ std::optional<Downsets> Downsets::of(const LayerGraph& graph, const Blocks& bloc
 
 std::vector<int> Downsets::nodes(int downset) const {
   std::vector<int> nodes;
-  for (int at = downset; before_[static_cast<std::size_t>(at)] >= 0;
-       at = before_[static_cast<std::size_t>(at)]) {
-    const std::vector<int>& block = blocks_[static_cast<std::size_t>(added_[static_cast<std::size_t>(at)])];
+  for (int at = downset; before_[to_size(at)] >= 0; at = before_[to_size(at)]) {
+    const std::vector<int>& block = blocks_[to_size(added_[to_size(at)])];
     nodes.insert(nodes.end(), block.begin(), block.end());
   }
   return nodes;

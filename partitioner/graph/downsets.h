@@ -55,17 +55,15 @@ class Downsets {
   [[nodiscard]] int size() const { return static_cast<int>(sums_.size()); }
   [[nodiscard]] int all() const { return size() - 1; }
   [[nodiscard]] std::span<const Step> steps(int downset) const {
-    const auto at = static_cast<std::size_t>(downset);
+    const auto at = to_size(downset);
     return {steps_.data() + first_step_[at], steps_.data() + first_step_[at + 1]};
   }
   [[nodiscard]] std::size_t steps() const { return steps_.size(); }
   [[nodiscard]] const Blocks& blocks() const { return blocks_; }
-  [[nodiscard]] const NodeSums& sums(int downset) const { return sums_[static_cast<std::size_t>(downset)]; }
-  [[nodiscard]] const NodeSums& of_block(int block) const {
-    return block_sums_[static_cast<std::size_t>(block)];
-  }
+  [[nodiscard]] const NodeSums& sums(int downset) const { return sums_[to_size(downset)]; }
+  [[nodiscard]] const NodeSums& of_block(int block) const { return block_sums_[to_size(block)]; }
   /// Bytes that cross the cut behind a downset: of every node in it that one outside reads, once.
-  [[nodiscard]] double crossing(int downset) const { return crossing_[static_cast<std::size_t>(downset)]; }
+  [[nodiscard]] double crossing(int downset) const { return crossing_[to_size(downset)]; }
   /// Its nodes, in no order.
   [[nodiscard]] std::vector<int> nodes(int downset) const;
 

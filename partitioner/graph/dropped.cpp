@@ -24,12 +24,12 @@ LayerGraph subgraph(const LayerGraph& graph, const std::vector<int>& kept) {
   LayerGraph result;
   std::vector<int> place(graph.nodes.size(), -1);
   for (const int node : kept) {
-    place[static_cast<std::size_t>(node)] = static_cast<int>(result.nodes.size());
-    result.nodes.push_back(graph.nodes[static_cast<std::size_t>(node)]);
+    place[to_size(node)] = static_cast<int>(result.nodes.size());
+    result.nodes.push_back(graph.nodes[to_size(node)]);
   }
   for (const LayerEdge& edge : graph.edges) {
-    const int from = place[static_cast<std::size_t>(edge.from)];
-    const int to = place[static_cast<std::size_t>(edge.to)];
+    const int from = place[to_size(edge.from)];
+    const int to = place[to_size(edge.to)];
     if (from >= 0 && to >= 0) result.edges.push_back({from, to});
   }
   return result;
@@ -52,7 +52,7 @@ Planned without_dropped(const LayerGraph& graph) {
   if (used.empty()) {
     throw InputError("nothing is left to plan: the graph has no nodes but inputs and unused outputs");
   }
-  for (const int node : used) planned.original.push_back(loaded[static_cast<std::size_t>(node)]);
+  for (const int node : used) planned.original.push_back(loaded[to_size(node)]);
   planned.loaded = activations(graph) - activations(without_inputs);
   return planned;
 }

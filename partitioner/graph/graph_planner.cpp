@@ -8,6 +8,7 @@
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <optional>
@@ -41,8 +42,7 @@ double bottleneck_of(const Plan& plan) {
   double most = 0;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCosts& stage = costs.stages[s];
-    std::vector<Rank> members = placement.ranks[s];
-    std::sort(members.begin(), members.end());
+    const std::vector<Rank> members = members_of(placement, Op::reduce, StageId{s});
     double seconds = (stage.forward + stage.backward_input + stage.backward_weight).value /
                      planning::stage_speed(members, costs.speed);
     if (members.size() > 1) {
@@ -134,9 +134,8 @@ class GraphPlanner {
       // Blocks are in an order along the edges, and lie in one stage each.
       row.layers = blocks_ != nullptr ? *blocks_ : coarsen(planned_.graph).blocks();
       if (!stage.empty()) {
-        std::ranges::stable_sort(row.layers, {}, [&](const std::vector<int>& block) {
-          return stage[static_cast<std::size_t>(block.front())];
-        });
+        std::ranges::stable_sort(
+            row.layers, {}, [&](const std::vector<int>& block) { return stage[to_size(block.front())]; });
       }
     }
     row.profile = chain_profile(planned_, row.layers, request_.micro_batch_size);
@@ -148,7 +147,7 @@ class GraphPlanner {
     std::vector<int> stage(planned_.graph.nodes.size(), static_cast<int>(cuts.size()));
     for (std::size_t s = cuts.size(); s-- > 0;) {
       for (const int node : downsets.nodes(cuts[s])) {
-        stage[static_cast<std::size_t>(node)] = static_cast<int>(s);
+        stage[to_size(node)] = static_cast<int>(s);
       }
     }
     return stage;
@@ -156,9 +155,7 @@ class GraphPlanner {
 
   /// The first layers of stages 1, 2, ...
   [[nodiscard]] static std::vector<int> cuts_of(const Row& row, const std::vector<int>& stage) {
-    const auto at = [&](std::size_t layer) {
-      return stage[static_cast<std::size_t>(row.layers[layer].front())];
-    };
+    const auto at = [&](std::size_t layer) { return stage[to_size(row.layers[layer].front())]; };
     std::vector<int> cuts;
     for (std::size_t layer = 1; layer < row.layers.size(); ++layer) {
       if (at(layer) != at(layer - 1)) cuts.push_back(static_cast<int>(layer));
@@ -213,7 +210,7 @@ class GraphPlanner {
   GraphPlan finished(Row row, std::optional<PlanResult> result) {
     if (!result) result = make_plan(row.profile, cluster_, request_);
     for (auto& layer : row.layers) {
-      for (int& node : layer) node = planned_.original[static_cast<std::size_t>(node)];
+      for (int& node : layer) node = planned_.original[to_size(node)];
     }
     return {std::move(row.profile), std::move(row.layers), std::move(*result), proof_};
   }

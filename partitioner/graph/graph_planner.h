@@ -32,7 +32,7 @@ struct GraphProof {
   Seconds row;
 
   /// Every downset is a prefix of one row.
-  [[nodiscard]] bool is_chain() const { return static_cast<std::size_t>(downsets) == nodes + 1; }
+  [[nodiscard]] bool is_chain() const { return to_size(downsets) == nodes + 1; }
   [[nodiscard]] bool coarser() const { return blocks < nodes; }
   [[nodiscard]] double gap() const { return bound > Seconds{} ? value / bound - 1 : 0; }
   [[nodiscard]] bool optimal() const { return gap() < 1e-9; }

@@ -124,7 +124,7 @@ class StepSearch {
     for (int s = 0; s < placement_.stages(); ++s) {
       LayerProfile& layer = measurement.layers.emplace_back();
       if (cuts.empty() && placement_.stages() > 1) continue;
-      const auto at = static_cast<std::size_t>(s);
+      const auto at = to_size(s);
       const int first = s == 0 ? 0 : cuts[at - 1];
       const int last = at == cuts.size() ? downsets_.all() : cuts[at];
       NodeSums held = downsets_.sums(last);
@@ -168,13 +168,13 @@ class StepSearch {
   /// Of the link between two replicas: all it carries one after the other, and one gradient back; with one
   /// micro-batch's computations (which are before the first and behind the last) the step is no shorter.
   [[nodiscard]] double link_time(int stage, double bytes) const {
-    const auto& from = placement_.ranks[static_cast<std::size_t>(stage) - 1];
-    const auto& to = placement_.ranks[static_cast<std::size_t>(stage)];
+    const auto& from = placement_.ranks[to_size(stage) - 1];
+    const auto& to = placement_.ranks[to_size(stage)];
     const auto period = static_cast<int>(std::lcm(from.size(), to.size()));
     double most = 0;
     for (int mb = 0; mb < std::min(period, micro_batches_); ++mb) {
-      const Rank a = from[static_cast<std::size_t>(mb) % from.size()];
-      const Rank b = to[static_cast<std::size_t>(mb) % to.size()];
+      const Rank a = from[to_size(mb) % from.size()];
+      const Rank b = to[to_size(mb) % to.size()];
       if (a == b) continue;
       const int carried = (micro_batches_ - mb + period - 1) / period;
       const Link link = network_.between(a, b);
@@ -387,7 +387,7 @@ BottleneckProblem occupancy_problem(const Downsets& downsets, const Network& net
     if (s > 0) boundaries.emplace_back(network, placement.ranks[s - 1], placement.ranks[s]);
   }
   problem.boundary = [boundaries = std::move(boundaries)](int stage, double bytes) {
-    return boundaries[static_cast<std::size_t>(stage) - 1].seconds(Bytes{std::llround(bytes)});
+    return boundaries[to_size(stage) - 1].seconds(Bytes{std::llround(bytes)});
   };
   return problem;
 }

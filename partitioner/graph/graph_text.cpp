@@ -182,20 +182,20 @@ class GraphReader {
     const std::vector<int> order = topological_order(graph_);
     if (order.size() == graph_.nodes.size()) return;
     std::vector<bool> sorted(graph_.nodes.size());
-    for (const int node : order) sorted[static_cast<std::size_t>(node)] = true;
+    for (const int node : order) sorted[to_size(node)] = true;
     // Whatever could not be sorted has a predecessor of that kind: going back along those ends in a cycle.
     std::vector<std::optional<std::size_t>> back(graph_.nodes.size());
     for (std::size_t e = 0; e < graph_.edges.size(); ++e) {
-      const auto to = static_cast<std::size_t>(graph_.edges[e].to);
-      if (!sorted[static_cast<std::size_t>(graph_.edges[e].from)] && !sorted[to]) back[to] = e;
+      const auto to = to_size(graph_.edges[e].to);
+      if (!sorted[to_size(graph_.edges[e].from)] && !sorted[to]) back[to] = e;
     }
     std::vector<std::size_t> path;  // nodes, backwards
     std::vector<bool> seen(graph_.nodes.size());
-    auto at = static_cast<std::size_t>(std::find(sorted.begin(), sorted.end(), false) - sorted.begin());
+    auto at = to_size(std::find(sorted.begin(), sorted.end(), false) - sorted.begin());
     while (!seen[at]) {
       seen[at] = true;
       path.push_back(at);
-      at = static_cast<std::size_t>(graph_.edges[*back[at]].from);
+      at = to_size(graph_.edges[*back[at]].from);
     }
     path.erase(path.begin(), std::find(path.begin(), path.end(), at));
     line_ = lines_[*back[at]];

@@ -29,7 +29,7 @@ std::size_t NodeSet::hash() const {
     state *= 1099511628211ULL;
     state ^= state >> 29U;
   }
-  return static_cast<std::size_t>(state);
+  return to_size(state);
 }
 
 }  // namespace stagecraft

@@ -2,6 +2,8 @@
 
 // Sets of a graph's nodes, as bits.
 
+#include "stagecraft/base/ids.h"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +39,8 @@ class NodeSet {
   bool operator==(const NodeSet&) const = default;
 
  private:
-  static std::size_t word(int node) { return static_cast<std::size_t>(node) / 64; }
-  static std::uint64_t bit(int node) { return std::uint64_t{1} << (static_cast<std::size_t>(node) % 64); }
+  static std::size_t word(int node) { return to_size(node) / 64; }
+  static std::uint64_t bit(int node) { return std::uint64_t{1} << (to_size(node) % 64); }
 
   std::vector<std::uint64_t> words_;
 };

@@ -66,10 +66,10 @@ double LevelSolver::first_stage(Begin begin, int state, int machines) const {
 }
 
 double LevelSolver::later_stage(int cut, int state, int replicas) const {
-  const auto m = static_cast<std::size_t>(replicas - 1);
-  const auto most = static_cast<std::size_t>(most_replicas_);
-  const double transfer = std::max(transfers_[static_cast<std::size_t>(cut) * most + m],
-                                   transfers_[static_cast<std::size_t>(state) * most + m]);
+  const auto m = to_size(replicas - 1);
+  const auto most = to_size(most_replicas_);
+  const double transfer =
+      std::max(transfers_[to_size(cut) * most + m], transfers_[to_size(state) * most + m]);
   return std::max(within_.at(cut + 1, state) * share_[m] + parameters(cut + 1, state) * per_byte_[m],
                   transfer);
 }
@@ -112,20 +112,19 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
     for (std::size_t b = 0; b < width; ++b) {
       const Begin begin = solved.begins()[b];
       if (within_.at(begin, state) == kImpossible) continue;
-      possible[static_cast<std::size_t>(state)] = 1;
+      possible[to_size(state)] = 1;
       for (int m = 1; m <= machines; ++m) solved.row(state, m)[b] = first_stage(begin, state, m);
     }
-    if (possible[static_cast<std::size_t>(state)] == 0) continue;
+    if (possible[to_size(state)] == 0) continue;
     const double until = states_.at(state).compute;
-    rest_machines[static_cast<std::size_t>(state)] = {
-        useful_machines(std::max(0.0, until - latest), machines, known).first,
-        useful_machines(until - earliest, machines, known).second};
-    for (const int cut : states_.contained[static_cast<std::size_t>(state)]) {
-      if (possible[static_cast<std::size_t>(cut)] == 0) continue;
+    rest_machines[to_size(state)] = {useful_machines(std::max(0.0, until - latest), machines, known).first,
+                                     useful_machines(until - earliest, machines, known).second};
+    for (const int cut : states_.contained[to_size(state)]) {
+      if (possible[to_size(cut)] == 0) continue;
       const double compute = until - states_.at(cut).compute;
       const auto [fewest, most] = useful_machines(compute, std::min(most_replicas_, machines - 1), known);
       if (fewest > most) continue;
-      const auto [least_rest, most_rest] = rest_machines[static_cast<std::size_t>(cut)];
+      const auto [least_rest, most_rest] = rest_machines[to_size(cut)];
       for (int replicas = fewest; replicas <= most; ++replicas) {
         if (!known.allows(compute, replicas * devices_within_)) continue;
         const double time = later_stage(cut, state, replicas);
@@ -134,7 +133,7 @@ Bottlenecks LevelSolver::solve(std::vector<Begin> begins, const KnownPlan& known
         const auto improve = [&](int from_used, int to_used) {
           const double* rest = solved.row(cut, from_used - replicas);
           double* best = solved.row(state, from_used);
-          const std::size_t count = static_cast<std::size_t>(to_used - from_used + 1) * width;
+          const std::size_t count = to_size(to_used - from_used + 1) * width;
           for (std::size_t n = 0; n < count; ++n) best[n] = std::min(best[n], std::max(rest[n], time));
         };
         const int from = replicas + std::max(1, least_rest);
@@ -160,7 +159,7 @@ LastStage LevelSolver::last_stage(const Bottlenecks& solved, std::size_t n, int 
   if (options_.fewer_machines && machines > 1 && solved.at(n, state, machines - 1) == value) {
     return last_stage(solved, n, state, machines - 1);
   }
-  for (const int cut : states_.contained[static_cast<std::size_t>(state)]) {
+  for (const int cut : states_.contained[to_size(state)]) {
     for (int replicas = 1; replicas <= std::min(most_replicas_, machines - 1); ++replicas) {
       if (!fits(cut + 1, state, replicas, machines)) continue;
       const double rest = solved.at(n, cut, machines - replicas);

@@ -28,7 +28,7 @@ class Stretches {
 
  private:
   [[nodiscard]] std::size_t place(Begin begin, int state) const {
-    return static_cast<std::size_t>(state) * states_ + static_cast<std::size_t>(begin);
+    return to_size(state) * states_ + to_size(begin);
   }
 
   std::size_t states_;
@@ -40,7 +40,7 @@ class Bottlenecks {
  public:
   Bottlenecks(std::vector<Begin> begins, std::size_t states, int machines)
       : begins_(std::move(begins)),
-        machines_(static_cast<std::size_t>(machines)),
+        machines_(to_size(machines)),
         seconds_(states * machines_ * begins_.size(), kImpossible) {}
 
   [[nodiscard]] const std::vector<Begin>& begins() const { return begins_; }
@@ -53,8 +53,7 @@ class Bottlenecks {
 
  private:
   [[nodiscard]] std::size_t place(int state, int machines) const {
-    return (static_cast<std::size_t>(state) * machines_ + static_cast<std::size_t>(machines - 1)) *
-           begins_.size();
+    return (to_size(state) * machines_ + to_size(machines - 1)) * begins_.size();
   }
 
   std::vector<Begin> begins_;

@@ -149,7 +149,7 @@ class Optimizer {
     Stretches stretches(states_.states.size());
     for (int state = 0; state <= last_state_; ++state) {
       stretches.at(0, state) = states_.at(state).compute;
-      for (const int within : states_.contained[static_cast<std::size_t>(state)]) {
+      for (const int within : states_.contained[to_size(state)]) {
         stretches.at(within + 1, state) = states_.between(within + 1, state, &State::compute);
       }
     }

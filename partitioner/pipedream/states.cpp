@@ -18,10 +18,10 @@ class Walk {
       : graph_(graph), successors_(graph.successors()), below_(graph.nodes.size()) {
     const std::vector<std::vector<int>> predecessors = graph.predecessors();
     for (const int node : topological_order(graph)) {
-      NodeSet& below = below_[static_cast<std::size_t>(node)];
+      NodeSet& below = below_[to_size(node)];
       below = NodeSet(graph.nodes.size());
-      for (const int before : predecessors[static_cast<std::size_t>(node)]) {
-        below |= below_[static_cast<std::size_t>(before)];
+      for (const int before : predecessors[to_size(node)]) {
+        below |= below_[to_size(before)];
         below.insert(before);
       }
     }
@@ -36,7 +36,7 @@ class Walk {
     for (std::size_t at = 0; at < found.size(); ++at) {
       const NodeSet here = found[at];  // a copy: `found` grows
       for (const int node : here.nodes()) {
-        for (const int next : successors_[static_cast<std::size_t>(node)]) {
+        for (const int next : successors_[to_size(node)]) {
           if (here.contains(next)) continue;
           NodeSet further = with(here, next);
           if (!seen.insert(further).second) continue;
@@ -60,7 +60,7 @@ class Walk {
 
  private:
   [[nodiscard]] NodeSet with(NodeSet set, int node) const {
-    set |= below_[static_cast<std::size_t>(node)];
+    set |= below_[to_size(node)];
     set.insert(node);
     return set;
   }
@@ -70,25 +70,25 @@ class Walk {
     const std::vector<int> nodes = before.nodes();
     NodeSet inner(graph_.nodes.size());  // has something behind it in the state
     for (const int node : nodes) {
-      const LayerNode& costs = graph_.nodes[static_cast<std::size_t>(node)];
+      const LayerNode& costs = graph_.nodes[to_size(node)];
       state.compute += costs.compute().value;
       state.activations += static_cast<double>(costs.activation.value);
       state.parameters += static_cast<double>(costs.parameters.value);
-      inner |= below_[static_cast<std::size_t>(node)];
+      inner |= below_[to_size(node)];
     }
     NodeSet sending(graph_.nodes.size());
     for (const int last : nodes) {
       if (inner.contains(last)) continue;
       sending.insert(last);
-      const NodeSet& below = below_[static_cast<std::size_t>(last)];
+      const NodeSet& below = below_[to_size(last)];
       for (const int node : below.nodes()) {
-        for (const int reader : successors_[static_cast<std::size_t>(node)]) {
+        for (const int reader : successors_[to_size(node)]) {
           if (reader != last && !below.contains(reader)) sending.insert(node);
         }
       }
     }
     for (const int node : sending.nodes()) {
-      state.output += static_cast<double>(graph_.nodes[static_cast<std::size_t>(node)].activation.value);
+      state.output += static_cast<double>(graph_.nodes[to_size(node)].activation.value);
     }
     state.before = std::move(before);
     return state;

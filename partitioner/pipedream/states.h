@@ -40,7 +40,7 @@ struct StateGraph {
   std::vector<State> states;  ///< a state stands behind all that it contains; the last is everything
   std::vector<std::vector<int>> contained;  ///< of every state: the states within it, ascending
 
-  [[nodiscard]] const State& at(int state) const { return states[static_cast<std::size_t>(state)]; }
+  [[nodiscard]] const State& at(int state) const { return states[to_size(state)]; }
   /// Of the nodes that lie between a beginning and a state, the sum of a figure.
   [[nodiscard]] double between(Begin begin, int state, double State::*sum) const {
     return at(state).*sum - (begin == 0 ? 0 : at(begin - 1).*sum);

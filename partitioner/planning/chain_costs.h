@@ -32,7 +32,7 @@ class ChainCosts {
     return at(last).parameters - at(first).parameters;
   }
   /// What enters `layer`, from the layer before or, of layer 0, from the data; and its gradient.
-  [[nodiscard]] Bytes boundary(int layer) const { return boundaries_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] Bytes boundary(int layer) const { return boundaries_[to_size(layer)]; }
   /// Times, parameters and boundaries; no memory.
   [[nodiscard]] StageCosts stage(int first, int last) const;
 
@@ -41,7 +41,7 @@ class ChainCosts {
     double forward = 0, backward_input = 0, backward_weight = 0, step = 0;
     Bytes parameters;
   };
-  [[nodiscard]] const Until& at(int layer) const { return until_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] const Until& at(int layer) const { return until_[to_size(layer)]; }
 
   std::vector<Until> until_;  // of all layers before
   std::vector<Bytes> boundaries_;

@@ -1,7 +1,16 @@
-#include "stagecraft/partitioner/planning/class_search.h"
+// The search over equally wide layouts, one stage per device, where there are too many to look at each: by
+// classes. A class is a number of stages and of micro-batches on the busiest replica, with every number of replicas that
+// comes to the same and every block. Best first by what is known of each:
+//   1. of a class, what any order takes at least (equal_stages.h);
+//   2. what the schedule's order takes;
+//   3. of each of its layouts, with the links and all-reduces of where it lies; the cuts that come out are
+//      simulated, by one of the layout's pipelines (replica_part.h);
+//   4. the search over its cuts (cut_search.h), a longer one each time round.
+// Whatever is not below the best step is done with. What remains when time is up bounds the best from below.
 
 #include "stagecraft/partitioner/compare_costs.h"
 #include "stagecraft/partitioner/planning/equal_stages.h"
+#include "stagecraft/partitioner/planning/planning_run.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -107,7 +116,7 @@ class ClassSearch {
         if (count > 1) widest = std::min(widest, (micro_batches - 1) / (count - 1));
         int blocks = 0;
         for (int block = 1; block <= stages; ++block) blocks += stages % block == 0 ? 1 : 0;
-        proof_.layouts += static_cast<std::size_t>(widest - replicas + 1) * static_cast<std::size_t>(blocks);
+        proof_.layouts += to_size(widest - replicas + 1) * to_size(blocks);
         push({.bound = compute / stages * count, .stages = stages, .replicas = replicas, .widest = widest});
         replicas = widest + 1;
       }
@@ -145,8 +154,8 @@ class ClassSearch {
     if (open.effort == kByOrder && !run_.schedule.orders_by_time) {
       const Layout one = straight_layout(PlacementKind::straight, 1, open.stages);
       const int count = own_count(run_.request.micro_batches, 0, open.replicas);
-      const ScheduleProgram program = run_.schedule.generate(run_.maker.schedule_request(
-          one, {count}, RecomputeSettings(static_cast<std::size_t>(open.stages), least_memory_)));
+      const ScheduleProgram program = run_.schedule.generate(
+          run_.maker.schedule_request(one, {count}, RecomputeSettings(to_size(open.stages), least_memory_)));
       open.order = std::make_shared<Order>(Order{stage_orders(program), stage_counts(program)});
       run_.budget.take_program(count, open.stages);
     }
@@ -177,8 +186,8 @@ class ClassSearch {
         Open one = open;
         one.effort = kPlaced;
         one.replicas = one.widest = replicas;
-        one.layout = Layout{PlacementKind::straight, 1,
-                            std::vector<int>(static_cast<std::size_t>(open.stages), replicas), block};
+        one.layout =
+            Layout{PlacementKind::straight, 1, std::vector<int>(to_size(open.stages), replicas), block};
         push(std::move(one));
       }
     }
@@ -247,9 +256,9 @@ class ClassSearch {
   [[nodiscard]] EqualStages::Fits fits(std::vector<StageCounts> stage_counts) const {
     const auto capacity = static_cast<double>(run_.maker.capacity()->value);
     return [this, capacity, stage_counts = std::move(stage_counts)](int stage, int first, int last) {
-      const int kept = stage_counts.empty() ? 0 : stage_counts[static_cast<std::size_t>(stage)].kept;
-      const auto a = static_cast<std::size_t>(first);
-      const auto b = static_cast<std::size_t>(last);
+      const int kept = stage_counts.empty() ? 0 : stage_counts[to_size(stage)].kept;
+      const auto a = to_size(first);
+      const auto b = to_size(last);
       return fixed_[b] - fixed_[a] + (kept_[b] - kept_[a]) * kept <= capacity * (1 + 1e-9);
     };
   }

@@ -28,8 +28,8 @@ CutSearch::CutSearch(const PlacedCosts& costs, const OrderFreeBounds& bounds, in
       cuttable_(cuttable),
       settings_(settings),
       fastest_(settings.fastest()),
-      partial_(static_cast<std::size_t>(stages_) + 1),
-      children_(static_cast<std::size_t>(stages_)) {
+      partial_(to_size(stages_) + 1),
+      children_(to_size(stages_)) {
   for (auto& sums : partial_) sums.assign(kMostRows, 0);
   rows_.reserve(kMostRows);
   find_own_work(bounds);
@@ -66,7 +66,7 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   };
   std::vector<Own> own;
   for (int s = 0; s < stages_; ++s) {
-    const auto at_stage = static_cast<std::size_t>(s);
+    const auto at_stage = to_size(s);
     for (const auto bound : {&OrderFreeBounds::Work::to_tail, &OrderFreeBounds::Work::to_end}) {
       const StepBound* busiest = bounds.busiest(at_stage, bound);
       Own& made = own.emplace_back();
@@ -86,17 +86,16 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
       made.stage.latency = 0;
     }
   }
-  std::vector<double> least_boundary(static_cast<std::size_t>(layers_) + 1, 0);  // of those into 1 .. i - 1
+  std::vector<double> least_boundary(to_size(layers_) + 1, 0);  // of those into 1 .. i - 1
   for (int i = 2; i <= layers_; ++i) {
     const auto bytes = static_cast<double>(chain.boundary(i - 1).value);
-    least_boundary[static_cast<std::size_t>(i)] =
-        i == 2 ? bytes : std::min(least_boundary[static_cast<std::size_t>(i - 1)], bytes);
+    least_boundary[to_size(i)] = i == 2 ? bytes : std::min(least_boundary[to_size(i - 1)], bytes);
   }
   const auto value = [&](const Own& o, int first, int last, Recompute setting) {
     double seconds =
         o.before_forward * chain.forward(0, first) + o.before_input * chain.backward_input(0, first) +
         o.before_weight * chain.backward_weight(0, first) + o.latency +
-        o.before_per_byte * least_boundary[static_cast<std::size_t>(first)] +
+        o.before_per_byte * least_boundary[to_size(first)] +
         o.stage.seconds_per_byte * static_cast<double>(chain.boundary(first).value) +
         o.stage.forwards(setting) * chain.forward(first, last) +
         o.stage.backward_input * chain.backward_input(first, last) +
@@ -106,8 +105,8 @@ void CutSearch::find_own_work(const OrderFreeBounds& bounds) {
   };
   own_work_.assign(at(stages_, 0), kInfinite);
   for (int s = stages_ - 1; s >= 0; --s) {
-    const Own& to_tail = own[2 * static_cast<std::size_t>(s)];
-    const Own& to_end = own[2 * static_cast<std::size_t>(s) + 1];
+    const Own& to_tail = own[2 * to_size(s)];
+    const Own& to_end = own[2 * to_size(s) + 1];
     for (int first = s; first <= (s == 0 ? 0 : latest(s - 1)); ++first) {
       double& least = own_work_[at(s, first)];
       for (int last = s + 1 == stages_ ? layers_ : first + 1;
@@ -276,7 +275,7 @@ bool CutSearch::out_of_budget() {
 }
 
 void CutSearch::descend(int stage, int first) {
-  const auto depth = static_cast<std::size_t>(stage);
+  const auto depth = to_size(stage);
   if (stage + 1 == stages_) {
     look_at(cuts_);
     return;
@@ -320,7 +319,7 @@ void CutSearch::descend(int stage, int first) {
   }
 }
 
-CutSearchResult CutSearch::run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+CutSearchResult CutSearch::run(ProgramPricer& pricer, double to_beat, const CutSearchBudget& budget,
                                const std::vector<std::vector<int>>& seeds) {
   pricer_ = &pricer;
   budget_ = budget;

@@ -18,8 +18,8 @@
 // (Freund & Schapire, "Adaptive game playing using multiplicative weights", GEB 29, 1999). The cuts that come
 // up on the way are simulated: most often the best is among them.
 
+#include "stagecraft/partitioner/planning/program_pricer.h"
 #include "stagecraft/partitioner/planning/stage_settings.h"
-#include "stagecraft/partitioner/planning/step_bound.h"
 
 #include <cstdint>
 #include <functional>
@@ -29,22 +29,6 @@
 #include <vector>
 
 namespace stagecraft::planning {
-
-/// What the search asks about whole plans.
-class StepPricer {
- public:
-  virtual ~StepPricer() = default;
-  /// Simulated seconds of the step with these cuts and settings.
-  [[nodiscard]] virtual double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) = 0;
-  /// A bound of all cuts and settings, tight at those priced last; none where the program depends on the
-  /// cuts.
-  [[nodiscard]] virtual std::optional<StepBound> critical_path() = 0;
-  /// Ranks whose memory is proved to be over the cap. Asked only of cuts that would be taken.
-  [[nodiscard]] virtual std::vector<Rank> over_cap(const std::vector<int>& cuts,
-                                                   const RecomputeSettings& settings) = 0;
-  /// Spent so far, in the units of CutSearchBudget.
-  [[nodiscard]] virtual std::int64_t work() const = 0;
-};
 
 /// About nanoseconds: bounds looked at and actions simulated.
 struct CutSearchBudget {
@@ -73,7 +57,7 @@ class CutSearch {
   [[nodiscard]] double first_bound() const;
 
   /// The least step below `to_beat`; of equal ones any. `seeds` are looked at first.
-  [[nodiscard]] CutSearchResult run(StepPricer& pricer, double to_beat, const CutSearchBudget& budget,
+  [[nodiscard]] CutSearchResult run(ProgramPricer& pricer, double to_beat, const CutSearchBudget& budget,
                                     const std::vector<std::vector<int>>& seeds = {});
 
  private:
@@ -89,8 +73,7 @@ class CutSearch {
   };
 
   [[nodiscard]] std::size_t at(int stage, int first) const {
-    return static_cast<std::size_t>(stage) * (static_cast<std::size_t>(layers_) + 1) +
-           static_cast<std::size_t>(first);
+    return to_size(stage) * (to_size(layers_) + 1) + to_size(first);
   }
   [[nodiscard]] int latest(int stage) const { return cuttable_ - (stages_ - 1 - stage); }
   [[nodiscard]] std::optional<Recompute> setting(int stage, int first, int last) const {
@@ -122,7 +105,7 @@ class CutSearch {
   std::size_t next_replaced_ = 0;
   std::size_t kept_rows_ = 0;
   // Of the search under way.
-  StepPricer* pricer_ = nullptr;
+  ProgramPricer* pricer_ = nullptr;
   CutSearchBudget budget_;
   CutSearchResult result_;
   double best_ = 0;  // step to beat

@@ -14,7 +14,6 @@
 // does the rest.
 
 #include "stagecraft/partitioner/compare_costs.h"
-#include "stagecraft/partitioner/planning/reduction_floor.h"
 #include "stagecraft/partitioner/planning/step_bound.h"
 
 #include <functional>
@@ -43,6 +42,27 @@ struct StageOrder {
 };
 /// Of every stage with one device per stage.
 [[nodiscard]] std::vector<StageOrder> stage_orders(const ScheduleProgram& program);
+
+/// The least an all-reduce can take, wherever its members lie: what collectives.h says of the best of all sets
+/// of so many devices, or less. Never falls as members are added.
+class ReductionFloor {
+ public:
+  ReductionFloor(const Network& network, int devices);
+  [[nodiscard]] double seconds(int replicas, Bytes bytes) const {
+    const Floor& ring = rings_[to_size(replicas)];
+    const Floor& levels = levels_[to_size(replicas)];
+    const auto size = static_cast<double>(bytes.value);
+    const double by_ring = ring.latency + ring.seconds_per_byte * size;
+    const double by_level = levels.latency + levels.seconds_per_byte * size;
+    return by_ring < by_level ? by_ring : by_level;
+  }
+
+ private:
+  struct Floor {
+    double latency = 0, seconds_per_byte = 0;
+  };
+  std::vector<Floor> rings_, levels_;  // by number of replicas
+};
 
 class EqualStages {
  public:

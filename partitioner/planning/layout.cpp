@@ -57,11 +57,11 @@ Placement Layout::placement() const {
   Placement placement;
   for (const auto& held_at : base.ranks) {
     const int position = held_at.front().value;
-    const int replicas = widths[static_cast<std::size_t>(position)];
+    const int replicas = widths[to_size(position)];
     auto& ranks = placement.ranks.emplace_back();
     for (int replica = 0; replica < replicas; ++replica) {
       const int block_begin = position / block * block * replicas;
-      ranks.emplace_back(block == 1 ? before[static_cast<std::size_t>(position)] + replica
+      ranks.emplace_back(block == 1 ? before[to_size(position)] + replica
                                     : block_begin + replica * block + position % block);
     }
   }
@@ -80,7 +80,7 @@ std::string Layout::name() const {
 }
 
 Layout straight_layout(PlacementKind kind, int stages_per_rank, int positions) {
-  return {kind, stages_per_rank, std::vector<int>(static_cast<std::size_t>(positions), 1), 1};
+  return {kind, stages_per_rank, std::vector<int>(to_size(positions), 1), 1};
 }
 
 bool few_widths(int stages_per_rank, const LayoutLimits& limits) {
@@ -108,7 +108,7 @@ Layouts replicated_layouts(PlacementKind kind, int stages_per_rank, const Layout
     for (int positions = 1; positions <= most_positions; ++positions) {
       if (!wanted(positions)) continue;
       for (int replicas = 2; replicas * positions <= limits.devices; ++replicas) {
-        layout.widths.assign(static_cast<std::size_t>(positions), replicas);
+        layout.widths.assign(to_size(positions), replicas);
         add_blocks(layouts.list, layout);
       }
     }

@@ -1,6 +1,8 @@
-#include "stagecraft/partitioner/planning/layout_search.h"
+// The search over layouts by simulated step: best first by what no layout can be below. Whatever cannot beat
+// the best plan so far is left alone.
 
 #include "stagecraft/partitioner/compare_costs.h"
+#include "stagecraft/partitioner/planning/planning_run.h"
 
 #include <fmt/format.h>
 
@@ -86,10 +88,8 @@ class LayoutSearch {
     for (const Layout& layout : plain) {
       tasks.push_back(task_of(layout));
       for (const PlanCandidate& candidate : run_.candidates) {
-        if (candidate.plan.placement() != layout.placement()) continue;
-        auto& cuts = tasks.back().seeds.emplace_back();
-        for (std::size_t s = 1; s < candidate.plan.stages.size(); ++s) {
-          cuts.push_back(candidate.plan.stages[s].first_layer);
+        if (candidate.plan.placement() == layout.placement()) {
+          tasks.back().seeds.push_back(candidate.plan.cuts());
         }
       }
     }

@@ -4,6 +4,7 @@
 #include "stagecraft/partitioner/planning/chain_costs.h"
 #include "stagecraft/partitioner/planning/occupancy.h"
 #include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>
 #include <utility>
@@ -25,31 +26,30 @@ class TimeCosts {
           (layer.forward.median + layer.backward_input.median + layer.backward_weight.median).value);
     }
     for (std::size_t stage = 0; stage < placement.ranks.size(); ++stage) {
-      members_.push_back(placement.ranks[stage]);
-      std::ranges::sort(members_.back());
+      members_.push_back(members_of(placement, Op::reduce, StageId{stage}));
       speed_.push_back(stage_speed(placement.ranks[stage], speed));
       if (stage > 0) boundaries_.emplace_back(network, placement.ranks[stage - 1], placement.ranks[stage]);
     }
   }
 
   [[nodiscard]] double floor(int stage, int first, int last) const {
-    const double work = until_[static_cast<std::size_t>(last)] - until_[static_cast<std::size_t>(first)];
-    return work / speed_[static_cast<std::size_t>(stage)];
+    const double work = until_[to_size(last)] - until_[to_size(first)];
+    return work / speed_[to_size(stage)];
   }
   [[nodiscard]] double part(int stage, int first, int last) const {
     const auto setting = settings_.least(StageId{stage}, first, last);
     if (!setting) return kForbidden;
-    const auto& members = members_[static_cast<std::size_t>(stage)];
+    const auto& members = members_[to_size(stage)];
     const double repeated = recomputed_share(*setting, static_cast<int>(members.size()), micro_batches_);
-    double seconds = floor(stage, first, last) +
-                     repeated * chain_.forward(first, last) / speed_[static_cast<std::size_t>(stage)];
+    double seconds =
+        floor(stage, first, last) + repeated * chain_.forward(first, last) / speed_[to_size(stage)];
     if (members.size() > 1) {
       seconds += all_reduce(network_, members, chain_.parameters(first, last)).time().value / micro_batches_;
     }
     return seconds;
   }
   [[nodiscard]] double cut(int stage, int layer) const {
-    return boundaries_[static_cast<std::size_t>(stage - 1)].seconds(chain_.boundary(layer));
+    return boundaries_[to_size(stage - 1)].seconds(chain_.boundary(layer));
   }
 
  private:

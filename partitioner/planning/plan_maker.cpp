@@ -9,6 +9,7 @@
 #include "stagecraft/partitioner/ties.h"
 #include "stagecraft/schedules/costs/collectives.h"
 #include "stagecraft/schedules/generators/registry.h"
+#include "stagecraft/schedules/rules/reductions.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,7 +29,7 @@ struct MemoryCosts {
 
   [[nodiscard]] double floor(int, int, int) const { return 0; }
   [[nodiscard]] double part(int stage, int first, int last) const {
-    return static_cast<double>(table.at(first, last).peak(counts[static_cast<std::size_t>(stage)]).value);
+    return static_cast<double>(table.at(first, last).peak(counts[to_size(stage)]).value);
   }
   [[nodiscard]] double cut(int, int layer) const { return layer == cuttable ? kForbidden : 0; }
 };
@@ -79,7 +80,7 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
 
 std::vector<StageCounts> PlanMaker::least_counts(const Layout& layout, const Schedule& schedule,
                                                  Recompute setting) const {
-  const auto stages = static_cast<std::size_t>(layout.stages());
+  const auto stages = to_size(layout.stages());
   if (schedule.orders_by_time) return std::vector<StageCounts>(stages);
   const RecomputeSettings settings(stages, setting);
   if (schedule.synchronous && has_equal_pipelines(layout.placement())) {  // one of them is enough
@@ -130,10 +131,9 @@ Plan PlanMaker::plan_of(const Layout& layout, const std::vector<int>& cuts,
   const int stages = static_cast<int>(cuts.size()) + 1;
   const Placement placement = layout.placement();
   for (int stage = 0; stage < stages; ++stage) {
-    const int first = stage == 0 ? 0 : cuts[static_cast<std::size_t>(stage - 1)];
-    const int last = stage + 1 == stages ? layers_ : cuts[static_cast<std::size_t>(stage)];
-    plan.stages.push_back({first, last, placement.ranks[static_cast<std::size_t>(stage)],
-                           settings[static_cast<std::size_t>(stage)]});
+    const int first = stage == 0 ? 0 : cuts[to_size(stage - 1)];
+    const int last = stage + 1 == stages ? layers_ : cuts[to_size(stage)];
+    plan.stages.push_back({first, last, placement.ranks[to_size(stage)], settings[to_size(stage)]});
     costs.stages.push_back(costs_of(first, last));
     plan.stages.back().loads = costs.stages.back().fields > Bytes{};
   }
@@ -212,8 +212,7 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
     });
   }
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    std::vector<Rank> members = placement.ranks[s];
-    std::ranges::sort(members);
+    const std::vector<Rank> members = members_of(placement, Op::reduce, StageId{s});
     candidate(
         all_reduce(costs.network, members, costs.stages[s].parameters).time().value / plan.micro_batches,
         [&] { return fmt::format("all-reduce of stage {}", s); });
@@ -237,17 +236,16 @@ std::string PlanMaker::least_memory(const Layout& layout) const {
   const MemoryCosts costs{*memory_, counts, cuttable_};
   const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
   STAGECRAFT_CHECK(least, "there are layers enough for every stage");
-  const RecomputeSettings settings(static_cast<std::size_t>(layout.stages()), least_kept);
+  const RecomputeSettings settings(to_size(layout.stages()), least_kept);
   return misses(priced(layout, plan_of(layout, *least, settings)).plan,
                 "even with the cuts that need least memory");
 }
 
 std::string PlanMaker::misses(const Plan& plan, const std::string& which) const {
   const std::vector<Bytes>& memory = plan.predicted->memory;
-  const auto worst = static_cast<std::size_t>(std::ranges::max_element(memory) - memory.begin());
-  std::vector<int> cuts;
-  for (std::size_t s = 1; s < plan.stages.size(); ++s) cuts.push_back(plan.stages[s].first_layer);
-  const auto layer = [&](int i) { return measurement_.layers[static_cast<std::size_t>(i)].name; };
+  const auto worst = to_size(std::ranges::max_element(memory) - memory.begin());
+  const std::vector<int> cuts = plan.cuts();
+  const auto layer = [&](int i) { return measurement_.layers[to_size(i)].name; };
   std::vector<std::string> held;
   for (const StageId id : plan.placement().stages_of(Rank{worst})) {
     const StagePlan& stage = plan.stages[id.index()];

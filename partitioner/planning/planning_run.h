@@ -57,4 +57,12 @@ struct PlanningRun {
                                             bool by_replica = false) const;
 };
 
+/// Goes over the layouts with one device per stage and the wide ones. The candidates of `run` seed the search, and
+/// what is found goes there; the proof is there where cuts were searched for and something fits.
+[[nodiscard]] std::optional<StepProof> search_layouts(PlanningRun& run, const std::vector<Layout>& plain,
+                                                      const Layouts& wide);
+
+/// By classes, where there are too many layouts to look at each. The best plans go to `run`.
+[[nodiscard]] StepProof search_classes(PlanningRun& run);
+
 }  // namespace stagecraft::planning

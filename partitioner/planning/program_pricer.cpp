@@ -47,7 +47,7 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
       by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
   costs_.network = costs.network();
   costs_.speed = costs.speed();
-  costs_.stages.resize(static_cast<std::size_t>(costs.stages()));
+  costs_.stages.resize(to_size(costs.stages()));
   if (schedule_.orders_by_time) return;
   request_.recompute.resize(costs_.stages.size(), Recompute::none);
   select(RecomputeSettings(request_.recompute));

@@ -5,16 +5,18 @@
 // same otherwise (TickClock in schedules/lowering/transfer_run.h), so the critical path of one bounds them
 // all.
 
-#include "stagecraft/partitioner/planning/cut_search.h"
+#include "stagecraft/partitioner/planning/step_bound.h"
 #include "stagecraft/schedules/generators/schedule.h"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 namespace stagecraft::planning {
 
-class ProgramPricer : public StepPricer {
+class ProgramPricer {
  public:
   /// Whole stages with their memory, made when asked for.
   using FullCosts = std::function<StageCosts(int first, int last)>;
@@ -24,13 +26,17 @@ class ProgramPricer : public StepPricer {
   /// does not follow costs, one pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
-  ~ProgramPricer() override;
+  ~ProgramPricer();
 
-  [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings) override;
-  [[nodiscard]] std::optional<StepBound> critical_path() override;
-  [[nodiscard]] std::vector<Rank> over_cap(const std::vector<int>& cuts,
-                                           const RecomputeSettings& settings) override;
-  [[nodiscard]] std::int64_t work() const override { return work_; }
+  /// Simulated seconds of the step with these cuts and settings.
+  [[nodiscard]] double seconds(const std::vector<int>& cuts, const RecomputeSettings& settings);
+  /// A bound of all cuts and settings, tight at those priced last; none where the program depends on the
+  /// cuts.
+  [[nodiscard]] std::optional<StepBound> critical_path();
+  /// Ranks whose memory is proved to be over the cap.
+  [[nodiscard]] std::vector<Rank> over_cap(const std::vector<int>& cuts, const RecomputeSettings& settings);
+  /// Spent so far: about nanoseconds.
+  [[nodiscard]] std::int64_t work() const { return work_; }
 
   /// Whether a backward of the program is in two parts; for one that depends on the cuts: yes.
   [[nodiscard]] bool split() const { return split_; }

@@ -32,7 +32,7 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
 ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request, const Network& network,
                          const std::vector<double>& speed) {
   const Placement& whole = request.placement;
-  const auto replicas = static_cast<std::size_t>(whole.replicas(StageId{0}));
+  const auto replicas = to_size(whole.replicas(StageId{0}));
   const int micro_batches = request.group_sizes.front();
   // Ranks in the order in which stages first name them.
   ScheduleRequest one = request;
@@ -46,7 +46,7 @@ ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& reques
   }
   ReplicaPart made{schedule.generate(one), {whole, {}}};
   insert_reductions(made.program, whole);
-  const std::size_t rest = static_cast<std::size_t>(micro_batches) % replicas;
+  const std::size_t rest = to_size(micro_batches) % replicas;
   std::tuple<double, double> slowest{-1, -1};
   for (std::size_t k = 0; k < (rest == 0 ? replicas : rest); ++k) {
     double slow = 0;

@@ -14,16 +14,16 @@ std::vector<Recompute> allowed_settings(std::optional<Recompute> asked) {
 
 StageSettings::StageSettings(Placement placement, int layers, std::vector<Recompute> allowed,
                              Possible possible, bool alone)
-    : layers_(layers), allowed_(std::move(allowed)), possible_(std::move(possible)), alone_(alone) {
+    : layers_(layers),
+      allowed_(std::move(allowed)),
+      possible_(std::move(possible)),
+      alone_(alone),
+      held_(placement.stages_by_rank()) {
   STAGECRAFT_CHECK(!allowed_.empty(), "some setting is allowed");
-  held_.resize(static_cast<std::size_t>(placement.world()));
-  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-    for (const Rank rank : placement.ranks[s]) held_[rank.index()].emplace_back(s);
-  }
 }
 
 std::size_t StageSettings::place_of(Recompute setting) const {
-  return static_cast<std::size_t>(std::find(allowed_.begin(), allowed_.end(), setting) - allowed_.begin());
+  return to_size(std::find(allowed_.begin(), allowed_.end(), setting) - allowed_.begin());
 }
 
 std::uint64_t StageSettings::key(StageId stage, int first, int last) const {

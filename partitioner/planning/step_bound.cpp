@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/planning/step_bound.h"
 
+#include "stagecraft/schedules/rules/reductions.h"
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -18,8 +20,8 @@ void add_transfers(StepBound::Stage& stage, const Link& link, double times) {
 
 /// The fastest way over a boundary that any micro-batch has.
 Link fastest_link(const PlacedCosts& costs, int stage) {
-  const auto& from = costs.placement().ranks[static_cast<std::size_t>(stage - 1)];
-  const auto& to = costs.placement().ranks[static_cast<std::size_t>(stage)];
+  const auto& from = costs.placement().ranks[to_size(stage - 1)];
+  const auto& to = costs.placement().ranks[to_size(stage)];
   std::optional<Link> fastest;
   const std::size_t period = std::lcm(from.size(), to.size());
   for (std::size_t mb = 0; mb < period; ++mb) {
@@ -36,7 +38,7 @@ Link fastest_link(const PlacedCosts& costs, int stage) {
 
 double fastest(const PlacedCosts& costs, int stage) {
   double speed = 0;
-  for (const Rank rank : costs.placement().ranks[static_cast<std::size_t>(stage)]) {
+  for (const Rank rank : costs.placement().ranks[to_size(stage)]) {
     speed = std::max(speed, costs.speed_of(rank));
   }
   return speed;
@@ -45,15 +47,10 @@ double fastest(const PlacedCosts& costs, int stage) {
 /// Of all ranks that hold the same stages, the one that has most to do.
 std::map<std::vector<StageId>, Rank> busiest_ranks(const PlacedCosts& costs, int micro_batches) {
   const Placement& placement = costs.placement();
-  std::vector<std::vector<StageId>> held(static_cast<std::size_t>(placement.world()));
+  const std::vector<std::vector<StageId>> held = placement.stages_by_rank();
   std::vector<double> load(held.size(), 0);
-  for (std::size_t s = 0; s < placement.ranks.size(); ++s) {
-    const auto replicas = static_cast<int>(placement.ranks[s].size());
-    for (int replica = 0; replica < replicas; ++replica) {
-      const Rank rank = placement.ranks[s][static_cast<std::size_t>(replica)];
-      held[rank.index()].push_back(StageId{s});
-      load[rank.index()] += own_count(micro_batches, replica, replicas) / costs.speed_of(rank);
-    }
+  for (const StageReplica& at : stage_replicas(placement, micro_batches)) {
+    load[at.rank.index()] += at.count / costs.speed_of(at.rank);
   }
   std::map<std::vector<StageId>, Rank> busiest;
   for (std::size_t r = 0; r < held.size(); ++r) {
@@ -87,9 +84,8 @@ PlacedCosts::PlacedCosts(const ChainCosts& chain, const Network& network, Placem
                          const std::vector<double>& speed)
     : chain_(chain), network_(network), placement_(std::move(placement)), speed_(speed) {
   reductions_.reserve(placement_.ranks.size());
-  for (std::vector<Rank> members : placement_.ranks) {
-    std::ranges::sort(members);
-    reductions_.emplace_back(network, members);
+  for (int s = 0; s < stages(); ++s) {
+    reductions_.emplace_back(network, members_of(placement_, Op::reduce, StageId{s}));
   }
 }
 
@@ -97,16 +93,16 @@ double PlacedCosts::value(const StepBound& bound, const std::vector<int>& cuts,
                           const RecomputeSettings& settings) const {
   double seconds = bound.constant;
   for (int s = 0; s < stages(); ++s) {
-    const int first = s == 0 ? 0 : cuts[static_cast<std::size_t>(s - 1)];
-    const int last = s + 1 == stages() ? chain_.layers() : cuts[static_cast<std::size_t>(s)];
-    seconds += part(bound, s, first, last, settings[static_cast<std::size_t>(s)]);
+    const int first = s == 0 ? 0 : cuts[to_size(s - 1)];
+    const int last = s + 1 == stages() ? chain_.layers() : cuts[to_size(s)];
+    seconds += part(bound, s, first, last, settings[to_size(s)]);
   }
   return seconds;
 }
 
 StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes loss) {
   StepBound bound;
-  bound.stages.resize(static_cast<std::size_t>(costs.stages()));
+  bound.stages.resize(to_size(costs.stages()));
   for (const CriticalPath::Computing& c : path.computing) {
     StepBound::Stage& stage = bound.stages[c.stage.index()];
     const double speed = costs.speed_of(c.rank);
@@ -131,8 +127,7 @@ StepBound bound_of(const CriticalPath& path, const PlacedCosts& costs, Bytes los
       bound.stages[m.stage.index()].reductions += m.times;
       continue;
     }
-    std::vector<Rank> all;
-    for (int r = 0; r < costs.placement().world(); ++r) all.emplace_back(r);
+    const std::vector<Rank> all = members_of(costs.placement(), Op::agree_norm, {});
     bound.constant += m.times * agreement_time(costs.network(), all).value;
   }
   return bound;
@@ -156,7 +151,7 @@ const StepBound* OrderFreeBounds::busiest(std::size_t stage, StepBound Work::*bo
 
 OrderFreeBounds order_free_bounds(const PlacedCosts& costs, int micro_batches, bool split) {
   const Placement& placement = costs.placement();
-  const auto stages = static_cast<std::size_t>(costs.stages());
+  const auto stages = to_size(costs.stages());
   StepBound none;
   none.stages.resize(stages);
   // Forward through the stages before each one, and the gradient's way back.

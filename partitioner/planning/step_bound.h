@@ -67,11 +67,11 @@ class PlacedCosts {
   [[nodiscard]] double speed_of(Rank rank) const { return speed_.empty() ? 1 : speed_[rank.index()]; }
   /// All-reduce of the parameters of layers [first, last) over the replicas of `stage`.
   [[nodiscard]] double reduction(int stage, int first, int last) const {
-    return reductions_[static_cast<std::size_t>(stage)].seconds(chain_.parameters(first, last));
+    return reductions_[to_size(stage)].seconds(chain_.parameters(first, last));
   }
   /// The part of `bound` that is of that stage and of the boundary into it.
   [[nodiscard]] double part(const StepBound& bound, int stage, int first, int last, Recompute setting) const {
-    const StepBound::Stage& s = bound.stages[static_cast<std::size_t>(stage)];
+    const StepBound::Stage& s = bound.stages[to_size(stage)];
     double seconds = s.forwards(setting) * chain_.forward(first, last) +
                      s.backward_input * chain_.backward_input(first, last) +
                      s.backward_weight * chain_.backward_weight(first, last) +

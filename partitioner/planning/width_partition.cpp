@@ -29,8 +29,7 @@ class Partitioner {
     for (int width = 1; width <= problem.devices; ++width) {
       if (exact_ || (width & (width - 1)) == 0) widths_.push_back(width);
     }
-    states_.resize(static_cast<std::size_t>(layers_) * static_cast<std::size_t>(problem.devices) *
-                   widths_.size() * static_cast<std::size_t>(counted));
+    states_.resize(to_size(layers_) * to_size(problem.devices) * widths_.size() * to_size(counted));
   }
 
   std::optional<WidthPartition> run() {
@@ -76,11 +75,8 @@ class Partitioner {
   };
 
   State& at(int left, int first, int device, std::size_t width) {
-    const auto n = static_cast<std::size_t>(problem_.devices);
-    return states_[((static_cast<std::size_t>(left - 1) * static_cast<std::size_t>(layers_) +
-                     static_cast<std::size_t>(first)) *
-                        n +
-                    static_cast<std::size_t>(device)) *
+    const auto n = to_size(problem_.devices);
+    return states_[((to_size(left - 1) * to_size(layers_) + to_size(first)) * n + to_size(device)) *
                        widths_.size() +
                    width];
   }

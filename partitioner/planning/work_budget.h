@@ -23,10 +23,28 @@ class WorkBudget {
     return Seconds{std::chrono::duration<double>(Clock::now() - begin_).count()};
   }
   /// What one of so many layouts gets; `tell` is called now and then.
-  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const;
+  [[nodiscard]] CutSearchBudget share(std::size_t layouts, const std::function<void()>& tell) const {
+    constexpr std::int64_t kLeast = 8;  // of what is left, while others wait
+    const auto waiting = static_cast<std::int64_t>(std::max<std::size_t>(layouts, 1));
+    CutSearchBudget budget;
+    std::optional<Seconds> until;
+    if (asked_.time_limit) {
+      until = spent() + left() / static_cast<double>(std::min(waiting, kLeast));
+    } else {
+      budget.work = std::max(left_ / waiting, left_ / kLeast);
+    }
+    budget.go_on = [this, tell, until] {
+      tell();
+      return !until || spent() < *until;
+    };
+    return budget;
+  }
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
   /// Of generating, lowering and proving a program.
-  void take_program(int micro_batches, int stages);
+  void take_program(int micro_batches, int stages) {
+    constexpr std::int64_t kNanoseconds = 10 * 100;  // of a stage and micro-batch: actions, and of each
+    take(static_cast<std::int64_t>(micro_batches) * stages * kNanoseconds);
+  }
   /// Whether so many nanoseconds of work, about, are left.
   [[nodiscard]] bool allows(double nanoseconds) const {
     if (asked_.time_limit) return left().value > nanoseconds * 1e-9;
@@ -35,7 +53,9 @@ class WorkBudget {
   /// Of a time limit; nothing where it is over.
   [[nodiscard]] Seconds left() const { return std::max(Seconds{}, *asked_.time_limit - spent()); }
   /// What generating, lowering, proving and simulating a program takes, about.
-  [[nodiscard]] static Seconds program_time(int micro_batches, int stages);
+  [[nodiscard]] static Seconds program_time(int micro_batches, int stages) {
+    return Seconds{5e-6 * micro_batches * stages};
+  }
   [[nodiscard]] bool half_spent() const {
     return asked_.time_limit ? spent() >= *asked_.time_limit / 2 : left_ < asked_.cut_work / 2;
   }

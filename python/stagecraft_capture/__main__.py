@@ -12,12 +12,13 @@ from .check import check
 from .errors import CaptureError
 from .folder import graph_name, write_folder
 from .keep import BUDGET
+from .precision import NARROW, narrow_statistics
 from .small_twin import same_structure
 from .source import load, small_twin
 from .weights import state_of
 
 
-def parse():
+def parse(given=None):
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
     parser.add_argument("source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one")
     parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
@@ -29,15 +30,19 @@ def parse():
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares, and a decoder its own of its encoder's")
+    parser.add_argument("--dtype", choices=["float32", *NARROW], default="float32", help="what the model computes in; its weights stay float32 (default: float32)")
+    parser.add_argument("--full", metavar="PATTERNS", help="with --dtype: modules that stay float32, by path (model.norm) or by class (*Norm*), separated by commas")
     parser.add_argument("--no-weights", action="store_true", help="types alone, for a model larger than this machine's memory: to plan, not to train")
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
     parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList), "
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     if bool(arguments.source) == bool(arguments.hf):
         parser.error("give either FILE.py:NAME or --hf CONFIG_OR_FOLDER")
+    if arguments.full and arguments.dtype == "float32":
+        parser.error("--full is for --dtype bfloat16 or float16")
     return arguments
 
 
@@ -144,6 +149,10 @@ def main():
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print("\n".join(lines))
+    if narrow := narrow_statistics(module):
+        print(f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps them in float32")
+    if arguments.dtype == "float32" and getattr(module, "stated_dtype", None) in NARROW:
+        print(f"the config says {module.stated_dtype}; captured in float32: --dtype {module.stated_dtype} computes in it")
     print(f"written to {arguments.output}")
     return 0
 

@@ -52,6 +52,7 @@ class Model:
     loss: Layer = None
     units: dict = None  # what a mean counts, as the manifest has it; None: samples
     reduction: str = "mean"
+    unread: dict = None  # by micro-batch size, of composite.py
 
 
 def constant_values(composite, constant, batch=None):
@@ -128,7 +129,7 @@ def capture(module, batch, has_loss=False, sizes=SIZES, budget=BUDGET["cheap"], 
                 graphs[about] = capture_graph(name, index, exported, cuts, sizes, budget, chosen, tensors)
         layers.append(Layer(name, *values[index], tensors=tensors, **graphs[about]))
     loss = layers.pop() if has_loss else None
-    return Model(layers, loss, units, reduction)
+    return Model(layers, loss, units, reduction, {b: composite.unread for b, composite in exported[True].items()})
 
 
 def values_between(pieces):

@@ -5,7 +5,9 @@ import copy
 
 import torch
 
+from . import replay
 from .capture import MODEL_INPUT
+from .noise import draw_of
 from .replay import Replayed
 
 
@@ -44,6 +46,8 @@ class Comparison:
 def beside(module):
     """A copy with gradients and buffers of its own; parameters have the same memory."""
     same = {id(p): torch.nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in module.parameters()}
+    made = [value for part in module.modules() for value in vars(part).values() if isinstance(value, torch.Tensor) and value.grad_fn is not None]
+    same |= {id(t): t.detach() for t in made}  # by torch.nn.utils.weight_norm, and again in each forward
     return copy.deepcopy(module, same)
 
 
@@ -56,6 +60,28 @@ def without_fast_path():
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def drawing_as_eager(unread, b):
+    """Between the draws of layers, those whose results nothing reads. `unread`: of Model."""
+    (few, first), (more, second) = sorted(unread.items())[:2]
+    sizes = lambda x, y: [n + (m - n) // (more - few) * (b - few) for n, m in zip(x.meta["val"].shape, y.meta["val"].shape)]
+    left = [(place, draw_of(x), sizes(x, y)) for (place, x), (_, y) in zip(first, second)]
+    count = 0
+
+    def before():
+        nonlocal count
+        while left and left[0][0] == count:
+            _, draw, shape = left.pop(0)
+            draw(shape)
+        count += 1
+
+    replay.before_draw = before
+    try:
+        yield
+    finally:
+        replay.before_draw = None
 
 
 def check(module, model, batch):
@@ -86,7 +112,7 @@ def check(module, model, batch):
     torch.manual_seed(1)
     output, expected_loss = results(module(**batch))
     torch.manual_seed(1)
-    with torch.no_grad():
+    with torch.no_grad(), drawing_as_eager(model.unread, next(iter(batch.values())).shape[0]):
         found = layers_of(lambda layer: layer.forward)
     checked = {"output": compare.word(found, output.detach())}
     if loss:

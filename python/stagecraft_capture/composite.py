@@ -6,16 +6,19 @@ Cutting comes before differentiating: a joint graph of a whole model, cut afterw
 import contextlib
 import io
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx
 
 from .custom_functions import as_operators
 from .errors import CaptureError, place_of
-from .export_errors import explained, refuse_dependent
+from .export_errors import BY_TENSORS, explained, refuse_dependent
+from .gru import grus_by_steps
 from .hugging_face import eager_masks
-from .in_place import out_of_place, storage
+from .in_place import out_of_place, storage, without_out
+from .noise import is_random
+from .lstm import lstms_by_layers
 
 
 ATEN = torch.ops.aten
@@ -32,6 +35,7 @@ class Composite:
     loss: fx.Node  # the loss behind it, or None
     tensors: dict  # placeholder -> (kind, name, tensor); kind: parameter, frozen (which has no gradient), buffer, constant
     nodes: list  # the operators, in order
+    unread: list = field(default_factory=list)  # (how many others draw before it, operator that draws what nothing reads)
 
 
 def inline_regions(module):
@@ -89,6 +93,13 @@ def drop_broadcasts(graph):
             graph.erase_node(node)
 
 
+def refuse_branches(graph):
+    """torch.cond, torch.while_loop and the like, which hold graphs of their own."""
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(f"{place_of(node)}: torch.{node.target} takes branches that depend on the batch's numbers, which runs do not; {BY_TENSORS}")
+
+
 def is_assertion(node):
     return "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
@@ -97,7 +108,7 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), as_operators(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError:
         raise
@@ -107,6 +118,8 @@ def export(module, inputs, has_loss=False):
         logging.disable(logging.NOTSET)
     inline_regions(program.graph_module)
     graph = program.graph
+    refuse_branches(graph)
+    without_out(graph)
     detach_regions(graph)
     drop_broadcasts(graph)
     buffers, constants = dict(module.named_buffers(remove_duplicate=False)), program.constants
@@ -141,9 +154,26 @@ def export(module, inputs, has_loss=False):
         raise CaptureError(f"the model returns {len(outputs)} tensors; make it return the one that the loss reads")
     nodes = [n for n in graph.nodes if n.op == "call_function"]
     composite = Composite(graph, fields[0], dict(zip(fields, inputs)), outputs[0], outputs[1] if has_loss else None, tensors, nodes)
+    drawing = [n for n in composite.nodes if is_random(n) and not is_idle_dropout(n)]
     composite.nodes = wanted(composite)
+    composite.unread = unread_draws(drawing, set(composite.nodes))
     refuse_dependent(composite.nodes)
     return composite
+
+
+def is_idle_dropout(node):
+    return node.target == ATEN.dropout.default and (node.args[1] == 0 or not node.args[2])
+
+
+def unread_draws(drawing, read):
+    """Eager mode draws them too, so those behind them are others than without."""
+    found, before = [], 0
+    for node in drawing:
+        if node in read:
+            before += 1
+        else:
+            found.append((before, node))
+    return found
 
 
 def copied(composite):

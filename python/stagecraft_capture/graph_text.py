@@ -9,7 +9,7 @@ from torch import fx
 from . import operators
 from .errors import CaptureError, place_of
 from .nodes import name_of
-from .noise import is_random
+from .noise import DRAWS, is_random
 from .split import mask_of
 
 TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16", torch.int64: "i64", torch.int32: "i32", torch.bool: "bool"}
@@ -19,6 +19,21 @@ def type_text(tensor):
     if tensor.dtype not in TYPES:
         raise CaptureError(f"a tensor of {tensor.dtype}: runs do not have them; compute with {', '.join(map(str, TYPES))}")
     return f"{TYPES[tensor.dtype]}[{','.join(str(int(size)) for size in tensor.shape)}]"
+
+
+# Of operators that runs do not execute, what does the same.
+INSTEAD = {
+    "_embedding_bag": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
+    "_embedding_bag_forward_only": "take torch.nn.Embedding, and .sum(1) or .mean(1) of its result",
+    "embedding_sparse_backward": "sparse gradients are not known here: sparse=False",
+    "_ctc_loss": "capture the model without its loss",
+    "linalg_householder_product": "torch.nn.utils.parametrizations.orthogonal has orthogonal_map=\"cayley\", or train the weight as it is",
+    "masked_scatter": "put values at places with torch.where",
+}
+
+
+def base_of(name):
+    return name.removeprefix("aten::").partition(".")[0]
 
 
 class Names:
@@ -97,8 +112,9 @@ def made_again(node, names, read):
     return None
 
 
-def steps(nodes, names, read, streams, again=frozenset()):
-    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`: nodes that are made again."""
+def steps(nodes, names, read, streams, again=frozenset(), draws=True):
+    """The nodes as steps. `read`: nodes whose results something reads; the others' results are null. `again`: nodes that are made again.
+    Without `draws` none may draw random numbers."""
     out, taken = [], {n for n in nodes}
     for node in nodes:
         if node.target is operator.getitem:
@@ -135,8 +151,11 @@ def steps(nodes, names, read, streams, again=frozenset()):
             given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
         elif name == "stagecraft::uniform":
             given = [streams.setdefault(node, len(streams))]
+        if not draws and name in DRAWS:
+            raise CaptureError(f"{place_of(node)}: draws random numbers in evaluation too, which runs do not; draw where self.training is true, and decide without chance elsewhere")
         if not name.startswith("stagecraft::") and name.removeprefix("aten::") not in operators.NAMES:
-            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; compute the same with others (models/captured/operators.cpp lists them)")
+            what = INSTEAD.get(base_of(name), "compute the same with others (models/captured/operators.cpp lists them)")
+            raise CaptureError(f"{place_of(node)}: runs do not execute the operator {name}; {what}")
         out.append([name, results, given])
     return out
 
@@ -183,7 +202,7 @@ def graph_json(joint, parts, evaluation, tensors):
     out["backward_weight"] = {"steps": halves, "gradients": [text(n) for n in joint.gradients]}
     ejoint, enodes = evaluation
     enames = Names(ejoint.roles)
-    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, ejoint.outputs), {}), "outputs": [enames[n] for n in ejoint.outputs]}
+    out["evaluate"] = {"steps": steps(enodes, enames, readers(enodes, ejoint.outputs), {}, draws=False), "outputs": [enames[n] for n in ejoint.outputs]}
     out["multiply_adds"] = 0
     return out
 

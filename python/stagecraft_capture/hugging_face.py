@@ -1,15 +1,17 @@
 """Hugging Face models: from a config or a folder, as a module of tasks.py."""
 
 import contextlib
+import inspect
 import json
 import os
 
 import torch
 
-from .batch import Batch, Field, sizes_in
+from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
-from .tasks import TASKS, Translation, class_names, task_of
+from .precision import NARROW, narrow_as_asked
+from .tasks import TASKS, Named, Translation, class_names, task_of
 
 
 @contextlib.contextmanager
@@ -49,13 +51,15 @@ def read_config(path):
     return about
 
 
-def load(path, untie, seed, numbers=True, about=None):
+def load(arguments, numbers=True, about=None):
     """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and its task. Without `numbers` its
-    parameters have types alone. `about`: instead of the file's config, for a model with initial weights."""
+    parameters have types alone. `about`: instead of the file's config, for a model with initial weights. It is made in float32, whatever the
+    config's dtype: a run's steps update float32 weights."""
     try:
         import transformers
     except ImportError as error:
         raise CaptureError(missing("transformers")) from error
+    path = arguments.hf
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     initial = about is not None or not numbers
     about = about or read_config(path)
@@ -63,22 +67,38 @@ def load(path, untie, seed, numbers=True, about=None):
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
     task = task_of(about)
     if task is None:
-        endings = ", ".join(f"...{known.ending}" for known in TASKS)
-        raise CaptureError(f"{config_file(path)}: models of type {about['model_type']!r} are none of {endings}; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
-    kind, config.architectures = getattr(transformers, task.auto), class_names(task, about)
+        kind = named_class(path, about)
+        make = lambda **how: kind._from_config(config, **how)
+    else:
+        kind, config.architectures = getattr(transformers, task.auto), class_names(task, about)
+        make = lambda **how: kind.from_config(config, **how)
     choose_experts(config)
-    torch.manual_seed(seed)
+    torch.manual_seed(arguments.seed)
     if weights:
         model = kind.from_pretrained(folder, config=config, dtype=torch.float32)
     else:
         with contextlib.nullcontext() if numbers else parameters_without_numbers():
-            model = kind.from_config(config)
-    untied = untied_copies(model) if untie else {}
+            model = make(dtype=torch.float32)
+    untied = untied_copies(model) if arguments.untie else {}
+    narrow_as_asked(model, arguments)
     if not numbers:
         as_on_cpu(model)
-    wrapped = task.wrapper(model)
+    wrapped = (task.wrapper if task else Named)(model)
     wrapped.untied, wrapped.source = untied, folder or "."
+    wrapped.stated_dtype = about.get("dtype") or about.get("torch_dtype")
     return wrapped, task
+
+
+def named_class(path, about):
+    """The class of transformers that a config names, where it is for none of the tasks that are known here."""
+    import transformers
+
+    names = about.get("architectures") or []
+    found = next((getattr(transformers, name) for name in names if hasattr(transformers, name)), None)
+    if found is None:
+        endings = ", ".join(f"...{known.ending}" for known in TASKS)
+        raise CaptureError(f"{config_file(path)}: models of type {about['model_type']!r} are none of {endings}; name the class in \"architectures\", or give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+    return found
 
 
 def choose_experts(config):
@@ -97,7 +117,9 @@ FIELDS = {
 
 def load_with_batch(arguments, about=None):
     """The model, what it reads, and whether it returns its loss. `about`: of load()."""
-    model, task = load(arguments.hf, arguments.untie, arguments.seed, numbers=about is not None or not arguments.no_weights, about=about)
+    model, task = load(arguments, numbers=about is not None or not arguments.no_weights, about=about)
+    if task is None:
+        return named_with_batch(model, arguments)
     names, config = [name for name in arguments.fields.split(",") if name], model.wrapped.config
     images = hasattr(model, "sample_shape")
     second = isinstance(model, Translation)
@@ -109,7 +131,7 @@ def load_with_batch(arguments, about=None):
     if unknown:
         raise CaptureError(f"--fields {arguments.fields}: {unknown[0]!r} is none of {', '.join(known)}")
     if images:
-        fields = [Field("pixel_values", sizes_in(arguments.input) if arguments.input else model.sample_shape(), torch.float32)]
+        fields = [Field("pixel_values", sizes_in(arguments.input) if arguments.input else model.sample_shape(), NARROW.get(arguments.dtype, torch.float32))]
     elif arguments.sequence:
         fields = [Field("input_ids", [arguments.sequence], below=config.vocab_size)]
     else:
@@ -118,7 +140,41 @@ def load_with_batch(arguments, about=None):
         fields.append(Field("decoder_input_ids", [target], below=config.vocab_size))
     for name in names:
         fields += task.labels(config, target) if name == "labels" else [FIELDS[name](config, arguments.sequence)]
-    return model, Batch(fields), "labels" in names
+    return model, Batch(with_named(fields, model.wrapped, arguments)), "labels" in names
+
+
+def with_named(fields, module, arguments):
+    """With those of --field, which go before others of their names."""
+    named, takes = [parse_field(text) for text in arguments.field], inspect.signature(module.forward).parameters
+    unknown = next((field.name for field in named if field.name not in takes), None)
+    if unknown:
+        raise CaptureError(f"--field {unknown}: {type(module).__name__}.forward takes {', '.join(takes)}")
+    names = {field.name: field for field in named}
+    known = {field.name for field in fields}
+    return [names.get(field.name, field) for field in fields] + [field for field in named if field.name not in known]
+
+
+# What models of transformers call inputs of numbers.
+NUMBERS = ("pixel_values", "input_values", "input_features")
+
+
+def named_with_batch(model, arguments):
+    """The same for a class of none of the tasks: it reads its main input, and fields that are named."""
+    module, config = model.wrapped, model.wrapped.config
+    takes, kind = inspect.signature(module.forward).parameters, type(module).__name__
+    if arguments.input:
+        name = next((name for name in (module.main_input_name, *NUMBERS) if name in takes and name != "input_ids"), module.main_input_name)
+        first = Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
+    elif arguments.sequence:
+        first = Field(module.main_input_name, [arguments.sequence], below=arguments.vocabulary or config.get_text_config().vocab_size)
+    else:
+        raise CaptureError(f"{kind} reads {module.main_input_name}: give its sizes with --input for numbers, or --sequence for tokens")
+    fields = with_named([first], module, arguments)
+    names = [field.name for field in fields]
+    if "labels" in takes and "labels" in arguments.fields.split(",") and "labels" not in names:
+        raise CaptureError(f"{kind} has a loss on labels: give --field labels=TYPE[SIZES], as in labels=i64[128]<1000, or --fields \"\" to capture it without")
+    batch = Batch(fields)
+    return model, batch, model.has_loss(batch.at(2))
 
 
 def untied_copies(model):

@@ -39,6 +39,23 @@ def keeps_type(node):
     return own.is_floating_point() or not any(isinstance(a, float) for a in node.args[1:])
 
 
+def without_out(graph):
+    """Writes of `out=` become copies: autograd has no derivative of such a write, and a copy is one that is known here."""
+    for node in [n for n in graph.nodes if n.op == "call_function" and "out" in n.kwargs and isinstance(n.target, torch._ops.OpOverload)]:
+        packet, arguments = node.target.overloadpacket, [a.name for a in node.target._schema.arguments if not a.is_out]
+        plain = (getattr(packet, name) for name in packet.overloads())
+        found = next((o for o in plain if not o._schema.is_mutable and [a.name for a in o._schema.arguments] == arguments), None)
+        if found is None:
+            continue
+        kwargs = dict(node.kwargs)
+        written = kwargs.pop("out")
+        with graph.inserting_before(node):
+            made = graph.call_function(found, node.args, kwargs)
+            detached = graph.call_function(torch.ops.aten.detach.default, (made,))
+        made.meta = detached.meta = {**node.meta, "val": torch.empty_like(node.meta["val"])}
+        node.target, node.args, node.kwargs = torch.ops.aten.copy_.default, (written, detached), {}
+
+
 def out_of_place(graph):
     position = {n: i for i, n in enumerate(graph.nodes)}
     of_storage = {}

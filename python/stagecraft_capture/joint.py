@@ -9,6 +9,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from .errors import CaptureError, place_of
 from .in_place import storage
+from .real_types import real_types
 from .simplify import simplify
 
 
@@ -111,6 +112,7 @@ def trace(piece, composite, examples, tensors, training=True):
         about = node.meta["desc"]
         roles[node] = f"g{about.output.idx}" if "Tangent" in type(about).__name__ else role_names[about.idx]
     simplify(graph)
+    real_types(graph)
     results = next(n for n in graph.nodes if n.op == "output")
     none = lambda things: [None] * len(things)
     joint = Joint(graph, roles, none(piece.outputs), none(tensors.names["u"]), none(piece.inputs), none(tensors.names["p"]))

@@ -7,7 +7,7 @@ lies in another order than the value, the backward of the layer below begins wit
 
 import torch
 
-from .errors import CaptureError
+from .errors import CaptureError, place_of
 
 PERMUTE = torch.ops.aten.permute.default
 
@@ -98,7 +98,10 @@ def gradients_between(composite, pieces, inputs):
     with torch.random.fork_rng(devices=[]):
         for node in composite.nodes:
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = node.target(*args, **kwargs)
+            try:
+                values[node] = node.target(*args, **kwargs)
+            except (RuntimeError, IndexError) as error:
+                raise CaptureError(f"{place_of(node)}: {node.target} fails in eager mode: {str(error).strip().splitlines()[0]}") from error
     result, crossing = values[composite.loss or composite.output], [values[node] for _, _, node in values_made(pieces)]
     wanted = [value for value in crossing if value.requires_grad]
     try:

@@ -6,23 +6,24 @@ import torch
 
 from .batch import Field
 from .errors import CaptureError
+from .precision import wide
 
 USUAL = ("cross_entropy", "mse")
 
 
 def cross_entropy(output, batch):
     """Of [b, ..., classes] against one class each; -100 does not count."""
-    return torch.nn.functional.cross_entropy(output.flatten(0, -2), batch["targets"].flatten())
+    return torch.nn.functional.cross_entropy(wide(output).flatten(0, -2), batch["targets"].flatten())
 
 
 def mse(output, batch):
-    return torch.nn.functional.mse_loss(output, batch["targets"])
+    return torch.nn.functional.mse_loss(wide(output), batch["targets"])
 
 
 def usual(name, output):
     """The loss, and the field that it reads. `output`: an example of the module's."""
     if name == "mse":
-        return mse, Field("targets", list(output.shape[1:]), output.dtype, source="targets")
+        return mse, Field("targets", list(output.shape[1:]), wide(output).dtype, source="targets")
     return cross_entropy, Field("targets", list(output.shape[1:-1]), below=output.shape[-1], ignore=-100, source="targets")
 
 

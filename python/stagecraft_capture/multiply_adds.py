@@ -40,6 +40,9 @@ def of_step(name, results, arguments, shape_of):
         weight, transposed = shape_of[arguments[1]], arguments[6]
         per_element = math.prod(weight[1:])  # [out, in / groups, kernel], or [in, out / groups, kernel]
         return math.prod(shape_of[arguments[0]] if transposed else results[0]) * per_element
+    if base == "stagecraft::lstm":
+        tokens, weights = shape_of[arguments[0]][:2], (shape_of[arguments[1]], shape_of[arguments[2]])
+        return math.prod(tokens) * sum(map(math.prod, weights))
     if "scaled_dot_product" in base:
         query, key, value = (shape_of[arguments[i]] for i in range(3))
         return math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])

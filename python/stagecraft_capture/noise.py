@@ -13,6 +13,21 @@ LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
 LIBRARY.define("uniform(SymInt[] size, ScalarType dtype) -> Tensor")
 
 
+# Those of a graph file that draw.
+DRAWS = ("stagecraft::dropout", "stagecraft::bernoulli", "stagecraft::uniform")
+
+
+def draw_of(node):
+    """What a run in eager mode draws for an operator of an exported graph: a function of the sizes of its result."""
+    made, op = node.meta["val"], name_of(node)
+    p = node.args[1] if len(node.args) > 1 else None
+    if op in ("dropout", "dropout_", "native_dropout", "feature_dropout") and isinstance(p, float):
+        return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(1 - p)
+    if op in ("bernoulli", "bernoulli_") and isinstance(p, float):
+        return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
+    return lambda sizes: torch.empty(sizes, dtype=made.dtype).uniform_() if made.is_floating_point() else None
+
+
 def is_random(node):
     """Whether the operator, or the fused attention, draws random numbers."""
     if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:

@@ -5,7 +5,7 @@ NAMES = frozenset(
     """
 nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward
 huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits addmm mm bmm baddbmm mv
-dot t transpose.int permute view reshape _unsafe_view expand expand_as unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int
+dot vdot t transpose.int permute view reshape _unsafe_view expand expand_as unsqueeze squeeze squeeze.dim squeeze.dims slice.Tensor select.int
 diagonal unfold split.Tensor split_with_sizes unbind.int chunk detach alias contiguous _to_copy clone copy lift_fresh_copy cat stack repeat
 roll flip constant_pad_nd reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad2d
 replication_pad2d_backward select_backward slice_backward diagonal_backward unfold_backward select_scatter slice_scatter im2col col2im
@@ -31,7 +31,7 @@ upsample_linear1d_backward upsample_bilinear2d upsample_bilinear2d.vec upsample_
 upsample_bicubic2d.vec upsample_bicubic2d_backward native_batch_norm native_batch_norm_backward _native_batch_norm_legit_functional
 _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training native_layer_norm native_layer_norm_backward native_group_norm
 native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward _weight_norm_interface _weight_norm_interface_backward
-_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward embedding embedding_dense_backward
+_trilinear _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward embedding embedding_dense_backward
 index.Tensor index_put index_select index_add gather scatter.src scatter.value scatter_add linear matmul outer layer_norm group_norm
 rms_norm softmax.int log_softmax.int conv1d conv2d conv3d max_pool2d adaptive_avg_pool2d adaptive_avg_pool1d pad repeat_interleave.self_int
 flatten.using_ints unflatten.int narrow movedim.int view_as reshape_as type_as to.dtype scaled_dot_product_attention

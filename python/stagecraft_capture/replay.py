@@ -2,7 +2,9 @@
 
 import torch
 
+from .errors import CaptureError
 from .multiply_adds import sizes_at
+from .noise import DRAWS
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
 
@@ -69,12 +71,20 @@ def value_of(argument, values, b):
     return argument
 
 
+before_draw = None  # called before a step draws
+
+
 def run_steps(steps, values, b):
     for name, results, arguments in steps:
+        if before_draw is not None and name in DRAWS:
+            before_draw()
         if name in ("stagecraft::bernoulli", "stagecraft::uniform"):
             values[results[0].split(" ")[0]] = draw(name, results[0], arguments, b)
             continue
-        made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
+        try:
+            made = operator_of(name)(*[value_of(a, values, b) for a in arguments])
+        except RuntimeError as error:
+            raise CaptureError(f"the captured layers fail where the model does not, in {name} ({results[0]}): {str(error).strip().splitlines()[0]}; this is a defect of the capture") from error
         made = made if isinstance(made, (tuple, list)) else [made]
         for result, tensor in zip(results, made):
             if result is not None:

@@ -1,5 +1,6 @@
 """Where a module comes from: FILE.py:NAME, or Hugging Face."""
 
+import contextlib
 import copy
 import importlib.util
 import inspect
@@ -13,6 +14,7 @@ from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
+from .precision import NARROW, narrow_as_asked
 from .small_twin import small_config
 
 
@@ -56,7 +58,7 @@ def input_name(module):
 def input_field(module, arguments):
     name = input_name(module)
     if arguments.input:
-        return Field(name, sizes_in(arguments.input), torch.float32)
+        return Field(name, sizes_in(arguments.input), NARROW.get(arguments.dtype, torch.float32))
     if arguments.sequence and arguments.vocabulary:
         return Field(name, [arguments.sequence], below=arguments.vocabulary)
     raise CaptureError("give --input SIZES for numbers, or --sequence N and --vocabulary N for tokens")
@@ -81,16 +83,14 @@ def load_loss(text):
 def load(arguments):
     """The module, the batch that it reads, and whether it returns its loss too."""
     if arguments.hf:
-        if arguments.loss or arguments.field:
-            raise CaptureError("--hf has the model's own loss; --loss and --field are for FILE.py:NAME")
+        if arguments.loss:
+            raise CaptureError("--hf has the model's own loss; --loss is for FILE.py:NAME")
         return hugging_face.load_with_batch(arguments)
     torch.manual_seed(arguments.seed)
-    if arguments.no_weights:
-        with parameters_without_numbers():
-            module = from_file(arguments.source)
-        mode = as_on_cpu(module)
-    else:
-        module, mode = from_file(arguments.source), None
+    with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
+        module = from_file(arguments.source)
+    narrow_as_asked(module, arguments)
+    mode = as_on_cpu(module) if arguments.no_weights else None
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]
     require_arguments(module, {field.name for field in fields})
     if not arguments.loss and len(fields) == 1:

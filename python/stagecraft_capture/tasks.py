@@ -7,6 +7,7 @@ import torch
 
 from . import companions
 from .batch import Field
+from .errors import CaptureError
 
 
 class Wrapped(torch.nn.Module):
@@ -22,6 +23,7 @@ class Wrapped(torch.nn.Module):
         self.base_prefix = base_prefix(model)
         self.untied = {}  # names of weights that are copies now: whose
         self.source = "."  # the folder that the config lies in
+        self.stated_dtype = None  # the config's
         self.fixed = {name: value for name, value in self.FIXED.items() if name in inspect.signature(model.forward).parameters}
 
     def forward(self, **batch):
@@ -66,6 +68,25 @@ class Answers(Wrapped):
         beyond = logits.shape[1]  # a position behind the last token does not count
         losses = [torch.nn.functional.cross_entropy(logits[..., i], batch[name].clamp(0, beyond), ignore_index=beyond) for i, name in enumerate(self.LABELS)]
         return logits, (losses[0] + losses[1]) / 2
+
+
+class Named(Wrapped):
+    """Any other class, which the config names. What it reads and what it returns, it says itself."""
+
+    FIXED = {"use_cache": False}
+
+    def forward(self, **batch):
+        """Its first result; (its first result, its loss) where it has one of such fields."""
+        made = self.wrapped(**batch, **self.fixed)
+        numbers = (value for name, value in made.items() if name != "loss" and isinstance(value, torch.Tensor) and value.is_floating_point())
+        output, loss = next(numbers, None), made.get("loss")
+        if output is None:
+            raise CaptureError(f"{type(self.wrapped).__name__} returns {', '.join(made.keys())}, and no tensor of numbers; give FILE.py:NAME, with a module that returns the one tensor that the loss reads")
+        return output if loss is None else (output, loss)
+
+    def has_loss(self, fields):
+        with torch.no_grad():
+            return isinstance(self(**fields), tuple)
 
 
 def base_prefix(model):
@@ -123,14 +144,16 @@ TASKS = (
 
 
 def task_of(about):
-    """Of a config, a dictionary; or None."""
+    """Of a config, a dictionary; or None: it names another class, or none."""
     from transformers.models.auto import modeling_auto
 
+    known = [task for task in TASKS if about["model_type"] in getattr(modeling_auto, task.mapping)]
     for name in about.get("architectures") or []:
-        for task in TASKS:
-            if name.endswith(task.ending) or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM"):
+        for task in known:
+            of_type = getattr(modeling_auto, task.mapping)[about["model_type"]]
+            if name.endswith(task.ending) or name in (of_type if isinstance(of_type, tuple) else (of_type,)) or (name.endswith("LMHeadModel") and task.ending == "ForCausalLM"):
                 return task
-    return next((task for task in TASKS if about["model_type"] in getattr(modeling_auto, task.mapping)), None)
+    return None if about.get("architectures") else next(iter(known), None)
 
 
 def class_names(task, about):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from torch._subclasses import FakeTensor
 
 from .graph_text import type_text
+from .precision import master_of
 
 
 @dataclass
@@ -40,12 +41,13 @@ def state_of(module, layers, prefix):
     constants = [tensor for kind, tensor in held.values() if kind == "c"]
     for name, tensor in named.items():
         if name in trained:
-            state.weights[name] = tensor
+            state.weights[name] = master_of(tensor)
             continue
         first = next((n for n, t in [*trained.items(), *((n, named[n]) for n in state.untrained)] if one_tensor(t, tensor)), None)
         if first is not None:
             state.same_as[name] = first
             continue
+        tensor = master_of(tensor)
         state.untrained[name] = type_text(tensor)
         # The graphs may hold what was made of a buffer's values: they must be these.
         read = name not in parameters and constants

@@ -32,7 +32,7 @@ CostTable unit_costs(int stages, int ranks) {
   StageCosts stage;
   stage.forward = stage.backward_input = stage.backward_weight = kUnit;
   CostTable costs;
-  costs.stages.assign(static_cast<std::size_t>(stages), stage);
+  costs.stages.assign(to_size(stages), stage);
   costs.network.levels = {NetworkLevel{ranks, Link{}}};
   costs.loss = Bytes{};
   return costs;

@@ -26,14 +26,10 @@ inline constexpr Bytes kMostWeightBytes{std::int64_t{1} << 46U};
 
 /// How much a stage's times vary: interquartile ranges, as a profile has them.
 struct StageSpread {
-  Seconds forward;
-  Seconds backward_input;
-  Seconds backward_weight;
-  Seconds step;
+  Seconds forward, backward_input, backward_weight, step;
 };
 
-template <class V>
-void describe(V& v, StageSpread& s) {
+void describe(auto& v, StageSpread& s) {
   v.optional("forward_ms", s.forward, "interquartile range", kDuration);
   v.optional("backward_input_ms", s.backward_input, "likewise", kDuration);
   v.optional("backward_weight_ms", s.backward_weight, "likewise", kDuration);
@@ -42,23 +38,16 @@ void describe(V& v, StageSpread& s) {
 
 /// Costs of one stage on one rank, for one full micro-batch. A shorter micro-batch is priced as a full one.
 struct StageCosts {
-  Seconds forward;
-  Seconds backward_input;
-  Seconds backward_weight;
-  Seconds step;          ///< optimizer update of the stage's parameters
-  Bytes parameters;      ///< the weights that steps update; gradients and what replicas add up are as large
-  Bytes compute_copy{};  ///< mixed precision: the copy of them that layers read; 0: they are read themselves
-  Bytes buffers;         ///< running statistics and the like, one copy
-  Bytes optimizer_state;
-  Bytes input;     ///< boundary received from the previous stage (stage 0: the loaded data)
-  Bytes read{};    ///< stage 0: of the data as it is read; one at a time
-  Bytes output;    ///< boundary sent to the next stage (last stage: 0)
-  Bytes targets;   ///< last stage: what is loaded for the loss
-  Bytes fields{};  ///< fields of the batch that layers read besides the input: masks
-  /// Kept from forward to backward_input, without the input slot and without the output.
-  Bytes kept_for_input;
-  Bytes kept_for_weight;  ///< of what backward needs, the part kept on from backward_input to backward_weight
-  bool output_kept = false;  ///< the sent output is also kept for backward
+  Seconds forward, backward_input, backward_weight, step;
+  Bytes parameters;  ///< gradients and what replicas add up are as large
+  Bytes compute_copy{}, buffers, optimizer_state;
+  Bytes input;   ///< stage 0: the loaded data
+  Bytes read{};  ///< one at a time
+  Bytes output;  ///< last stage: 0
+  Bytes targets, fields{};
+  Bytes kept_for_input;   ///< without the input slot and without the output
+  Bytes kept_for_weight;  ///< of all that backward needs
+  bool output_kept = false;
   /// Transient bytes above what is live before, at the worst moment of forward (kept and output included).
   Bytes forward_peak;
   std::optional<Bytes> unkept_forward_peak{};  ///< likewise of a forward that keeps nothing
@@ -78,8 +67,7 @@ struct StageCosts {
   [[nodiscard]] Bytes weight_half_peak() const { return backward_weight_peak.value_or(backward_peak); }
 };
 
-template <class V>
-void describe(V& v, StageCosts& c) {
+void describe(auto& v, StageCosts& c) {
   v.required("forward_ms", c.forward, "forward of one micro-batch", kDuration);
   v.required("backward_input_ms", c.backward_input, "gradient of the stage's input", kDuration);
   v.required("backward_weight_ms", c.backward_weight, "gradient of the stage's weights", kDuration);
@@ -124,8 +112,7 @@ struct Link {
   }
 };
 
-template <class V>
-void describe(V& v, Link& link) {
+void describe(auto& v, Link& link) {
   v.required("latency_ms", link.latency, "one-way time of an empty message, ms", kDuration);
   v.required("bytes_per_second", link.bytes_per_second, "bandwidth of one direction", json::at_least(1));
 }
@@ -145,8 +132,7 @@ struct NetworkLevel {
   SharedBy shared_by = SharedBy::pair;
 };
 
-template <class V>
-void describe(V& v, NetworkLevel& level) {
+void describe(auto& v, NetworkLevel& level) {
   v.required("count", level.count, "children of one node of this level", json::at_least(1));
   v.required("link", level.link, "between those children");
   v.optional("shared_by", level.shared_by,
@@ -182,13 +168,9 @@ struct CostTable {
   [[nodiscard]] double speed_of(Rank rank) const { return speed.empty() ? 1.0 : speed[rank.index()]; }
 };
 
-template <class V>
-void describe(V& v, Network& n) {
-  v.required("levels", n.levels, "innermost level first");
-}
+void describe(auto& v, Network& n) { v.required("levels", n.levels, "innermost level first"); }
 
-template <class V>
-void describe(V& v, CostTable& c) {
+void describe(auto& v, CostTable& c) {
   v.required("stages", c.stages, "costs per stage", json::non_empty());
   v.required("network", c.network, "links between ranks");
   v.optional("speed", c.speed, "relative speed per rank; empty: all 1");

@@ -17,7 +17,7 @@ Bytes payload_bytes(const CostTable& costs, Payload payload, StageId to) {
 }
 
 Traffic traffic(const LoweredProgram& program, const CostTable& costs) {
-  STAGECRAFT_CHECK(costs.stages.size() == static_cast<std::size_t>(program.placement.stages()),
+  STAGECRAFT_CHECK(costs.stages.size() == to_size(program.placement.stages()),
                    "a cost table of another program");
   Traffic all;
   program.each_action([&](ActionPlace, const Action& action) {

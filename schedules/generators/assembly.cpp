@@ -18,15 +18,15 @@ WorkloadRequest workload_request(const ScheduleRequest& request) {
 }
 
 ReplicaList::ReplicaList(const ComputeWriter& writer, const StageReplica& at)
-    : writer_(writer), at_(at), read_(static_cast<std::size_t>(at.count)) {}
+    : writer_(writer), at_(at), read_(to_size(at.count)) {}
 
 void ReplicaList::forward(int k, Version version) {
   writer_.write(actions_, Op::forward, at_.stage, micro_batch(k), version);
-  read_[static_cast<std::size_t>(k)] = version;
+  read_[to_size(k)] = version;
 }
 
 void ReplicaList::backward(int k) {
-  writer_.write(actions_, Op::backward, at_.stage, micro_batch(k), read_[static_cast<std::size_t>(k)]);
+  writer_.write(actions_, Op::backward, at_.stage, micro_batch(k), read_[to_size(k)]);
 }
 
 void ReplicaList::step(Group group) {

@@ -6,7 +6,7 @@
 namespace stagecraft {
 
 int groups_ended(const std::vector<Group>& groups, int b) {
-  const auto next = static_cast<std::size_t>(std::max(b, 0));
+  const auto next = to_size(std::max(b, 0));
   return next < groups.size() ? groups[next].value : groups.back().value + 1;
 }
 

@@ -45,7 +45,7 @@ Schedule auto_schedule() {
       .name = "auto",
       .summary = "an order searched for, from the costs and within the memory; never behind any other's here",
       .paper = "list scheduling and threshold accepting over every other schedule; docs/design/synthesis.md",
-      .synchronous = true,
+
       .orders_by_time = true,
       .searched = true,
       .build = build_auto};

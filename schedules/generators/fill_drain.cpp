@@ -13,7 +13,7 @@ Schedule fill_drain_schedule() {
   return {.name = "fill_drain",
           .summary = "all forwards, then all backwards; keeps every micro-batch of the step",
           .paper = "GPipe, arXiv 1811.06965",
-          .synchronous = true,
+
           .build = [](const ScheduleRequest& request) {
             return flushed_program(training_header("fill_drain", request), request.clip,
                                    [](const ReplicaList& list) { return list.count(); });

@@ -34,7 +34,7 @@ Schedule interleaved_1f1b_schedule() {
   return {.name = "interleaved_1f1b",
           .summary = "1F1B over v stages per rank: 1/v of the bubble, v times the messages",
           .paper = "Megatron-LM, arXiv 2104.04473",
-          .synchronous = true,
+
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
           .build = build_interleaved_1f1b};

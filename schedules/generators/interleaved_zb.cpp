@@ -20,7 +20,7 @@ using Rounds = std::vector<int>;
 /// `count` micro-batches in rounds of `ranks`, and what is left over: as the last round first of all; then in
 /// other places, and shared with a neighbouring round. Which is best depends on the times.
 std::vector<Rounds> ways_to_divide(int count, int ranks) {
-  const Rounds whole(static_cast<std::size_t>(count / ranks), ranks);
+  const Rounds whole(to_size(count / ranks), ranks);
   const int left = count % ranks;
   if (left == 0) return {whole};
   std::vector<Rounds> ways;
@@ -79,7 +79,7 @@ Schedule interleaved_zb_schedule() {
   return {.name = "interleaved_zb",
           .summary = "interleaved 1F1B with weight gradients put off",
           .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
-          .synchronous = true,
+
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
           .orders_by_time = true,

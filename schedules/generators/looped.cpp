@@ -7,14 +7,14 @@ namespace stagecraft {
 
 void LoopedRank::add(Op op, int k) {
   if (k < 0 || k >= total()) return;
-  const Turn& turn = turns[static_cast<std::size_t>(k)];
+  const Turn& turn = turns[to_size(k)];
   const int chunk = op == Op::forward ? turn.chunk : shape.virtual_stages - 1 - turn.chunk;
   list.push_back({op, shape.stage(position, chunk), MicroBatch{replica + turn.micro_batch * shape.replicas}});
 }
 
 Orders looped_orders(const ProgramHeader& header, const VirtualStages& shape, const DivideRounds& rounds,
                      const std::function<void(LoopedRank&)>& fill) {
-  Orders orders(static_cast<std::size_t>(header.placement.world()));
+  Orders orders(to_size(header.placement.world()));
   for (int replica = 0; replica < shape.replicas; ++replica) {
     const int count = own_count(header.micro_batches(), replica, shape.replicas);
     const std::vector<int> divided = rounds(count, shape.ranks);
@@ -27,8 +27,7 @@ Orders looped_orders(const ProgramHeader& header, const VirtualStages& shape, co
       first += round;
     }
     for (int position = 0; position < shape.ranks; ++position) {
-      const Rank rank =
-          header.placement.ranks[static_cast<std::size_t>(position)][static_cast<std::size_t>(replica)];
+      const Rank rank = header.placement.ranks[to_size(position)][to_size(replica)];
       LoopedRank looped{shape, turns, divided, position, replica, orders[rank.index()]};
       fill(looped);
     }
@@ -47,8 +46,8 @@ ScheduleProgram looped_program(const std::string& schedule, const ScheduleReques
 std::vector<int> rounds_of(int count, int ranks) {
   if (count == 0) return {};
   const int rounds = std::max(1, count / ranks);
-  std::vector<int> sizes(static_cast<std::size_t>(rounds), count / rounds);
-  for (int i = 0; i < count % rounds; ++i) ++sizes[static_cast<std::size_t>(i)];
+  std::vector<int> sizes(to_size(rounds), count / rounds);
+  for (int i = 0; i < count % rounds; ++i) ++sizes[to_size(i)];
   return sizes;
 }
 

@@ -24,7 +24,7 @@ Schedule looped_bfs_schedule() {
   return {.name = "looped_bfs",
           .summary = "fill-drain over v stages per rank: 1/v of the bubble, keeps every micro-batch",
           .paper = "Breadth-First Pipeline Parallelism, arXiv 2211.05953",
-          .synchronous = true,
+
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
           .build = build_looped_bfs};

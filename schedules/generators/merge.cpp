@@ -14,9 +14,9 @@ class Merge {
   Merge(const ProgramHeader& header, ReplicaLists& lists)
       : stages_(header.placement.stages()),
         micro_batches_(header.micro_batches()),
-        merged_(static_cast<std::size_t>(header.placement.world())),
+        merged_(to_size(header.placement.world())),
         held_(merged_.size()),
-        forward_done_(static_cast<std::size_t>(stages_ * std::int64_t{micro_batches_}), false),
+        forward_done_(to_size(stages_ * std::int64_t{micro_batches_}), false),
         backward_done_(forward_done_.size(), false) {
     for (auto& list : lists) {
       const Cursor cursor{&list, 0};
@@ -45,7 +45,7 @@ class Merge {
   };
 
   std::size_t at(int stage, MicroBatch mb) const {
-    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) + mb.index();
+    return to_size(stage) * to_size(micro_batches_) + mb.index();
   }
 
   /// The forward or backward the list comes to next, past loads; null before a reduction or at the end.
@@ -131,7 +131,7 @@ class Merge {
 };
 
 std::vector<std::vector<Action>> merge(const ProgramHeader& header, ReplicaLists& lists) {
-  if (lists.size() > static_cast<std::size_t>(header.placement.world())) return Merge(header, lists).run();
+  if (lists.size() > to_size(header.placement.world())) return Merge(header, lists).run();
   // As many lists as ranks, and every rank has one: nothing to merge.
   std::vector<std::vector<Action>> ranks(lists.size());
   for (auto& list : lists) ranks[list.rank().index()] = std::move(list.actions());

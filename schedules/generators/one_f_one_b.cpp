@@ -28,7 +28,7 @@ Schedule one_f_one_b_schedule() {
       .name = "1f1b",
       .summary = "one forward, one backward, and a flush at the step; keeps p - s micro-batches on stage s",
       .paper = "PipeDream-Flush, arXiv 2006.09503; DAPPLE, arXiv 2007.01045",
-      .synchronous = true,
+
       .takes_warmup_extra = true,
       .build = build_one_f_one_b};
 }

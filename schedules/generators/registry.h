@@ -2,7 +2,7 @@
 
 // The schedules there are: the built-in ones, and those that a program adds at its start:
 //
-//   add_schedule({.name = "mine", .summary = "...", .paper = "...", .synchronous = true, .build = build_mine});
+//   add_schedule({.name = "mine", .summary = "...", .paper = "...", .build = build_mine});
 
 #include "stagecraft/schedules/generators/schedule.h"
 

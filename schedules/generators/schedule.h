@@ -35,7 +35,7 @@ struct Schedule {
   std::string name;
   std::string summary;  ///< one line for --help and docs
   std::string paper;
-  bool synchronous;  ///< all micro-batches of a step read the same version; a step ends with a flush
+  bool synchronous = true;  ///< all micro-batches of a step read the same version; a step ends with a flush
   PlacementKind placement = PlacementKind::straight;  ///< what it is made for, and gets from the planner
   int virtual_stages = 1;                             ///< per rank, where nobody says otherwise
   /// The order follows the request's costs, so what is in flight is known only with them.

@@ -21,7 +21,7 @@ void require_long_groups(const ProgramHeader& header) {
     lag = std::max(lag, version_lag(header.placement, StageId{s}));
   }
   for (int g = 0; g + 1 < header.groups(); ++g) {
-    const int size = header.group_sizes[static_cast<std::size_t>(g)];
+    const int size = header.group_sizes[to_size(g)];
     if (size >= lag) continue;
     throw InputError(
         fmt::format("2bw needs at least {} micro-batches per update, as many as are in flight ahead of a "

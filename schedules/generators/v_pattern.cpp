@@ -64,10 +64,10 @@ using Pattern = std::vector<std::vector<Part>>;  ///< [position]
 std::optional<Pattern> place(const Workload& workload, const VirtualStages& shape, int replica, Ticks period,
                              const Lags& lags) {
   const MicroBatch mb{replica};
-  Pattern pattern(static_cast<std::size_t>(shape.ranks));
+  Pattern pattern(to_size(shape.ranks));
   std::vector<Cycle> cycles(pattern.size(), Cycle(period));
   const auto add = [&](int position, Op op, StageId stage, Ticks from) -> std::optional<Ticks> {
-    const auto at = static_cast<std::size_t>(position);
+    const auto at = to_size(position);
     const Compute compute{op, stage, mb};
     const Ticks duration = workload.duration(compute);
     const auto begin = cycles[at].take(from, duration);
@@ -86,17 +86,16 @@ std::optional<Pattern> place(const Workload& workload, const VirtualStages& shap
     end = add(position_of(s), Op::forward, StageId{s}, *end + hop + lag);
     if (!end) return std::nullopt;
   }
-  std::vector<Ticks> input_end(static_cast<std::size_t>(last) + 1);
+  std::vector<Ticks> input_end(to_size(last) + 1);
   for (int s = last; s >= 0; --s) {
     const Ticks hop = s == last ? 0 : workload.backward_hop(StageId{s + 1}, mb).time;
     const Ticks lag = s == last ? 0 : lags[s >= shape.ranks ? 2 : 3];
     end = add(position_of(s), Op::backward_input, StageId{s}, *end + hop + lag);
     if (!end) return std::nullopt;
-    input_end[static_cast<std::size_t>(s)] = *end;
+    input_end[to_size(s)] = *end;
   }
   for (int s = last; s >= 0; --s) {
-    if (!add(position_of(s), Op::backward_weight, StageId{s}, input_end[static_cast<std::size_t>(s)]))
-      return std::nullopt;
+    if (!add(position_of(s), Op::backward_weight, StageId{s}, input_end[to_size(s)])) return std::nullopt;
   }
   return pattern;
 }
@@ -163,9 +162,7 @@ std::vector<FoundPattern> patterns(const Workload& workload, const VirtualStages
       found.push_back(std::move(one));
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const FoundPattern& a, const FoundPattern& b) {
-    return a.kept != b.kept ? a.kept > b.kept : a.end < b.end;
-  });
+  std::ranges::stable_sort(found, {}, [](const FoundPattern& one) { return std::pair(-one.kept, one.end); });
   if (found.size() > kEnough) found.resize(kEnough);
   return found;
 }
@@ -179,8 +176,7 @@ std::vector<Compute> unroll(const std::vector<Part>& parts, Ticks period, int re
       timed.push_back({part.begin + shift, {part.compute.op, part.compute.stage, MicroBatch{mb}}});
     }
   }
-  std::stable_sort(timed.begin(), timed.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(timed, {}, &std::pair<Ticks, Compute>::first);
   std::vector<Compute> order;
   order.reserve(timed.size());
   for (const auto& [begin, compute] : timed) order.push_back(compute);
@@ -194,12 +190,11 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
     if (replica >= workload.micro_batches) break;
     const auto found = patterns(workload, shape, replica, capacity);
     if (found.empty()) return {};
-    if (replica == 0)
-      seeds.assign(found.size(), Orders(static_cast<std::size_t>(workload.placement.world())));
+    if (replica == 0) seeds.assign(found.size(), Orders(to_size(workload.placement.world())));
     for (std::size_t i = 0; i < seeds.size(); ++i) {
       const FoundPattern& one = found[std::min(i, found.size() - 1)];
       for (std::size_t position = 0; position < one.pattern.size(); ++position) {
-        const Rank rank = workload.placement.ranks[position][static_cast<std::size_t>(replica)];
+        const Rank rank = workload.placement.ranks[position][to_size(replica)];
         seeds[i][rank.index()] =
             unroll(one.pattern[position], one.period, shape.replicas, workload.micro_batches);
       }
@@ -236,15 +231,15 @@ ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
   return synchronous_program(std::move(header), orders, request.clip);
 }
 
-Schedule v_schedule(const char* name, const char* summary, ScheduleProgram (*build)(const ScheduleRequest&)) {
+Schedule v_schedule(const char* name, const char* summary, int (*micro_batches)(int ranks)) {
   return {.name = name,
           .summary = summary,
           .paper = "Pipeline Parallelism with Controllable Memory, arXiv 2405.15362",
-          .synchronous = true,
+
           .placement = PlacementKind::v,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build};
+          .build = [=](const ScheduleRequest& request) { return v_program(name, request, micro_batches); }};
 }
 
 }  // namespace
@@ -256,9 +251,7 @@ Schedule v_schedule(const char* name, const char* summary, ScheduleProgram (*bui
 Schedule zb_v_schedule() {
   return v_schedule("zb_v",
                     "a V of two stages per rank: 1F1B's memory on every rank, the bubble of the fill alone",
-                    [](const ScheduleRequest& request) {
-                      return v_program("zb_v", request, [](int ranks) { return ranks; });
-                    });
+                    [](int ranks) { return ranks; });
 }
 
 /// Half of 1F1B's memory on a V: micro-batches stay half as long as under zb_v (Qi et al., "Pipeline
@@ -266,9 +259,7 @@ Schedule zb_v_schedule() {
 /// floor((p + 2) / 2) micro-batches' share.
 Schedule v_half_schedule() {
   return v_schedule("v_half", "a V of two stages per rank in half of 1F1B's memory",
-                    [](const ScheduleRequest& request) {
-                      return v_program("v_half", request, [](int ranks) { return (ranks + 2) / 2; });
-                    });
+                    [](int ranks) { return (ranks + 2) / 2; });
 }
 
 /// The least memory on a V: every hop follows at once (Qi et al., "Pipeline Parallelism with Controllable
@@ -276,9 +267,7 @@ Schedule v_half_schedule() {
 /// share, a third of 1F1B's.
 Schedule v_min_schedule() {
   return v_schedule("v_min", "a V of two stages per rank in a third of 1F1B's memory",
-                    [](const ScheduleRequest& request) {
-                      return v_program("v_min", request, [](int ranks) { return (ranks + 4) / 3; });
-                    });
+                    [](int ranks) { return (ranks + 4) / 3; });
 }
 
 }  // namespace stagecraft

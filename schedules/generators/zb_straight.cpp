@@ -12,7 +12,7 @@ namespace {
 /// input gradient in turn, and weight gradients as late as a stage's capacity allows. Nothing where ranks
 /// hold several stages.
 std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<int>& capacity, int turns) {
-  Orders orders(static_cast<std::size_t>(header.placement.world()));
+  Orders orders(to_size(header.placement.world()));
   for (const StageReplica& at : stage_replicas(header.placement, header.micro_batches())) {
     auto& order = orders[at.rank.index()];
     if (!order.empty()) return {};
@@ -49,6 +49,14 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
   return synchronous_program(std::move(header), orders, request.clip);
 }
 
+Schedule zb_schedule(const char* name, const char* summary, int turns) {
+  return {.name = name,
+          .summary = summary,
+          .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
+          .orders_by_time = true,
+          .build = [=](const ScheduleRequest& request) { return zb_straight(name, request, turns); }};
+}
+
 }  // namespace
 
 /// Zero bubble in 1F1B's memory: a backward is split, the half that the previous stage waits for goes first,
@@ -57,12 +65,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
 /// gradient, than 1F1B's first rank does. The paper draws the order for equal times; here list scheduling
 /// makes it from the true ones.
 Schedule zb_h1_schedule() {
-  return {.name = "zb_h1",
-          .summary = "1F1B with weight gradients put off: less bubble in the same memory",
-          .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
-          .synchronous = true,
-          .orders_by_time = true,
-          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h1", request, 1); }};
+  return zb_schedule("zb_h1", "1F1B with weight gradients put off: less bubble in the same memory", 1);
 }
 
 /// Zero bubble in twice 1F1B's memory: enough forwards ahead that a rank never waits between its first and its
@@ -70,12 +73,7 @@ Schedule zb_h1_schedule() {
 /// Parallelism", arXiv 2401.10241, section 2: ZB-H2). A rank that starts later ends later: it is worth its
 /// memory only where nothing, such as clipping by the global norm, makes the ranks meet at the step.
 Schedule zb_h2_schedule() {
-  return {.name = "zb_h2",
-          .summary = "no idle time between first and last action, in twice the memory",
-          .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
-          .synchronous = true,
-          .orders_by_time = true,
-          .build = [](const ScheduleRequest& request) { return zb_straight("zb_h2", request, 2); }};
+  return zb_schedule("zb_h2", "no idle time between first and last action, in twice the memory", 2);
 }
 
 }  // namespace stagecraft

@@ -20,8 +20,7 @@ constexpr double kMostMicroseconds = 1e18;  // 30,000 years
 /// An event's own fields as they travel in `args`; those an op does not use are left out.
 struct TraceArgs : Event {};
 
-template <class V>
-void describe(V& v, TraceArgs& a) {
+void describe(auto& v, TraceArgs& a) {
   v.required("rank", a.rank, "whose event it is", json::between(0, kHighestRank));
   v.required("lane", a.lane, "compute, send or receive");
   v.required("op", a.action.op, "the action");
@@ -57,8 +56,7 @@ struct TraceEvent {
   TraceArgs args;
 };
 
-template <class V>
-void describe(V& v, TraceEvent& e) {
+void describe(auto& v, TraceEvent& e) {
   v.required("name", e.name, "shown");
   v.required("cat", e.category, "for filters");
   v.required("ph", e.phase, "X: a complete event");

@@ -193,17 +193,13 @@ void append(std::string& text, const PytorchAction& action) {
 }  // namespace
 
 std::optional<Op> compute_op(PytorchOp op) {
-  for (const auto& [theirs, ours] : kComputes) {
-    if (theirs == op) return ours;
-  }
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kComputes, op, &std::pair<PytorchOp, Op>::first);
+  return found == kComputes.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::optional<PytorchOp> pytorch_op(Op op) {
-  for (const auto& [theirs, ours] : kComputes) {
-    if (ours == op) return theirs;
-  }
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kComputes, op, &std::pair<PytorchOp, Op>::second);
+  return found == kComputes.end() ? std::nullopt : std::optional(found->first);
 }
 
 bool PytorchSchedule::has_communication() const {

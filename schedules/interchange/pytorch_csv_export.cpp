@@ -41,13 +41,13 @@ class Timing {
       throw RefusedError(
           fmt::format("{} forwards are needed, but the program has {} actions of the kind", cells, count_));
     }
-    forward_.assign(static_cast<std::size_t>(cells), kNever);
+    forward_.assign(to_size(cells), kNever);
     backward_ = forward_;
   }
 
   /// All compute actions by time, then rank.
   std::vector<Step> run() {
-    steps_.reserve(static_cast<std::size_t>(count_));
+    steps_.reserve(to_size(count_));
     std::vector<Rank> ready;
     for (std::size_t r = 0; r < rows_.size(); ++r) ready.emplace_back(r);
     while (!ready.empty()) {
@@ -61,9 +61,7 @@ class Timing {
           "says why",
           steps_.size(), count_));
     }
-    std::sort(steps_.begin(), steps_.end(), [](const Step& a, const Step& b) {
-      return std::pair{a.time, a.rank} < std::pair{b.time, b.rank};
-    });
+    std::ranges::sort(steps_, {}, [](const Step& step) { return std::pair{step.time, step.rank}; });
     return std::move(steps_);
   }
 
@@ -98,7 +96,7 @@ class Timing {
   }
 
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch mb) const {
-    return stage.index() * static_cast<std::size_t>(program_.micro_batches()) + mb.index();
+    return stage.index() * to_size(program_.micro_batches()) + mb.index();
   }
 
   /// Runs what the rank can run, and wakes the ranks that may have waited for it.
@@ -170,7 +168,7 @@ PytorchSchedule pytorch_schedule(const ScheduleProgram& program) {
     if (cells > kMaxCells) {
       throw InputError(fmt::format("the schedule would have over {} cells, most of them idle", kMaxCells));
     }
-    row.resize(static_cast<std::size_t>(step.time));
+    row.resize(to_size(step.time));
     row.push_back(step.action);
   }
   return schedule;

@@ -35,7 +35,7 @@ ProgramHeader header_of(const PytorchSchedule& schedule) {
 class ComputeCells {
  public:
   explicit ComputeCells(const ProgramHeader& header)
-      : last_(header.placement.stages() - 1), loaded_(static_cast<std::size_t>(header.micro_batches()) * 2) {}
+      : last_(header.placement.stages() - 1), loaded_(to_size(header.micro_batches()) * 2) {}
 
   /// The load that stands before `forward`: on the first and the last stage, once per micro-batch, however
   /// often the schedule has its forward.
@@ -171,8 +171,7 @@ class RowLowering {
 };
 
 ScheduleProgram flush_of(const ProgramHeader& header) {
-  ScheduleProgram flush{header,
-                        std::vector<std::vector<Action>>(static_cast<std::size_t>(header.placement.world()))};
+  ScheduleProgram flush{header, std::vector<std::vector<Action>>(to_size(header.placement.world()))};
   append_flush(flush, /*clip=*/false);
   return flush;
 }

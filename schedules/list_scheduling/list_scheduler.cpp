@@ -23,7 +23,7 @@ class Machine {
         limit_(limit),
         policy_(policy),
         latest_end_(latest_end),
-        replicas_(static_cast<std::size_t>(workload.placement.world())),
+        replicas_(to_size(workload.placement.world())),
         orders_(replicas_.size()),
         free_at_(replicas_.size(), 0),
         first_(replicas_.size(), kNever),
@@ -31,17 +31,15 @@ class Machine {
         room_(limit.capacity),
         most_(replicas_.size(), 0),
         oldest_(replicas_.size(), 0),
-        held_(replicas_.size(),
-              std::vector<std::int64_t>(static_cast<std::size_t>(workload.micro_batches), 0)),
+        held_(replicas_.size(), std::vector<std::int64_t>(to_size(workload.micro_batches), 0)),
         to_come_(held_),
-        input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
-                     kNever),
+        input_ready_(workload.placement.ranks.size() * to_size(workload.micro_batches), kNever),
         gradient_ready_(input_ready_),
-        lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
+        lane_free_(to_size(workload.lanes), 0) {
     const Placement& placement = workload.placement;
     for (const StageReplica& at : stage_replicas(placement, workload.micro_batches)) {
       replicas_[at.rank.index()].push_back({at});
-      const Workload::Times& times = workload.times[at.stage.index()][static_cast<std::size_t>(at.replica)];
+      const Workload::Times& times = workload.times[at.stage.index()][to_size(at.replica)];
       work_left_[at.rank.index()] += at.count * (times.forward + times.input + times.weight);
     }
     for (int s = 0; s < placement.stages(); ++s) {
@@ -49,7 +47,7 @@ class Machine {
       for (int mb = 0; mb < workload.micro_batches; ++mb) {
         const Rank rank = placement.rank_of(stage, MicroBatch{mb});
         work_left_[rank.index()] += workload.recompute_time(stage, MicroBatch{mb});
-        auto& need = to_come_[rank.index()][static_cast<std::size_t>(mb)];
+        auto& need = to_come_[rank.index()][to_size(mb)];
         need += limit.forward[stage.index()];
         most_[rank.index()] = std::max(most_[rank.index()], need);
         if (s == 0) input_ready_[workload.at(stage, MicroBatch{mb})] = 0;

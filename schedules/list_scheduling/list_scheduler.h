@@ -43,7 +43,7 @@ struct Workload {
     /// Of what is sent at `sent`; its lane is busy until then.
     Ticks arrival(Ticks sent, std::vector<Ticks>& lane_free) const {
       if (lane < 0) return sent;
-      Ticks& free = lane_free[static_cast<std::size_t>(lane)];
+      Ticks& free = lane_free[to_size(lane)];
       return free = std::max(sent, free) + time;
     }
   };
@@ -60,7 +60,7 @@ struct Workload {
 
   /// Where the values of one action kind lie in arrays over all stages and micro-batches.
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch micro_batch) const {
-    return stage.index() * static_cast<std::size_t>(micro_batches) + micro_batch.index();
+    return stage.index() * to_size(micro_batches) + micro_batch.index();
   }
   [[nodiscard]] std::size_t replica(StageId stage, MicroBatch micro_batch) const {
     const std::size_t replicas = placement.ranks[stage.index()].size();

@@ -14,10 +14,9 @@ class Run {
         orders_(orders),
         next_(orders.size(), 0),
         free_at_(orders.size(), 0),
-        input_ready_(workload.placement.ranks.size() * static_cast<std::size_t>(workload.micro_batches),
-                     kNever),
+        input_ready_(workload.placement.ranks.size() * to_size(workload.micro_batches), kNever),
         gradient_ready_(input_ready_),
-        lane_free_(static_cast<std::size_t>(workload.lanes), 0) {
+        lane_free_(to_size(workload.lanes), 0) {
     std::fill_n(input_ready_.begin(), workload.micro_batches, 0);
     for (const auto& order : orders) actions_ += order.size();
   }
@@ -43,7 +42,7 @@ class Run {
         free_at_[rank] = begin + workload_.duration(compute);
         done_.emplace_back(rank, next_[rank]++);
         if (const int receiver = finish(compute, free_at_[rank]); receiver >= 0)
-          runnable.push_back(static_cast<std::size_t>(receiver));
+          runnable.push_back(to_size(receiver));
       }
     }
     if (done_.size() != actions_) return std::nullopt;
@@ -156,9 +155,7 @@ struct Candidate {
 class Best {
  public:
   void add(Candidate candidate) {
-    const auto worse =
-        std::upper_bound(candidates_.begin(), candidates_.end(), candidate,
-                         [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+    const auto worse = std::ranges::upper_bound(candidates_, candidate.value, {}, &Candidate::value);
     candidates_.insert(worse, std::move(candidate));
     if (candidates_.size() > kFollowed) candidates_.pop_back();
   }
@@ -196,9 +193,9 @@ Priorities by_rule(const Workload& workload, const PriorityRule& rule) {
   const Placement& placement = workload.placement;
   const auto stages = static_cast<Ticks>(placement.stages());
   const Ticks all = stages * workload.micro_batches;
-  std::vector<int> first_stage(static_cast<std::size_t>(placement.world()), placement.stages());
+  std::vector<int> first_stage(to_size(placement.world()), placement.stages());
   for (int s = placement.stages() - 1; s >= 0; --s) {
-    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) first_stage[rank.index()] = s;
+    for (const Rank rank : placement.ranks[to_size(s)]) first_stage[rank.index()] = s;
   }
   Priorities priorities;
   for (int s = 0; s < placement.stages(); ++s) {
@@ -237,10 +234,7 @@ Orders best_orders(const Workload& workload, const KeepLimit& limit, const std::
   }
   auto& candidates = best.candidates();
   for (Candidate& candidate : candidates) improve(workload, limit, candidate);
-  return std::move(
-      std::min_element(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-        return a.value < b.value;
-      })->orders);
+  return std::move(std::ranges::min_element(candidates, {}, &Candidate::value)->orders);
 }
 
 Orders best_orders(const WorkloadRequest& request, const KeepLimit& limit, std::vector<Orders> seeds) {

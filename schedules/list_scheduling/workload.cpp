@@ -92,7 +92,7 @@ KeepLimit stage_limit(const Placement& placement, std::int64_t capacity) {
   KeepLimit limit;
   limit.forward.assign(placement.ranks.size(), 1);
   limit.weight.assign(placement.ranks.size(), 1);
-  limit.capacity.assign(static_cast<std::size_t>(placement.world()), 0);
+  limit.capacity.assign(to_size(placement.world()), 0);
   for (const auto& replicas : placement.ranks) {
     for (const Rank rank : replicas) ++limit.capacity[rank.index()];
   }

@@ -13,8 +13,8 @@ Bytes MomentDeltas::after(std::initializer_list<Moment> passed) const {
 MomentDeltas deltas(const StageCosts& costs, Situation here) {
   MomentDeltas deltas;
   each_row(kMemoryTable.held, costs, here, [&](const HeldRow& row, Bytes bytes) {
-    deltas.bytes[static_cast<std::size_t>(row.from)] += bytes.value;
-    deltas.bytes[static_cast<std::size_t>(row.until)] -= bytes.value;
+    deltas.bytes[to_size(row.from)] += bytes.value;
+    deltas.bytes[to_size(row.until)] -= bytes.value;
   });
   return deltas;
 }

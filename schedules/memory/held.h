@@ -170,9 +170,7 @@ constexpr void each_row(std::span<const Row> rows, const StageCosts& costs, Situ
 struct MomentDeltas {
   std::array<std::int64_t, kMoments> bytes{};
 
-  [[nodiscard]] Bytes operator[](Moment moment) const {
-    return Bytes{bytes[static_cast<std::size_t>(moment)]};
-  }
+  [[nodiscard]] Bytes operator[](Moment moment) const { return Bytes{bytes[to_size(moment)]}; }
   /// What is held of a micro-batch for which exactly these moments have passed.
   [[nodiscard]] Bytes after(std::initializer_list<Moment> passed) const;
 };

@@ -19,8 +19,7 @@ struct Holding {
 }  // namespace
 
 std::vector<StageCounts> stage_counts(const ScheduleProgram& program) {
-  std::vector<StageCounts> most(program.ranks.empty() ? 0
-                                                      : static_cast<std::size_t>(program.placement.stages()));
+  std::vector<StageCounts> most(program.ranks.empty() ? 0 : to_size(program.placement.stages()));
   for (const auto& list : program.ranks) {
     std::map<StageId, Holding> held;
     std::set<std::pair<StageId, MicroBatch>> recomputed;

@@ -34,7 +34,7 @@ EventStyle of_payload(EventStyle activation, Payload payload) {
 std::string pattern_of(EventStyle event_style) {
   constexpr std::array kNames{"activation", "gradient", "loss", "send"};
   const int wait = static_cast<int>(event_style) - static_cast<int>(EventStyle::wait_activation);
-  return fmt::format("stagecraft-wait-{}", kNames.at(static_cast<std::size_t>(wait)));
+  return fmt::format("stagecraft-wait-{}", kNames.at(to_size(wait)));
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ EventStyle style_of(const Event& event) {
                                              : EventStyle::wait_send;
 }
 
-const Style& style_of(EventStyle event_style) { return kStyles[static_cast<std::size_t>(event_style)]; }
+const Style& style_of(EventStyle event_style) { return kStyles[to_size(event_style)]; }
 
 std::string shade(const Style& style, std::size_t k, std::size_t n) {
   if (n < 2 || k == 0) return style.fill;

@@ -18,8 +18,7 @@ class FrontDrawing {
  public:
   FrontDrawing(const std::vector<FrontPoint>& points, std::optional<Bytes> capacity) : capacity_(capacity) {
     for (const FrontPoint& point : points) (point.on_front ? front_ : others_).push_back(point);
-    std::sort(front_.begin(), front_.end(),
-              [](const FrontPoint& a, const FrontPoint& b) { return a.memory < b.memory; });
+    std::ranges::sort(front_, {}, &FrontPoint::memory);
     frame_front();
   }
 
@@ -148,9 +147,7 @@ class FrontDrawing {
 
 std::string front_svg(const std::string& title, const std::vector<FrontPoint>& points,
                       std::optional<Bytes> capacity) {
-  STAGECRAFT_CHECK(
-      std::any_of(points.begin(), points.end(), [](const auto& point) { return point.on_front; }),
-      "there is a front to draw");
+  STAGECRAFT_CHECK(std::ranges::any_of(points, &FrontPoint::on_front), "there is a front to draw");
   return pictures::FrontDrawing(points, capacity).text(title);
 }
 

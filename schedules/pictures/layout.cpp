@@ -77,7 +77,7 @@ Bytes memory_top(const std::vector<Panel>& panels) {
 
 std::size_t Row::stage_position(const Event& event) const {
   const auto found = std::lower_bound(stages.begin(), stages.end(), event.action.stage);
-  return static_cast<std::size_t>(found - stages.begin());
+  return to_size(found - stages.begin());
 }
 
 std::vector<std::size_t> spread(std::size_t n, std::size_t most) {
@@ -116,10 +116,9 @@ PanelLayout rows_of(const Panel& panel, std::size_t most) {
     if (is_compute(event.action.op)) row->stages.push_back(event.action.stage);
   }
   for (Row& row : out.rows) {
-    std::sort(row.stages.begin(), row.stages.end());
+    std::ranges::sort(row.stages);
     row.stages.erase(std::unique(row.stages.begin(), row.stages.end()), row.stages.end());
-    std::stable_sort(row.events.begin(), row.events.end(),
-                     [](const Event* a, const Event* b) { return a->begin < b->begin; });
+    std::ranges::stable_sort(row.events, {}, &Event::begin);
   }
   return out;
 }

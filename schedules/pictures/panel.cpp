@@ -42,8 +42,7 @@ MemoryCurve curve_of(const std::vector<Action>& list, const HeldBytes& held,
 }
 
 auto highest(const MemoryCurve& curve) {
-  return std::max_element(curve.points.begin(), curve.points.end(),
-                          [](const auto& a, const auto& b) { return a.held < b.held; });
+  return std::ranges::max_element(curve.points, {}, &MemoryCurve::Point::held);
 }
 
 void cut(MemoryCurve& curve, Seconds from, Seconds until) {

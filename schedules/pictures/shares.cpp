@@ -18,8 +18,7 @@ std::vector<Shares> shares_of(const Row& row, double begin, double end, std::siz
     for (double at = from; at < until;) {
       const double column = std::floor(at);
       const double next = std::min(until, column + 1);
-      shares[static_cast<std::size_t>(column)][static_cast<std::size_t>(event_style)] +=
-          static_cast<float>(next - at);
+      shares[static_cast<std::size_t>(column)][to_size(event_style)] += static_cast<float>(next - at);
       at = next;
     }
   }

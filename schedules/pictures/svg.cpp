@@ -3,14 +3,200 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/svg_boxes.h"
-#include "stagecraft/schedules/pictures/svg_legend.h"
-#include "stagecraft/schedules/pictures/svg_memory.h"
 
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 
 namespace stagecraft {
 namespace pictures {
 namespace {
+
+constexpr const char* kHeldFill = "#ccd3df";
+constexpr const char* kThinHeldFill = "#8b98b0";  ///< of strips too thin for a line on top
+constexpr const char* kFixedFill = "#aab4c5";
+constexpr const char* kHeldLine = "#5c6b84";
+constexpr const char* kPeakMark = "#c0392b";
+constexpr const char* kCapacityLine = "#c0392b";
+
+/// The curve's outline as path commands, from the level held all the time at the left end on. Of the levels
+/// within `step` pixels the highest is kept, and the last.
+std::string outline(const Layout& layout, const Row& row, double step) {
+  std::string path;
+  double drawn = layout.memory_y(row, row.memory->fixed);
+  double x = 0;
+  double highest = drawn;
+  double last = drawn;
+  const auto move_to = [&](double y) {
+    if (y != drawn) path += svg("V{}", y);
+    drawn = y;
+  };
+  const auto flush = [&] {
+    if (highest == drawn && last == drawn) return;
+    path += svg("H{}", x);
+    move_to(highest);
+    move_to(last);
+  };
+  for (const MemoryCurve::Point& point : row.memory->points) {
+    const double y = layout.memory_y(row, point.held);
+    if (layout.x(point.at) - x < step) {
+      highest = std::min(highest, y);
+    } else {
+      flush();
+      x = layout.x(point.at);
+      highest = y;
+    }
+    last = y;
+  }
+  flush();
+  return path;
+}
+
+void write_curve(SvgWriter& svg, const Layout& layout, const PanelLayout& panel, const Row& row) {
+  const bool roomy = layout.sizes.memory > 20;
+  const double bottom = layout.memory_bottom(row);
+  const double left = layout.x(panel.begin);
+  const double right = layout.x(panel.end);
+  const double fixed = layout.memory_y(row, row.memory->fixed);
+  svg.add("<g><title>{}: {} at most, at {}; {} all the time</title>", escape(row.name),
+          format_bytes(row.memory->peak()), format_duration(row.memory->peak_at()),
+          format_bytes(row.memory->fixed));
+  svg.add("<path fill=\"{}\"{} d=\"M{} {}V{}{}H{}V{}z\"/>", roomy ? kHeldFill : kThinHeldFill,
+          roomy ? fmt::format(" stroke=\"{}\" stroke-width=\".9\"", kHeldLine) : "", left, bottom, fixed,
+          outline(layout, row, roomy ? 0.5 : 2), right, bottom);
+  svg.add("<path fill=\"{}\" d=\"{}\"/></g>\n", kFixedFill,
+          box_path(left, fixed + 0.4, right - left, std::max(0.0, bottom - fixed - 0.4)));
+}
+
+/// Whether the panel's capacity lies within the scale; far above it, it is not drawn.
+bool shows_capacity(const Layout& layout, const Panel& panel) {
+  return layout.memory && panel.capacity && *panel.capacity <= layout.memory_top;
+}
+
+/// Curves with their peaks marked, the capacity, the scale of each strip. Nothing without curves.
+void write_memory(SvgWriter& svg, const Layout& layout, const PanelLayout& panel) {
+  if (!layout.memory) return;
+  Bytes worst;
+  for (const Row& row : panel.rows) {
+    if (row.memory != nullptr) worst = std::max(worst, row.memory->peak());
+  }
+  const bool roomy = layout.sizes.memory > 20;
+  for (const Row& row : panel.rows) {
+    if (row.memory == nullptr) continue;
+    write_curve(svg, layout, panel, row);
+    if (shows_capacity(layout, *panel.panel)) {
+      const double y = layout.memory_y(row, *panel.panel->capacity);
+      svg.add(
+          "<path fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} "
+          "{}H{}\"/>\n",
+          kCapacityLine, roomy ? "1" : "0.6", layout.left, y, layout.left + layout.plot);
+    }
+    const Bytes peak = row.memory->peak();
+    svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\"/>\n", layout.x(row.memory->peak_at()),
+            layout.memory_y(row, peak), roomy ? "2.6" : "1.5", peak == worst ? kPeakMark : kHeldLine);
+    if (!roomy) continue;
+    svg.label(layout.left - 6, layout.memory_bottom(row) - layout.sizes.memory + 8, 8.5,
+              format_bytes(layout.memory_top), "fill=\"#8a8a8a\" text-anchor=\"end\"");
+    svg.label(layout.left - 6, layout.memory_bottom(row), 8.5, "0", "fill=\"#8a8a8a\" text-anchor=\"end\"");
+  }
+}
+
+constexpr double kSwatch = 14;
+constexpr double kFontSize = 11;
+
+/// What occurs in the picture, and nothing else.
+class Legend {
+ public:
+  /// `layout` needs its width, not yet its heights.
+  explicit Legend(const Layout& layout) {
+    std::array<bool, kLooks> used{};
+    std::size_t stages = 1;
+    bool idle = false;
+    for (const PanelLayout& panel : layout.panels) {
+      for (const Row& row : panel.rows) {
+        stages = std::max(stages, row.stages.size());
+        for (const Event* event : row.events) used.at(to_size(style_of(*event))) = true;
+        idle = idle || row.events.empty() || row.events.back()->end < panel.end;
+      }
+    }
+    for (std::size_t i = 0; i < kLooks; ++i) {
+      const EventStyle event_style{static_cast<std::uint8_t>(i)};
+      if (!used.at(i) || (is_sent(event_style) && layout.sizes.sends == 0)) continue;
+      std::vector<std::string> fills{fill_of(event_style, 0, stages)};
+      for (std::size_t k = 1;
+           k < stages && fills.back() != style_of(event_style).deep && !is_wait(event_style); ++k) {
+        fills.push_back(fill_of(event_style, k, stages));
+      }
+      const bool shades = fills.size() > 1;
+      entries_.push_back(
+          {Mark::swatch,
+           fmt::format("{}{}", style_of(event_style).label, shades ? ", a shade per stage" : ""),
+           std::move(fills)});
+    }
+    if (idle) entries_.push_back({Mark::swatch, "idle", {"#f2f2f2"}});
+    if (layout.memory) {
+      entries_.push_back({Mark::swatch, "memory held all the time", {kFixedFill}});
+      entries_.push_back(
+          {Mark::swatch, "for a while", {layout.sizes.memory > 20 ? kHeldFill : kThinHeldFill}});
+      entries_.push_back({Mark::dot, "peak", {kPeakMark}});
+      for (const PanelLayout& panel : layout.panels) {
+        if (!shows_capacity(layout, *panel.panel)) continue;
+        entries_.push_back({Mark::line, "capacity " + format_bytes(*panel.panel->capacity), {kCapacityLine}});
+        break;
+      }
+    }
+    place(layout);
+  }
+
+  [[nodiscard]] int lines() const { return entries_.empty() ? 0 : entries_.back().line + 1; }
+
+  void write(SvgWriter& svg, double top) const {
+    for (const Entry& entry : entries_) {
+      const double y = top + entry.line * kLegendLine;
+      double x = entry.x;
+      for (const std::string& fill : entry.fills) {
+        if (entry.mark == Mark::swatch) {
+          svg.add("<rect x=\"{}\" y=\"{}\" width=\"14\" height=\"11\" fill=\"{}\"/>", x, y, fill);
+        } else if (entry.mark == Mark::dot) {
+          svg.add("<circle cx=\"{}\" cy=\"{}\" r=\"2.6\" fill=\"{}\"/>", x + kSwatch / 2, y + 6, fill);
+        } else {
+          svg.add("<path stroke=\"{}\" stroke-dasharray=\"5 3\" d=\"M{} {}h{}\"/>", fill, x, y + 6, kSwatch);
+        }
+        x += kSwatch;
+      }
+      svg.label(x + 5, y + 9.5, kFontSize, entry.label, "fill=\"#555555\"");
+    }
+  }
+
+ private:
+  enum class Mark : std::uint8_t { swatch, line, dot };
+  struct Entry {
+    Mark mark;
+    std::string label;
+    std::vector<std::string> fills;  ///< several: the shades of a rank's stages
+    double x = 0;
+    int line = 0;
+  };
+
+  void place(const Layout& layout) {
+    double x = kMargin;
+    int line = 0;
+    for (Entry& entry : entries_) {
+      const double width = kSwatch * static_cast<double>(entry.fills.size()) + 5 +
+                           text_width(entry.label, kFontSize * 0.93) + 16;
+      if (x + width > layout.width && x > kMargin) {
+        x = kMargin;
+        ++line;
+      }
+      entry.x = x;
+      entry.line = line;
+      x += width;
+    }
+  }
+
+  std::vector<Entry> entries_;
+};
 
 class Drawing {
  public:

@@ -17,8 +17,7 @@ std::string escape(std::string_view text) {
                                 std::pair{'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    const auto* const known =
-        std::find_if(kEscapes.begin(), kEscapes.end(), [&](const auto& entry) { return entry.first == c; });
+    const auto* const known = std::ranges::find(kEscapes, c, &std::pair<char, const char*>::first);
     out += known == kEscapes.end() ? std::string(1, c) : known->second;
   }
   return out;

@@ -30,7 +30,7 @@ class TextPicture {
  public:
   TextPicture(const Panel& panel, const TextOptions& options)
       : options_(options),
-        columns_(std::max(kLeastColumns, static_cast<std::size_t>(std::max(0, options.columns)))),
+        columns_(std::max(kLeastColumns, to_size(std::max(0, options.columns)))),
         rows_(rows_of(panel, std::max<std::size_t>(1, options.most_rows))) {
     figures_ = columns_ >= kRoomForFigures;
     std::size_t longest = 0;
@@ -82,7 +82,7 @@ class TextPicture {
       odd = !odd;
       out += box(row, span, odd);
       at = span.end;
-      used_.at(static_cast<std::size_t>(style_of(*event))) = true;
+      used_.at(to_size(style_of(*event))) = true;
     }
     out.append(plot_ - at, ' ');
     return out;

@@ -34,6 +34,14 @@ std::vector<StageId> Placement::stages_of(Rank rank) const {
   return held;
 }
 
+std::vector<std::vector<StageId>> Placement::stages_by_rank() const {
+  std::vector<std::vector<StageId>> held(static_cast<std::size_t>(world()));
+  for (std::size_t s = 0; s < ranks.size(); ++s) {
+    for (const Rank rank : ranks[s]) held[rank.index()].emplace_back(s);
+  }
+  return held;
+}
+
 Placement Placement::straight(int stages) { return looped(stages, 1); }
 
 Placement Placement::looped(int ranks, int virtual_stages) {

@@ -20,6 +20,8 @@ struct Placement {
   [[nodiscard]] bool replicated() const;  ///< some stage has several ranks
   [[nodiscard]] Rank rank_of(StageId stage, MicroBatch micro_batch) const;
   [[nodiscard]] std::vector<StageId> stages_of(Rank rank) const;  ///< in ascending order
+  /// The same of every rank, in one walk: programs have thousands.
+  [[nodiscard]] std::vector<std::vector<StageId>> stages_by_rank() const;
   /// One rank per stage, in order.
   [[nodiscard]] static Placement straight(int stages);
   /// Virtual stages in rounds: stage s on rank s mod `ranks` (Megatron-LM, arXiv 2104.04473, section 2.2).

@@ -10,8 +10,7 @@ namespace {
 /// An action as it stands in JSON: fields that the op has not are absent.
 struct ActionRecord : Action {};
 
-template <class V>
-void describe(V& v, ActionRecord& a) {
+void describe(auto& v, ActionRecord& a) {
   v.required("op", a.op, "what is done");
   json::optional_id(v, "stage", a.stage, "on which stage; agree_norm has none");
   json::optional_id(v, "micro_batch", a.micro_batch, "of loads, forwards and backwards");
@@ -24,8 +23,7 @@ struct ProgramRecord : ProgramHeader {
   std::vector<std::vector<ActionRecord>> ranks;
 };
 
-template <class V>
-void describe(V& v, ProgramRecord& p) {
+void describe(auto& v, ProgramRecord& p) {
   v.optional("schedule", p.schedule, "the generator's name, custom for one that people wrote");
   v.optional("kind", p.kind, "train or validate");
   v.required("stages", p.placement.ranks, "the ranks that hold each stage, replicas in order",

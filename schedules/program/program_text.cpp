@@ -64,15 +64,6 @@ std::string token_of(const Action& action, const std::vector<StageId>& held) {
   return token;
 }
 
-/// `stages_of` every rank, in one walk: programs have thousands.
-std::vector<std::vector<StageId>> stages_by_rank(const Placement& placement) {
-  std::vector<std::vector<StageId>> held(static_cast<std::size_t>(placement.world()));
-  for (int s = 0; s < placement.stages(); ++s) {
-    for (const Rank rank : placement.ranks[static_cast<std::size_t>(s)]) held[rank.index()].emplace_back(s);
-  }
-  return held;
-}
-
 /// A line's words, with the place to blame.
 class Line {
  public:
@@ -250,7 +241,7 @@ class ProgramTextReader {
     if (!keys_.contains("schedule")) program_.schedule = "custom";
     validate_header(program_, line.place());
     groups_ = program_.groups_by_micro_batch();
-    held_ = stages_by_rank(program_.placement);
+    held_ = program_.placement.stages_by_rank();
     program_.ranks.resize(static_cast<std::size_t>(program_.placement.world()));
     seen_.resize(program_.ranks.size(), false);
   }
@@ -317,7 +308,7 @@ class ProgramTextReader {
 
 std::string to_text(const ScheduleProgram& program) {
   std::string text = header_text(program);
-  const auto held = stages_by_rank(program.placement);
+  const auto held = program.placement.stages_by_rank();
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     text += fmt::format("rank {}:", r);
     for (const Action& action : program.ranks[r]) text += fmt::format(" {}", token_of(action, held[r]));

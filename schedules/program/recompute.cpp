@@ -14,8 +14,7 @@ void validate_settings(const RecomputeSettings& settings, int stages, const Inpu
 }
 
 bool any_recompute(const RecomputeSettings& settings) {
-  return std::any_of(settings.begin(), settings.end(),
-                     [](Recompute setting) { return setting != Recompute::none; });
+  return std::ranges::count(settings, Recompute::none) < std::ssize(settings);
 }
 
 Recompute setting_of(const RecomputeSettings& settings, StageId stage) {

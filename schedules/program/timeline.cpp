@@ -10,35 +10,13 @@ std::string tag_subject(const Tag& tag) { return fmt::format("{} {}", enum_name(
 }  // namespace
 
 EventKind event_kind(const Event& event) {
-  if (event.lane != Event::Lane::compute) return EventKind::transfer;
-  switch (event.action.op) {
-    case Op::forward:
-      return EventKind::forward;
-    case Op::recompute:
-      return EventKind::recompute;
-    case Op::backward:
-      return EventKind::backward;
-    case Op::backward_input:
-      return EventKind::backward_input;
-    case Op::backward_weight:
-      return EventKind::backward_weight;
-    case Op::step:
-      return EventKind::step;
-    case Op::reduce:
-    case Op::tie:
-    case Op::agree_norm:
-      return EventKind::collective;
-    case Op::wait_receive:
-    case Op::wait_send:
-    case Op::start_send:  // the time it blocks until its receive is posted
-      return EventKind::wait;
-    case Op::load:
-    case Op::report_loss:
-    case Op::post_receive:
-    case Op::release:
-      return EventKind::other;
-  }
-  return EventKind::other;
+  using enum EventKind;
+  // Of the ops, in their order. A start_send's is the time it blocks until its receive is posted.
+  constexpr std::array kKinds{
+      other,      forward, backward_input, backward_weight, backward, recompute, collective, collective,
+      collective, step,    other,          other,           wait,     wait,      wait,       other};
+  static_assert(kKinds.size() == enum_names<Op>.size());
+  return event.lane == Event::Lane::compute ? kKinds.at(static_cast<std::size_t>(event.action.op)) : transfer;
 }
 
 std::string event_name(const Event& event, bool with_stage) {

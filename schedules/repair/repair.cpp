@@ -115,18 +115,10 @@ struct Difference {
   int merged = 0, added = 0, dropped = 0, earlier = 0, later = 0;
 };
 
-const char* plural_of(Op op) {
-  switch (op) {
-    case Op::post_receive:
-      return "posts of receives";
-    case Op::wait_receive:
-      return "waits for receives";
-    case Op::start_send:
-      return "sends";
-    default:
-      return "waits for sends";
-  }
-}
+/// Of what is done with transfers, in the ops' order.
+constexpr std::array kPlurals{"posts of receives", "waits for receives", "sends", "waits for sends"};
+
+const char* plural_of(Op op) { return kPlurals.at(to_size(op) - to_size(Op::post_receive)); }
 
 void tell_transfers(std::size_t rank, const Transfers& before, const Transfers& after,
                     std::vector<std::string>& changes) {
@@ -192,7 +184,7 @@ bool can_be_lowered(const LoweredProgram& program) {
   } catch (const InputError&) {
     return false;
   }
-  const auto world = static_cast<std::size_t>(program.placement.world());
+  const auto world = to_size(program.placement.world());
   return program.ranks.size() == world && program.slots.size() == world;
 }
 

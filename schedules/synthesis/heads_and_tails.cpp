@@ -16,15 +16,51 @@ int done(const ReplicaCounts& counts, HeadsAndTails::Part part) {
                                               : counts.weights;
 }
 
+/// Of a rank's `place`-th replica. Without a capacity there are none. Where nothing would do, as many as there
+/// can be: least_memory.h says so better.
+MemoryNeeds memory_needs(const Problem& problem, Rank rank, std::size_t place) {
+  const int count = problem.replicas()[problem.replicas_of(rank)[place]].count;
+  const std::vector<int> none(to_size(count), 0);
+  MemoryNeeds needs{none, none, none};
+  if (!problem.capacity()) return needs;
+  const RankMemory state(problem, rank);
+  const auto fits = [&](const ReplicaCounts& before, Op op) {
+    return state.least_during(before, place, op) <= *problem.capacity();
+  };
+  // A later one needs no less than an earlier one that comes before it: counts only grow. With all weight
+  // parts done whose input parts are, least is held.
+  int inputs = 0;
+  int weights = 0;
+  for (int n = 0; n < count; ++n) {
+    const auto at = to_size(n);
+    while (inputs < n && !fits({n, inputs, inputs}, Op::forward)) ++inputs;
+    const auto any_fits = [&] {
+      for (int i = std::max(inputs, weights); i <= n; ++i) {
+        if (fits({n, i, weights}, Op::forward)) return true;
+      }
+      return false;
+    };
+    while (weights < inputs && !any_fits()) ++weights;
+    needs.inputs_before_forward[at] = inputs;
+    needs.weights_before_forward[at] = weights;
+  }
+  weights = 0;
+  for (int n = 0; n < count; ++n) {
+    while (weights < n && !fits({n + 1, n, weights}, Op::backward_input)) ++weights;
+    needs.weights_before_input[to_size(n)] = weights;
+  }
+  return needs;
+}
+
 }  // namespace
 
 HeadsAndTails::HeadsAndTails(const Problem& problem, Memory memory)
     : problem_(problem),
-      micro_batches_(static_cast<std::size_t>(problem.micro_batches())),
+      micro_batches_(to_size(problem.micro_batches())),
       index_(problem.replicas().size()),
-      aligned_(static_cast<std::size_t>(problem.ranks())),
-      flush_(static_cast<std::size_t>(problem.ranks()), 0) {
-  for (auto& jobs : jobs_) jobs.resize(static_cast<std::size_t>(problem.stages()) * micro_batches_);
+      aligned_(to_size(problem.ranks())),
+      flush_(to_size(problem.ranks()), 0) {
+  for (auto& jobs : jobs_) jobs.resize(to_size(problem.stages()) * micro_batches_);
   for (const TimedReplica& replica : problem.replicas()) {
     flush_[replica.rank.index()] += replica.step;
     for (int k = 0; k < replica.count; ++k) {
@@ -72,7 +108,7 @@ void HeadsAndTails::find_needs(Memory memory) {
       if (memory == Memory::counted) {
         needs_[replicas[i]] = memory_needs(problem_, Rank{r}, i);
       } else {
-        const std::vector<int> none(static_cast<std::size_t>(problem_.replicas()[replicas[i]].count), 0);
+        const std::vector<int> none(to_size(problem_.replicas()[replicas[i]].count), 0);
         needs_[replicas[i]] = {none, none, none};
       }
     }
@@ -140,7 +176,7 @@ RankCounts HeadsAndTails::before(Part part, const Place& place) const {
   const std::size_t own = index_[place.replica];
   const MemoryNeeds& needs = needs_[place.replica];
   const int n = place.number;
-  const auto i = static_cast<std::size_t>(n);
+  const auto i = to_size(n);
   RankCounts counts(replicas.size());
   counts[own] = {n, needs.inputs_before_forward[i], needs.weights_before_forward[i]};
   if (part != Part::forward) {
@@ -156,12 +192,11 @@ RankCounts HeadsAndTails::before(Part part, const Place& place) const {
     counts[q] = {forwards, inputs, 0};
     if (forwards > 0) {
       const MemoryNeeds& others = needs_[replicas[q]];
-      const auto latest = static_cast<std::size_t>(forwards - 1);
+      const auto latest = to_size(forwards - 1);
       counts[q].inputs = std::max(inputs, others.inputs_before_forward[latest]);
       counts[q].weights = others.weights_before_forward[latest];
       if (inputs > 0) {
-        counts[q].weights =
-            std::max(counts[q].weights, others.weights_before_input[static_cast<std::size_t>(inputs - 1)]);
+        counts[q].weights = std::max(counts[q].weights, others.weights_before_input[to_size(inputs - 1)]);
       }
     }
   }

@@ -4,7 +4,7 @@
 //
 // Computations need each other: the forward of a micro-batch that of the stage before and the transfer
 // between, the input part that of the stage behind, likewise, the weight part the input part, and each part
-// of a stage that of the micro-batch before. Where memory is counted, what memory_needs.h says is needed,
+// of a stage that of the micro-batch before. Where memory is counted, what MemoryNeeds says is needed,
 // too. A head is the longest path of such needs up to a computation; a tail the longest on from it, with the
 // steps.
 //
@@ -12,7 +12,6 @@
 // no earlier than the end when done as soon as it can be (earliest_end), and the other way round for tails.
 // So a path goes through a rank's work as well as through its needs.
 
-#include "stagecraft/schedules/synthesis/memory_needs.h"
 #include "stagecraft/schedules/synthesis/one_machine.h"
 #include "stagecraft/schedules/synthesis/rank_memory.h"
 
@@ -22,6 +21,18 @@
 #include <vector>
 
 namespace stagecraft::synthesis {
+
+/// What must be over on a rank before a computation can begin there, because there would not be the memory for
+/// both. A stage's parts go in micro-batch order, so "so many are held at most" says which: with room for k
+/// micro-batches the forward of number n waits for the input part of number n - k. These needs are like those
+/// of a stage for another's results, and hold of every order that fits.
+///
+/// Of one replica, by the own micro-batch's number.
+struct MemoryNeeds {
+  std::vector<int> inputs_before_forward;   ///< input parts that must be over, none behind its own
+  std::vector<int> weights_before_forward;  ///< weight parts, likewise
+  std::vector<int> weights_before_input;    ///< likewise before an input part
+};
 
 class HeadsAndTails {
  public:
@@ -33,7 +44,7 @@ class HeadsAndTails {
 
   /// Of a stage on the rank that has the micro-batch.
   [[nodiscard]] const Job& job(Part part, StageId stage, MicroBatch micro_batch) const {
-    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + micro_batch.index()];
+    return jobs_[to_size(part)][stage.index() * micro_batches_ + micro_batch.index()];
   }
   [[nodiscard]] std::vector<Job> jobs_of(Rank rank) const;
 
@@ -47,7 +58,7 @@ class HeadsAndTails {
   void find_heads();
   void find_tails();
   [[nodiscard]] Job& at(Part part, StageId stage, MicroBatch mb) {
-    return jobs_[static_cast<std::size_t>(part)][stage.index() * micro_batches_ + mb.index()];
+    return jobs_[to_size(part)][stage.index() * micro_batches_ + mb.index()];
   }
   [[nodiscard]] const Job& job(Part part, const TimedReplica& replica, int number) const {
     return job(part, replica.stage, replica.micro_batch(number));

@@ -21,7 +21,7 @@ class Draws {
     return z ^ (z >> 31U);
   }
   /// 0 to n - 1.
-  std::size_t below(std::size_t n) { return static_cast<std::size_t>(next() % n); }
+  std::size_t below(std::size_t n) { return to_size(next() % n); }
   double fraction() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
 
  private:
@@ -229,7 +229,7 @@ class Search {
         return other.stage.value == from && other.micro_batch == c.micro_batch &&
                (down ? other.op == Op::forward : is_input_part(other.op));
       });
-      place = static_cast<std::size_t>(made - now_[rank].begin());
+      place = to_size(made - now_[rank].begin());
     }
   }
 

@@ -13,7 +13,7 @@
 // (heads_and_tails.h). The best a rank could do with its computations, if it could interrupt them, is a bound
 // (one_machine.h). In particular the whole chain of one micro-batch, down and up again, is a path.
 //
-// Memory, with a capacity. What does not fit at once must be over before (memory_needs.h): more needs, so
+// Memory, with a capacity. What does not fit at once must be over before (heads_and_tails.h): more needs, so
 // later heads and longer tails. With room for k micro-batches on a rank that is k tracks with a round trip to
 // the last stage and back for each micro-batch; with few everywhere, the tracks of all ranks entwined.
 //

@@ -7,7 +7,7 @@
 namespace stagecraft::synthesis {
 
 double preemptive_makespan(std::vector<Job> jobs) {
-  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.head < b.head; });
+  std::ranges::sort(jobs, {}, &Job::head);
   std::priority_queue<std::pair<double, double>> waiting;  // tail, seconds left
   double now = 0;
   double makespan = 0;
@@ -30,7 +30,7 @@ double preemptive_makespan(std::vector<Job> jobs) {
 }
 
 double earliest_end(std::vector<Job> jobs) {
-  std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.head < b.head; });
+  std::ranges::sort(jobs, {}, &Job::head);
   double now = 0;
   for (const Job& job : jobs) now = std::max(now, job.head) + job.seconds;
   return now;

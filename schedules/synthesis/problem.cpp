@@ -14,7 +14,7 @@ Problem::Problem(const Placement& placement, int micro_batches, bool clip, const
       clip_(clip),
       micro_batches_(micro_batches),
       world_(placement.world()),
-      replicas_of_rank_(static_cast<std::size_t>(world_)) {
+      replicas_of_rank_(to_size(world_)) {
   validate_settings(recompute_, stages());
   for (const StageReplica& at : stage_replicas(placement_, micro_batches)) {
     if (at.replica == 0) first_replica_.push_back(replicas_.size());
@@ -73,14 +73,12 @@ double Problem::loss_seconds(Rank from) const {
   return costs_.network.between(from, printing_rank()).time(costs_.loss).value;
 }
 
-std::size_t Problem::computations() const {
-  return 3 * static_cast<std::size_t>(stages()) * static_cast<std::size_t>(micro_batches_);
-}
+std::size_t Problem::computations() const { return 3 * to_size(stages()) * to_size(micro_batches_); }
 
 bool well_formed(const Problem& problem, const Orders& orders) {
-  if (orders.size() != static_cast<std::size_t>(problem.ranks())) return false;
-  const auto micro_batches = static_cast<std::size_t>(problem.micro_batches());
-  const std::size_t all = static_cast<std::size_t>(problem.stages()) * micro_batches;
+  if (orders.size() != to_size(problem.ranks())) return false;
+  const auto micro_batches = to_size(problem.micro_batches());
+  const std::size_t all = to_size(problem.stages()) * micro_batches;
   std::vector<bool> forwards(all), inputs(all), weights(all);
   for (std::size_t r = 0; r < orders.size(); ++r) {
     std::vector<int> next(problem.replicas().size() * 3, 0);
@@ -99,8 +97,7 @@ bool well_formed(const Problem& problem, const Orders& orders) {
       const auto behind = [&](int stage, const std::vector<bool>& done) {
         if (stage < 0 || stage >= problem.stages()) return true;
         if (!problem.hand_off(c.stage, StageId{stage}, c.micro_batch)) return true;
-        return static_cast<bool>(
-            done[static_cast<std::size_t>(stage) * micro_batches + c.micro_batch.index()]);
+        return static_cast<bool>(done[to_size(stage) * micro_batches + c.micro_batch.index()]);
       };
       switch (c.op) {
         case Op::forward:

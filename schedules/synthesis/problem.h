@@ -54,7 +54,7 @@ class Problem {
     return {.first = stage.value == 0, .last = stage == last_stage()};
   }
   [[nodiscard]] const MicroBatchMemory& memory(StageId stage, MicroBatch micro_batch) const {
-    const std::size_t at = stage.index() * static_cast<std::size_t>(micro_batches_) + micro_batch.index();
+    const std::size_t at = stage.index() * to_size(micro_batches_) + micro_batch.index();
     return memory_[stage.index()][situation_[at]];
   }
   [[nodiscard]] int stages() const { return placement_.stages(); }

@@ -82,7 +82,7 @@ class RankMemory {
     bool loss_sent = false;
     bool summing = false;  ///< over replicas: from the last weight part
 
-    [[nodiscard]] int& operator[](Moment moment) { return passed[static_cast<std::size_t>(moment)]; }
+    [[nodiscard]] int& operator[](Moment moment) { return passed[to_size(moment)]; }
   };
   [[nodiscard]] Progress progress(const RankCounts& counts, std::size_t place) const;
   /// Of a replica of which only its own counts are known.

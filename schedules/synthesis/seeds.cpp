@@ -34,8 +34,7 @@ Workload workload_for(const Problem& problem) {
 
 /// A rank prefers what stands earlier in its order.
 Priorities priorities_of(const Workload& workload, const Orders& orders) {
-  const std::size_t all = static_cast<std::size_t>(workload.placement.stages()) *
-                          static_cast<std::size_t>(workload.micro_batches);
+  const std::size_t all = to_size(workload.placement.stages()) * to_size(workload.micro_batches);
   Priorities priorities{std::vector<Ticks>(all, 0), std::vector<Ticks>(all, 0), std::vector<Ticks>(all, 0)};
   for (const Order& order : orders) {
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -53,7 +52,7 @@ constexpr PriorityRule kRules[] = {{0, 1, 1, 2}, {0, 0, 0, 1}, {0, 2, 2, 1}};
 
 /// Of each stage: how many stages its first replica's rank has before it.
 std::vector<int> chunks_of(const Placement& placement) {
-  std::vector<int> held(static_cast<std::size_t>(placement.world()), 0);
+  std::vector<int> held(to_size(placement.world()), 0);
   std::vector<int> chunks;
   for (const std::vector<Rank>& replicas : placement.ranks) {
     chunks.push_back(held[replicas.front().index()]);
@@ -84,7 +83,7 @@ void Seeds::add_squeezed(const std::string& name, const Orders& orders) {
 }
 
 void Seeds::add_one_at_a_time() {
-  Orders orders(static_cast<std::size_t>(problem_.ranks()));
+  Orders orders(to_size(problem_.ranks()));
   for (int i = 0; i < problem_.micro_batches(); ++i) {
     const auto append = [&](Op op, int stage) {
       const MicroBatch mb{i};
@@ -160,8 +159,7 @@ bool Seeds::add(const std::string& name, const Orders& orders) {
 std::vector<Seed> Seeds::best(std::size_t most) const {
   std::vector<const Seed*> sorted;
   for (const Seed& seed : seeds_) sorted.push_back(&seed);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Seed* a, const Seed* b) { return cheaper(*a, *b); });
+  std::ranges::stable_sort(sorted, {}, &Seed::makespan);
   std::vector<Seed> best;
   for (const Seed* seed : sorted) {
     if (best.size() == most) break;
@@ -175,7 +173,7 @@ std::vector<Seed> Seeds::best(std::size_t most) const {
 KeepLimit Seeds::limit_of(double share) const {
   constexpr LoweringOptions usual;
   KeepLimit limit;
-  limit.capacity.assign(static_cast<std::size_t>(problem_.ranks()), 0);
+  limit.capacity.assign(to_size(problem_.ranks()), 0);
   std::vector<Bytes> fixed(limit.capacity.size());
   std::vector<Bytes> transient(limit.capacity.size());
   std::vector<std::int64_t> least(limit.capacity.size(), 0);
@@ -202,7 +200,7 @@ KeepLimit Seeds::limit_of(double share) const {
     const bool keeps = c.output_kept && !here.recomputed;
     limit.forward.push_back(std::max<std::int64_t>(1, std::max(for_input, for_weight).value));
     limit.weight.push_back(std::max<std::int64_t>(1, for_weight.value));
-    for (const Rank rank : problem_.placement().ranks[static_cast<std::size_t>(s)]) {
+    for (const Rank rank : problem_.placement().ranks[to_size(s)]) {
       const std::size_t r = rank.index();
       if (!here.first) fixed[r] += activation * (usual.extra_slots + usual.sends_in_flight);
       if (!here.last) fixed[r] += gradient * (usual.extra_slots + (keeps ? 0 : usual.sends_in_flight));

@@ -136,7 +136,9 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
       const std::size_t turn = cases.size();
       next.shape = static_cast<BatchShape>(turn % 4);
       if (!served(next)) next.shape = BatchShape::many;
-      next.precision = turn % 3 == 0 ? PrecisionKind::onednn : PrecisionKind::single;
+      next.precision = turn % 3 == 0                                        ? PrecisionKind::onednn
+                       : turn % 3 == 1 && next.model == ModelKind::captured ? PrecisionKind::bf16
+                                                                            : PrecisionKind::single;
       next.optimizer = static_cast<CaseOptimizer>(turn / 4 % kCaseOptimizers);
       next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
       next.delay_seed = turn;

@@ -71,8 +71,9 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::captured:
     case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = c.model == ModelKind::tied ? STAGECRAFT_TEST_DATA "/captured/tied"
-                                                 : STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = c.model == ModelKind::tied           ? STAGECRAFT_TEST_DATA "/captured/tied"
+                      : c.precision == PrecisionKind::bf16 ? STAGECRAFT_TEST_DATA "/captured/mixed_bf16"
+                                                           : STAGECRAFT_TEST_DATA "/captured/mixed";
       return {captured};
     }
     case ModelKind::gpt:

@@ -17,8 +17,9 @@
 
 namespace stagecraft::test {
 
-/// captured: a model captured from PyTorch, with masks, dropout, batch norm and a loss of its own, always in
-/// float32. tied: likewise, one weight in three of its layers and another in two. straggler: layers that take their time (models/layers/delay.cpp), one of them five times as long as the
+/// captured: a model captured from PyTorch, with masks, dropout, batch norm and a loss of its own, in float32 or
+/// bfloat16. tied: likewise in float32, one weight in three of its layers and another in two. straggler: layers
+/// that take their time (models/layers/delay.cpp), one of them five times as long as the
 /// others; where stages have replicas, one replica of all is slow too.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, tied, straggler };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are

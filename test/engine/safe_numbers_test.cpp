@@ -90,6 +90,8 @@ struct PlantedRun {
     check_schedule(read, schedule, "run.json");
     TrainingInputs materials = open_training_inputs(read, "run.json");
     plant(materials.model, 2, planted);
+    materials.optimizer = std::make_shared<const ModelOptimizer>(read.optimizer, materials.model,
+                                                                 InputPlace{"run.json", "/optimizer"});
     if (bad_validation) materials.data = std::make_unique<BadValidation>(std::move(materials.data));
     const auto layers = static_cast<int>(materials.model.layers.size());
     Plan plan;

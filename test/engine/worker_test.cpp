@@ -110,6 +110,7 @@ Setting wide(int replicas) {
   setting.model = build_model({MlpConfig{.hidden = {300, 300, 600, 300}}}, setting.data->sample(), at::kFloat,
                               {"test", "/model"});
   setting.stage_layers = {{0, static_cast<int>(setting.model.layers.size())}};
+  setting.make_optimizer();
   return setting;
 }
 
@@ -261,6 +262,7 @@ TEST_CASE("memory is what the program keeps, and does not grow", "[worker]") {
     Setting setting({.schedule = schedule, .stages = 2, .shape = BatchShape::even});
     setting.model = build_model({MlpConfig{.hidden = {64, 64, 64, 64}}}, setting.data->sample(), at::kFloat,
                                 {"test", "/model"});
+    setting.make_optimizer();
     const int layers = static_cast<int>(setting.model.layers.size());
     setting.stage_layers = {{0, layers / 2}, {layers / 2, layers}};
     setting.shape.batch = 32;

@@ -23,6 +23,8 @@ using Catch::Matchers::Contains;
 
 const InputPlace kPlace{"run.json", "/model"};
 const SampleSpec kVector{{8}, at::kFloat, 4};
+const SampleSpec kPadded{
+    {4, 8}, at::kFloat, 5, Targets::none, {{"mask", {4}, at::kLong}, {"labels", {4}, at::kLong}}};
 
 Model build(const Json& json, Precision precision = {}, const SampleSpec& sample = kVector) {
   ModelConfig config;
@@ -357,10 +359,28 @@ TEST_CASE("a captured model refuses other data and another precision", "[capture
              Contains("run.json: /model/path: ") && Contains("captured for f32[b,8]") && Contains("[9]"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, {}, {{8}, at::kLong, 4}); }), Contains("tokens"));
   CHECK_THAT(refusal([&] { (void)model_at(tiny, at::kDouble); }), Contains("captured in other types"));
+  CHECK_THAT(
+      refusal([&] {
+        (void)model_at(tiny, {at::kFloat, at::kBFloat16});
+      }),
+      Contains("its input is bf16[2, 8], and f32[b,8] in the folder; leave dtype, bf16 and fp16 out of "
+               "the config, or capture it with --dtype bfloat16"));
+  const std::string narrow = captured_model("mixed_bf16");
+  CHECK(model_at(narrow, {at::kFloat, at::kBFloat16}, kPadded).layers.size() > 2);
+  CHECK_THAT(refusal([&] { (void)model_at(narrow, {}, kPadded); }),
+             Contains(R"(set "bf16": {"enabled": true}, or capture it without --dtype)"));
   CHECK_THAT(refusal([&] {
-               (void)model_at(tiny, {at::kFloat, at::kBFloat16});
+               (void)model_at(narrow, {at::kFloat, at::kHalf}, kPadded);
              }),
-             Contains("its input is bf16[2, 8], and f32[b,8] in the folder"));
+             Contains("or capture it with --dtype float16"));
+}
+
+TEST_CASE("a narrow layer's weights begin as the float32 numbers that it was made of", "[captured]") {
+  const Model model = model_at(captured_model("mixed_bf16"), {at::kFloat, at::kBFloat16}, kPadded);
+  const Tensors weights = initial_parameters(model, 0, 1);
+  REQUIRE(weights.at(0).scalar_type() == at::kFloat);
+  CHECK_FALSE(weights[0].equal(weights[0].to(at::kBFloat16).to(at::kFloat)));
+  CHECK(compute_copy(model, 0, weights).at(0).equal(weights[0].to(at::kBFloat16)));
 }
 
 }  // namespace stagecraft::test::captured_cases

@@ -1,8 +1,9 @@
 // stage_costs against an interpreter that runs a stage's forward and backward with named storages and a table
 // of what is live: no prefix sums, no cases, so an error of the one cannot hide in the other.
 
-#include "stagecraft/partitioner/bundle_walk.h"
+#include "stagecraft/partitioner/profile.h"
 #include "test/partitioner/random_profile.h"
+#include "test/partitioner/storage_walk.h"
 #include "test/support/catch.h"
 
 #include <fmt/format.h>
@@ -274,24 +275,62 @@ TEST_CASE("stage_costs agrees with an interpreter of storages", "[stage_costs]")
   }));
 }
 
-TEST_CASE("the walk over bundles finds of chains what the walk over chains finds", "[stage_costs]") {
-  REQUIRE(rc::check("every range of layers", [] {
-    const int layers = *rc::gen::inRange(1, 7);
-    const Measurement measurement = test::random_measurement(layers);
-    for (int first = 0; first < layers; ++first) {
-      for (int last = first + 1; last <= layers; ++last) {
-        const StageCosts costs = stage_costs(measurement, first, last, 0);
-        const ActivationBytes bytes = activation_bytes(measurement, first, last);
-        RC_ASSERT(bytes.kept_for_input == costs.kept_for_input);
-        RC_ASSERT(bytes.kept_for_weight == costs.kept_for_weight);
-        RC_ASSERT(bytes.output_kept == costs.output_kept);
-        RC_ASSERT(bytes.forward_peak == costs.forward_peak);
-        RC_ASSERT(bytes.unkept_forward_peak == costs.unkept_peak());
-        RC_ASSERT(bytes.backward_peak == costs.backward_peak);
-        RC_ASSERT(bytes.backward_input_peak == costs.input_half_peak());
-        RC_ASSERT(bytes.backward_weight_peak == costs.weight_half_peak());
-      }
+/// Every range of layers.
+void assert_walked_alike(const Measurement& measurement) {
+  const int layers = static_cast<int>(measurement.layers.size());
+  for (int first = 0; first < layers; ++first) {
+    for (int last = first + 1; last <= layers; ++last) {
+      const StageCosts costs = stage_costs(measurement, first, last, 0);
+      const test::ActivationBytes bytes = test::activation_bytes(measurement, first, last);
+      RC_ASSERT(bytes.kept_for_input == costs.kept_for_input);
+      RC_ASSERT(bytes.kept_for_weight == costs.kept_for_weight);
+      RC_ASSERT(bytes.output_kept == costs.output_kept);
+      RC_ASSERT(bytes.forward_peak == costs.forward_peak);
+      RC_ASSERT(bytes.unkept_forward_peak == costs.unkept_peak());
+      RC_ASSERT(bytes.backward_peak == costs.backward_peak);
+      RC_ASSERT(bytes.backward_input_peak == costs.input_half_peak());
+      RC_ASSERT(bytes.backward_weight_peak == costs.weight_half_peak());
     }
+  }
+}
+
+TEST_CASE("the walk over bundles finds of chains what the walk over chains finds", "[stage_costs]") {
+  REQUIRE(rc::check("every range of layers",
+                    [] { assert_walked_alike(test::random_measurement(*rc::gen::inRange(1, 7))); }));
+}
+
+TEST_CASE("the walk over bundles finds what following every storage finds", "[stage_costs]") {
+  REQUIRE(rc::check("every range of layers", [] {
+    Measurement measurement = test::random_measurement(*rc::gen::inRange(1, 7));
+    const auto coin = [] { return *rc::gen::arbitrary<bool>(); };
+    std::vector<bool> gradients{true};  // of the values before the layer
+    for (LayerProfile& layer : measurement.layers) {
+      layer.outputs.resize(*rc::gen::inRange<std::size_t>(1, 4));
+      layer.output = Bytes{};
+      std::vector<int> with_gradient;
+      for (std::size_t k = 0; k < layer.outputs.size(); ++k) {
+        OutputProfile& output = layer.outputs[k];
+        output.bytes = Bytes{*rc::gen::inRange(0, 100)};
+        output.has_gradient = k == 0 || coin();
+        output.kept = coin();
+        output.kept_for_weight = coin();
+        output.gradient_kept = coin();
+        if (coin()) output.same_as = *rc::gen::inRange(0, static_cast<int>(gradients.size()));
+        if (output.has_gradient) with_gradient.push_back(static_cast<int>(k));
+        layer.output += output.bytes;
+      }
+      for (const bool has_gradient : gradients) {
+        InputProfile& input = layer.inputs.emplace_back();
+        input.kept = coin();
+        input.kept_for_weight = coin();
+        if (!has_gradient) continue;
+        input.makes_gradient = coin();
+        if (!input.makes_gradient) input.gradient_of = *rc::gen::elementOf(with_gradient);
+      }
+      gradients.clear();
+      for (const OutputProfile& output : layer.outputs) gradients.push_back(output.has_gradient);
+    }
+    assert_walked_alike(measurement);
   }));
 }
 

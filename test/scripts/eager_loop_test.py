@@ -328,7 +328,8 @@ MODELS = {
     "vit_b_16": lambda folder: images(folder, TORCHVISION.format("vit_b_16()"), 224),
 }
 
-for name in ASKED:
-    print(name)
-    with tempfile.TemporaryDirectory() as folder:
-        MODELS[name](folder)
+if __name__ == "__main__":
+    for name in ASKED:
+        print(name)
+        with tempfile.TemporaryDirectory() as folder:
+            MODELS[name](folder)

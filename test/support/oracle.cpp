@@ -317,9 +317,9 @@ class Oracle {
       Tensors next;
       for (const at::Tensor& tensor : weights_[layer].at(version)) next.push_back(tensor.clone());
       std::vector<bool> received = sums_[layer].front().received();
-      if (sums_[layer].size() > 1) received.assign(received.size(), true);
-      for (const auto& [holder, sum] : tied) {
-        if (holder.first == static_cast<int>(layer)) received[static_cast<std::size_t>(holder.second)] = true;
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        if (sums_[layer].size() > 1 || tied.contains({static_cast<int>(layer), static_cast<int>(i)}))
+          received[i] = true;
       }
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
         run_.optimizer->step(static_cast<int>(layer), now.learning_rate, next, copies, received,

@@ -160,6 +160,10 @@ TEST_CASE("a coarsened graph's downsets are some of the graph's", "[downsets]") 
   }));
 }
 
+TEST_CASE("a graph coarsened to one run is one run, however the shares of its nodes round", "[downsets]") {
+  for (int nodes = 2; nodes <= 30; ++nodes) CHECK(coarsen(plain_graph(nodes), {.downsets = 2}).size() == 2);
+}
+
 TEST_CASE("graphs whose downsets explode are coarsened, whatever their shape", "[downsets]") {
   constexpr int kMany = 20'000;
   check_coarse(plain_graph(1'000));  // nobody reads anything

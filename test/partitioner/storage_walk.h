@@ -1,17 +1,29 @@
-#include "stagecraft/partitioner/bundle_walk.h"
+#pragma once
+
+// The memory of a stage between whose layers bundles go on, followed storage by storage with sets: what
+// StageWalk finds without them.
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/partitioner/profile.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
 #include <vector>
 
-namespace stagecraft {
-namespace {
+namespace stagecraft::test {
 
-constexpr int kNobody = std::numeric_limits<int>::max();
-constexpr int kNone = -1;
+/// What of a stage's costs is activation memory.
+struct ActivationBytes {
+  Bytes kept_for_input, kept_for_weight;
+  bool output_kept = false;
+  Bytes forward_peak, unkept_forward_peak, backward_peak, backward_input_peak, backward_weight_peak;
+};
+
+namespace storage_walk {
+
+inline constexpr int kNobody = std::numeric_limits<int>::max();
+inline constexpr int kNone = -1;
 
 /// Activations and gradients alike.
 struct Storage {
@@ -35,7 +47,7 @@ struct Row {
   std::vector<OutputProfile> outputs;
 };
 
-Row row_of(const LayerProfile& layer, bool makes_gradient) {
+inline Row row_of(const LayerProfile& layer, bool makes_gradient) {
   if (!layer.inputs.empty()) return {layer.inputs, layer.outputs};
   const bool has_weights = layer.parameters > Bytes{};
   InputProfile input;
@@ -263,10 +275,11 @@ class Walk {
   ActivationBytes found_;
 };
 
-}  // namespace
+}  // namespace storage_walk
 
-ActivationBytes activation_bytes(const Measurement& measurement, int first, int last) {
-  return Walk(measurement, first, last).run();
+/// Of layers [first, last), at least one.
+[[nodiscard]] inline ActivationBytes activation_bytes(const Measurement& measurement, int first, int last) {
+  return storage_walk::Walk(measurement, first, last).run();
 }
 
-}  // namespace stagecraft
+}  // namespace stagecraft::test

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Captures modules that are no chain of usual layers, and others in narrow types, beside eager to the bit; and tries what is refused of them.
+
+    capture_strangers_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, torchvision or safetensors is missing
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from capture_cases import capture, equal, nn, numbers, refused, tokens
+
+try:
+    import safetensors.torch
+    import torch
+    import torchvision
+    import transformers
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh --models installs it")
+    sys.exit(77)
+
+from stagecraft_capture.batch import Field
+from stagecraft_capture.errors import CaptureError
+from stagecraft_capture.losses import WithLoss, cross_entropy
+from stagecraft_capture.precision import master_of, narrow, patterns
+
+SOURCE = os.path.abspath(sys.argv[1])
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **how):
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(50, 8), kind(8, 12, batch_first=True, **how)
+        self.head = nn.Linear(self.rnn(torch.zeros(1, 1, 8))[0].shape[-1], 4)
+
+    def forward(self, input_ids):
+        return self.head(self.rnn(self.embed(input_ids))[0])
+
+
+def test_recurrent_layers():
+    torch.manual_seed(0)
+    layers = equal("LSTM, two layers, both directions, dropout", Recurrent(nn.LSTM, num_layers=2, bidirectional=True, dropout=0.2), tokens(50, 5), 3)
+    used = [step[0] for layer in layers for part in ("forward", "backward_input") for step in layer.graph[part]["steps"]]
+    assert used.count("stagecraft::lstm") == used.count("stagecraft::lstm_backward") == 4, used
+    assert sum(layer.graph["multiply_adds"] for layer in layers) == 5 * (2 * 48 * (8 + 12) + 2 * 48 * (24 + 12) + 24 * 4)
+    equal("LSTM without biases", Recurrent(nn.LSTM, bias=False), tokens(50, 5), 3)
+    equal("LSTM with projections, which oneDNN does not do", Recurrent(nn.LSTM, proj_size=6), tokens(50, 3), 3)
+    equal("GRU, both directions", Recurrent(nn.GRU, bidirectional=True), tokens(50, 4), 3)
+    equal("RNN", Recurrent(nn.RNN, nonlinearity="relu"), tokens(50, 4), 3)
+
+
+class Normalized(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.a, self.b = how(nn.Linear(8, 16)), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x)))
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        y = self.a(x)
+        return self.b(torch.cond(y.sum() > 0, lambda t: t.relu(), lambda t: t.tanh(), (y,)))
+
+
+class Bags(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag, self.head = nn.EmbeddingBag(50, 8), nn.Linear(8, 4)
+
+    def forward(self, input_ids):
+        return self.head(self.bag(input_ids))
+
+
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.both = nn.Linear(4, 6), nn.Bilinear(6, 6, 4)
+
+    def forward(self, x):
+        return self.both(self.net(x[:, :4]), self.net(x[:, 4:]))
+
+
+class Unread(nn.Module):
+    """Its first dropout is of no use, and draws all the same."""
+
+    def __init__(self, always=False):
+        super().__init__()
+        self.a, self.b, self.always = nn.Linear(8, 16), nn.Linear(16, 4), always
+
+    def forward(self, x):
+        y = self.a(x)
+        nn.functional.dropout(y, 0.5, self.training)
+        return self.b(nn.functional.dropout(y, 0.25, self.training or self.always))
+
+
+def test_modules():
+    torch.manual_seed(0)
+    equal("a dropout that nothing reads", Unread(), numbers(8), 2)
+    refused("dropout in evaluation", Unread(always=True), numbers(8), "in evaluation too", "self.training")
+    equal("weight norm of old", Normalized(torch.nn.utils.weight_norm), numbers(8), 2)
+    equal("spectral norm", Normalized(torch.nn.utils.parametrizations.spectral_norm), numbers(8), 2)
+    equal("spectral norm of old", Normalized(torch.nn.utils.spectral_norm), numbers(8), 2)
+    equal("bilinear", Pairs(), numbers(8), 1)
+    refused("branches", Branches(), numbers(8), "torch.cond", "torch.where")
+    refused("bags", Bags(), tokens(50, 4), "module 'bag'", "torch.nn.Embedding")
+
+
+LLAMA = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=64, tie_word_embeddings=False)
+
+
+def test_narrow_types():
+    torch.manual_seed(0)
+    module = torchvision.models.resnet18(num_classes=10)
+    given = {name: p.detach().clone() for name, p in module.named_parameters()}
+    narrow(module, torch.bfloat16, patterns("layer4.*.bn1,Linear", module))
+    types = {name: p.dtype for name, p in module.named_parameters()}
+    assert [n for n, t in types.items() if t == torch.float32] == ["layer4.0.bn1.weight", "layer4.0.bn1.bias", "layer4.1.bn1.weight", "layer4.1.bn1.bias", "fc.weight", "fc.bias"], types
+    assert module.bn1.running_mean.dtype == torch.bfloat16 and module.layer4[0].bn1.running_mean.dtype == torch.float32
+    assert all(torch.equal(master_of(p), given[name]) for name, p in module.named_parameters())
+    try:
+        patterns("layer4.bn1", module)
+    except CaptureError as error:
+        assert "no module's path" in str(error) and "BatchNorm2d" in str(error), error
+    else:
+        raise AssertionError("a pattern that fits nothing")
+
+    norms = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.LayerNorm(288), nn.Linear(288, 4))
+    narrow(norms, torch.bfloat16, patterns("*Norm*", norms))
+    batch = numbers(3, 8, 8, name="input", more=[Field("targets", [], below=4, ignore=-100, source="targets")])
+    batch.drawn["input"] = batch.drawn["input"].bfloat16()
+    layers = equal("bfloat16 with norms in float32, and its loss in float32", WithLoss(norms, cross_entropy), batch, 2, has_loss=True)
+    assert layers[-1].graph["outputs"] == ["bf16[b,4]"] and any("f32[8]" in layer.graph["parameters"] for layer in layers)
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4))
+    narrow(plain, torch.bfloat16, ["1"])
+    batch = numbers(8, name="input")
+    batch.drawn["input"] = batch.drawn["input"].bfloat16()
+    refused("a linear layer in float32 behind a narrow one", plain, batch, "module '1'", "fails in eager mode", "dtype")
+
+    rotary = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
+    narrow(rotary, torch.bfloat16)
+    assert rotary.model.rotary_emb.inv_freq.dtype == torch.float32
+    t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2))
+    narrow(t5, torch.float16)
+    wide = {name.split(".")[-2] for name, p in t5.named_parameters() if p.dtype == torch.float32}
+    assert wide == {"wo"}, wide
+
+
+def command(folder, config, *arguments):
+    with open(f"{folder}/config.json", "w") as file:
+        json.dump(config, file)
+    given = [sys.executable, "-m", "stagecraft_capture", "--hf", f"{folder}/config.json", *map(str, arguments), "-o", f"{folder}/model"]
+    return subprocess.run(given, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{SOURCE}/python"})
+
+
+def test_classes_that_configs_name():
+    whisper = dict(model_type="whisper", architectures=["WhisperForConditionalGeneration"], vocab_size=64, num_mel_bins=8, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+                   encoder_ffn_dim=32, decoder_ffn_dim=32, max_source_positions=12, max_target_positions=12, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2)
+    with tempfile.TemporaryDirectory() as folder:
+        done = command(folder, whisper, "--untie", "--input", "8,24")
+        assert done.returncode == 2 and "give --field labels=TYPE[SIZES]" in done.stderr, done.stderr
+        done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "lables=i64[6]<64")
+        assert done.returncode == 2 and "--field lables: WhisperForConditionalGeneration.forward takes input_features" in done.stderr, done.stderr
+        done = command(folder, whisper, "--untie", "--input", "8,24", "--field", "labels=i64[6]<64")
+        assert done.returncode == 0 and "output equals eager's, loss equals eager's" in done.stdout, done.stdout + done.stderr
+        with open(f"{folder}/model/manifest.json") as file:
+            manifest = json.load(file)
+        assert manifest["loss"]["units"] == {"field": "labels", "ignore": -100}, manifest["loss"]
+        done = command(folder, {"model_type": "llama", "dtype": "bfloat16", **LLAMA}, "--sequence", 8)
+        assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, done.stdout + done.stderr
+        done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16", "--full", "model.norm")
+        assert done.returncode == 2 and "fails in eager mode" in done.stderr, done.stderr
+        done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16")
+        assert done.returncode == 0, done.stderr
+        stored = safetensors.torch.load_file(f"{folder}/model/weights.safetensors")
+        assert {t.dtype for t in stored.values()} == {torch.float32} and any(not torch.equal(t, t.half().float()) for t in stored.values())
+
+
+if __name__ == "__main__":
+    test_recurrent_layers()
+    test_modules()
+    test_narrow_types()
+    test_classes_that_configs_name()

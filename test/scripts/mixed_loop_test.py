@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""As eager_loop_test.py: training in mixed precision beside the loop that is written by hand for it, and a model of recurrent layers.
+
+    mixed_loop_test.py SOURCE_DIR STAGECRAFT MODEL...
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+from eager_loop_test import BERT, ENVIRONMENT, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
+from eager_loop_test import capture, compare, config_of, eager, ours, safetensors, tokens, torch, transformers, untied_copies
+
+
+def batches(data):
+    """Of each step its micro-batches."""
+    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * MICRO_BATCHES * SAMPLES, SAMPLES)]
+    return [rows[step * MICRO_BATCHES : (step + 1) * MICRO_BATCHES] for step in range(STEPS)]
+
+
+def equal_shares(micro_batch, batch):
+    return 1 / MICRO_BATCHES
+
+
+@dataclass
+class Mixed:
+    """Training in mixed precision: a module in a narrow type, and float32 weights that steps update."""
+
+    dtype: str
+    narrow: object  # from the module in float32 to an equal one in the narrow type
+    scale: int = 0  # the loss is multiplied by two to this power, and by half as much after each overflow
+    full: str = ""  # --full
+
+    def config(self):
+        if self.dtype == "bfloat16":
+            return {"bf16": {"enabled": True}}
+        return {"fp16": {"enabled": True, "initial_scale_power": self.scale, "hysteresis": 1}}
+
+    def arguments(self):
+        return ["--dtype", self.dtype, *(["--full", self.full] if self.full else [])]
+
+
+def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares):
+    """The same in mixed precision, as it is written by hand."""
+    masters = {name: p.detach().clone().requires_grad_() for name, p in full.named_parameters()}
+    module = mixed.narrow(full).train()
+    optimizer, losses, scale = make_optimizer(list(masters.values())), [], 2.0**mixed.scale
+    for batch in batches(data):
+        total = 0.0
+        for micro_batch in batch:
+            loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
+            (loss * share * scale).backward()
+            for name, parameter in module.named_parameters():
+                if parameter.grad is not None:
+                    before, here = masters[name].grad, parameter.grad.float()
+                    masters[name].grad = here if before is None else before + here
+                    parameter.grad = None
+            total += float(loss.detach().double() * share)
+        for master in masters.values():
+            master.grad = None if master.grad is None else master.grad / scale
+        if all(m.grad is None or m.grad.isfinite().all() for m in masters.values()):
+            optimizer.step()
+        else:
+            print(f"a step of loss scale {scale:g} is left out")
+            scale /= 2
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(masters[name])
+        losses.append(total)
+    assert optimizer.state, "no step was made"
+    of_parameter = {id(parameter): masters[name] for name, parameter in module.named_parameters()}  # which may have two names
+    return losses, {name: of_parameter.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
+
+
+def refused_run(folder, model, precision, said):
+    """A run of a captured model that asks for another precision than it was captured in."""
+    with open(f"{folder}/AdamW_1.json") as file:
+        config = {key: value for key, value in json.load(file).items() if key not in ("bf16", "fp16")}
+    with open(f"{folder}/other.json", "w") as file:
+        json.dump({**config, **precision, "model": {"family": "captured", "path": model}, "run_dir": f"{folder}/other"}, file)
+    done = subprocess.run([STAGECRAFT, "train", f"{folder}/other.json"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+def in_precision(mixed, build, full=lambda path, part: False):
+    """The Mixed of a model's settings. `build` makes a module of a type; modules that `full` is true of stay float32."""
+
+    def narrow(module):
+        made = build(getattr(torch, mixed["dtype"]))
+        for path, part in made.named_modules():
+            if full(path, part):
+                part.float()
+        made.load_state_dict(module.state_dict())
+        return made
+
+    return Mixed(narrow=narrow, **mixed)
+
+
+def causal(folder, sequence, config, mixed):
+    """A language model of transformers, with an untied head."""
+
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
+        return module
+
+    mixed = in_precision(mixed, build)
+    capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, *mixed.arguments(), "-o", f"{folder}/model")
+    data = tokens(config["vocab_size"], sequence)
+    loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
+    refused_run(folder, f"{folder}/model", {}, "was captured in other types")
+    capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, "-o", f"{folder}/plain")
+    refused_run(folder, f"{folder}/plain", mixed.config(), f"the run computes in {mixed.dtype}, and no layer does")
+
+
+def masked(folder, config, mixed):
+    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
+
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        head = module.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        return module
+
+    mixed = in_precision(mixed, build)
+    fields = ["--fields", "labels,attention_mask,token_type_ids", *mixed.arguments()]
+    capture("--hf", config_of(folder, config), "--untie", "--sequence", 16, *fields, "-o", f"{folder}/model")
+    generator = torch.Generator().manual_seed(6)
+    data = tokens(64, 16)
+    count = data["input_ids"].shape[0]
+    lengths = torch.randint(3, 16, (count, 1), generator=generator)
+    data["attention_mask"] = (torch.arange(16) < lengths).long()
+    chosen = torch.rand((count, 16), generator=generator) < 0.3
+    data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
+    data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
+    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
+    units = lambda batch: int((batch["labels"] != -100).sum())
+
+    def loss_of(module, batch):
+        return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
+
+    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
+
+
+def translation(folder, config, mixed):
+    """A text and its translation: what the encoder makes goes through all layers of the decoder."""
+
+    def build(dtype=torch.float32):
+        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        untied_copies(module)
+        return module
+
+    # transformers keeps these in float32 beside float16.
+    half = mixed["dtype"] == "float16"
+    mixed = in_precision(mixed, build, lambda path, part: half and path.endswith(".wo"))
+    fields = ["--fields", "labels,attention_mask", *mixed.arguments()]
+    capture("--hf", config_of(folder, config), "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
+    generator = torch.Generator().manual_seed(8)
+    data = tokens(64, 12)
+    count = data["input_ids"].shape[0]
+    data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
+    data["labels"] = torch.randint(64, (count, 10), generator=generator)
+    data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
+    units = lambda batch: int((batch["labels"] != -100).sum())
+
+    weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
+    loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
+    check(folder, build, loss_of, data, pipelines, weight, mixed=mixed)
+
+
+def images(folder, source, size, mixed):
+    """A classifier, which `build` in `source` makes."""
+    with open(f"{folder}/classifier.py", "w") as file:
+        file.write(source)
+    names = {}
+    exec(source, names)
+    full = mixed.get("full", "none")
+    mixed = in_precision(mixed, lambda dtype: names["build"]().to(dtype), lambda path, part: type(part).__name__ == full)
+    capture(f"{folder}/classifier.py:build", "--input", f"3,{size},{size}", "--loss", "cross_entropy", *mixed.arguments(), "-o", f"{folder}/model")
+    generator = torch.Generator().manual_seed(7)
+    count = STEPS * MICRO_BATCHES * SAMPLES
+    data = {"inputs": torch.randn((count, 3, size, size), generator=generator), "targets": torch.randint(10, (count,), generator=generator)}
+    given = lambda batch: batch["inputs"].to(getattr(torch, mixed.dtype))
+    loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(given(batch)).float(), batch["targets"])
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}], mixed=mixed)
+
+
+def recurrent(folder, source):
+    """From a text of six tokens, and the six of another, to six labels. `source` has `build` and `loss`."""
+    with open(f"{folder}/recurrent.py", "w") as file:
+        file.write(source)
+    names = {}
+    exec(source, names)
+    capture(f"{folder}/recurrent.py:build", "--sequence", 12, "--vocabulary", 64, "--field", "labels=i64[6]<32", "--loss", f"{folder}/recurrent.py:loss", "-o", f"{folder}/model")
+    data = tokens(64, 12, labels=torch.randint(32, (STEPS * MICRO_BATCHES * SAMPLES, 6), generator=torch.Generator().manual_seed(9)))
+    loss_of = lambda module, batch: names["loss"](module(batch["input_ids"]), batch)
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
+
+
+def check(folder, build, loss_of, data, pipelines, *weight, mixed=None):
+    safetensors.torch.save_file(data, f"{folder}/data.safetensors")
+    inputs = next(iter(data))
+    for name, (optimizer, make) in OPTIMIZERS.items():
+        torch.manual_seed(0)
+        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight) if mixed else eager(build(), loss_of, data, make, *weight)
+        for pipeline in map(dict, pipelines):
+            recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
+            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute, **(mixed.config() if mixed else {}))
+            compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
+            shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
+
+
+# PipeDream's GNMT in small: the decoder begins with the encoder's states, and all its layers read one attention.
+TRANSLATOR = """
+import torch
+from torch import nn
+class Translator(nn.Module):
+    def __init__(self, width=16, layers=2):
+        super().__init__()
+        self.source, self.target = nn.Embedding(64, width), nn.Embedding(64, width)
+        self.first = nn.LSTM(width, width // 2, bidirectional=True, batch_first=True)
+        self.encoder = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
+        self.decoder = nn.ModuleList(nn.LSTM(width if i == 0 else 2 * width, width, batch_first=True) for i in range(layers))
+        self.query, self.last = nn.Linear(width, width, bias=False), nn.GRU(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, 32)
+    def forward(self, x):
+        memory, _ = self.first(self.source(x[:, :6]))
+        for layer in self.encoder:
+            made, state = layer(memory)
+            memory = made + memory
+        y = self.target(x[:, 6:])
+        for i, layer in enumerate(self.decoder):
+            y, _ = layer(y, state) if i == 0 else layer(torch.cat([y, context], -1))
+            if i == 0:
+                context = (self.query(y) @ memory.transpose(1, 2)).softmax(-1) @ memory
+        return self.head(self.last(torch.cat([y, context], -1))[0])
+def loss(output, batch):
+    return nn.functional.cross_entropy(output.flatten(0, 1), batch["labels"].flatten())
+build = Translator
+"""
+
+BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
+FULL_NORMS = {"full": "BatchNorm2d"}
+
+MODELS = {
+    "translator": lambda folder: recurrent(folder, TRANSLATOR),
+    "llama_bf16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, BF16),
+    "llama_fp16": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}, {"dtype": "float16", "scale": 22}),
+    "bert_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16),
+    "bert_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16),
+    "resnet18_bf16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16),
+    "resnet18_bf16_full": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32, BF16 | FULL_NORMS),
+    "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}),
+    "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[3:]:
+        print(name)
+        with tempfile.TemporaryDirectory() as folder:
+            MODELS[name](folder)
