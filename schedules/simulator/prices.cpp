@@ -72,7 +72,8 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];
-    collective[i] = collective_seconds(costs, c, part_of == nullptr ? c.members : whole_members(c, *part_of));
+    collective[i] = part_of == nullptr ? collective_seconds(costs, c, c.members)  // no copy of the members
+                                       : collective_seconds(costs, c, whole_members(c, *part_of));
   }
   set_shared_links(code, costs.network,
                    part_of == nullptr ? ranks : static_cast<std::size_t>(part_of->whole.world()), part_of);
