@@ -109,7 +109,7 @@ def transformers_model(name):
     config = transformers.AutoConfig.for_model(kind, **{**settings, "vocab_size": 96})
     hugging_face.choose_experts(config)
     model = auto.from_config(config)
-    hugging_face.untie_head(model)
+    hugging_face.untied_copies(model)
     if task in ("classes", "tokens", "answers"):
         return about.wrapper(model), tokens(96, labels=about.labels(config, 12))
     return about.wrapper(model), tokens(96, settings.get("segment_means_seq_len", 12))

@@ -114,7 +114,7 @@ TEST_CASE("graphs that are refused", "[captured_refusals]") {
   check("/forward/steps/2/0", "aten::bernoulli", "is not in the list");
   check("/forward/steps/2/0", "aten::from_file", "is not in the list");
   check("/forward/steps/0/2", Json::array({"p0", 1}),
-        "/forward/steps/0/2: aten::t takes 1 arguments, found 2");
+        "/forward/steps/0/2: aten::t takes 1 argument, found 2");
   check("/forward/steps/0/2/0", 3,
         "/forward/steps/0/2/0: expected a value or {\"scalar\": ...} for self (Tensor)");
   check("/forward/steps/1/2/3", "p0", "for beta (");
