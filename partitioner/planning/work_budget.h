@@ -42,8 +42,8 @@ class WorkBudget {
   void take(std::int64_t work) { left_ = std::max<std::int64_t>(0, left_ - work); }
   /// Of generating, lowering and proving a program.
   void take_program(int micro_batches, int stages) {
-    constexpr std::int64_t kNanoseconds = 10 * 100;  // of a stage and micro-batch: actions, and of each
-    take(static_cast<std::int64_t>(micro_batches) * stages * kNanoseconds);
+    constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
+    take(kActions * kNanosecondsPerAction * micro_batches * stages);
   }
   /// Whether so many nanoseconds of work, about, are left.
   [[nodiscard]] bool allows(double nanoseconds) const {
