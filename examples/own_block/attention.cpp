@@ -28,8 +28,12 @@ at::Tensor rotate(const at::Tensor& x, double base, double direction) {
 
 class RotaryAttentionLayer final : public Layer {
  public:
-  RotaryAttentionLayer(const std::string& name, std::int64_t hidden_size, const RotaryAttention& s)
-      : Layer(name), hidden_size_(hidden_size), heads_(s.heads), base_(s.base) {}
+  RotaryAttentionLayer(const stagecraft::LayerSite& site, const RotaryAttention& s)
+      : Layer(site.name),
+        hidden_size_(site.input[1]),
+        heads_(s.heads),
+        base_(s.base),
+        products_(site.products) {}
 
   std::string type() const override { return "rotary_attention"; }
   /// What the shapes of the parameters do not tell: it is part of the model's fingerprint.
@@ -50,8 +54,8 @@ class RotaryAttentionLayer final : public Layer {
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
     auto [normed, normal, scale] = rms_norm(input, p[kNorm], kEpsilon);
-    const auto qkv =
-        functional::linear(normed, p[kQkv], {}).view({input.size(0), input.size(1), 3, heads_, -1});
+    const auto qkv = functional::linear(normed, p[kQkv], {}, products_)
+                         .view({input.size(0), input.size(1), 3, heads_, -1});
     const at::Tensor q = rotate(of(qkv, 0), base_, 1), k = rotate(of(qkv, 1), base_, 1),
                      v = of(qkv, 2).contiguous();
     const at::Tensor later = at::ones({q.size(2), q.size(2)}, q.options().dtype(at::kBool)).triu(1);
@@ -62,14 +66,14 @@ class RotaryAttentionLayer final : public Layer {
       kept->for_input = {normal, scale, q, k, v, probabilities};
       kept->for_weight = {normed, mixed};
     }
-    return functional::linear(mixed, p[kProject], {}).add(input);
+    return functional::linear(mixed, p[kProject], {}, products_).add(input);
   }
 
   at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
                             bool) const override {
     const auto [normal, scale, q, k, v, probabilities] = functional::take<6>(kept.for_input);
     const auto [normed, mixed] = functional::take<2>(kept.for_weight);
-    const at::Tensor grad_mixed = functional::linear_grad_input(grad_output, p[kProject])
+    const at::Tensor grad_mixed = functional::linear_grad_input(grad_output, p[kProject], products_)
                                       .view({q.size(0), q.size(2), heads_, -1})
                                       .transpose(1, 2);
     const at::Tensor grad_v = at::matmul(probabilities.transpose(2, 3), grad_mixed);
@@ -80,8 +84,8 @@ class RotaryAttentionLayer final : public Layer {
     const at::Tensor grad_k = rotate(at::matmul(grad_scores.transpose(2, 3), q), base_, -1);
     // [samples, heads, tokens, d] three times -> [samples, tokens, 3 * hidden_size]
     const at::Tensor grad_qkv = at::stack({grad_q, grad_k, grad_v}, 2).permute({0, 3, 2, 1, 4}).flatten(2);
-    auto [grad_input, grad_norm] =
-        rms_norm_backward(functional::linear_grad_input(grad_qkv, p[kQkv]), normal, scale, p[kNorm]);
+    auto [grad_input, grad_norm] = rms_norm_backward(
+        functional::linear_grad_input(grad_qkv, p[kQkv], products_), normal, scale, p[kNorm]);
     kept.for_weight = {grad_norm, normed, grad_qkv, mixed, grad_output};
     return grad_input.add(grad_output);
   }
@@ -103,6 +107,7 @@ class RotaryAttentionLayer final : public Layer {
 
   std::int64_t hidden_size_, heads_;
   double base_;
+  stagecraft::MatrixProducts products_;
 };
 
 }  // namespace
@@ -119,7 +124,7 @@ stagecraft::LayerPtr make(const RotaryAttention& s, const stagecraft::LayerSite&
   if (site.input[1] % (2 * s.heads) != 0) {
     site.refuse("a width that is a multiple of 2 * heads, " + std::to_string(2 * s.heads));
   }
-  return std::make_shared<RotaryAttentionLayer>(site.name, site.input[1], s);
+  return std::make_shared<RotaryAttentionLayer>(site, s);
 }
 
 }  // namespace llama

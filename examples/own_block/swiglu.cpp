@@ -13,8 +13,8 @@ constexpr double kEpsilon = 1e-5;
 
 class SwigluLayer final : public Layer {
  public:
-  SwigluLayer(const std::string& name, std::int64_t hidden_size, std::int64_t hidden)
-      : Layer(name), hidden_size_(hidden_size), hidden_(hidden) {}
+  SwigluLayer(const stagecraft::LayerSite& site, const Swiglu& s)
+      : Layer(site.name), hidden_size_(site.input[1]), hidden_(s.hidden), products_(site.products) {}
 
   std::string type() const override { return "swiglu"; }
   std::vector<stagecraft::ParameterSpec> parameters() const override {
@@ -31,25 +31,25 @@ class SwigluLayer final : public Layer {
                      Kept* kept) const override {
     const Tensors& p = weights.parameters;
     auto [normed, normal, scale] = rms_norm(input, p[kNorm], kEpsilon);
-    const at::Tensor gate_up = functional::linear(normed, p[kGateUp], {});
+    const at::Tensor gate_up = functional::linear(normed, p[kGateUp], {}, products_);
     const at::Tensor active = at::silu(gate(gate_up)) * up(gate_up);
     if (kept != nullptr) {
       kept->for_input = {normal, scale, gate_up};
       kept->for_weight = {normed, active};
     }
-    return functional::linear(active, p[kDown], {}).add(input);
+    return functional::linear(active, p[kDown], {}, products_).add(input);
   }
 
   at::Tensor backward_input(const Tensors& p, const at::Tensor& grad_output, Kept& kept,
                             bool) const override {
     const auto [normal, scale, gate_up] = functional::take<3>(kept.for_input);
     const auto [normed, active] = functional::take<2>(kept.for_weight);
-    const at::Tensor grad_active = functional::linear_grad_input(grad_output, p[kDown]);
+    const at::Tensor grad_active = functional::linear_grad_input(grad_output, p[kDown], products_);
     const at::Tensor grad_gate_up = at::cat(
         {at::silu_backward(grad_active * up(gate_up), gate(gate_up)), grad_active * at::silu(gate(gate_up))},
         -1);
-    auto [grad_input, grad_norm] =
-        rms_norm_backward(functional::linear_grad_input(grad_gate_up, p[kGateUp]), normal, scale, p[kNorm]);
+    auto [grad_input, grad_norm] = rms_norm_backward(
+        functional::linear_grad_input(grad_gate_up, p[kGateUp], products_), normal, scale, p[kNorm]);
     kept.for_weight = {grad_norm, normed, grad_gate_up, active, grad_output};
     return grad_input.add(grad_output);
   }
@@ -67,6 +67,7 @@ class SwigluLayer final : public Layer {
   at::Tensor up(const at::Tensor& gate_up) const { return gate_up.narrow(-1, hidden_, hidden_); }
 
   std::int64_t hidden_size_, hidden_;
+  stagecraft::MatrixProducts products_;
 };
 
 }  // namespace
@@ -77,7 +78,7 @@ void describe(stagecraft::Fields& f, Swiglu& s) {
 
 stagecraft::LayerPtr make(const Swiglu& s, const stagecraft::LayerSite& site) {
   if (site.input_dtype == at::kLong || site.input.size() != 2) site.refuse("swiglu takes [tokens, width]");
-  return std::make_shared<SwigluLayer>(site.name, site.input[1], s.hidden);
+  return std::make_shared<SwigluLayer>(site, s);
 }
 
 }  // namespace llama

@@ -30,11 +30,11 @@ template <std::size_t count>
 /// [a, b, c] seen as [a * b, c].
 [[nodiscard]] at::Tensor rows(const at::Tensor& tensor);
 
-/// x W^T + b over the last dimension; `bias` may be undefined.
+/// x W^T + b over the last dimension; `bias` may be undefined. `products` are those of the layer's site.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                MatrixProducts products);
+                                MatrixProducts products = MatrixProducts::blas);
 [[nodiscard]] at::Tensor linear_grad_input(const at::Tensor& grad_output, const at::Tensor& weight,
-                                           MatrixProducts products);
+                                           MatrixProducts products = MatrixProducts::blas);
 /// dW of parameter `weight` and, unless negative, db of parameter `bias`.
 void linear_grad_weight(GradientSink& sink, int weight, int bias, const at::Tensor& grad_output,
                         const at::Tensor& x);

@@ -3,6 +3,7 @@
 //   bench_regret [SEEDS]        default 20
 
 #include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/planning/cut_search.h"
 #include "stagecraft/partitioner/planning/layout.h"
 #include "stagecraft/partitioner/planning/min_max.h"
 #include "stagecraft/partitioner/planning/program_pricer.h"
