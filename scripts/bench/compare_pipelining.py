@@ -111,7 +111,7 @@ class Comparison:
 
     def measure(self, row, precision):
         peer = SAME.get(row, {"planned": "1f1b"}.get(row, row))
-        if row in ("best", "zb_h1", *ASYNCHRONOUS):
+        if row in ("best", "zb_h1", *ASYNCHRONOUS) or (self.arguments.compile and peer in SPLIT):
             peer = self.find_fastest(precision)
         (our_name, our_side), (their_name, their_side) = self.ours(row), self.theirs(peer, precision)
         with self.start(our_side) as ours, self.start(their_side) as theirs:
@@ -132,7 +132,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=9, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: against their autocast and their bf16 weights")
-    parser.add_argument("--compile", action="store_true", help="their stages under torch.compile; schedules that split backward are left out")
+    parser.add_argument("--compile", action="store_true", help="their stages under torch.compile; in place of schedules that split backward their fastest other one")
     parser.add_argument("--matrix-products", choices=["blas", "onednn"], default="blas", help="ours, in fp32")
     parser.add_argument("--theirs", nargs="+", choices=THEIRS, default=THEIRS, help="the schedules that their fastest is found among")
     parser.add_argument("--repeats", type=int, default=30, help="of the profile that plans are made from")
