@@ -145,9 +145,12 @@ def apart(build, names):
     return built
 
 
-def masked(folder, config, holders=()):
-    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
-    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
+def units(batch):
+    return int((batch["labels"] != -100).sum())
+
+
+def padded(types, whole=False):
+    """Samples of unequal lengths with chosen labels; unless `whole`, of one micro-batch none counts."""
     generator = torch.Generator().manual_seed(6)
     data = tokens(64, 16)
     count = data["input_ids"].shape[0]
@@ -155,10 +158,16 @@ def masked(folder, config, holders=()):
     data["attention_mask"] = (torch.arange(16) < lengths).long()
     chosen = torch.rand((count, 16), generator=generator) < 0.3
     data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
-    if not holders:
-        data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
-    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
-    units = lambda batch: int((batch["labels"] != -100).sum())
+    if not whole:
+        data["labels"][SAMPLES : 2 * SAMPLES] = -100
+    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % types
+    return data
+
+
+def masked(folder, config, holders=()):
+    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
+    data = padded(config["type_vocab_size"], whole=bool(holders))
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
@@ -180,7 +189,6 @@ def translation(folder, config, holders=()):
     data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
     data["labels"] = torch.randint(64, (count, 10), generator=generator)
     data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
-    units = lambda batch: int((batch["labels"] != -100).sum())
 
     build = lambda: transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 
 from eager_loop_test import BERT, ENVIRONMENT, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
-from eager_loop_test import capture, compare, config_of, eager, ours, safetensors, tokens, torch, transformers, untied_copies
+from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, units, untied_copies
 
 
 def batches(data):
@@ -130,16 +130,7 @@ def masked(folder, config, mixed):
     mixed = in_precision(mixed, build)
     fields = ["--fields", "labels,attention_mask,token_type_ids", *mixed.arguments()]
     capture("--hf", config_of(folder, config), "--untie", "--sequence", 16, *fields, "-o", f"{folder}/model")
-    generator = torch.Generator().manual_seed(6)
-    data = tokens(64, 16)
-    count = data["input_ids"].shape[0]
-    lengths = torch.randint(3, 16, (count, 1), generator=generator)
-    data["attention_mask"] = (torch.arange(16) < lengths).long()
-    chosen = torch.rand((count, 16), generator=generator) < 0.3
-    data["labels"] = data["input_ids"].where(chosen & data["attention_mask"].bool(), -100)
-    data["labels"][SAMPLES : 2 * SAMPLES] = -100  # a micro-batch in which nothing counts
-    data["token_type_ids"] = (torch.arange(16) >= lengths // 2).long() % config["type_vocab_size"]
-    units = lambda batch: int((batch["labels"] != -100).sum())
+    data = padded(config["type_vocab_size"])
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
@@ -167,7 +158,6 @@ def translation(folder, config, mixed):
     data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
     data["labels"] = torch.randint(64, (count, 10), generator=generator)
     data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
-    units = lambda batch: int((batch["labels"] != -100).sum())
 
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
