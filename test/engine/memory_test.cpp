@@ -234,13 +234,14 @@ Peaks peaks_of(const Setting& setting, const CostTable& costs) {
   return peaks_of(setting, costs, programs);
 }
 
-void check_peaks(const Setting& setting, const Measurement& measurement) {
+/// `close`: the least share of what is certain that must be measured.
+void check_peaks(const Setting& setting, const Measurement& measurement, double close = 0.95) {
   const Peaks peaks = peaks_of(setting, costs_of(setting, measurement));
   for (std::size_t r = 0; r < peaks.proved.size(); ++r) {
     INFO("rank " << r << ": " << peaks.measured[r].value << " of " << peaks.proved[r].value << ", "
                  << peaks.at[r]);
     CHECK(peaks.measured[r] <= peaks.proved[r]);
-    CHECK(static_cast<double>(peaks.measured[r].value) > 0.95 * static_cast<double>(peaks.certain[r].value));
+    CHECK(static_cast<double>(peaks.measured[r].value) > close * static_cast<double>(peaks.certain[r].value));
   }
 }
 
@@ -337,7 +338,8 @@ TEST_CASE("what an update makes for itself is part of the proved peak", "[engine
           .schedule = schedule, .stages = 2, .shape = BatchShape::many, .optimizer = optimizer};
       INFO(pipeline.name());
       const Setting setting = heavy(pipeline);
-      check_peaks(setting, measurement);
+      // Muon's products in bf16 need less scratch memory on a processor without bf16 of its own.
+      check_peaks(setting, measurement, optimizer == CaseOptimizer::muon ? 0.9 : 0.95);
       CostTable costs = costs_of(setting, measurement);
       for (StageCosts& stage : costs.stages) stage.step_peak.reset();
       const Peaks peaks = peaks_of(setting, costs);
@@ -412,21 +414,25 @@ TEST_CASE("what a run measures is more than a memory table without one of its ro
     Recompute recompute;
     PrecisionKind precision;
     bool fields = false;
+    ModelKind model = ModelKind::convnet;
   };
   std::set<std::string> missed;
   const auto name = [](const char* kind, std::size_t row) { return fmt::format("{} {}", kind, row); };
-  for (const auto& [schedule, stages, ranks, recompute, precision, fields] :
+  for (const auto& [schedule, stages, ranks, recompute, precision, fields, model] :
        {Case{"zb_v", 4, 2, Recompute::none, PrecisionKind::single},
         Case{"zb_v", 4, 2, Recompute::none, PrecisionKind::bf16},
         Case{"interleaved_1f1b", 4, 1, Recompute::none, PrecisionKind::single},
         Case{"interleaved_1f1b", 4, 2, Recompute::all, PrecisionKind::single},
+        // The same without convolutions: on a processor without AVX-512 their scratch memory, which the
+        // proof adds at its largest, is larger than a gradient handed over.
+        Case{"interleaved_1f1b", 4, 1, Recompute::none, PrecisionKind::single, false, ModelKind::gpt},
         Case{"1f1b", 4, 4, Recompute::none, PrecisionKind::single, true}}) {
     const PipelineCase pipeline{.schedule = schedule,
                                 .stages = stages,
                                 .ranks = ranks,
                                 .placement = find_schedule(schedule).placement,
                                 .recompute = recompute,
-                                .model = ModelKind::convnet,
+                                .model = model,
                                 .shape = BatchShape::many,
                                 .optimizer = CaseOptimizer::adamw,
                                 .precision = precision};
