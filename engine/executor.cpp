@@ -79,6 +79,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
   context_.boundaries.begin(program.slots.at(me().index()));
   for (Stage& stage : context_.stages) {
     stage.begin(list_);
+    if (training()) staleness_.emplace(stage.id(), staleness_of_updates(program, stage.id()));
     if (context_.loss_scale != nullptr) stage.scale_loss(context_.loss_scale->value());
   }
   STAGECRAFT_CHECK(context_.loss_scale == nullptr || !training() ||
@@ -468,7 +469,11 @@ void Executor::step(const Action& action) {
   const double rate =
       options.scheduler.rate({number, options.total_steps, options.optimizer->learning_rate()});
   groups_[action.group.index()].learning_rate = rate;
-  if (!skips(action)) return stepped.step(action.group, action.version, at_, *options.optimizer, rate);
+  if (!skips(action)) {
+    const UpdateStaleness& late = staleness_.at(action.stage)[action.group.index()];
+    return stepped.step(action.group, action.version, at_, *options.optimizer,
+                        {rate, late.gradients, late.weights});
+  }
   stepped.skip_step(action.group, action.version, at_);
   // A loss scale has a rule of its own.
   if (context_.loss_scale == nullptr && stepped.skips_in_a_row() >= kMostSkipsInARow) {

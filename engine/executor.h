@@ -14,6 +14,7 @@
 #include "stagecraft/models/data/batch_source.h"
 #include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/segments.h"
+#include "stagecraft/schedules/rules/staleness.h"
 
 #include <array>
 #include <cstdint>
@@ -141,6 +142,7 @@ class Executor {
   std::size_t at_ = 0;  ///< position in the list
   std::vector<Group> group_of_;
   std::vector<GroupState> groups_;
+  std::map<StageId, std::vector<UpdateStaleness>> staleness_;  ///< of this rank's stages, by group
   std::set<std::pair<StageId, MicroBatch>> recomputed_;
   std::map<std::pair<StageId, MicroBatch>, Batch> loaded_;
   std::set<std::size_t> joins_;  ///< positions of the backwards at which the rank joins a stage's sum

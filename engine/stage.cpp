@@ -320,7 +320,7 @@ void Stage::summed(Group group, int layer, int parameter) {
 }
 
 void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer,
-                 double learning_rate) {
+                 const UpdateMoment& moment) {
   const StageParameters& parameters = versions_.advance(from, at);
   Accumulators& sums = accumulators(group);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -328,8 +328,8 @@ void Stage::step(Group group, Version from, std::size_t at, const ModelOptimizer
     named([&] { return work_text(*layers_[i], "update"); },
           [&] {
             const Tensors& gradients = sums[i].gradients();
-            optimizer.step(first_ + static_cast<int>(i), learning_rate, parameters[i], gradients,
-                           sums[i].received(), optimizer_[i]);
+            optimizer.step(first_ + static_cast<int>(i), moment, parameters[i], gradients, sums[i].received(),
+                           optimizer_[i]);
           });
     versions_.publish(i);
     between_layers_();

@@ -83,7 +83,8 @@ class Stage {
   /// Likewise of one parameter, which layers share.
   void summed(Group group, int layer, int parameter);
   /// Updates from `group`, which is over then. Writes version `from` + 1; `at` is the position in the list.
-  void step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer, double learning_rate);
+  void step(Group group, Version from, std::size_t at, const ModelOptimizer& optimizer,
+            const UpdateMoment& moment);
   /// The same without an update: version `from` + 1 has the values of `from`.
   void skip_step(Group group, Version from, std::size_t at);
   /// Of this worker's: in all, and since the last step that was none.

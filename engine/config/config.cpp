@@ -1,6 +1,7 @@
 #include "stagecraft/engine/config/config.h"
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/engine/optimizers/staleness_advice.h"
 #include "stagecraft/schedules/generators/registry.h"
 
 #include <fmt/format.h>
@@ -83,6 +84,8 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   if (config.pipeline.schedule) {
     (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
     check_schedule(config, *config.pipeline.schedule, file);
+    const bool late = !find_schedule(*config.pipeline.schedule).synchronous;
+    if (late && !json.contains("optimizer")) config.optimizer = asynchronous_optimizer();
   }
   return config;
 }
@@ -119,6 +122,10 @@ void check_schedule(const RunConfig& config, const std::string& name, const std:
                                  "overflowed, and {} has none; use a synchronous schedule, or bf16",
                                  name));
   }
+  if (schedule.synchronous && pipeline.synchronous_steps > 0) {
+    throw InputError({file, "/pipeline/synchronous_steps"},
+                     fmt::format("is for asynchronous schedules; all steps of {} are synchronous", name));
+  }
   if (schedule.synchronous && !config.gradient_norm && config.overflow_policy() == OnOverflow::skip) {
     throw InputError({file, "/on_overflow"},
                      fmt::format("under {} all stages skip a step or none does, so ranks must agree on the "
@@ -152,7 +159,9 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
   if (config.matrix_products != MatrixProducts::blas) identity["matrix_products"] = all.at("matrix_products");
   for (const std::string& key : config.data.source.entry().location_keys) identity["data"].erase(key);
   for (const std::string& key : config.model.family.entry().location_keys) identity["model"].erase(key);
-  if (Json& optimizer = identity["optimizer"]; optimizer["groups"].empty()) optimizer.erase("groups");
+  Json& optimizer = identity["optimizer"];
+  if (optimizer["groups"].empty()) optimizer.erase("groups");
+  if (optimizer["staleness"] == json::write(StalenessConfig{})) optimizer.erase("staleness");
   const Json::json_pointer total("/params/total_num_steps");
   if (Json& scheduler = identity["scheduler"]; scheduler.contains(total) && scheduler[total] == 0) {
     scheduler[total] = steps;
@@ -160,6 +169,7 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
   if (!synchronous) {
     identity["validation"] = all.at("validation");
     identity["checkpoint"]["every_steps"] = all.at("checkpoint").at("every_steps");
+    if (const std::int64_t first = config.pipeline.synchronous_steps; first > 0) identity["synchronous_steps"] = first;
   }
   return identity;
 }

@@ -63,6 +63,7 @@ struct PipelineConfig {
   std::optional<bool> vertical_sync;
   std::optional<int> warmup_extra;     ///< forwards more before the first backward
   std::optional<int> update_interval;  ///< asynchronous: micro-batches per update; equal to the step's
+  std::int64_t synchronous_steps = 0;  ///< asynchronous: the run's first so many drain
   std::optional<std::string> plan;     ///< path of a plan.json
 };
 template <class V>
@@ -86,6 +87,10 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("update_interval", c.update_interval,
              "asynchronous schedules: micro-batches per update; must be those of one train_batch_size",
              json::at_least(1));
+  v.optional("synchronous_steps", c.synchronous_steps,
+             "asynchronous schedules: after each of the run's first so many steps the pipeline drains, so that "
+             "they are synchronous",
+             json::at_least(0));
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }
 
@@ -263,7 +268,9 @@ void describe(V& v, RunConfig& c) {
   v.required("model", c.model, "what is trained");
   v.required("data", c.data, "what it is trained on");
   v.optional("loss", c.loss, "what is made small; absent: the loss that the model brings");
-  v.optional("optimizer", c.optimizer, "how");
+  v.optional("optimizer", c.optimizer,
+             "how; absent: SGD, where pipeline.schedule is asynchronous Muon with a look-ahead "
+             "(docs/convergence.md)");
   v.optional("scheduler", c.scheduler, "learning rate over steps");
   v.optional("gradient_clipping", c.gradient_clipping,
              "largest global norm of a step's gradient; 0: none. Synchronous schedules only",

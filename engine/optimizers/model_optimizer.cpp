@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace stagecraft {
@@ -94,11 +95,35 @@ void check_groups(const OptimizerConfig& config, const std::vector<ParameterSite
   }
 }
 
+// Between updates the state has how far the weights are ahead; during one it has where they started.
+
+/// The weights as the last update left them.
+void step_back(const Tensors& parameters, const std::vector<bool>& received, OptimizerState& state) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor& ahead = state.tensors[i][kLookAhead];
+    if (!ahead.defined()) ahead = at::zeros(parameters[i].sizes(), parameters[i].options());
+    if (!received[i]) continue;
+    parameters[i].sub_(ahead);
+    ahead.copy_(parameters[i]);
+  }
+}
+
+/// The update that was made since, `times` more.
+void look_ahead(const Tensors& parameters, const std::vector<bool>& received, double times,
+                OptimizerState& state) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!received[i]) continue;
+    at::Tensor& ahead = state.tensors[i][kLookAhead];
+    parameters[i].add_(ahead.sub_(parameters[i]).mul_(-times));
+  }
+}
+
 }  // namespace
 
 ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model, const InputPlace& place)
     : optimizer_(config.make()),
       ema_decay_(config.ema_decay),
+      staleness_(config.staleness),
       element_bytes_(static_cast<std::int64_t>(c10::elementSize(model.precision.full))) {
   std::vector<ParameterSite> sites;
   for (int i = 0; i < static_cast<int>(model.layers.size()); ++i) {
@@ -116,6 +141,7 @@ ModelOptimizer::ModelOptimizer(const OptimizerConfig& config, const Model& model
       parameter.state = optimizer_->state_of(site);
       parameter.kept = parameter.state;
       if (ema_decay_) parameter.kept.push_back({kAveragedWeights, spec.shape});
+      if (staleness_.look_ahead > 0) parameter.kept.push_back({kLookAhead, spec.shape});
       its.parameters.push_back(std::move(parameter));
     }
     for (std::size_t p = 0; p < its.parameters.size(); ++p) {
@@ -166,7 +192,7 @@ double ModelOptimizer::bytes_per_parameter_byte() const {
   return parameters == 0 ? 0 : state / parameters;
 }
 
-void ModelOptimizer::step(int layer, double learning_rate, const Tensors& parameters,
+void ModelOptimizer::step(int layer, const UpdateMoment& moment, const Tensors& parameters,
                           const Tensors& gradients, const std::vector<bool>& received,
                           OptimizerState& state) const {
   const Layer& its = layers_.at(static_cast<std::size_t>(layer));
@@ -174,20 +200,34 @@ void ModelOptimizer::step(int layer, double learning_rate, const Tensors& parame
                        received.size() == parameters.size(),
                    "one gradient per parameter, and whether it is one");
   state.tensors.resize(parameters.size());
+  UpdateMoment discounted = moment;
+  discounted.learning_rate *= discount(moment, state);
+  if (staleness_.look_ahead > 0) step_back(parameters, received, state);
   for (const Together& group : its.groups) {
-    update(its, group, learning_rate, parameters, gradients, received, state);
+    update(its, group, discounted, parameters, gradients, received, state);
+  }
+  if (staleness_.look_ahead > 0) {
+    look_ahead(parameters, received, staleness_.look_ahead * moment.weights_staleness, state);
   }
   if (ema_decay_) average(parameters, state);
   ++state.steps;
 }
 
-void ModelOptimizer::update(const Layer& layer, const Together& group, double learning_rate,
+double ModelOptimizer::discount(const UpdateMoment& moment, const OptimizerState& state) const {
+  if (state.steps >= staleness_.discount_steps || moment.gradients_staleness == 0) return 1;
+  const double power =
+      1 - static_cast<double>(state.steps) / static_cast<double>(staleness_.discount_steps);
+  return std::pow(1 + moment.gradients_staleness, -power);
+}
+
+void ModelOptimizer::update(const Layer& layer, const Together& group, const UpdateMoment& moment,
                             const Tensors& parameters, const Tensors& gradients,
                             const std::vector<bool>& received, OptimizerState& state) const {
   const Parameter& one = layer.parameters[group.front()];
-  OptimizerUpdate update{.learning_rate = learning_rate * one.rate_factor,
+  OptimizerUpdate update{.learning_rate = moment.learning_rate * one.rate_factor,
                          .weight_decay = one.weight_decay,
                          .earlier_steps = state.steps,
+                         .staleness = moment.gradients_staleness,
                          .state_names = names_of(one.state),
                          .state = std::vector<Tensors>(one.state.size())};
   for (const std::size_t i : group) {

@@ -25,8 +25,18 @@ struct OptimizerState {
   std::int64_t steps = 0;
 };
 
+/// What a step is told of its moment in the run. Staleness is counted in updates and comes from the program
+/// (UpdateStaleness, schedules/rules/staleness.h).
+struct UpdateMoment {
+  double learning_rate = 0;        ///< the schedule's
+  double gradients_staleness = 0;  ///< of what the gradients were computed with
+  double weights_staleness = 0;    ///< that the weights made now will be read with
+};
+
 /// The name of the averaged weights among a parameter's state (OptimizerConfig::ema_decay).
 inline constexpr const char* kAveragedWeights = "ema";
+/// Likewise of how far the weights are written ahead (StalenessConfig::look_ahead).
+inline constexpr const char* kLookAhead = "look_ahead";
 
 /// Immutable; used by all ranks of a process at once.
 class ModelOptimizer {
@@ -48,10 +58,10 @@ class ModelOptimizer {
   /// State bytes per parameter byte, of the whole model: SGD 0 or 1 (momentum), Adam and AdamW 2.
   [[nodiscard]] double bytes_per_parameter_byte() const;
 
-  /// One update of one layer, in place. `learning_rate` is the schedule's. A parameter i with `received[i]`
+  /// One update of one layer, in place. A parameter i with `received[i]`
   /// false had no gradient in this step: it stays as it is, as in PyTorch, where it has none. State tensors
   /// are made on first use.
-  void step(int layer, double learning_rate, const Tensors& parameters, const Tensors& gradients,
+  void step(int layer, const UpdateMoment& moment, const Tensors& parameters, const Tensors& gradients,
             const std::vector<bool>& received, OptimizerState& state) const;
 
  private:
@@ -70,12 +80,15 @@ class ModelOptimizer {
     std::vector<Together> groups;
   };
 
-  void update(const Layer& layer, const Together& group, double learning_rate, const Tensors& parameters,
+  void update(const Layer& layer, const Together& group, const UpdateMoment& moment, const Tensors& parameters,
               const Tensors& gradients, const std::vector<bool>& received, OptimizerState& state) const;
   void average(const Tensors& parameters, OptimizerState& state) const;
+  /// By what the rate of the layer's next update is multiplied.
+  [[nodiscard]] double discount(const UpdateMoment& moment, const OptimizerState& state) const;
 
   OptimizerPtr optimizer_;
   std::optional<double> ema_decay_;
+  StalenessConfig staleness_;
   std::int64_t element_bytes_;
   std::vector<Layer> layers_;
 };

@@ -30,10 +30,31 @@ void describe(V& v, ParameterGroup& g) {
   v.optional("weight_decay", g.weight_decay, "in place of the optimizer's", json::at_least(0));
 }
 
+/// Against the staleness of asynchronous schedules. Does nothing where staleness is 0.
+struct StalenessConfig {
+  /// Weights that will be read late are written as they are expected to be then: ahead by the last update,
+  /// times their staleness and this factor (SpecTrain, arXiv 1809.02839; XPipe, arXiv 1911.04610). 0: not.
+  double look_ahead = 0;
+  /// The rate is divided by (1 + staleness)^p, where p falls from 1 to 0 over so many updates (PipeMare,
+  /// MLSys 2021, T1).
+  std::int64_t discount_steps = 0;
+};
+template <class V>
+void describe(V& v, StalenessConfig& c) {
+  v.optional("look_ahead", c.look_ahead,
+             "write weights that will be read late ahead by the last update, times their staleness and this; "
+             "keeps one copy of the weights; 0: not",
+             json::at_least(0));
+  v.optional("discount_steps", c.discount_steps,
+             "divide the rate by (1 + staleness)^p, where p falls from 1 to 0 over so many updates",
+             json::at_least(0));
+}
+
 struct OptimizerConfig {
   Named<OptimizerKind> type;
   std::vector<ParameterGroup> groups{};
   std::optional<double> ema_decay{};  ///< absent: weights are not averaged
+  StalenessConfig staleness{};
 
   [[nodiscard]] OptimizerPtr make() const { return type.make({}); }
 };
@@ -46,6 +67,7 @@ void describe(V& v, OptimizerConfig& c) {
              "keep an exponential moving average of the weights, with this decay per step: it is validated "
              "and exported; absent: none",
              json::from_up_to(0, 1));
+  v.optional("staleness", c.staleness, "asynchronous schedules: what is done against late gradients");
 }
 
 }  // namespace stagecraft

@@ -1,9 +1,12 @@
 #include "stagecraft/engine/run/printing.h"
 
 #include "stagecraft/base/table.h"
+#include "stagecraft/engine/optimizers/staleness_advice.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace stagecraft {
 namespace {
@@ -116,6 +119,13 @@ std::string batch_lines(const RunSetup& setup) {
                       static_cast<double>(shape.steps) / static_cast<double>(epoch));
   if (const auto& decay = config.optimizer.ema_decay) {
     text += fmt::format("  validation and export read averaged weights (decay {:g} per step)\n", *decay);
+  }
+  int most_staleness = 0;
+  for (const StageProof& stage : setup.programs().proof().stages) {
+    most_staleness = std::max(most_staleness, stage.staleness_max);
+  }
+  if (const std::string advice = staleness_advice(config.optimizer, most_staleness); !advice.empty()) {
+    text += "  warning: " + advice + "\n";
   }
   if (setup.start().step > 0) {
     text += fmt::format("  going on from {} after step {}\n", setup.start().checkpoint, setup.start().step);

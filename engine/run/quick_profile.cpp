@@ -74,7 +74,7 @@ Profile quick_profile(const RunConfig& config, const std::string& file, const Tr
   request.optimizer_bytes_per_parameter_byte = optimizer.bytes_per_parameter_byte();
   std::map<int, OptimizerState> states;
   request.update = [&](int layer, const Tensors& parameters, const Tensors& gradients) {
-    optimizer.step(layer, /*learning_rate=*/0, parameters, gradients,
+    optimizer.step(layer, {.learning_rate = 0}, parameters, gradients,
                    std::vector<bool>(parameters.size(), true), states[layer]);
   };
   const int threads_before = at::get_num_threads();

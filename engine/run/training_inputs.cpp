@@ -142,6 +142,7 @@ RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronou
   shape.validate_every = config.validation.every_steps;
   shape.checkpoint_every = config.checkpoint.every_steps;
   shape.synchronous = synchronous;
+  shape.synchronous_steps = config.pipeline.synchronous_steps;
   shape.drop_last = config.data.drop_last;
   shape.steps =
       config.train_steps ? *config.train_steps : steps_of_epochs(shape, *config.epochs, {file, "/epochs"});

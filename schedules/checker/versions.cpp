@@ -3,6 +3,7 @@
 // assumed.
 
 #include "stagecraft/schedules/checker/proofs.h"
+#include "stagecraft/schedules/rules/staleness.h"
 
 #include <fmt/format.h>
 
@@ -118,7 +119,7 @@ class Versions : ProofOf {
       const MicroBatchPlaces& work = index_.work(at.stage, mb);
       if (!work.forward.found() || !work.input_part.found()) continue;
       in_flight.add(work.forward.at, work.input_part.at);
-      const int staleness = index_.group_of(mb).value - index_.action(work.forward).version.value;
+      const int staleness = staleness_of(index_.action(work.forward), index_.group_of(mb));
       proof.staleness_min = first ? staleness : std::min(proof.staleness_min, staleness);
       proof.staleness_max = first ? staleness : std::max(proof.staleness_max, staleness);
       first = false;

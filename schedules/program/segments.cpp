@@ -33,6 +33,7 @@ void validate(const RunShape& shape) {
           shape.validation_samples);
   require(shape.validate_every >= 0, "a validation interval of at least 0 steps", shape.validate_every);
   require(shape.checkpoint_every >= 0, "a checkpoint interval of at least 0 steps", shape.checkpoint_every);
+  require(shape.synchronous_steps >= 0, "a number of synchronous steps of at least 0", shape.synchronous_steps);
   require(shape.most_segment_micro_batches >= 1, "at least 1 micro-batch in a segment",
           shape.most_segment_micro_batches);
   const std::int64_t most =
@@ -80,13 +81,13 @@ std::int64_t next_multiple(std::int64_t of, std::int64_t after) { return (after 
 
 /// Steps after which the next segment of a run ends that stands before step `step`.
 std::int64_t segment_end(const RunShape& shape, const std::vector<std::int64_t>& drains, std::int64_t step) {
-  if (shape.synchronous) return step + 1;
+  if (shape.synchronous || step < shape.synchronous_steps) return step + 1;
   std::int64_t end = shape.steps;
   for (const std::int64_t interval : drains) end = std::min(end, next_multiple(interval, step));
   return end;
 }
 
-/// Finds one of each kind of segment of an asynchronous run: those that differ in length or in where in them
+/// Finds one of each kind of segment of an asynchronous run behind its synchronous steps: those that differ in length or in where in them
 /// the short last step of an epoch stands.
 class SegmentKinds {
  public:
@@ -99,16 +100,17 @@ class SegmentKinds {
   /// Calls `visit(first step, end)` in the run's order, more than once for some kinds.
   template <class Visit>
   void each(const Visit& visit) const {
-    // Drain points and epochs repeat, except that the run's end may cut its last segment.
-    const std::int64_t repeats = period();
+    // Drain points and epochs repeat, from wherever one looks, except that the run's end may cut its last segment.
+    const std::int64_t begin = shape_.synchronous_steps;
+    const std::int64_t end_of_period = std::min(period(), shape_.steps - begin) + begin;
     std::int64_t visited = 0;
-    for (std::int64_t step = 0; step < repeats;) {
+    for (std::int64_t step = begin; step < end_of_period;) {
       if (++visited > kMostVisited) refuse();
       const std::int64_t end = segment_end(shape_, drains_, step);
       visit(step, end);
       step = end + equal_behind(step, end);
     }
-    std::int64_t last = 0;
+    std::int64_t last = begin;
     for (const std::int64_t interval : drains_) {
       last = std::max(last, (shape_.steps - 1) / interval * interval);
     }
@@ -234,10 +236,12 @@ std::vector<Segment> distinct_shapes(const RunShape& shape) {
     if (seen.size() > kMostShapes) SegmentKinds::refuse();
     shapes.push_back({.first_step = first, .group_sizes = std::move(sizes)});
   };
-  if (shape.synchronous) {
+  const std::int64_t synchronous = shape.synchronous ? shape.steps : std::min(shape.synchronous_steps, shape.steps);
+  if (synchronous > 0) {
     add(0, 1);
-    if (shape.steps >= epoch) add(epoch - 1, epoch);
-  } else {
+    if (synchronous >= epoch) add(epoch - 1, epoch);
+  }
+  if (synchronous < shape.steps) {
     // Sizes follow from a segment's length and from where in it the first epoch ends: most segments are told
     // to be known by these two, without a look at their steps.
     std::set<std::pair<std::int64_t, std::int64_t>> known;

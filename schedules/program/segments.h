@@ -32,6 +32,8 @@ struct RunShape {
   std::int64_t first_step = 0;        ///< steps already made (resume)
   bool validation_owed = false;       ///< resume: the validation due after first_step was not made yet
   bool synchronous = true;
+  /// Of an asynchronous run: it drains after each of its first so many steps, so that they are synchronous.
+  std::int64_t synchronous_steps = 0;
   bool drop_last = false;  ///< leave out an epoch's last, short mini-batch
   std::int64_t most_segment_micro_batches = kMostSegmentMicroBatches;  ///< of an asynchronous segment
 };
@@ -62,7 +64,8 @@ struct Segment {
 /// Walks a run segment by segment without holding it: segment i+1 follows from segment i.
 ///
 /// Drain points are the multiples of `validate_every` (where there is validation data), `checkpoint_every`
-/// and (asynchronous) the self-made interval above, counted in steps from the run's start, and the run's end:
+/// and (asynchronous) the self-made interval above, counted in steps from the run's start, each of the first
+/// synchronous_steps, and the run's end:
 /// a resumed run drains where the uninterrupted one did. A validation pass follows the drain points at which
 /// one is due and the run's end.
 class SegmentWalk {

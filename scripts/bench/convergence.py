@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
 """Trains a config under several schedules, stages, optimizers, learning rates and seeds, and compares the last validation losses.
 
-    scripts/bench/convergence.py CONFIG --out FOLDER [--schedules 1f1b,pipedream,2bw] [--stages 2,4,8] [--optimizers adamw,nadam]
-        [--rates 5e-4,1e-3,2e-3] [--seeds 1,2,3] [--steps N] [--runs N] [--set KEY=VALUE ...] [--table]
+    scripts/bench/convergence.py CONFIG --out FOLDER [--schedules 1f1b,pipedream,2bw] [--stages 2,4,8] [--optimizers adamw,muon+ahead]
+        [--rates 5e-4,1e-3,2e-3] [--seeds 1,2,3] [--steps N] [--runs N] [--set KEY=VALUE ...] [--table] [--curves PREFIX]
+
+An optimizer is a name of OPTIMIZERS, with remedies against staleness behind a +: ahead (optimizer.staleness.look_ahead of 1), discount
+(its discount_steps: a quarter of the run) and sync (pipeline.synchronous_steps: an eighth of the run). A synchronous schedule takes
+it without them.
 
 Only losses are used, so ranks are threads that share cores. No run clips gradients, because asynchronous schedules cannot. Stages
 are cut as the planner cuts them for the first schedule, the same for all. Each run has a directory FOLDER/NAME. A run that is done
 is not made again and one that was stopped goes on, so the command may be repeated until all are there: --runs says how many to make
 now. The table has, for every schedule, stages and optimizer, the best learning rate by the mean over the seeds; the synchronous
 schedule counts with its own best. A cell with fewer runs than the grid says so.
+
+--curves draws PREFIX-steps.svg and PREFIX-time.svg: the training loss of every row with the most stages, at its best rate, against
+steps, and against the time that they take by the simulator on so many devices as there are stages. For these times FOLDER/profile.json
+is measured once; steps of pipeline.synchronous_steps take as long as the synchronous schedule's.
 """
 
 import argparse
@@ -24,13 +32,16 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 # What a name on the command line means: the optimizer without its rate.
 OPTIMIZERS = {
-    "sgd": {"type": "SGD", "params": {"momentum": 0.9}},
+    "sgd": {"type": "SGD", "params": {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}},
     "adamw": {"type": "AdamW", "params": {"betas": [0.9, 0.99], "weight_decay": 0.1}},
     # arXiv 2505.01099: the look-ahead of Nesterov's method, with momentum 0.99, over stashed weights.
     "nadam": {"type": "NAdam", "params": {"betas": [0.99, 0.999], "weight_decay": 0.1, "decoupled_weight_decay": True}},
     "lion": {"type": "Lion", "params": {"weight_decay": 0.1}},
-    "muon": {"type": "Muon", "params": {"adjust_lr_fn": "match_rms_adamw", "adam_weight_decay": 0.1}},
+    "muon": {"type": "Muon", "params": {"adjust_lr_fn": "match_rms_adamw", "adam_betas": [0.9, 0.99], "adam_weight_decay": 0.1}},
 }
+REMEDIES = ("ahead", "discount", "sync")
+CLUSTER = PROJECT / "configs/clusters/one-machine-8-h100.json"  # its links; the devices are as fast as the profiled one
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 SYNCHRONOUS = "1f1b"
 DIVERGED = "diverged.txt"
 
@@ -38,8 +49,39 @@ DIVERGED = "diverged.txt"
 def grid(arguments):
     """(schedule, stages, optimizer, rate, seed) of every run; a synchronous run does not depend on its stages."""
     for schedule in arguments.schedules:
-        stages = arguments.stages[:1] if schedule == SYNCHRONOUS else arguments.stages
-        yield from itertools.product([schedule], stages, arguments.optimizers, arguments.rates, arguments.seeds)
+        synchronous = schedule == SYNCHRONOUS
+        stages = arguments.stages[:1] if synchronous else arguments.stages
+        optimizers = dict.fromkeys(name.split("+")[0] if synchronous else name for name in arguments.optimizers)
+        yield from itertools.product([schedule], stages, optimizers, arguments.rates, arguments.seeds)
+
+
+def synchronous_steps(arguments, optimizer):
+    return steps_of(arguments) // 8 if "sync" in optimizer.split("+") else 0
+
+
+def steps_of(arguments):
+    """Of a run, as the config has them where they are not given."""
+    if arguments.steps is None:
+        arguments.steps = printed_config(arguments)["train_steps"]
+    return arguments.steps
+
+
+def printed_config(arguments, *settings):
+    printed = subprocess.run(command(arguments, [*base_settings(arguments), *settings], "--print-config"), check=True,
+                             capture_output=True, text=True, cwd=PROJECT)
+    return json.loads(printed.stdout)
+
+
+def settings_of(arguments, schedule, optimizer, rate):
+    """What is told to train of an optimizer with its remedies."""
+    name, *remedies = optimizer.split("+")
+    spec = {**OPTIMIZERS[name], "params": {**OPTIMIZERS[name]["params"], "lr": rate}, "staleness": {}}
+    if "ahead" in remedies:
+        spec["staleness"]["look_ahead"] = 1
+    if "discount" in remedies:
+        spec["staleness"]["discount_steps"] = steps_of(arguments) // 4
+    settings = [f"optimizer={json.dumps(spec)}", f"pipeline.synchronous_steps={synchronous_steps(arguments, optimizer)}"]
+    return settings if schedule == SYNCHRONOUS else [*settings, "gradient_norm=false"]
 
 
 def folder_of(arguments, case):
@@ -65,9 +107,8 @@ def cuts_of(arguments, stages):
     known = arguments.out / "cuts.json"
     cuts = json.loads(known.read_text()) if known.exists() else {}
     if str(stages) not in cuts:
-        settings = [*base_settings(arguments), f"pipeline.schedule={SYNCHRONOUS}", f"pipeline.stages={stages}", "pipeline.cuts=[]"]
-        printed = subprocess.run(command(arguments, settings, "--print-config"), check=True, capture_output=True, text=True, cwd=PROJECT)
-        cuts[str(stages)] = json.loads(printed.stdout)["pipeline"]["cuts"]
+        config = printed_config(arguments, f"pipeline.schedule={SYNCHRONOUS}", f"pipeline.stages={stages}", "pipeline.cuts=[]")
+        cuts[str(stages)] = config["pipeline"]["cuts"]
         known.write_text(json.dumps(cuts) + "\n")
     return cuts[str(stages)]
 
@@ -89,11 +130,8 @@ def train(arguments, case):
     cuts = cuts_of(arguments, stages)
     if folder.exists() and not list(folder.glob("checkpoints/step-*")):
         shutil.rmtree(folder)  # it did not get to a checkpoint
-    spec = {**OPTIMIZERS[optimizer], "params": {**OPTIMIZERS[optimizer]["params"], "lr": rate}}
-    settings = [*base_settings(arguments), f"optimizer={json.dumps(spec)}", f"seed={seed}", f"pipeline.schedule={schedule}",
-                f"pipeline.stages={stages}", f"pipeline.cuts={json.dumps(cuts)}", f"run_dir={folder}"]
-    if schedule != SYNCHRONOUS:
-        settings.append("gradient_norm=false")
+    settings = [*base_settings(arguments), *settings_of(arguments, schedule, optimizer, rate), f"seed={seed}",
+                f"pipeline.schedule={schedule}", f"pipeline.stages={stages}", f"pipeline.cuts={json.dumps(cuts)}", f"run_dir={folder}"]
     run = subprocess.run(command(arguments, settings, "--resume"), capture_output=True, text=True, cwd=PROJECT)
     if run.returncode == 2 and "not finite" in run.stdout + run.stderr:
         (folder / DIVERGED).write_text(run.stdout + run.stderr)
@@ -130,6 +168,77 @@ def table(arguments):
     return "\n".join(lines)
 
 
+def step_seconds(arguments, schedule, stages):
+    """Of a step in the steady state, by the simulator."""
+    profile = arguments.out / "profile.json"
+    if not profile.exists():
+        subprocess.run([str(arguments.stagecraft), "profile", str(arguments.config), "--set", "threads_per_rank=1", "-o", str(profile),
+                        *itertools.chain.from_iterable(("--set", setting) for setting in arguments.settings)],
+                       check=True, capture_output=True, cwd=PROJECT)
+    config = printed_config(arguments)
+    micro_batches = math.ceil(config["train_batch_size"] / config["train_micro_batch_size_per_gpu"])
+    printed = subprocess.run([str(arguments.stagecraft), "plan", "--profile", str(profile), "--cluster", str(CLUSTER), "--micro-batches",
+                              str(micro_batches), "--schedule", schedule, "--stages", str(stages), "--no-replicate", "--json"],
+                             check=True, capture_output=True, text=True, cwd=PROJECT)
+    return json.loads(printed.stdout)["plan"]["predicted"]["step_ms"] / 1e3
+
+
+def losses_of(folder, smoothed=20):
+    """Of the training steps, each the mean of the last so many."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if not record["validation"]]
+    return [statistics.mean(losses[max(0, at - smoothed):at]) for at in range(1, len(losses) + 1)]
+
+
+def curves(arguments):
+    """(name, mean losses over the seeds by step, seconds by step) of each row that is drawn."""
+    most = max(arguments.stages)
+    step = {schedule: step_seconds(arguments, schedule, most) for schedule in {SYNCHRONOUS, *arguments.schedules}}
+    for (schedule, stages, optimizer), best, losses, _, _ in rows(arguments):
+        if best is None or not math.isfinite(losses[0]) or (schedule != SYNCHRONOUS and stages != most):
+            continue
+        by_seed = [losses_of(folder_of(arguments, (schedule, stages, optimizer, best, seed))) for seed in arguments.seeds]
+        flat = synchronous_steps(arguments, optimizer)
+        times = [step[SYNCHRONOUS if at < flat else schedule] for at in range(len(by_seed[0]))]
+        yield (f"{schedule}, {optimizer}", [statistics.mean(losses) for losses in zip(*by_seed)], list(itertools.accumulate(times)))
+
+
+def draw(lines, across, title):
+    """Loss against `across`; each line is (name, losses, where each stands)."""
+    width, height, left, top, foot = 760, 420, 50, 34, 40
+    last = max(at[-1] for _, _, at in lines)
+    low = math.floor(min(min(losses) for _, losses, _ in lines) * 5) / 5
+    high = low + 2  # the first steps are alike
+    x_of = lambda at: left + at / last * (width - left - 16)
+    y_of = lambda loss: top + (high - loss) / (high - low) * (height - top - foot)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+           'font-family="sans-serif" font-size="12">', f'<rect width="{width}" height="{height}" fill="white"/>',
+           f'<text x="{left}" y="20" font-size="14">{title}</text>']
+    for k in range(11):
+        loss, at = low + k / 5, last * k / 10
+        out.append(f'<path d="M{left} {y_of(loss):.1f}H{width - 16}" stroke="#ddd"/>'
+                   f'<text x="{left - 6}" y="{y_of(loss) + 4:.1f}" text-anchor="end">{loss:.1f}</text>'
+                   f'<text x="{x_of(at):.1f}" y="{height - 22}" text-anchor="middle">{at:.3g}</text>')
+    out.append(f'<text x="{width / 2}" y="{height - 6}" text-anchor="middle">{across}</text>')
+    for k, (name, losses, at) in enumerate(lines):
+        points = " ".join(f"{x_of(x):.1f},{y_of(min(loss, high)):.1f}" for x, loss in zip(at, losses))
+        colour = COLOURS[k % len(COLOURS)]
+        out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+                   f'<text x="{width - 220}" y="{top + 18 + 16 * k}" fill="{colour}">{name}: {losses[-1]:.3f}</text>')
+    return "\n".join([*out, "</svg>", ""])
+
+
+def draw_curves(arguments):
+    lines = list(curves(arguments))
+    stages = max(arguments.stages)
+    for suffix, across, drawn in (
+            ("steps", "optimizer steps", [(name, losses, range(1, len(losses) + 1)) for name, losses, _ in lines]),
+            ("time", f"seconds on {stages} devices, by the simulator", lines)):
+        path = Path(f"{arguments.curves}-{suffix}.svg")
+        path.write_text(draw(drawn, across, f"Training loss, {stages} stages (mean of 20 steps)"))
+        print(path)
+
+
 def listed(kind):
     return lambda text: [kind(part) for part in text.split(",") if part]
 
@@ -148,18 +257,22 @@ def main():
     parser.add_argument("--runs", type=int, default=sys.maxsize, help="make at most so many now (default: all)")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="as train's")
     parser.add_argument("--table", action="store_true", help="train nothing")
+    parser.add_argument("--curves", type=Path, metavar="PREFIX", help="draw PREFIX-steps.svg and PREFIX-time.svg, and train nothing")
     arguments = parser.parse_args()
     for name in arguments.optimizers:
-        if name not in OPTIMIZERS:
-            parser.error(f"--optimizers: {name} is not known here; known are {', '.join(OPTIMIZERS)}")
+        base, *remedies = name.split("+")
+        if base not in OPTIMIZERS or not set(remedies) <= set(REMEDIES):
+            parser.error(f"--optimizers: {name} is not known here; known are {', '.join(OPTIMIZERS)}, and behind a + {', '.join(REMEDIES)}")
     arguments.config = arguments.config.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    left = [] if arguments.table else [case for case in grid(arguments) if last_loss(folder_of(arguments, case)) is None]
+    left = [] if arguments.table or arguments.curves else [case for case in grid(arguments) if last_loss(folder_of(arguments, case)) is None]
     for number, case in enumerate(left[:arguments.runs], 1):
         train(arguments, case)
         folder = folder_of(arguments, case)
         print(f"{folder.name}: {last_loss(folder):.4f}   ({number} of {len(left)})", flush=True)
     print(table(arguments))
+    if arguments.curves:
+        draw_curves(arguments)
 
 
 if __name__ == "__main__":

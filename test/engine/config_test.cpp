@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/staleness_advice.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
 #include "test/support/command.h"
@@ -251,6 +252,28 @@ TEST_CASE(
   CHECK(says(with("fill_drain", "warmup_extra", 1), "/pipeline/warmup_extra"));
   CHECK(with("pipedream", "vertical_sync", true).empty());
   CHECK(says(with("1f1b", "vertical_sync", true), "/pipeline/vertical_sync"));
+  CHECK(with("2bw", "synchronous_steps", 3).empty());
+  CHECK(says(with("zb_h1", "synchronous_steps", 3), "/pipeline/synchronous_steps: is for asynchronous"));
+}
+
+TEST_CASE("an asynchronous run without an optimizer gets one that stands late gradients", "[config]") {
+  Json json = minimal();
+  CHECK(read(json).optimizer.type.name() == "SGD");
+  json["pipeline"] = {{"schedule", "pipedream"}};
+  const RunConfig config = read(json);
+  CHECK(config.optimizer.type.name() == "Muon");
+  CHECK(config.optimizer.staleness.look_ahead == 1);
+  CHECK(staleness_advice(config.optimizer, /*most_staleness=*/1).empty());
+  OptimizerConfig plain = config.optimizer;
+  plain.staleness.look_ahead = 0;
+  CHECK(says(staleness_advice(plain, 2), "2 updates late if optimizer.staleness.look_ahead is 1"));
+  CHECK(staleness_advice(plain, 0).empty());
+  json["optimizer"] = {{"type", "AdamW"}};
+  CHECK(read(json).optimizer.type.name() == "AdamW");
+  json["optimizer"]["staleness"] = {{"look_ahead", -1}};
+  CHECK(says(config_refusal(json), "/optimizer/staleness/look_ahead"));
+  json["optimizer"]["staleness"] = {{"lookahead", 1}};
+  CHECK(says(config_refusal(json), "look_ahead"));
 }
 
 TEST_CASE("overrides reach any key, as JSON or as a bare string", "[config]") {

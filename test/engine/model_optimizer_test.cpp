@@ -73,7 +73,7 @@ struct LayerRun {
     for (const at::Tensor& parameter : parameters) gradients.push_back(at::randn_like(parameter));
   }
   void step(const ModelOptimizer& optimizer, double rate = 0.01) {
-    optimizer.step(layer, rate, parameters, gradients, std::vector<bool>(parameters.size(), true), state);
+    optimizer.step(layer, {rate}, parameters, gradients, std::vector<bool>(parameters.size(), true), state);
   }
 
   int layer;
@@ -179,6 +179,41 @@ TEST_CASE("groups that fit no parameter are refused where they stand", "[model_o
   CHECK(complaint(group_of({"*"}, {}, 0.2, {}), 0).find("/optimizer/groups/1/lr: ") != std::string::npos);
 }
 
+TEST_CASE("weights that are read late are ahead by the last update, and the next one starts behind that",
+          "[model_optimizer]") {
+  const Model model = convnet();
+  const ModelOptimizer plain = optimizer_of({.type = SgdConfig{}}, model);
+  const ModelOptimizer ahead = optimizer_of({.type = SgdConfig{}, .staleness = {.look_ahead = 0.5}}, model);
+  const int layer = layer_named(model, "classifier0.linear");
+  LayerRun expected(model, layer), run(model, layer);
+  const at::Tensor before = expected.parameters[0].clone();
+  expected.gradients = run.gradients;
+  const auto step = [&](double staleness) {
+    expected.step(plain);
+    ahead.step(layer, {.learning_rate = 0.01, .weights_staleness = staleness}, run.parameters, run.gradients,
+               {true, true}, run.state);
+  };
+  step(3);
+  const at::Tensor last_update = expected.parameters[0] - before;
+  CHECK(at::allclose(run.parameters[0], expected.parameters[0] + 1.5 * last_update));
+  step(0);
+  CHECK(at::allclose(run.parameters[0], expected.parameters[0]));
+  CHECK(at::count_nonzero(run.state.tensors[0][kLookAhead]).item<int>() == 0);
+}
+
+TEST_CASE("rates of late gradients are discounted, ever less", "[model_optimizer]") {
+  const Model model = convnet();
+  const ModelOptimizer optimizer = optimizer_of({.type = SgdConfig{}, .staleness = {.discount_steps = 2}}, model);
+  const int layer = layer_named(model, "classifier0.linear");
+  LayerRun run(model, layer);
+  for (const double rate : {0.04 / 4, 0.04 / 2, 0.04}) {  // (1 + 3)^-1, then its root, then none
+    const at::Tensor expected = run.parameters[0] - rate * run.gradients[0];
+    optimizer.step(layer, {.learning_rate = 0.04, .gradients_staleness = 3}, run.parameters, run.gradients,
+                   {true, true}, run.state);
+    CHECK(at::allclose(run.parameters[0], expected));
+  }
+}
+
 TEST_CASE("a parameter without a gradient stays as it is, decay and momentum included", "[model_optimizer]") {
   const Model model = convnet();
   for (const OptimizerConfig& config : one_of_each()) {
@@ -190,7 +225,7 @@ TEST_CASE("a parameter without a gradient stays as it is, decay and momentum inc
     std::map<std::string, at::Tensor> state;
     for (const auto& [name, tensor] : run.state.tensors[0]) state[name] = tensor.clone();
     run.gradients[0].zero_();
-    optimizer.step(run.layer, 0.01, run.parameters, run.gradients, {false, true}, run.state);
+    optimizer.step(run.layer, {0.01}, run.parameters, run.gradients, {false, true}, run.state);
     CHECK(at::equal(run.parameters[0], before[0]));
     CHECK_FALSE(at::equal(run.parameters[1], before[1]));
     for (const auto& [name, tensor] : run.state.tensors[0]) {

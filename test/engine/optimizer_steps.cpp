@@ -54,7 +54,7 @@ NamedTensors run(const RunConfig& config) {
         gradients.push_back(gradient_of(parameters[i], generator, step));
         all.emplace_back(fmt::format("gradient/{}/{}", step, name(i)), gradients.back());
       }
-      materials.optimizer->step(layer, rates[static_cast<std::size_t>(step)], parameters, gradients,
+      materials.optimizer->step(layer, {rates[static_cast<std::size_t>(step)]}, parameters, gradients,
                                 std::vector<bool>(specs.size(), true), state);
     }
     for (std::size_t i = 0; i < specs.size(); ++i) {

@@ -34,6 +34,7 @@ namespace {
 constexpr std::int64_t kSteps = 7;  // more than two epochs
 constexpr std::int64_t kValidateEvery = 3;
 constexpr std::int64_t kValidationSamples = 10;
+constexpr std::int64_t kSynchronousSteps = 2;  // of asynchronous runs with many micro-batches
 
 const char* name_of(ModelKind kind) {
   constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "tied", "straggler"};
@@ -147,13 +148,13 @@ OptimizerConfig optimizer_config(CaseOptimizer kind) {
     case CaseOptimizer::adafactor:
       return {.type = AdafactorConfig{.lr = 0.05, .weight_decay = 0.01}};
     case CaseOptimizer::muon:
-      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01}, .ema_decay = 0.8};
+      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01}, .ema_decay = 0.8, .staleness = {.look_ahead = 0.7}};
     case CaseOptimizer::sgdw:
       return {.type = SgdWConfig{{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}}, .groups = {vectors}};
     case CaseOptimizer::adamw:
       break;
   }
-  return {.type = adamw};
+  return {.type = adamw, .staleness = {.look_ahead = 1, .discount_steps = 5}};
 }
 
 std::shared_ptr<const Loss> loss_of(const PipelineCase& c, const Model& model) {
@@ -215,7 +216,8 @@ RunShape run_shape(const PipelineCase& c) {
           .micro_batch = numbers.micro_batch,
           .steps = kSteps,
           .validate_every = kValidateEvery,
-          .synchronous = synchronous(c)};
+          .synchronous = synchronous(c),
+          .synchronous_steps = c.shape == BatchShape::many ? kSynchronousSteps : 0};
 }
 
 ScheduleRequest request(const PipelineCase& c, const Segment& segment) {
@@ -368,6 +370,7 @@ Setting::Setting(const PipelineCase& its_case)
             .updates_late = {},
             .widths = {},
             .newest = {},
+            .synchronous_steps = shape.synchronous_steps,
             .drain_every = shape.synchronous ? 1 : kValidateEvery,
             .optimizer = {},
             .scheduler = options.scheduler,

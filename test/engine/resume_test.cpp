@@ -66,10 +66,11 @@ TEST_CASE("state of every shape resumes to the bit, averaged weights and groups 
            {"params", {{"lr", 0.001}, {"weight_decay", 0.1}}},
            {"groups", Json::array({one})}},
       Json{{"type", "Adafactor"}, {"params", {{"lr", 0.05}}}},
-      Json{{"type", "Muon"}, {"params", {{"lr", 0.02}}}, {"ema_decay", 0.5}});
+      Json{{"type", "Muon"}, {"params", {{"lr", 0.02}}}, {"ema_decay", 0.5}},
+      Json{{"type", "AdamW"}, {"staleness", {{"look_ahead", 1}, {"discount_steps", 8}}}});
   const bool asynchronous = GENERATE(false, true);
   if (asynchronous) {
-    config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2, 5}}};
+    config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2, 5}}, {"synchronous_steps", 2}};
     config["gradient_norm"] = false;
   }
   INFO(config["optimizer"].dump() << asynchronous);

@@ -195,8 +195,13 @@ TEST_CASE("a dry run proves and shows, and writes nothing", "[trainer]") {
   const TrainResult result = stagecraft::train(request, output);
   CHECK_FALSE(result.trained);
   CHECK(says(printed, "program shapes proved"));
+  CHECK_FALSE(says(printed, "warning"));
   CHECK(result.effective_config["pipeline"]["stages"] == 2);
   CHECK_FALSE(fs::exists(run.dir()));
+
+  request.overrides = {"pipeline.schedule=pipedream", "gradient_norm=false"};
+  (void)stagecraft::train(request, output);
+  CHECK(says(printed, "warning: AdamW lags behind synchronous runs with gradients that are up to 1 update late"));
 }
 
 }  // namespace stagecraft::test

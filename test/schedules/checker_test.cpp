@@ -3,6 +3,7 @@
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/memory/stage_counts.h"
+#include "stagecraft/schedules/rules/staleness.h"
 #include "test/schedules/interpreter.h"
 #include "test/schedules/program_grid.h"
 #include "test/support/catch.h"
@@ -94,6 +95,21 @@ TEST_CASE("staleness: p - 1 - s updates with stashing, p - 1 with vertical sync,
   CHECK(staleness("pipedream", true, one_each) == Pairs{{0, 3}, {0, 3}, {0, 3}, {0, 3}});
   CHECK(staleness("pipedream", false, {4, 4, 4}) == Pairs{{0, 1}, {0, 1}, {0, 1}, {0, 0}});
   CHECK(staleness("1f1b", false, {8}) == Pairs{{0, 0}, {0, 0}, {0, 0}, {0, 0}});
+}
+
+TEST_CASE("staleness of an update: means over its micro-batches, and over those that read what it writes",
+          "[checker]") {
+  const auto updates = [](const char* name, const std::vector<int>& groups, int stage) {
+    const auto program = lower(find_schedule(name).generate({Placement::straight(4), groups}));
+    return staleness_of_updates(program, StageId{stage});
+  };
+  using Updates = std::vector<UpdateStaleness>;
+  // Stage 0 of 4 is 3 micro-batches ahead. Nobody reads the last version of a segment.
+  CHECK(updates("pipedream", {4, 4, 4}, 0) == Updates{{0, 0.75}, {0.75, 0}, {0.75, 0}});
+  CHECK(updates("pipedream", {4, 4, 4}, 2) == Updates{{0, 0.25}, {0.25, 0}, {0.25, 0}});
+  CHECK(updates("pipedream", {4, 4, 4}, 3) == Updates{{0, 0}, {0, 0}, {0, 0}});
+  CHECK(updates("2bw", {4, 4, 4}, 3) == Updates{{0, 1}, {1, 0}, {1, 0}});
+  CHECK(updates("1f1b", {8}, 0) == Updates{{0, 0}});
 }
 
 namespace {

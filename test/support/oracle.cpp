@@ -49,6 +49,7 @@ class Oracle {
     for (std::int64_t step = 0; step < run_.steps;) {
       std::int64_t end = std::min(run_.steps, step + run_.drain_every);
       end = std::min(end, (step / run_.drain_every + 1) * run_.drain_every);
+      if (step < run_.synchronous_steps) end = step + 1;
       stretch(step, end);
       step = end;
       const bool due = step == run_.steps || (run_.validate_every > 0 && step % run_.validate_every == 0);
@@ -105,7 +106,7 @@ class Oracle {
       if (!piece.ends_step) continue;
       now.samples = piece.samples_of_step;
       for (double& loss : losses) now.loss += std::exchange(loss, 0);
-      update(piece.step, now);
+      update(pieces, piece.step, now);
       result_.steps.push_back(std::move(now));
       now = {};
     }
@@ -147,6 +148,26 @@ class Oracle {
   int version(const std::vector<Piece>& pieces, int x, int delay) const {
     return run_.updates_late ? std::max(0, ended_within(pieces, x) - *run_.updates_late)
                              : ended_within(pieces, x - delay);
+  }
+
+  /// Of a step's update of a layer: how late its micro-batches read, and those that will read what it makes.
+  UpdateMoment moment(const std::vector<Piece>& pieces, std::int64_t step, double rate,
+                      std::size_t layer) const {
+    const std::int64_t update = step - pieces.front().step;  // of this stretch
+    std::int64_t late[2] = {}, count[2] = {};
+    for (int x = 0; x < static_cast<int>(pieces.size()); ++x) {
+      const std::int64_t own = pieces[x].step - pieces.front().step;
+      const std::int64_t read = version(pieces, x, delay_[layer]);
+      for (const int of : {0, 1}) {
+        if (of == 0 ? own != update : read != update + 1) continue;
+        late[of] += own - read;
+        ++count[of];
+      }
+    }
+    const auto mean = [&](int of) {
+      return count[of] == 0 ? 0 : static_cast<double>(late[of]) / static_cast<double>(count[of]);
+    };
+    return {rate, mean(0), mean(1)};
   }
 
   /// Of samples first, first + 1, ... of an epoch.
@@ -266,7 +287,7 @@ class Oracle {
     return tied;
   }
 
-  void update(std::int64_t step, OracleStep& now) {
+  void update(const std::vector<Piece>& pieces, std::int64_t step, OracleStep& now) {
     now.learning_rate = run_.scheduler.rate({step, run_.steps, run_.optimizer->learning_rate()});
     const std::map<std::pair<int, int>, at::Tensor> tied = add_tied();
     double squares = 0;
@@ -322,8 +343,8 @@ class Oracle {
           received[i] = true;
       }
       if (!next.empty() && !skips[stage_of(static_cast<int>(layer))]) {
-        run_.optimizer->step(static_cast<int>(layer), now.learning_rate, next, copies, received,
-                             result_.optimizer[layer]);
+        run_.optimizer->step(static_cast<int>(layer), moment(pieces, step, now.learning_rate, layer), next,
+                             copies, received, result_.optimizer[layer]);
       }
       for (std::size_t i = 0; i < next.size(); ++i) {
         const Tie::Holder* first = held_before(static_cast<int>(layer), static_cast<int>(i));

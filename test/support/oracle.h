@@ -39,6 +39,7 @@ struct OracleRun {
   /// newest[s] are made there. Says no more than when replicas average their buffers, which an update brings
   /// with it; may be empty where there are no replicas.
   std::vector<int> newest;
+  std::int64_t synchronous_steps = 0;  ///< after each of the first so many the run drains
   /// Steps between drain points: 1 for a synchronous run.
   std::int64_t drain_every = 1;
 

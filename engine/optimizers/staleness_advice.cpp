@@ -1,0 +1,45 @@
+#include "stagecraft/engine/optimizers/staleness_advice.h"
+
+#include "stagecraft/engine/optimizers/muon.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace stagecraft {
+namespace {
+
+/// Those that ended far above the synchronous run, with and without a look-ahead.
+constexpr std::array<std::string_view, 3> kLagging{"Adam", "AdamW", "NAdam"};
+/// That which the look-ahead brought near it.
+constexpr std::string_view kBetterAhead = "Muon";
+
+}  // namespace
+
+OptimizerConfig asynchronous_optimizer() {
+  return {.type = MuonConfig{.lr = 4e-3,
+                             .adjust_lr_fn = "match_rms_adamw",
+                             .adam_betas = {0.9, 0.99},
+                             .adam_weight_decay = 0.1},
+          .staleness = {.look_ahead = 1}};
+}
+
+std::string staleness_advice(const OptimizerConfig& config, int most_staleness) {
+  if (most_staleness == 0) return "";
+  const std::string name = config.type.name();
+  const std::string late =
+      fmt::format("gradients that are up to {} update{} late", most_staleness, most_staleness == 1 ? "" : "s");
+  if (std::find(kLagging.begin(), kLagging.end(), name) != kLagging.end()) {
+    return fmt::format(
+        "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave the "
+        "optimizer out (docs/convergence.md)",
+        name, late);
+  }
+  if (name != kBetterAhead || config.staleness.look_ahead > 0) return "";
+  return fmt::format("{} does better with {} if optimizer.staleness.look_ahead is 1 (docs/convergence.md)", name,
+                     late);
+}
+
+}  // namespace stagecraft
