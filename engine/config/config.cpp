@@ -169,7 +169,8 @@ Json training_identity(const RunConfig& config, std::int64_t steps, bool synchro
   if (!synchronous) {
     identity["validation"] = all.at("validation");
     identity["checkpoint"]["every_steps"] = all.at("checkpoint").at("every_steps");
-    if (const std::int64_t first = config.pipeline.synchronous_steps; first > 0) identity["synchronous_steps"] = first;
+    if (const std::int64_t first = config.pipeline.synchronous_steps; first > 0)
+      identity["synchronous_steps"] = first;
   }
   return identity;
 }

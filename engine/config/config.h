@@ -87,10 +87,11 @@ void describe(V& v, PipelineConfig& c) {
   v.optional("update_interval", c.update_interval,
              "asynchronous schedules: micro-batches per update; must be those of one train_batch_size",
              json::at_least(1));
-  v.optional("synchronous_steps", c.synchronous_steps,
-             "asynchronous schedules: after each of the run's first so many steps the pipeline drains, so that "
-             "they are synchronous",
-             json::at_least(0));
+  v.optional(
+      "synchronous_steps", c.synchronous_steps,
+      "asynchronous schedules: after each of the run's first so many steps the pipeline drains, so that "
+      "they are synchronous",
+      json::at_least(0));
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }
 

@@ -215,8 +215,7 @@ void ModelOptimizer::step(int layer, const UpdateMoment& moment, const Tensors& 
 
 double ModelOptimizer::discount(const UpdateMoment& moment, const OptimizerState& state) const {
   if (state.steps >= staleness_.discount_steps || moment.gradients_staleness == 0) return 1;
-  const double power =
-      1 - static_cast<double>(state.steps) / static_cast<double>(staleness_.discount_steps);
+  const double power = 1 - static_cast<double>(state.steps) / static_cast<double>(staleness_.discount_steps);
   return std::pow(1 + moment.gradients_staleness, -power);
 }
 

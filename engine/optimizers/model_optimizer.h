@@ -80,8 +80,9 @@ class ModelOptimizer {
     std::vector<Together> groups;
   };
 
-  void update(const Layer& layer, const Together& group, const UpdateMoment& moment, const Tensors& parameters,
-              const Tensors& gradients, const std::vector<bool>& received, OptimizerState& state) const;
+  void update(const Layer& layer, const Together& group, const UpdateMoment& moment,
+              const Tensors& parameters, const Tensors& gradients, const std::vector<bool>& received,
+              OptimizerState& state) const;
   void average(const Tensors& parameters, OptimizerState& state) const;
   /// By what the rate of the layer's next update is multiplied.
   [[nodiscard]] double discount(const UpdateMoment& moment, const OptimizerState& state) const;

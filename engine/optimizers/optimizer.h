@@ -38,12 +38,12 @@ struct StateSpec {
 
 /// What one update is given: parameters of a layer that share rate and decay, and names of state.
 struct OptimizerUpdate {
-  Tensors parameters{};                    ///< updated in place
-  Tensors gradients{};                     ///< only read
-  double learning_rate = 0;                ///< of these
-  double weight_decay = 0;                 ///< of these; 0: none
-  std::int64_t earlier_steps = 0;          ///< updates before this one
-  double staleness = 0;                    ///< how many updates late the gradients are, in the mean over micro-batches
+  Tensors parameters{};            ///< updated in place
+  Tensors gradients{};             ///< only read
+  double learning_rate = 0;        ///< of these
+  double weight_decay = 0;         ///< of these; 0: none
+  std::int64_t earlier_steps = 0;  ///< updates before this one
+  double staleness = 0;  ///< how many updates late the gradients are, in the mean over micro-batches
   std::vector<std::string> state_names{};  ///< those of Optimizer::state_of, the same of all parameters here
   std::vector<Tensors> state{};            ///< by name, then by parameter; zeros at first
 };

@@ -29,17 +29,18 @@ OptimizerConfig asynchronous_optimizer() {
 std::string staleness_advice(const OptimizerConfig& config, int most_staleness) {
   if (most_staleness == 0) return "";
   const std::string name = config.type.name();
-  const std::string late =
-      fmt::format("gradients that are up to {} update{} late", most_staleness, most_staleness == 1 ? "" : "s");
+  const std::string late = fmt::format("gradients that are up to {} update{} late", most_staleness,
+                                       most_staleness == 1 ? "" : "s");
   if (std::find(kLagging.begin(), kLagging.end(), name) != kLagging.end()) {
     return fmt::format(
-        "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave the "
+        "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave "
+        "the "
         "optimizer out (docs/convergence.md)",
         name, late);
   }
   if (name != kBetterAhead || config.staleness.look_ahead > 0) return "";
-  return fmt::format("{} does better with {} if optimizer.staleness.look_ahead is 1 (docs/convergence.md)", name,
-                     late);
+  return fmt::format("{} does better with {} if optimizer.staleness.look_ahead is 1 (docs/convergence.md)",
+                     name, late);
 }
 
 }  // namespace stagecraft

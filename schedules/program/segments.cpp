@@ -33,7 +33,8 @@ void validate(const RunShape& shape) {
           shape.validation_samples);
   require(shape.validate_every >= 0, "a validation interval of at least 0 steps", shape.validate_every);
   require(shape.checkpoint_every >= 0, "a checkpoint interval of at least 0 steps", shape.checkpoint_every);
-  require(shape.synchronous_steps >= 0, "a number of synchronous steps of at least 0", shape.synchronous_steps);
+  require(shape.synchronous_steps >= 0, "a number of synchronous steps of at least 0",
+          shape.synchronous_steps);
   require(shape.most_segment_micro_batches >= 1, "at least 1 micro-batch in a segment",
           shape.most_segment_micro_batches);
   const std::int64_t most =
@@ -236,7 +237,8 @@ std::vector<Segment> distinct_shapes(const RunShape& shape) {
     if (seen.size() > kMostShapes) SegmentKinds::refuse();
     shapes.push_back({.first_step = first, .group_sizes = std::move(sizes)});
   };
-  const std::int64_t synchronous = shape.synchronous ? shape.steps : std::min(shape.synchronous_steps, shape.steps);
+  const std::int64_t synchronous =
+      shape.synchronous ? shape.steps : std::min(shape.synchronous_steps, shape.steps);
   if (synchronous > 0) {
     add(0, 1);
     if (synchronous >= epoch) add(epoch - 1, epoch);

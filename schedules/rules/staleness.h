@@ -18,7 +18,8 @@ namespace stagecraft {
 /// Of one update of a stage, in updates: means over micro-batches, of all replicas.
 struct UpdateStaleness {
   double gradients = 0;  ///< of the micro-batches whose gradients the update sums
-  double weights = 0;    ///< of those that read the version it writes; 0 where no micro-batch of the segment does
+  double weights =
+      0;  ///< of those that read the version it writes; 0 where no micro-batch of the segment does
   bool operator==(const UpdateStaleness&) const = default;
 };
 

@@ -203,7 +203,8 @@ TEST_CASE("weights that are read late are ahead by the last update, and the next
 
 TEST_CASE("rates of late gradients are discounted, ever less", "[model_optimizer]") {
   const Model model = convnet();
-  const ModelOptimizer optimizer = optimizer_of({.type = SgdConfig{}, .staleness = {.discount_steps = 2}}, model);
+  const ModelOptimizer optimizer =
+      optimizer_of({.type = SgdConfig{}, .staleness = {.discount_steps = 2}}, model);
   const int layer = layer_named(model, "classifier0.linear");
   LayerRun run(model, layer);
   for (const double rate : {0.04 / 4, 0.04 / 2, 0.04}) {  // (1 + 3)^-1, then its root, then none

@@ -148,7 +148,9 @@ OptimizerConfig optimizer_config(CaseOptimizer kind) {
     case CaseOptimizer::adafactor:
       return {.type = AdafactorConfig{.lr = 0.05, .weight_decay = 0.01}};
     case CaseOptimizer::muon:
-      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01}, .ema_decay = 0.8, .staleness = {.look_ahead = 0.7}};
+      return {.type = MuonConfig{.lr = 0.02, .adam_lr = 0.01},
+              .ema_decay = 0.8,
+              .staleness = {.look_ahead = 0.7}};
     case CaseOptimizer::sgdw:
       return {.type = SgdWConfig{{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1}}, .groups = {vectors}};
     case CaseOptimizer::adamw:

@@ -201,7 +201,8 @@ TEST_CASE("a dry run proves and shows, and writes nothing", "[trainer]") {
 
   request.overrides = {"pipeline.schedule=pipedream", "gradient_norm=false"};
   (void)stagecraft::train(request, output);
-  CHECK(says(printed, "warning: AdamW lags behind synchronous runs with gradients that are up to 1 update late"));
+  CHECK(says(printed,
+             "warning: AdamW lags behind synchronous runs with gradients that are up to 1 update late"));
 }
 
 }  // namespace stagecraft::test
