@@ -112,8 +112,9 @@ std::string lone_text(const Explanation& explained, const Measurement& measureme
   std::string text = "\nWhat layers cost that no other is like, per micro-batch\n";
   Table table({"<layer", "F + B ms", "of all compute", "parameters"});
   for (const LoneLayer& layer : explained.lone_layers) {
-    table.row({fmt::format("{} {}", layer.layer, measurement.layers[static_cast<std::size_t>(layer.layer)].name),
-               format_ms(layer.compute), format_percent(layer.share), format_bytes(layer.parameters)});
+    table.row(
+        {fmt::format("{} {}", layer.layer, measurement.layers[static_cast<std::size_t>(layer.layer)].name),
+         format_ms(layer.compute), format_percent(layer.share), format_bytes(layer.parameters)});
   }
   return text + table.text();
 }

@@ -28,7 +28,8 @@ std::optional<c10::OperatorHandle> found() {
   return c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
 }
 
-at::Tensor linear_pointwise(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor linear_pointwise(const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
   static const c10::TypedOperatorHandle<Linear> op = [] {
     const std::optional<c10::OperatorHandle> handle = found();
     STAGECRAFT_CHECK(handle.has_value(), "this LibTorch has no oneDNN");

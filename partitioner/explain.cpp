@@ -183,8 +183,8 @@ std::vector<LoneLayer> lone_layers(const std::vector<LayerProfile>& layers) {
   if (equal < lone.size()) return {};
   for (LoneLayer& layer : lone) layer.share = compute > Seconds{} ? layer.compute / compute : 0;
   std::erase_if(lone, [&](const LoneLayer& layer) {
-    return layer.share < kSomething && static_cast<double>(layer.parameters.value) <
-                                           kSomething * static_cast<double>(parameters.value);
+    return layer.share < kSomething &&
+           static_cast<double>(layer.parameters.value) < kSomething * static_cast<double>(parameters.value);
   });
   return lone;
 }

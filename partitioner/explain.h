@@ -111,7 +111,7 @@ void describe(auto& v, LoneLayer& l) {
 }
 
 struct Explanation {
-  Seconds step;  ///< the plan's, as all changes are shares of
+  Seconds step;                        ///< the plan's, as all changes are shares of
   std::vector<LoneLayer> lone_layers;  ///< in model order, those that weigh anything
   std::vector<CutExplanation> cuts;
   int cuts_left_out = 0;            ///< for want of budget: those beside the stages with least to do
