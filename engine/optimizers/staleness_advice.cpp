@@ -12,7 +12,7 @@ namespace stagecraft {
 namespace {
 
 /// Those that ended far above the synchronous run, with and without a look-ahead.
-constexpr std::array<std::string_view, 2> kLagging{"Adam", "AdamW"};
+constexpr std::array<std::string_view, 3> kLagging{"Adam", "AdamW", "NAdam"};
 /// That which the look-ahead brought near it.
 constexpr std::string_view kBetterAhead = "Muon";
 

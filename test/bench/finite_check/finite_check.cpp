@@ -87,7 +87,7 @@ int measure(const std::string& file, int steps, int micro_batches) {
       (void)sums_of_squares(gradients);
       look = processor_ms() - before;
     }
-    stage.step(Group{0}, version, /*at=*/0, *materials.optimizer, /*learning_rate=*/0);
+    stage.step(Group{0}, version, /*at=*/0, *materials.optimizer, {.learning_rate = 0});
     if (step < 0) continue;
     (checked ? checks : squares).push_back(look);
     wholes.push_back(processor_ms() - begin - look);
