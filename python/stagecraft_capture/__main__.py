@@ -46,15 +46,42 @@ def parse(given=None):
     return arguments
 
 
+def repeats_at(rows, begin):
+    """The shortest group of at most four rows from `begin` on that is repeated at least four times but for names, and how often it stands."""
+    for length in (1, 2, 3, 4):
+        like, count = [row[1:] for row in rows[begin : begin + length]], 1
+        while [row[1:] for row in rows[begin + count * length : begin + (count + 1) * length]] == like:
+            count += 1
+        if count >= 4:
+            return length, count
+    return 1, 1
+
+
+def shortened(rows):
+    """Equal blocks as one, and how many more there are."""
+    short, i = [], 0
+    while i < len(rows):
+        length, count = repeats_at(rows, i)
+        short += rows[i : i + length]
+        i += length * count
+        if count > 1:
+            short.append((f"... {count - 1} more of {'it' if length == 1 else f'these {length}'}, to {rows[i - 1][0]}",))
+    return short
+
+
 def table(layers):
     """One line per layer."""
-    rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph")]
+    rows = []
     for layer in layers:
         count = sum(layer.tensors.values[n].numel() for n in layer.tensors.names["p"])
         rows.append((layer.name, f"{count:,}", size(layer.kept), size(layer.kept_all), " + ".join(layer.graph["outputs"]), graph_name(layer.graph)))
+    rows = [("layer", "parameters", "kept per sample", "(all)", "output", "graph"), *shortened(rows)]
     rows.append(("all layers", "", size(sum(layer.kept for layer in layers)), size(sum(layer.kept_all for layer in layers)), "", ""))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(len(row[i]) for row in rows if len(row) > 1) for i in range(len(rows[0]))]
     for row in rows:
+        if len(row) == 1:
+            print(f"  {row[0]}")
+            continue
         line = f"  {row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]:>{widths[3]}}  {row[4]:<{widths[4]}}  {row[5]}"
         print(line.rstrip())
 

@@ -9,12 +9,12 @@ from torch import fx
 # What configs of transformers call their sizes, and what they become.
 LAYERS, HEAD, WIDTH_PER_HEAD = 2, 16, 3
 NAMES = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "heads": ("num_attention_heads", "n_head"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"),
+    "heads": ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads"),
     "shared_heads": ("num_key_value_heads",),
     "width": ("hidden_size", "n_embd", "d_model", "dim"),
-    "inner": ("intermediate_size", "n_inner", "ffn_dim"),
-    "head": ("head_dim",),
+    "inner": ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"),
+    "head": ("head_dim", "d_kv"),
     "vocabulary": ("vocab_size",),
 }
 
@@ -22,20 +22,19 @@ NAMES = {
 def small_config(about):
     """The config, a dictionary, with two layers, heads of 16 numbers and 256 tokens; as many heads per shared one as before."""
     small = dict(about)
-    find = lambda what: next((name for name in NAMES[what] if isinstance(about.get(name), int)), None)
-    heads = find("heads")
+    named = lambda what: [name for name in NAMES[what] if isinstance(about.get(name), int)]  # two where encoder and decoder have their own
+    heads = next(iter(named("heads")), None)
     if heads is None:
         return None
     count = min(about[heads], 4)
-    shared = find("shared_heads")
+    shared = next(iter(named("shared_heads")), None)
     if shared and about[shared]:
         per_shared = about[heads] // about[shared]
         small[shared] = min(about[shared], 2)
         count = per_shared * small[shared]
     new = {"layers": LAYERS, "heads": count, "width": count * HEAD, "inner": count * HEAD * WIDTH_PER_HEAD, "head": HEAD, "vocabulary": 256}
     for what, size in new.items():
-        if name := find(what):
-            small[name] = size
+        small.update(dict.fromkeys(named(what), size))
     for name, value in about.items():
         if name.endswith("_token_id") and isinstance(value, int) and value >= new["vocabulary"]:
             small[name] = 0

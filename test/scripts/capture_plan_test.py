@@ -20,6 +20,11 @@ except ImportError as error:
 
 SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), sys.argv[2]
 TEXT = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
+sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture.small_twin import small_config
+
+from forked import stagecraft_capture
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 
 OUR_GPT = '''
@@ -64,14 +69,17 @@ build = lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.ReLU(), nn.Conv2d
 '''
 
 
-def run(*command, code=0):
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT)
-    assert done.returncode == code, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+def said(done, code=0):
+    assert done.returncode == code, f"{done.args}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout if code == 0 else done.stderr
 
 
+def run(*command, code=0):
+    return said(subprocess.run([str(c) for c in command], capture_output=True, text=True, env=ENVIRONMENT), code)
+
+
 def capture(*arguments, code=0):
-    return run(sys.executable, "-m", "stagecraft_capture", *arguments, code=code)
+    return said(stagecraft_capture(*arguments), code)
 
 
 def write(path, contents):
@@ -120,6 +128,7 @@ def test_no_weights():
         config = write(f"{folder}/llama.json", LLAMA)
         said = capture("--hf", config, "--sequence", 16, "-o", f"{folder}/with.model")
         assert "captured in" in said and "15 layers, 5 graphs" in said, said
+        assert said.count("model.layers.0") == 2 and "... 5 more of these 2, to model.layers.5.mlp" in said and "model.layers.3" not in said, said
         said = capture("--hf", config, "--sequence", 16, "--no-weights", "-o", f"{folder}/without.model")
         assert "the same config with 2 layers and small sizes, which has the same operators:\nchecked with" in said, said
         assert "output equals eager's, loss equals eager's, 21 of 21 gradients equal eager's" in said, said
@@ -141,6 +150,14 @@ def test_no_weights():
         # A model of one's own has no twin in small.
         said = capture(write(f"{folder}/gpt.py", OUR_GPT) + ":build", "--sequence", 16, "--vocabulary", 256, "--no-weights", "-o", f"{folder}/gpt.model")
         assert "NOT checked" in said and read(f"{folder}/gpt.model/manifest.json")["checked"] is None, said
+
+
+def test_small_twins():
+    """An encoder and a decoder may each have their own names of sizes."""
+    t5 = small_config({"num_layers": 24, "num_decoder_layers": 12, "num_heads": 128, "d_model": 1024, "d_kv": 128, "d_ff": 65536, "vocab_size": 32128})
+    assert t5 == {"num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "d_model": 64, "d_kv": 16, "d_ff": 192, "vocab_size": 256}, t5
+    bart = small_config({"encoder_layers": 12, "decoder_layers": 6, "encoder_attention_heads": 16, "decoder_attention_heads": 16, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096})
+    assert set(bart.values()) == {2, 4, 192}, bart
 
 
 def test_estimate(folder, run_json):
@@ -173,4 +190,5 @@ def test_estimate(folder, run_json):
 
 if __name__ == "__main__":
     test_multiply_adds()
+    test_small_twins()
     test_no_weights()

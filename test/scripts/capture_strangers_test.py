@@ -5,12 +5,11 @@
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 
 from capture_cases import capture, equal, nn, numbers, refused, tokens
+from forked import stagecraft_capture
 
 try:
     import safetensors.torch
@@ -25,8 +24,6 @@ from stagecraft_capture.batch import Field
 from stagecraft_capture.errors import CaptureError
 from stagecraft_capture.losses import WithLoss, cross_entropy
 from stagecraft_capture.precision import master_of, narrow, patterns
-
-SOURCE = os.path.abspath(sys.argv[1])
 
 
 class Recurrent(nn.Module):
@@ -156,8 +153,7 @@ def test_narrow_types():
 def command(folder, config, *arguments):
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file)
-    given = [sys.executable, "-m", "stagecraft_capture", "--hf", f"{folder}/config.json", *map(str, arguments), "-o", f"{folder}/model"]
-    return subprocess.run(given, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{SOURCE}/python"})
+    return stagecraft_capture("--hf", f"{folder}/config.json", *arguments, "-o", f"{folder}/model")
 
 
 def test_classes_that_configs_name():
@@ -184,7 +180,7 @@ def test_classes_that_configs_name():
 
 
 if __name__ == "__main__":
+    test_classes_that_configs_name()
     test_recurrent_layers()
     test_modules()
     test_narrow_types()
-    test_classes_that_configs_name()

@@ -32,6 +32,7 @@ from stagecraft_capture.losses import WithLoss, cross_entropy, mse
 from stagecraft_capture.tasks import TASKS, Images, Logits
 
 from capture_cases import equal, equal_model, nn, numbers, refused, tokens
+from forked import stagecraft_capture
 
 def sequential():
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
@@ -469,7 +470,7 @@ def test_refusals():
     refused("two results", Pair(), numbers(8), "returns 2 tensors")
 
 
-def command(*arguments):
+def in_a_process(*arguments):
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE}/python"}
     return subprocess.run([sys.executable, "-m", "stagecraft_capture", *arguments], capture_output=True, text=True, env=environment)
 
@@ -482,7 +483,7 @@ def test_command():
                        "class Two(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 4)\n"
                        "    def forward(self, x, mask):\n        return super().forward(x) * mask\n")
         out = f"{folder}/mine.model"
-        done = command(f"{model}:build", "--input", "1,4,4", "-o", out)
+        done = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", out)
         assert done.returncode == 0, done.stderr
         assert "output equals eager's, 4 of 4 gradients equal eager's" in done.stdout, done.stdout
         with open(f"{out}/manifest.json") as file:
@@ -490,7 +491,7 @@ def test_command():
         weights = safetensors.torch.load_file(f"{out}/weights.safetensors")
         assert set(weights) == set(manifest["weights"])
         assert manifest["input"] == "f32[b,1,4,4]" and manifest["output"] == "f32[b,4]", manifest
-        assert command(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, "a model folder may be replaced"
+        assert stagecraft_capture(f"{model}:build", "--input", "1,4,4", "-o", out).returncode == 0, "a model folder may be replaced"
         for arguments, said in (
             ([f"{model}:nope", "--input", "1"], "has no 'nope'; it has"),
             ([f"{folder}/none.py:build", "--input", "1"], "there is no such file"),
@@ -502,10 +503,10 @@ def test_command():
             ([f"{model}:Two", "--input", "4", "--field", "mask=i65[4]"], "expected NAME=TYPE[SIZES]"),
             ([f"{model}:build", "--input", "1,4,4", "--loss", "entropy"], "expected cross_entropy, mse or FILE.py:NAME"),
         ):
-            failed = command(*arguments, "-o", f"{folder}/x.model")
+            failed = stagecraft_capture(*arguments, "-o", f"{folder}/x.model")
             assert failed.returncode == 2 and said in failed.stderr, failed.stderr
             assert "Traceback" not in failed.stderr and not os.path.exists(f"{folder}/x.model")
-        failed = command(f"{model}:build", "--input", "1,4,4", "-o", folder)
+        failed = in_a_process(f"{model}:build", "--input", "1,4,4", "-o", folder)
         assert failed.returncode == 2 and "is no model folder" in failed.stderr, failed.stderr
 
 
@@ -525,12 +526,12 @@ def test_training(stagecraft):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/llama.json", "w") as file:
             json.dump(dict(model_type="llama", vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2), file)
-        done = command("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "--fields", "", "-o", f"{folder}/llama.model")
+        done = stagecraft_capture("--hf", f"{folder}/llama.json", "--sequence", "16", "--untie", "--fields", "", "-o", f"{folder}/llama.model")
         assert done.returncode == 0, done.stderr
         with open(f"{folder}/mine.py", "w") as file:
             file.write("from torch import nn\nbuild = lambda: nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.1), "
                        "nn.Conv2d(8, 8, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1352, 10))\n")
-        done = command(f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model")
+        done = stagecraft_capture(f"{folder}/mine.py:build", "--input", "1,28,28", "-o", f"{folder}/mine.model")
         assert done.returncode == 0, done.stderr
         text = {"type": "text", "path": f"{SOURCE}/test/data/text/shakespeare.txt", "sequence": 16}
         images = {"type": "idx", "path": f"{SOURCE}/test/data/fashion"}
@@ -548,6 +549,7 @@ def test_training(stagecraft):
 
 
 if __name__ == "__main__":
+    test_command()
     test_training(sys.argv[2])
     test_operator_list()
     test_models()
@@ -562,4 +564,3 @@ if __name__ == "__main__":
     test_tasks()
     test_ties()
     test_refusals()
-    test_command()

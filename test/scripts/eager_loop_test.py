@@ -29,6 +29,8 @@ SOURCE, STAGECRAFT, ASKED = os.path.abspath(sys.argv[1]), sys.argv[2], sys.argv[
 sys.path.insert(0, f"{SOURCE}/python")
 from stagecraft_capture.hugging_face import untied_copies
 
+from forked import isolated, stagecraft_capture
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{SOURCE}/python", "OMP_NUM_THREADS": "1"}
 STEPS, MICRO_BATCHES, SAMPLES = 3, 4, 2  # of a micro-batch
 torch.set_num_threads(1)
@@ -46,7 +48,9 @@ def run(*command):
 
 
 def capture(*arguments):
-    print(run(sys.executable, "-m", "stagecraft_capture", *arguments).splitlines()[-2])
+    done = stagecraft_capture(*arguments)
+    assert done.returncode == 0, f"{arguments}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    print(done.stdout.splitlines()[-2])
 
 
 def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=()):
@@ -84,6 +88,7 @@ def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, th
         "train_steps": STEPS,
         "threads_per_rank": 1,
         "pipeline": {"schedule": "1f1b", "stages": 1},
+        "profiler": {"repeats": 1, "warmup_ms": 0},  # nobody reads the plan
         "run_dir": f"{folder}/{name}",
         **changed,
     }
@@ -350,8 +355,13 @@ MODELS = {
     "vit_b_16": lambda folder: images(folder, TORCHVISION.format("vit_b_16()"), 224),
 }
 
-if __name__ == "__main__":
+
+def try_models(models):
     for name in ASKED:
         print(name)
         with tempfile.TemporaryDirectory() as folder:
-            MODELS[name](folder)
+            isolated(models[name], folder)
+
+
+if __name__ == "__main__":
+    try_models(MODELS)

@@ -24,6 +24,8 @@ SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, f"{SOURCE}/python")
 from stagecraft_capture.replay import Replayed
 
+from forked import stagecraft_capture
+
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -64,7 +66,8 @@ def sh(*command, fails=None):
 
 
 def capture(*arguments):
-    sh(sys.executable, "-m", "stagecraft_capture", *arguments)
+    done = stagecraft_capture(*arguments)
+    assert done.returncode == 0, done.stderr
 
 
 def train(folder, run, model, data, loss=None, **more):

@@ -7,12 +7,10 @@
 import json
 import shutil
 import subprocess
-import sys
-import tempfile
 from dataclasses import dataclass
 
 from eager_loop_test import BERT, ENVIRONMENT, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
-from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, units, untied_copies
+from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, try_models, units, untied_copies
 
 
 def batches(data):
@@ -112,9 +110,9 @@ def causal(folder, sequence, config, mixed):
     capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, *mixed.arguments(), "-o", f"{folder}/model")
     data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, "-o", f"{folder}/plain")
     check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
     refused_run(folder, f"{folder}/model", {}, "was captured in other types")
-    capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, "-o", f"{folder}/plain")
     refused_run(folder, f"{folder}/plain", mixed.config(), f"the run computes in {mixed.dtype}, and no layer does")
 
 
@@ -252,7 +250,4 @@ MODELS = {
 }
 
 if __name__ == "__main__":
-    for name in sys.argv[3:]:
-        print(name)
-        with tempfile.TemporaryDirectory() as folder:
-            MODELS[name](folder)
+    try_models(MODELS)

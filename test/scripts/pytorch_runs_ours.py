@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a schedule that `stagecraft convert` wrote in PyTorch's runtime, a gloo process a rank, and compares the gradients with one
+"""Runs a schedule that `stagecraft convert` wrote in PyTorch's runtime, one gloo process per rank, and compares the gradients with one
 process's.
 
-    pytorch_runs_ours.py FILE.csv compute_only|compute_comms
+    pytorch_runs_ours.py FILE.csv compute_only|compute_comms [FILE.csv FORM ...]
 
 Exit code 1 when a gradient differs by more than 1e-6.
 """
@@ -56,17 +56,19 @@ def worker(rank, stages_of, micro_batches, path, form, port):
     dist.destroy_process_group()
 
 
-def main():
-    path, form = sys.argv[1:]
+def run(path, form):
     rows = Path(path).read_text().splitlines()
     stages_of = [sorted({int(stage) for stage in re.findall(r"(\d+)F\d", row)}) for row in rows]
     micro_batches = 1 + max(int(number) for number in re.findall(r"\dF(\d+)", "\n".join(rows)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes.spawn(worker, (stages_of, micro_batches, path, form, port), nprocs=len(stages_of))
+    # Not by spawn: every process would import PyTorch again, which takes longer than the run.
+    processes.start_processes(worker, (stages_of, micro_batches, path, form, port), nprocs=len(stages_of), start_method="fork")
     print(f"{path}: {len(stages_of)} ranks, {micro_batches} micro-batches: gradients agree")
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    for given in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        run(*given)

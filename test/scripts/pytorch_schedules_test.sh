@@ -21,10 +21,12 @@ expect "| a forward twice | pass | completeness: "
 # And ours in PyTorch's runtime.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+converted=()
 for program in schedules/1f1b_p3_m4.txt pytorch/Interleaved1F1B-p2-m4-v2.csv; do
-  "$1" convert "$3/test/data/$program" -o "$work/ours.txt"
-  "$1" convert "$work/ours.txt" -o "$work/ours.csv"
-  "$1" convert "$work/ours.txt" --to csv-comms -o "$work/ours-comms.csv"
-  timeout 100 "$2" "$3/test/scripts/pytorch_runs_ours.py" "$work/ours.csv" compute_only
-  timeout 100 "$2" "$3/test/scripts/pytorch_runs_ours.py" "$work/ours-comms.csv" compute_comms
+  name=$work/$(basename "${program%.*}")
+  "$1" convert "$3/test/data/$program" -o "$name.txt"
+  "$1" convert "$name.txt" -o "$name.csv"
+  "$1" convert "$name.txt" --to csv-comms -o "$name-comms.csv"
+  converted+=("$name.csv" compute_only "$name-comms.csv" compute_comms)
 done
+timeout 200 "$2" "$3/test/scripts/pytorch_runs_ours.py" "${converted[@]}"

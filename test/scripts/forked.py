@@ -1,0 +1,62 @@
+"""Parts of a test in forks of its process, which imported PyTorch once: a process of its own takes seconds to.
+
+Fork before the process itself runs a backward: autograd's threads do not come along.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+
+
+def code_of(function):
+    try:
+        return function()
+    except SystemExit as error:
+        return error.code
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def in_fork(function):
+    """What `function` returns as an exit code, in a process of its own; None is 0, an exception 1."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        code = code_of(function)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def isolated(function, *arguments):
+    """Calls the function where it leaves nothing behind."""
+    code = in_fork(lambda: function(*arguments))
+    if code:
+        sys.exit(code)
+
+
+def stagecraft_capture(*arguments):
+    """As `python -m stagecraft_capture` with these arguments: a CompletedProcess with its exit code and texts."""
+    from stagecraft_capture import __main__ as _  # before the fork
+    from stagecraft_capture.command import command
+
+    given = ["stagecraft-capture", *map(str, arguments)]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+
+        def captured():
+            os.dup2(out.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            sys.argv = given
+            return command()
+
+        code = in_fork(captured)
+        texts = []
+        for file in (out, errors):
+            file.seek(0)
+            texts.append(file.read())
+    return subprocess.CompletedProcess(given, code, *texts)
