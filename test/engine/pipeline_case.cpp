@@ -1,6 +1,5 @@
 #include "test/engine/pipeline_case.h"
 
-#include "stagecraft/engine/links.h"
 #include "stagecraft/engine/optimizers/adafactor.h"
 #include "stagecraft/engine/optimizers/adam.h"
 #include "stagecraft/engine/optimizers/lion.h"
@@ -405,13 +404,6 @@ std::vector<std::vector<StageId>> ties_of(const Setting& setting) {
   return ties;
 }
 
-std::vector<Skip> skips_of_case(const Setting& setting) {
-  const bool searched = find_schedule(setting.pipeline.schedule).searched;
-  if (searched || setting.pipeline.relays) return {};
-  const std::vector<BoundarySpec> tensors = boundaries(setting.model, setting.shape.micro_batch);
-  return skips_of(links_of(setting.model, setting.stage_layers, tensors, /*direct=*/true));
-}
-
 }  // namespace
 
 ScheduleProgram program_of(const Setting& setting, const Segment& segment, const CostTable* costs) {
@@ -420,14 +412,12 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
     const auto [first, last] = setting.stage_layers[s];
     if (!setting.model.fields_of(first, last, nullptr).empty()) also_load.emplace_back(s);
   }
-  const std::vector<Skip> skips = skips_of_case(setting);
   if (segment.kind == SegmentKind::validate) {
-    return validation_program(setting.placement, segment.group_sizes.front(), also_load, skips);
+    return validation_program(setting.placement, segment.group_sizes.front(), also_load);
   }
   ScheduleRequest asked = request(setting.pipeline, segment);
   asked.also_load = also_load;
   asked.ties = ties_of(setting);
-  asked.skips = skips;
   asked.costs = costs;
   ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
   rewrite(program, setting.pipeline);

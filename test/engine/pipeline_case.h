@@ -44,7 +44,6 @@ struct PipelineCase {
   Recompute recompute = Recompute::none;  ///< of every stage
   std::vector<int> widths{};              ///< replicas at each position of the placement; empty: one each
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
-  bool relays = false;                    ///< values go from stage to stage where they could go directly
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   CaseOptimizer optimizer = CaseOptimizer::sgd;
