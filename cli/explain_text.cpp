@@ -107,6 +107,18 @@ std::string cuts_text(const Explanation& explained, const Measurement& measureme
   return text;
 }
 
+std::string lone_text(const Explanation& explained, const Measurement& measurement) {
+  if (explained.lone_layers.empty()) return "";
+  std::string text = "\nWhat layers cost that no other is like, per micro-batch\n";
+  Table table({"<layer", "F + B ms", "of all compute", "parameters"});
+  for (const LoneLayer& layer : explained.lone_layers) {
+    table.row(
+        {fmt::format("{} {}", layer.layer, measurement.layers[static_cast<std::size_t>(layer.layer)].name),
+         format_ms(layer.compute), format_percent(layer.share), format_bytes(layer.parameters)});
+  }
+  return text + table.text();
+}
+
 struct KindName {
   ChainPart::Kind kind;
   const char* name;
@@ -246,7 +258,7 @@ std::string what_if_text(const Explanation& explained, const Cluster& cluster) {
 
 std::string explain_text(const Explanation& explained, const Plan& plan, const Measurement& measurement,
                          const Cluster& cluster) {
-  return cuts_text(explained, measurement) +
+  return cuts_text(explained, measurement) + lone_text(explained, measurement) +
          chain_text(explained, find_schedule(plan.schedule.name).synchronous) + rank_text(explained) +
          tenths_text(explained, counts_of(cluster)) + what_if_text(explained, cluster);
 }

@@ -28,7 +28,8 @@ std::optional<c10::OperatorHandle> found() {
   return c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor linear_pointwise(const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
   static const c10::TypedOperatorHandle<Linear> op = [] {
     const std::optional<c10::OperatorHandle> handle = found();
     STAGECRAFT_CHECK(handle.has_value(), "this LibTorch has no oneDNN");
@@ -47,12 +48,12 @@ bool takes(MatrixProducts by, const at::Tensor& left, const at::Tensor& right) {
 }  // namespace
 
 at::Tensor product(MatrixProducts by, const at::Tensor& left, const at::Tensor& right) {
-  return takes(by, left, right) ? linear(left, right.t(), std::nullopt) : at::mm(left, right);
+  return takes(by, left, right) ? linear_pointwise(left, right.t(), std::nullopt) : at::mm(left, right);
 }
 
 at::Tensor product_plus(MatrixProducts by, const at::Tensor& bias, const at::Tensor& left,
                         const at::Tensor& right) {
-  return takes(by, left, right) ? linear(left, right.t(), bias) : at::addmm(bias, left, right);
+  return takes(by, left, right) ? linear_pointwise(left, right.t(), bias) : at::addmm(bias, left, right);
 }
 
 bool has_onednn_products() { return found().has_value(); }

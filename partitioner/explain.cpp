@@ -158,6 +158,37 @@ bool memory_binds(const PlanResult& result, const Explanation& explained) {
   });
 }
 
+bool alike(const LayerProfile& a, const LayerProfile& b) {
+  return a.parameters == b.parameters && a.output == b.output && a.kept_for_input == b.kept_for_input;
+}
+
+/// None of a model that has few equal layers.
+std::vector<LoneLayer> lone_layers(const std::vector<LayerProfile>& layers) {
+  constexpr double kSomething = 0.005;  // of the compute or of the parameters
+  std::vector<LoneLayer> lone;
+  Seconds compute;
+  Bytes parameters;
+  std::size_t equal = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerProfile& layer = layers[i];
+    const Seconds own = layer.forward.median + layer.backward_input.median + layer.backward_weight.median;
+    compute += own;
+    parameters += layer.parameters;
+    if (std::ranges::count_if(layers, [&](const LayerProfile& other) { return alike(layer, other); }) > 1) {
+      ++equal;
+    } else {
+      lone.push_back({static_cast<int>(i), own, 0, layer.parameters});
+    }
+  }
+  if (equal < lone.size()) return {};
+  for (LoneLayer& layer : lone) layer.share = compute > Seconds{} ? layer.compute / compute : 0;
+  std::erase_if(lone, [&](const LoneLayer& layer) {
+    return layer.share < kSomething &&
+           static_cast<double>(layer.parameters.value) < kSomething * static_cast<double>(parameters.value);
+  });
+  return lone;
+}
+
 }  // namespace
 
 Explanation explain(const Profile& profile, const Cluster& cluster, const PlanResult& result,
@@ -168,6 +199,7 @@ Explanation explain(const Profile& profile, const Cluster& cluster, const PlanRe
                                 : search.cut_work;
   const Plan& plan = result.best.plan;
   Explanation explained;
+  explained.lone_layers = lone_layers(profile.at(plan.micro_batch_size).layers);
   {
     Explainer explainer(profile, request, cluster, plan);
     explained.step = explainer.step();

@@ -95,8 +95,24 @@ void describe(auto& v, RankTime& t) {
   v.required("barrier_ms", t.lost.barrier, "idle in a collective");
 }
 
+/// A layer that no other one of a model of equal blocks is like: an embedding, a head, a loss.
+struct LoneLayer {
+  int layer = 0;
+  Seconds compute;   ///< forward and backward of a micro-batch
+  double share = 0;  ///< of all layers' compute
+  Bytes parameters;
+};
+
+void describe(auto& v, LoneLayer& l) {
+  v.required("layer", l.layer, "its index");
+  v.required("compute_ms", l.compute, "forward and backward of a micro-batch");
+  v.required("share", l.share, "of all layers' compute");
+  v.required("parameter_bytes", l.parameters, "weights");
+}
+
 struct Explanation {
-  Seconds step;  ///< the plan's, as all changes are shares of
+  Seconds step;                        ///< the plan's, as all changes are shares of
+  std::vector<LoneLayer> lone_layers;  ///< in model order, those that weigh anything
   std::vector<CutExplanation> cuts;
   int cuts_left_out = 0;            ///< for want of budget: those beside the stages with least to do
   std::vector<ChainPart> chain;     ///< largest first
@@ -107,6 +123,7 @@ struct Explanation {
 
 void describe(auto& v, Explanation& e) {
   v.required("step_ms", e.step, "of the plan");
+  v.required("lone_layers", e.lone_layers, "what no other layer is like, where most layers are equal blocks");
   v.required("cuts", e.cuts, "each with what moving it by a layer does");
   v.optional("cuts_left_out", e.cuts_left_out, "for want of budget");
   v.required(

@@ -6,7 +6,7 @@
 
 Captures each model in bfloat16 without weights, calculates its profile from its graphs (`profile --estimate`) at the stated rates, and
 plans it under the stated schedules on machines of eight behind NVSwitch, 400 Gb/s between them, 80 GiB each. Captures that FOLDER has are
-used again. Printed: a table in Markdown. FOLDER gets each plan, its picture and its explanation. Needs scripts/setup.sh --models.
+used again. Printed: a table in Markdown. FOLDER gets each plan and its picture, and for 8 devices its explanation. Needs scripts/setup.sh --models.
 """
 
 import argparse
@@ -25,8 +25,8 @@ MODELS = {  # the shape, and the command's sizes of a sample
     "t5-11b": ({"model_type": "t5", "vocab_size": 32128, "d_model": 1024, "d_kv": 128, "d_ff": 65536, "num_layers": 24, "num_heads": 128,
                 "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}, ["--sequence", "512", "--target-sequence", "512"]),
 }
-MICRO_BATCHES = {8: 64, 64: 128, 512: 512}  # per step
-SAMPLES = 2  # of a micro-batch
+MICRO_BATCHES = {8: 64, 64: 256, 512: 1024}  # per step
+SAMPLES = {"gpt2-xl": 1, "llama-3-8b": 1, "llama-3-70b": 1, "t5-11b": 2}  # of a micro-batch
 
 
 def cluster(devices):
@@ -55,7 +55,8 @@ def profile(arguments, model, folder):
     fields = {"fields": [{"name": "labels", "from": "targets"}]} if config["model_type"] == "t5" else {}
     data = {"type": "text", "path": str(ROOT / "test/data/text/shakespeare.txt"), "sequence": int(sizes[1])}
     file = write(folder / f"{model}.run.json", {"model": {"family": "captured", "path": str(captured), **fields}, "data": data, "bf16": {"enabled": True},
-                                                "optimizer": {"type": "AdamW"}, "train_batch_size": SAMPLES, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 1})
+                                                "optimizer": {"type": "AdamW"}, "train_batch_size": SAMPLES[model], "train_micro_batch_size_per_gpu": SAMPLES[model],
+                                                "train_steps": 1})
     out = folder / f"{model}.profile.json"
     run(arguments.binary, "profile", file, "--estimate", "--tflops", arguments.tflops, "--memory-gbps", arguments.memory_gbps, "-o", out)
     return out
@@ -65,7 +66,7 @@ def planned(arguments, model, devices, schedule, given, folder):
     """One row of the table."""
     name = folder / f"{model}.{devices}.{schedule}"
     file = write(folder / f"h100-{devices}.json", cluster(devices))
-    inputs = ["--profile", given, "--cluster", file, "--micro-batches", MICRO_BATCHES[devices], "--micro-batch-size", SAMPLES, "--schedule", schedule,
+    inputs = ["--profile", given, "--cluster", file, "--micro-batches", MICRO_BATCHES[devices], "--micro-batch-size", SAMPLES[model], "--schedule", schedule,
               "--recompute", "auto"]
     done = run(arguments.binary, "plan", *inputs, "-o", f"{name}.plan.json", "--json", code=None)
     row = [model, str(devices), f"`{schedule}`"]
@@ -75,10 +76,11 @@ def planned(arguments, model, devices, schedule, given, folder):
     plan = found["plan"]
     predicted = plan["predicted"]
     run(arguments.binary, "simulate", f"{name}.plan.json", "--svg", f"{name}.svg")
-    Path(f"{name}.txt").write_text(run(arguments.binary, "explain", *inputs).stdout)
+    if devices == min(MICRO_BATCHES):  # it plans again and again, for minutes on many devices
+        Path(f"{name}.txt").write_text(run(arguments.binary, "explain", *inputs).stdout)
     step = predicted["step_ms"]
-    samples = MICRO_BATCHES[devices] * SAMPLES / step * 1e3
-    return [*row, f"{len(plan['stages'])} stages, {found['placement']}", f"{step:,.0f}", f"{samples:,.0f}", f"{100 * predicted['bubble']:.1f} %",
+    samples = MICRO_BATCHES[devices] * SAMPLES[model] / step * 1e3
+    return [*row, f"{len(plan['stages'])} {'stage' if len(plan['stages']) == 1 else 'stages'}, {found['placement']}", f"{step:,.0f}", f"{samples:,.0f}", f"{100 * predicted['bubble']:.1f} %",
             f"{max(predicted['memory_bytes']) / 2**30:.1f}"]
 
 

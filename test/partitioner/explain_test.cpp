@@ -298,4 +298,23 @@ TEST_CASE("a request that a smaller cluster cannot serve says why", "[explain]")
   CHECK(fewer->refused.find("2 stages") != std::string::npos);
 }
 
+TEST_CASE("layers that no other is like stand alone where most are equal blocks", "[explain]") {
+  Profile profile;
+  Measurement& measurement = profile.measurements.emplace_back();
+  measurement.micro_batch = 8;
+  for (int i = 0; i < 8; ++i) measurement.layers.push_back(test::plain_layer(i, 1e-3, 100));
+  LayerProfile& head = measurement.layers.emplace_back(test::plain_layer(8, 2e-3, 500));
+  head.parameters = Bytes{4000};
+  measurement.layers.push_back(test::plain_layer(9, 1e-6, 4));  // weighs nothing
+  const std::vector<LoneLayer> lone = explained(profile, machine(2), small_search()).lone_layers;
+  REQUIRE(lone.size() == 1);
+  CHECK(lone[0].layer == 8);
+  CHECK(near(lone[0].compute, Seconds{2e-3}));
+  CHECK(std::abs(lone[0].share - 2e-3 / 10.001e-3) < 1e-9);
+  CHECK(lone[0].parameters == Bytes{4000});
+
+  for (int i = 0; i < 5; ++i) measurement.layers[static_cast<std::size_t>(i)].output = Bytes{200 + i};
+  CHECK(explained(profile, machine(2), small_search()).lone_layers.empty());
+}
+
 }  // namespace stagecraft
