@@ -54,7 +54,7 @@ TEST_CASE("a captured model equals the oracle, under every schedule", "[equality
   run_all(captured_cases(2));
 }
 
-TEST_CASE("values that bypass a stage equal the oracle, under every schedule that takes skips",
+TEST_CASE("values that skip stages equal the oracle, under every schedule that takes skips",
           "[equality_fast]") {
   // Layer 5 alone passes by what layer 4 makes and layer 6 reads.
   const std::vector<Skip> skips{{StageId{1}, StageId{3}}};
