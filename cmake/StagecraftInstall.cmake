@@ -26,7 +26,7 @@ install(PROGRAMS scripts/fetch_data.sh scripts/environment.sh DESTINATION share/
 install(FILES LICENSE DESTINATION share/stagecraft)
 # The tools in Python, which look for a Python with torch when they are called.
 if(STAGECRAFT_ENGINE)
-  foreach(tool stagecraft-capture stagecraft-tokenize)
+  foreach(tool stagecraft-capture stagecraft-images stagecraft-tokenize)
     configure_file(cmake/python_tool.in ${PROJECT_BINARY_DIR}/${tool} @ONLY
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
     install(PROGRAMS scripts/${tool} DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,16 +1,32 @@
 #include "stagecraft/engine/boundaries.h"
 
 #include "stagecraft/base/error.h"
-#include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/program/placement.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 namespace stagecraft {
+namespace {
+
+/// The values at those places, packed. One of several is copied: what is packed has memory of its own, whether
+/// other values go another way or not.
+at::Tensor message(const Bundle& bundle, const std::vector<std::size_t>& places) {
+  if (places.size() == bundle.size()) return packed(bundle);
+  Bundle chosen;
+  for (const std::size_t place : places) chosen.push_back(bundle.at(place));
+  return chosen.size() == 1 ? chosen.front().clone() : packed(chosen);
+}
+
+void put_in_place(Bundle values, const std::vector<std::size_t>& places, Bundle& bundle) {
+  for (std::size_t i = 0; i < places.size(); ++i) bundle.at(places[i]) = std::move(values.at(i));
+}
+
+}  // namespace
 
 Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>>& stage_layers,
                        const Placement& placement, std::int64_t micro_batch_size, at::Device device,
@@ -20,24 +36,55 @@ Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>
       transport_(transport),
       poison_(poison_released),
       model_(model),
-      micro_batch_size_(micro_batch_size) {
-  for (const auto& [first, last] : stage_layers) first_layers_.push_back(first);
+      stage_layers_(stage_layers),
+      micro_batch_size_(micro_batch_size) {}
+
+void Boundaries::find_links(const std::vector<Skip>& skips) {
+  if (!before_.empty() && skips == skips_) return;  // found before
+  const std::vector<BoundarySpec> tensors = boundaries(model_, micro_batch_size_);
+  const std::vector<StageLink> found = links_of(model_, stage_layers_, tensors, !skips.empty());
+  STAGECRAFT_CHECK(skips_of(found) == skips, "the program's skips are not those of the model's layers");
+  skips_ = skips;
+  links_.clear();
+  specs_.clear();
+  before_.clear();
+  for (const auto& [first, last] : stage_layers_)
+    before_.push_back(tensors.at(static_cast<std::size_t>(first)));
+  const auto gradients = [](const BoundarySpec& bundle, const std::vector<std::size_t>& places) {
+    std::vector<std::size_t> found_places;
+    for (const std::size_t place : places) {
+      if (!bundle.values[place].has_gradient()) continue;
+      const auto end = bundle.values.begin() + static_cast<std::ptrdiff_t>(place);
+      found_places.push_back(static_cast<std::size_t>(std::count_if(
+          bundle.values.begin(), end, [](const ValueSpec& value) { return value.has_gradient(); })));
+    }
+    return found_places;
+  };
+  for (const StageLink& link : found) {
+    links_.push_back({link, gradients(before_[link.from.index() + 1], link.sent),
+                      gradients(before_[link.to.index()], link.received)});
+  }
 }
 
 const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, std::int64_t samples) {
   const auto [known, fresh] = specs_.try_emplace(samples);
-  LayerSpecs& specs = known->second;
   if (fresh) {
-    specs.activations = boundaries(model_, samples);
-    for (std::size_t i = 0; i < specs.activations.size(); ++i) {
-      specs.gradients.push_back(i == 0 ? BoundarySpec() : specs.activations[i].gradients());
+    const std::vector<BoundarySpec> tensors = boundaries(model_, samples);
+    for (const Link& link : links_) {
+      const int first = stage_layers_[link.ends.to.index()].first;
+      LinkSpecs& specs = known->second.emplace_back();
+      specs.activation = spec_of(link.ends, tensors.at(static_cast<std::size_t>(first)));
+      specs.gradient = specs.activation.gradients();
     }
   }
-  // An activation is the input of the stage it goes to, a gradient that of the stage it comes from.
   const bool is_activation = payload == Payload::activation;
-  const StageId stage = is_activation ? to : from;
-  return (is_activation ? specs.activations : specs.gradients)
-      .at(static_cast<std::size_t>(first_layers_[stage.index()]));
+  if (!is_activation) std::swap(from, to);
+  std::size_t link = from.index();  // those between neighbours come first
+  while (link < links_.size() && (links_[link].ends.from != from || links_[link].ends.to != to)) ++link;
+  STAGECRAFT_CHECK(link < links_.size(),
+                   fmt::format("nothing goes from stage {} to stage {}", from.value, to.value));
+  const LinkSpecs& specs = known->second[link];
+  return is_activation ? specs.activation : specs.gradient;
 }
 
 at::Tensor Boundaries::allocate(const SlotInfo& info) {
@@ -46,9 +93,11 @@ at::Tensor Boundaries::allocate(const SlotInfo& info) {
   return at::empty(full.shape, at::TensorOptions(device_).dtype(full.dtype));
 }
 
-void Boundaries::begin(const std::vector<SlotInfo>& slots) {
+void Boundaries::begin(const LoweredProgram& program) {
   check_empty();
+  find_links(program.skips);
   slots_.clear();
+  const std::vector<SlotInfo>& slots = program.slots.at(transport_.rank().index());
   std::map<SlotKind, std::size_t> used;
   for (const SlotInfo& info : slots) {
     const SlotKind kind{info.payload, info.from, info.to, info.index};
@@ -70,7 +119,7 @@ void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
   state.used = true;
   at::Tensor into = state.memory;
   if (!tag.is_loss() && samples != micro_batch_size_) {
-    const BoundarySpec& its = spec(tag.payload, tag.from, tag.to, samples);
+    const BoundarySpec& its = spec(tag, samples);
     into = into.view({-1}).narrow(0, 0, c10::multiply_integers(its.shape)).view(its.shape);
   }
   receives_[tag] = {into, transport_.post_receive(sender_of(placement_, tag), tag, into)};
@@ -112,8 +161,38 @@ void Boundaries::release(Slot slot) {
 
 void Boundaries::put(const Tag& tag, at::Tensor tensor) { ready_[tag] = {std::move(tensor), false}; }
 
-Bundle Boundaries::take_bundle(const Tag& tag, std::int64_t samples) {
-  return unpacked(spec(tag.payload, tag.from, tag.to, samples), take(tag));
+void Boundaries::put_outputs(StageId stage, MicroBatch micro_batch, const Bundle& outputs) {
+  for (const Link& link : links_) {
+    const auto& [from, to, sent, received] = link.ends;
+    if (from == stage) put(Tag::activation(from, to, micro_batch), message(outputs, sent));
+  }
+}
+
+Bundle Boundaries::take_inputs(StageId stage, MicroBatch micro_batch, std::int64_t samples) {
+  Bundle inputs(before_[stage.index()].values.size());
+  for (const Link& link : links_) {
+    if (link.ends.to != stage) continue;
+    const Tag tag = Tag::activation(link.ends.from, stage, micro_batch);
+    put_in_place(unpacked(spec(tag, samples), take(tag)), link.ends.received, inputs);
+  }
+  return inputs;
+}
+
+void Boundaries::put_input_gradients(StageId stage, MicroBatch micro_batch, const Bundle& gradients) {
+  for (const Link& link : links_) {
+    if (link.ends.to != stage) continue;
+    put(Tag::gradient(stage, link.ends.from, micro_batch), message(gradients, link.received_gradients));
+  }
+}
+
+Bundle Boundaries::take_output_gradients(StageId stage, MicroBatch micro_batch, std::int64_t samples) {
+  Bundle gradients(before_[stage.index() + 1].gradients().values.size());
+  for (const Link& link : links_) {
+    if (link.ends.from != stage) continue;
+    const Tag tag = Tag::gradient(link.ends.to, stage, micro_batch);
+    put_in_place(unpacked(spec(tag, samples), take(tag)), link.sent_gradients, gradients);
+  }
+  return gradients;
 }
 
 at::Tensor Boundaries::take(const Tag& tag) {

@@ -1,8 +1,11 @@
 #pragma once
 
 // The tensors between stages on one rank: receive slots, sends under way, and hand-offs between stages of the
-// same rank. Everything goes by its tag, wherever it comes from, as one tensor (models/bundle.h).
+// same rank. Everything goes by its tag, wherever it comes from, as one tensor (models/bundle.h). What a stage
+// makes goes to its neighbours and, where the program has skips, directly to other stages: each link between two
+// stages is a boundary of its own.
 
+#include "stagecraft/engine/links.h"
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/models/model.h"
 #include "stagecraft/schedules/program/program.h"
@@ -24,8 +27,8 @@ class Boundaries {
              const Placement& placement, std::int64_t micro_batch_size, at::Device device,
              Transport& transport, bool poison_released);
 
-  /// Starts a segment with these slots of this rank. Slots of one kind share their memory over all segments.
-  void begin(const std::vector<SlotInfo>& slots);
+  /// Starts a segment. Slots of one kind share their memory over all segments.
+  void begin(const LoweredProgram& program);
 
   // Transfers. `samples`: of the micro-batch; a short one uses the front of its slot.
   void post_receive(const Tag& tag, Slot slot, std::int64_t samples);
@@ -39,9 +42,13 @@ class Boundaries {
   [[nodiscard]] bool has(const Tag& tag) const { return ready_.contains(tag); }
   /// The tensor of `tag`. One that was handed over leaves; one that was received stays in its slot.
   [[nodiscard]] at::Tensor take(const Tag& tag);
-  /// The same of activations and gradients, which are packed here and unpacked there.
-  void put_bundle(const Tag& tag, const Bundle& bundle) { put(tag, packed(bundle)); }
-  [[nodiscard]] Bundle take_bundle(const Tag& tag, std::int64_t samples);
+
+  // The same of activations and gradients, which are packed here and unpacked there, link by link. A bundle has
+  // all values between two layers, undefined where they bypass the stage. `samples`: of the micro-batch.
+  void put_outputs(StageId stage, MicroBatch micro_batch, const Bundle& outputs);
+  [[nodiscard]] Bundle take_inputs(StageId stage, MicroBatch micro_batch, std::int64_t samples);
+  void put_input_gradients(StageId stage, MicroBatch micro_batch, const Bundle& gradients);
+  [[nodiscard]] Bundle take_output_gradients(StageId stage, MicroBatch micro_batch, std::int64_t samples);
 
   /// Throws InternalError when a segment has left something behind.
   void check_empty() const;
@@ -58,8 +65,13 @@ class Boundaries {
     bool used = false;
   };
   [[nodiscard]] at::Tensor allocate(const SlotInfo& info);
-  /// What goes on by `payload` for a micro-batch of that many samples.
+  /// Of the program's skips.
+  void find_links(const std::vector<Skip>& skips);
+  /// What a link carries by `payload`, for a micro-batch of that many samples.
   [[nodiscard]] const BoundarySpec& spec(Payload payload, StageId from, StageId to, std::int64_t samples);
+  [[nodiscard]] const BoundarySpec& spec(const Tag& tag, std::int64_t samples) {
+    return spec(tag.payload, tag.from, tag.to, samples);
+  }
   void finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag);
 
   Placement placement_;
@@ -67,12 +79,21 @@ class Boundaries {
   Transport& transport_;
   bool poison_;
   const Model& model_;
-  std::vector<int> first_layers_;  ///< of each stage
+  std::vector<std::pair<int, int>> stage_layers_;
   std::int64_t micro_batch_size_;
-  struct LayerSpecs {
-    std::vector<BoundarySpec> activations, gradients;  ///< what each layer reads, and their gradients
+
+  /// A link with the places that its gradients have among those of their bundles.
+  struct Link {
+    StageLink ends;
+    std::vector<std::size_t> sent_gradients, received_gradients;
   };
-  std::map<std::int64_t, LayerSpecs> specs_;  ///< by samples
+  struct LinkSpecs {
+    BoundarySpec activation, gradient;
+  };
+  std::vector<Skip> skips_;  ///< that the links were found for
+  std::vector<Link> links_;
+  std::vector<BoundarySpec> before_;  ///< the bundle before each stage, of full micro-batches
+  std::map<std::int64_t, std::vector<LinkSpecs>> specs_;  ///< by samples, then as links_
 
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;

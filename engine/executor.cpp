@@ -76,7 +76,7 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
       for (auto& [tie, sum] : tie_sums_) sum->poll();
     });
   }
-  context_.boundaries.begin(program.slots.at(me().index()));
+  context_.boundaries.begin(program);
   for (Stage& stage : context_.stages) {
     stage.begin(list_);
     if (training()) staleness_.emplace(stage.id(), staleness_of_updates(program, stage.id()));
@@ -221,11 +221,11 @@ void Executor::forward(const Action& action) {
   ForwardTask task = forward_task(action);
   Batch batch = take_loaded(action);
   Bundle input = action.stage.value == 0 ? Bundle{std::move(batch.inputs)}
-                                         : take(Tag::activation(StageId{action.stage.value - 1}, mb), mb);
+                                         : context_.boundaries.take_inputs(action.stage, mb, samples_of(mb));
   task.fields = std::move(batch.fields);
   if (!last(action.stage)) {
-    context_.boundaries.put_bundle(Tag::activation(action.stage, mb),
-                                   stage(action.stage).forward(std::move(input), std::move(task)));
+    context_.boundaries.put_outputs(action.stage, mb,
+                                    stage(action.stage).forward(std::move(input), std::move(task)));
     return;
   }
   GroupState& group = group_of(mb);
@@ -240,18 +240,19 @@ void Executor::forward(const Action& action) {
 
 void Executor::recompute(const Action& action) { stage(action.stage).recompute(forward_task(action)); }
 
-Bundle Executor::take(const Tag& tag, MicroBatch micro_batch) {
-  return context_.boundaries.take_bundle(tag, segment_.micro_batches[micro_batch.index()].count);
+std::int64_t Executor::samples_of(MicroBatch micro_batch) const {
+  return segment_.micro_batches[micro_batch.index()].count;
 }
 
 Bundle Executor::output_gradient(const Action& action) {
   if (last(action.stage)) return {};
-  return take(Tag::gradient(StageId{action.stage.value + 1}, action.micro_batch), action.micro_batch);
+  return context_.boundaries.take_output_gradients(action.stage, action.micro_batch,
+                                                   samples_of(action.micro_batch));
 }
 
 void Executor::hand_on(const Action& action, const Bundle& input_gradient) {
   if (action.stage.value == 0) return;
-  context_.boundaries.put_bundle(Tag::gradient(action.stage, action.micro_batch), input_gradient);
+  context_.boundaries.put_input_gradients(action.stage, action.micro_batch, input_gradient);
 }
 
 void Executor::backward_input(const Action& action) {

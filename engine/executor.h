@@ -113,7 +113,7 @@ class Executor {
   [[nodiscard]] Batch take_loaded(const Action& action);
   /// Of the mini-batch, for a mean.
   [[nodiscard]] double share_of(MicroBatch micro_batch);
-  [[nodiscard]] Bundle take(const Tag& tag, MicroBatch micro_batch);
+  [[nodiscard]] std::int64_t samples_of(MicroBatch micro_batch) const;
   [[nodiscard]] Bundle output_gradient(const Action& action);
   void hand_on(const Action& action, const Bundle& input_gradient);
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);

@@ -80,7 +80,9 @@ Bundle unpacked(const BoundarySpec& spec, const at::Tensor& tensor) {
 }
 
 Bundle contiguous(Bundle bundle) {
-  for (at::Tensor& value : bundle) value = value.contiguous();
+  for (at::Tensor& value : bundle) {
+    if (value.defined()) value = value.contiguous();
+  }
   return bundle;
 }
 

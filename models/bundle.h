@@ -50,7 +50,7 @@ inline constexpr std::int64_t kValueAlignment = 64;
 /// Views of `tensor`, which is packed as `spec` says.
 [[nodiscard]] Bundle unpacked(const BoundarySpec& spec, const at::Tensor& tensor);
 
-/// Each value dense, as it travels.
+/// Each value dense, as it travels. Undefined ones, of values that go another way, stay so.
 [[nodiscard]] Bundle contiguous(Bundle bundle);
 
 }  // namespace stagecraft

@@ -144,6 +144,11 @@ class Layer {
     return {};
   }
 
+  /// For each value of the bundle behind it the place before it of a value that it passes by, unread in training
+  /// and in evaluation; none for those it makes. Such a value may be undefined on this stage, its gradient then
+  /// too. Empty: it makes all.
+  [[nodiscard]] virtual std::vector<std::optional<std::size_t>> passes() const { return {}; }
+
   /// Where it should bring its own values and has none: what to do about it. It can be planned and profiled,
   /// and trained from a checkpoint. Empty: nothing is missing.
   [[nodiscard]] virtual std::string missing_weights() const { return ""; }

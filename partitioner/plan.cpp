@@ -45,7 +45,8 @@ void validate_schedule(const Plan& plan, const std::string& file) {
                           .vertical_sync = plan.schedule.vertical_sync,
                           .clip = plan.schedule.agree_norm,
                           .warmup_extra = plan.schedule.warmup_extra,
-                          .ties = plan.ties};
+                          .ties = plan.ties,
+                          .skips = plan.skips};
   schedule.check(request, {file, "/schedule"});
 }
 
@@ -128,6 +129,8 @@ void validate(const Plan& plan, const std::string& file) {
   validate_ranks(plan, file);
   validate_header({.schedule = "", .placement = plan.placement(), .group_sizes = {1}, .ties = plan.ties},
                   {file, "/ties"});
+  validate_header({.schedule = "", .placement = plan.placement(), .group_sizes = {1}, .skips = plan.skips},
+                  {file, "/skips"});
   validate_schedule(plan, file);
   if (plan.costs) validate_costs(plan, file);
   if (plan.program) validate_carried(plan, file);
@@ -163,6 +166,7 @@ ScheduleProgram plan_program(const Plan& plan, std::vector<int> group_sizes) {
       schedule_request(plan.schedule, plan.placement(), std::move(group_sizes), plan.recompute());
   request.also_load = plan.also_load();
   request.ties = plan.ties;
+  request.skips = plan.skips;
   request.costs = plan.costs ? &*plan.costs : nullptr;
   request.capacity = plan.capacity;
   return find_schedule(plan.schedule.name).generate(request);

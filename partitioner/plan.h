@@ -83,6 +83,7 @@ struct Plan {
   std::string dtype = "float32";
   std::vector<StagePlan> stages;
   std::vector<std::vector<StageId>> ties{};  ///< as in ProgramHeader
+  std::vector<Skip> skips{};                 ///< likewise
   ScheduleChoice schedule;
   std::optional<PlannedOrders> program;
   int micro_batches = 1;
@@ -134,6 +135,9 @@ void describe(auto& v, Plan& p) {
       "ties", p.ties,
       "for each weight that several layers hold the stages of those layers, in their order; of a run, its "
       "model decides");
+  v.optional(
+      "skips", p.skips,
+      "what goes directly between stages that are no neighbours, ascending; of a run, its model decides");
   v.required("schedule", p.schedule, "the program's generator");
   v.optional("program", p.program,
              "the order of one step that was searched for; absent: the schedule makes it");

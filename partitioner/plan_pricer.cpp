@@ -45,8 +45,10 @@ void add_computing(const CriticalPath::Computing& c, const CostTable& costs, Par
 }
 
 void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& parts) {
-  const StageId later = std::max(m.from, m.to);
-  const Bytes bytes = m.payload == Payload::loss ? costs.loss : costs.stages[later.index()].input;
+  const auto [earlier, later] = std::minmax(m.from, m.to);
+  const Bytes bytes = m.payload == Payload::loss        ? costs.loss
+                      : later.value - earlier.value > 1 ? costs.skip(earlier, later)
+                                                        : costs.stages[later.index()].input;
   const Network::Path path = costs.network.path(m.sender, m.receiver);
   parts.add(ChainPart::Kind::link, later, static_cast<int>(path.level), path.link.time(bytes) * m.transfers);
 }

@@ -82,6 +82,7 @@ Plan priced_again(Plan plan, const Profile& profile, const Cluster& cluster) {
     costs.speed.assign(cluster.speed.begin(), cluster.speed.begin() + plan.placement().world());
   }
   set_ties(plan, profile.ties);
+  plan.skips.clear();     // a profile does not say what bypasses stages; its costs are those of relays
   plan.capacity.reset();  // it runs, so it fits
   plan.predicted = predict(plan);
   return plan;

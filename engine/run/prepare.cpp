@@ -25,6 +25,7 @@ std::optional<Plan> earlier_plan(const RunConfig& config, const std::string& fil
   const std::string path = RunPaths{config.run_dir}.plan();
   if (!is_there(path)) return std::nullopt;
   Plan plan = read_plan(path);
+  if (config.pipeline.skips == Skips::relay && !plan.skips.empty()) return std::nullopt;
   try {
     check_plan(plan, path, config, file, materials.model, world);
   } catch (const InputError&) {

@@ -78,6 +78,11 @@ std::string plan_table(const RunSetup& setup) {
   }
   std::string text = fmt::format("Plan: {} stage{}\n{}", plan.stages.size(),
                                  plan.stages.size() == 1 ? "" : "s", table.text());
+  for (const Skip& skip : plan.skips) {
+    text += fmt::format("  stage {} sends{} directly to stage {}\n", skip.from.value,
+                        plan.costs ? " " + format_bytes(plan.costs->skip(skip.from, skip.to)) : "",
+                        skip.to.value);
+  }
   if (plan.predicted) {
     text += fmt::format("  predicted: {} per step, bubble {}\n", format_duration(plan.predicted->step),
                         format_percent(plan.predicted->bubble));

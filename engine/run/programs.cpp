@@ -13,7 +13,7 @@ int total(const std::vector<int>& sizes) { return std::accumulate(sizes.begin(),
 
 ScheduleProgram program_of(const Plan& plan, const Segment& segment) {
   if (segment.kind == SegmentKind::validate) {
-    return validation_program(plan.placement(), total(segment.group_sizes), plan.also_load());
+    return validation_program(plan.placement(), total(segment.group_sizes), plan.also_load(), plan.skips);
   }
   return plan_program(plan, segment.group_sizes);
 }

@@ -90,6 +90,14 @@ class CapturedLayer final : public Layer {
 
   std::vector<std::string> fields() const override { return layer_.fields; }
 
+  std::vector<std::optional<std::size_t>> passes() const override {
+    std::vector<std::optional<std::size_t>> passed;
+    for (const ValueBehind& value : layer_.behind) {
+      passed.push_back(value.made ? std::nullopt : std::optional(value.index));
+    }
+    return passed;
+  }
+
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> specs;
     for (std::size_t i = 0; i < graph_.parameters.size(); ++i) {
@@ -152,9 +160,9 @@ class CapturedLayer final : public Layer {
 
   Bundle forward_bundle(const Weights& weights, const Bundle& inputs, const Context& context,
                         Kept* kept) const override {
-    if (inputs.at(0).is_meta()) return dry_outputs(weights, inputs);
-    const bool training = context.mode == Mode::train;
     const Bundle read = read_of(inputs);
+    if (read[0].is_meta()) return dry_outputs(weights, inputs);
+    const bool training = context.mode == Mode::train;
     const c10::Device device = read[0].device();
     const Programs& programs =
         layer_.replay->at(samples_of(read, graph_.inputs, "an input"), device, products_);

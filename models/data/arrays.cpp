@@ -3,9 +3,11 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/data/data_file.h"
+#include "stagecraft/models/data/npy.h"
 #include "stagecraft/models/mapped_safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,26 +28,32 @@ at::ScalarType batch_dtype(at::ScalarType stored) {
 /// One file's arrays.
 class Arrays {
  public:
-  Arrays(const std::string& path, const InputPlace& place) : file_(path) {
-    if (file_.entries().empty()) throw data_file_error(place, file_.path(), "has no arrays");
-    for (const auto& [name, entry] : file_.entries()) {
-      if (entry.shape.empty()) {
-        throw data_file_error(place, file_.path(),
-                              fmt::format("\"{}\" is one number, not rows of samples", name));
-      }
-      if (rows_ < 0) rows_ = entry.shape.front();
-      if (entry.shape.front() != rows_) {
-        throw data_file_error(
-            place, file_.path(),
-            fmt::format("\"{}\" has {} rows, an array before it {}", name, entry.shape.front(), rows_));
-      }
-      arrays_[name] = file_.tensor(name);
+  Arrays(const std::string& path, const InputPlace& place) : path_(path) {
+    if (is_folder(path)) {
+      arrays_ = map_npy_folder(path, place);
+    } else {
+      const MappedSafetensors file(path);
+      for (const auto& [name, entry] : file.entries()) arrays_[name] = file.tensor(name);
     }
-    if (rows_ < 1) throw data_file_error(place, file_.path(), "has no samples");
+    if (arrays_.empty()) {
+      throw data_file_error(place, path_, is_folder(path) ? "has no NAME.npy" : "has no arrays");
+    }
+    for (const auto& [name, array] : arrays_) {
+      if (array.dim() == 0) {
+        throw data_file_error(place, path_, fmt::format("\"{}\" is one number, not rows of samples", name));
+      }
+      if (rows_ < 0) rows_ = array.size(0);
+      if (array.size(0) != rows_) {
+        throw data_file_error(
+            place, path_,
+            fmt::format("\"{}\" has {} rows, an array before it {}", name, array.size(0), rows_));
+      }
+    }
+    if (rows_ < 1) throw data_file_error(place, path_, "has no samples");
   }
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
-  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const std::map<std::string, at::Tensor>& all() const { return arrays_; }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -58,6 +66,7 @@ class Arrays {
     return FieldSpec{name, found->second.sizes().slice(1).vec(), batch_dtype(found->second.scalar_type())};
   }
 
+  /// As they are stored.
   [[nodiscard]] at::Tensor batch(const std::string& name, const std::vector<std::int64_t>& indices) const {
     const at::Tensor& array = arrays_.at(name);
     std::vector<std::int64_t> shape = array.sizes().vec();
@@ -70,11 +79,11 @@ class Arrays {
       std::memcpy(to, from + static_cast<std::size_t>(index) * bytes, bytes);
       to += bytes;
     }
-    return rows.to(batch_dtype(array.scalar_type()));
+    return rows;
   }
 
  private:
-  MappedSafetensors file_;
+  std::string path_;
   std::int64_t rows_ = -1;
   std::map<std::string, at::Tensor> arrays_;
 };
@@ -107,6 +116,7 @@ class ArraysDataset final : public Dataset {
     std::vector<const Arrays*> files{&train_};
     if (validation_) files.push_back(&*validation_);
     fingerprint_ = fingerprint_of(files);
+    normalize(data);
   }
 
   [[nodiscard]] std::int64_t size(Split split) const override {
@@ -114,14 +124,17 @@ class ArraysDataset final : public Dataset {
   }
   [[nodiscard]] SampleSpec sample() const override { return sample_; }
   [[nodiscard]] at::Tensor inputs(Split split, const std::vector<std::int64_t>& indices) const override {
-    return of(split).batch(config_.inputs, indices);
+    return field(split, config_.inputs, indices);
   }
   [[nodiscard]] at::Tensor targets(Split split, const std::vector<std::int64_t>& indices) const override {
-    return of(split).batch(config_.targets, indices);
+    return field(split, config_.targets, indices);
   }
   [[nodiscard]] at::Tensor field(Split split, const std::string& name,
                                  const std::vector<std::int64_t>& indices) const override {
-    return of(split).batch(name, indices);
+    const at::Tensor rows = of(split).batch(name, indices);
+    if (name == config_.inputs && mean_.defined())
+      return rows.to(at::kFloat).div_(255).sub_(mean_).div_(deviation_);
+    return rows.to(batch_dtype(rows.scalar_type()));
   }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
@@ -173,14 +186,42 @@ class ArraysDataset final : public Dataset {
         const at::Tensor& array = train_.all().at(spec->name);
         if (array.numel() > 0) most = std::max(most, array.max().item<std::int64_t>());
       };
-      look(inputs);
+      if (config_.mean.empty()) look(inputs);  // they stay whole numbers
       look(targets);
       sample.classes = most + 1;
     }
     return sample;
   }
 
+  /// Inputs become numbers.
+  void normalize(const InputPlace& data) {
+    if (config_.mean.empty() && config_.deviation.empty()) return;
+    const InputPlace place = json::detail::child(data, "mean");
+    const at::Tensor& images = train_.all().at(config_.inputs);
+    if (images.dim() < 2 || images.scalar_type() != at::kByte) {
+      throw InputError(place,
+                       fmt::format("{} \"{}\" holds no images of bytes", train_.path(), config_.inputs));
+    }
+    const auto channels = static_cast<std::size_t>(images.size(1));
+    if (config_.mean.size() != channels || config_.deviation.size() != channels) {
+      throw InputError(place,
+                       fmt::format("expected a mean and a deviation for each of {} channels, found {} and {}",
+                                   channels, config_.mean.size(), config_.deviation.size()));
+    }
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(images.dim()), 1);
+    shape[1] = images.size(1);
+    mean_ = at::tensor(config_.mean, at::kFloat).view(shape);
+    deviation_ = at::tensor(config_.deviation, at::kFloat).view(shape);
+    sample_.dtype = at::kFloat;
+    for (FieldSpec& field : sample_.fields) {
+      if (field.name == config_.inputs) field.dtype = at::kFloat;
+    }
+    fingerprint_ = fmt::format("{} less {}, over {}", fingerprint_, fmt::join(config_.mean, " "),
+                               fmt::join(config_.deviation, " "));
+  }
+
   ArraysDataConfig config_;
+  at::Tensor mean_, deviation_;  ///< of each channel of the inputs; undefined: they stay what they are
   Arrays train_;
   std::optional<Arrays> validation_;
   SampleSpec sample_;
@@ -190,13 +231,19 @@ class ArraysDataset final : public Dataset {
 }  // namespace
 
 void describe(Fields& f, ArraysDataConfig& c) {
-  f.required("path", c.path, "safetensors file whose arrays have samples as rows", json::non_empty());
+  f.required("path", c.path, "safetensors file, or folder of .npy files, whose arrays have samples as rows",
+             json::non_empty());
   f.optional("validation_path", c.validation_path, "the same of validation; empty: none");
   f.optional("inputs", c.inputs, "array that the model's first layer reads", json::non_empty());
   f.optional("targets", c.targets, "array that the loss compares with, where there is one",
              json::non_empty());
   f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: found by reading them",
              json::at_least(0));
+  f.optional("mean", c.mean, "of inputs that are images of bytes: what is taken from x / 255, per channel");
+  f.optional("deviation", c.deviation, "what that is divided by, per channel");
+  for (const double each : c.deviation) {
+    f.require(each > 0, "deviation", fmt::format("expected numbers above 0, found {}", each));
+  }
 }
 
 std::unique_ptr<Dataset> open_arrays(const ArraysDataConfig& config, const InputPlace& data) {

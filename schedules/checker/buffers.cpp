@@ -60,6 +60,7 @@ class RankBuffers {
         return release(action);
       case Op::forward:
       case Op::recompute:
+        read_skips(action, Payload::activation);
         return read_activation(action, action.slot);
       case Op::backward:
       case Op::backward_input:
@@ -122,7 +123,22 @@ class RankBuffers {
                   "its input is handed over on this rank");
   }
 
+  /// What comes to the action's stage from others than its neighbours lies in the slots posted for it.
+  void read_skips(const Action& action, Payload payload) {
+    const bool forward = payload == Payload::activation;
+    for (const Skip& skip : index_.program().skips) {
+      if ((forward ? skip.to : skip.from) != action.stage) continue;
+      const Tag tag = forward ? Tag::activation(skip.from, skip.to, action.micro_batch)
+                              : Tag::gradient(skip.to, skip.from, action.micro_batch);
+      if (index_.hand_off(tag.from, tag.to, tag.micro_batch())) continue;
+      const ActionPlace post = index_.transfer(tag).post;
+      if (post.found()) read(index_.action(post).slot, tag);
+    }
+  }
+
   void read_for_backward(const Action& action) {
+    read_skips(action, Payload::activation);
+    read_skips(action, Payload::gradient);
     // The kept input: the slot its forward read.
     const ActionPlace forward = index_.work(action.stage, action.micro_batch).forward;
     if (forward.found() && index_.action(forward).slot.valid()) {

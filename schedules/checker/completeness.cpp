@@ -40,6 +40,9 @@ class Completeness : ProofOf {
       const StageId previous{stage.value - 1};
       check_input(forward, Tag::activation(previous, mb), index_.work(previous, mb).forward);
     }
+    for (const auto& [from, to] : index_.program().skips) {
+      if (to == stage) check_input(forward, Tag::activation(from, to, mb), index_.work(from, mb).forward);
+    }
   }
 
   void check_backward(StageId stage, MicroBatch mb) {
@@ -63,6 +66,11 @@ class Completeness : ProofOf {
       const StageId next{stage.value + 1};
       check_input(work.input_part, Tag::gradient(next, mb), index_.work(next, mb).input_part);
     }
+    for (const auto& [from, to] : index_.program().skips) {
+      if (from == stage) {
+        check_input(work.input_part, Tag::gradient(to, from, mb), index_.work(to, mb).input_part);
+      }
+    }
   }
 
   /// What `here` reads was made by `producer` on this rank, or received and waited for.
@@ -79,10 +87,21 @@ class Completeness : ProofOf {
   /// What `stage` sends of `mb` must have been made.
   void check_sources(StageId stage, MicroBatch mb) {
     const MicroBatchPlaces& work = index_.work(stage, mb);
-    const ActionPlace activation = index_.transfer(Tag::activation(stage, mb)).start;
-    const ActionPlace gradient = index_.transfer(Tag::gradient(stage, mb)).start;
-    if (activation.found()) needs(activation, work.forward, "the forward that makes it");
-    if (gradient.found()) needs(gradient, work.input_part, "the backward that makes it");
+    const auto check = [&](const Tag& tag) {
+      const ActionPlace start = index_.transfer(tag).start;
+      if (!start.found()) return;
+      if (tag.payload == Payload::activation) {
+        needs(start, work.forward, "the forward that makes it");
+      } else {
+        needs(start, work.input_part, "the backward that makes it");
+      }
+    };
+    check(Tag::activation(stage, mb));
+    check(Tag::gradient(stage, mb));
+    for (const auto& [from, to] : index_.program().skips) {
+      if (from == stage) check(Tag::activation(from, to, mb));
+      if (to == stage) check(Tag::gradient(to, from, mb));
+    }
   }
 };
 

@@ -30,7 +30,7 @@ class RankMemory {
       : index_(index), costs_(costs), rank_(rank), table_(table) {
     fixed_.rank = rank;
     for (const SlotInfo& slot : index_.program().slots[rank_.index()])
-      add(fixed_, transfers, payload_bytes(costs_, slot.payload, slot.to));
+      add(fixed_, transfers, payload_bytes(costs_, slot.payload, slot.from, slot.to));
     for (std::size_t h = 0; h < index_.holders().size(); ++h) {
       if (index_.holders()[h].rank == rank_) add_stage(h);
     }
@@ -119,6 +119,20 @@ class RankMemory {
     each_row(table_.held, cost(stage), here, [&](const HeldRow& row, Bytes bytes) {
       hold(row.category, bytes, end_of(end(row.from)), end_of(end(row.until)));
     });
+    for (const Skip& skip : index_.program().skips) add_skip(skip, stage, mb);
+  }
+
+  /// What the stage makes for a stage that is no neighbour, until it is sent, or used up on this rank.
+  void add_skip(const Skip& skip, StageId stage, MicroBatch mb) {
+    const bool here = index_.hand_off(skip.from, skip.to, mb);
+    const auto add = [&](const Tag& tag, std::int32_t made) {
+      const std::int32_t until = here ? last_use(tag.to, mb) : index_.transfer(tag).wait_send.at;
+      hold(transfers, costs_.skip(skip.from, skip.to), end_of(made), end_of(until));
+    };
+    if (skip.from == stage) add(Tag::activation(skip.from, skip.to, mb), index_.work(stage, mb).forward.at);
+    if (skip.to == stage && index_.train()) {
+      add(Tag::gradient(skip.to, skip.from, mb), index_.work(stage, mb).input_part.at);
+    }
   }
 
   /// Where the stage is done with a micro-batch.
@@ -215,6 +229,12 @@ bool costs_well_formed(const ProgramIndex& index, const CostTable& costs, Findin
     if (bytes >= Bytes{0} && bytes <= most_weight) continue;
     findings.add(kind, fmt::format("the cost table has {} bytes for a tied weight; expected 0 to {}",
                                    bytes.value, most_weight.value));
+    return false;
+  }
+  for (const SkipCosts& skip : costs.skips) {
+    if (skip.bytes >= Bytes{0} && skip.bytes <= most_activation) continue;
+    findings.add(kind, fmt::format("the cost table has {} bytes for a skip; expected 0 to {}",
+                                   skip.bytes.value, most_activation.value));
     return false;
   }
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {

@@ -151,25 +151,31 @@ class RankShape {
 
   bool optional_slot(const Action& a) { return a.slot == Slot{} || slot(a); }
 
+  /// Whether what `from` makes goes to `to`.
+  [[nodiscard]] bool boundary(StageId from, StageId to) const {
+    return to.value == from.value + 1 ||
+           std::binary_search(program_.skips.begin(), program_.skips.end(), Skip{from, to});
+  }
+
   /// A tag that exists, and this rank is its receiver or its sender.
   bool tag(const Tag& t, bool receiver) {
     if (!is_stage(t.from) || !is_stage(t.to)) return false;
     const int last = placement_.stages() - 1;
-    bool neighbours = false;
+    bool known = false;
     switch (t.payload) {
       case Payload::activation:
-        neighbours = t.to.value == t.from.value + 1;
+        known = boundary(t.from, t.to);
         break;
       case Payload::gradient:
-        neighbours = t.to.value == t.from.value - 1;
+        known = boundary(t.to, t.from);
         break;
       case Payload::loss:
-        neighbours = t.from.value == last && t.to.value == 0;
+        known = t.from.value == last && t.to.value == 0;
         break;
       default:
         return refuse(fmt::format("there is no payload {}", static_cast<int>(t.payload)));
     }
-    if (!neighbours) {
+    if (!known) {
       return refuse(fmt::format("no {} goes from stage {} to stage {}", enum_name(t.payload), t.from.value,
                                 t.to.value));
     }

@@ -155,6 +155,18 @@ struct Network {
   [[nodiscard]] Link between(Rank a, Rank b) const { return path(a, b).link; }
 };
 
+/// What goes directly between two stages that are no neighbours, its gradient back as well (ProgramHeader::skips).
+struct SkipCosts {
+  StageId from, to;
+  Bytes bytes;
+};
+
+void describe(auto& v, SkipCosts& s) {
+  v.required("from", s.from, "the stage that makes it");
+  v.required("to", s.to, "the stage that reads it");
+  v.required("bytes", s.bytes, "of one message, an activation or its gradient");
+}
+
 struct CostTable {
   std::vector<StageCosts> stages;
   Network network;
@@ -163,7 +175,15 @@ struct CostTable {
   /// Of each tied weight (ProgramHeader::ties), as one layer holds it; stages count each of their copies
   /// among their parameters. Empty: their sums take neither time nor memory.
   std::vector<Bytes> ties{};
+  /// What is not here takes nothing.
+  std::vector<SkipCosts> skips{};
 
+  [[nodiscard]] Bytes skip(StageId from, StageId to) const {
+    for (const SkipCosts& skip : skips) {
+      if (skip.from == from && skip.to == to) return skip.bytes;
+    }
+    return {};
+  }
   [[nodiscard]] Bytes tied(TieId tie) const { return ties.empty() ? Bytes{} : ties[tie.index()]; }
   [[nodiscard]] double speed_of(Rank rank) const { return speed.empty() ? 1.0 : speed[rank.index()]; }
 };
@@ -178,6 +198,9 @@ void describe(auto& v, CostTable& c) {
              json::between(0, static_cast<double>(kMostActivationBytes.value)));
   v.optional("tie_bytes", c.ties,
              "of each tied weight, as one layer holds it; empty: their sums take nothing");
+  v.optional("skips", c.skips,
+             "what goes directly between stages that are no neighbours; input_bytes and output_bytes are "
+             "without it");
 }
 
 /// What a schedule is drawn with where there are no costs: forward, input gradient and weight gradient take 1

@@ -9,9 +9,11 @@
 
 namespace stagecraft {
 
-/// What one transfer carries: an activation the receiving stage's input, a gradient its output. `costs` has
-/// an entry for that stage, which a loss needs none of.
+/// What one transfer between neighbours carries: an activation the receiving stage's input, a gradient its
+/// output. `costs` has an entry for that stage, which a loss needs none of.
 [[nodiscard]] Bytes payload_bytes(const CostTable& costs, Payload payload, StageId to);
+/// The same between any two stages.
+[[nodiscard]] Bytes payload_bytes(const CostTable& costs, Payload payload, StageId from, StageId to);
 
 /// Transfers between ranks, losses included. Reductions over replicas and norm agreements are not: they are
 /// the same under every schedule.

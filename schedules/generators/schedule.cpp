@@ -42,6 +42,12 @@ void Schedule::check(const ScheduleRequest& request, const InputPlace& options) 
                                 takes_vertical_sync ? "vertical_sync, 2bw or a synchronous schedule"
                                                     : "a synchronous schedule"));
   }
+  if (!request.skips.empty() && searched) {
+    refuse("/name",
+           fmt::format("{} orders by what goes from neighbour to neighbour: it takes no skips; let "
+                       "values go from stage to stage (\"skips\": \"relay\"), or use another schedule",
+                       name));
+  }
   validate_settings(request.recompute, request.placement.stages());
   if (synchronous && request.group_sizes.size() != 1) {
     throw InputError(fmt::format("{} is synchronous: a program is one step with one group, not {}", name,
@@ -57,6 +63,7 @@ ScheduleProgram Schedule::generate(const ScheduleRequest& request) const {
   insert_recomputes(program, request.recompute);
   add_loads(program, request.also_load);
   add_ties(program, request.ties);
+  add_skips(program, request.skips);
   return program;
 }
 

@@ -28,6 +28,7 @@ struct ScheduleRequest {
   RecomputeSettings recompute{};             ///< [stage] which forwards are repeated; empty: none
   std::vector<StageId> also_load{};          ///< as in ProgramHeader
   std::vector<std::vector<StageId>> ties{};  ///< likewise
+  std::vector<Skip> skips{};                 ///< likewise; of searched schedules none
 };
 
 /// A schedule as users name it in `pipeline.schedule`.
@@ -65,6 +66,7 @@ struct Schedule {
 
 /// Forward only, for validation: loads, forwards and one report for the whole segment. Needs no schedule.
 [[nodiscard]] ScheduleProgram validation_program(const Placement& placement, int micro_batches,
-                                                 const std::vector<StageId>& also_load = {});
+                                                 const std::vector<StageId>& also_load = {},
+                                                 const std::vector<Skip>& skips = {});
 
 }  // namespace stagecraft

@@ -12,7 +12,11 @@
 //   - a wait_send before the tensor's memory is needed again: of an activation at latest just before the
 //     backward of that stage and micro-batch, of any before more than `sends_in_flight` of one boundary would
 //     be under way, of the rest at the segment's end.
-// Neighbouring stages on one rank hand over in memory: no transfer.
+// Stages on one rank hand over in memory: no transfer.
+//
+// Skips (ProgramHeader::skips) are boundaries like those between neighbours: their receives, slots and sends
+// go by the same rules. An action names the slot of what comes from its neighbour; a skip's slot is the one
+// that its receive was posted into.
 //
 // Losses travel to stage 0's first replica, ranks[0][0], the same way: from every replica of the last stage
 // that has micro-batches of the group, except itself, with tag {loss, last stage, stage 0, group, index =
@@ -46,7 +50,8 @@ struct ChannelSlots {
 
 struct LoweringOptions {
   /// Receive slots of every boundary channel. 0: each channel has as many as it reads at once, plus
-  /// `extra_slots`, plus more where the rules need them or speed does. Never more than it has transfers.
+  /// `extra_slots`, plus more where the rules need them or speed does; a skip's has one more for each stage
+  /// that it passes. Never more than it has transfers.
   int slots_per_channel = 0;
   /// Slots beyond those read at once, so that a transfer can be under way while all others are read.
   int extra_slots = 1;

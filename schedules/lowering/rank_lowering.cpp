@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <utility>
 
 namespace stagecraft {
@@ -37,8 +38,9 @@ class ActionSink {
     const Payload input =
         lowered.op == Op::forward || lowered.op == Op::recompute ? Payload::activation : Payload::gradient;
     for (const std::int32_t r : rank_.read_by(index)) {
-      const auto channel = static_cast<std::size_t>(receive(r).channel);
-      if (rank_.channels[channel].info.payload == input) lowered.slot = slot_of(r);
+      const SlotInfo& info = rank_.channels[static_cast<std::size_t>(receive(r).channel)].info;
+      const bool of_neighbour = std::abs(info.to.value - info.from.value) == 1;
+      if (info.payload == input && of_neighbour) lowered.slot = slot_of(r);
     }
   }
   void release(std::int32_t r) {

@@ -20,21 +20,24 @@ void TransferScan::scan(Rank rank, std::span<const Action> list, RankTransfers& 
   transfers.receives.clear();
   transfers.channels.clear();
   transfers.reads.clear();
+  transfers.sends.clear();
+  transfers.ends.clear();
   transfers.actions.resize(list.size() + 1);
+  const auto here = [&] {
+    return RankTransfers::Touched{.reads_begin = static_cast<std::uint32_t>(transfers.reads.size()),
+                                  .sends_begin = static_cast<std::uint32_t>(transfers.sends.size()),
+                                  .ends_begin = static_cast<std::uint32_t>(transfers.ends.size())};
+  };
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Action& action = list[i];
-    auto& touched = transfers.actions[i];
-    touched = {.reads_begin = static_cast<std::uint32_t>(transfers.reads.size())};
+    transfers.actions[i] = here();
     if (!is_within(action)) continue;
     index_ = static_cast<std::int32_t>(i);
     read(action);
-    touched.sent = static_cast<std::uint32_t>(sent_by(action));
-    // What its forward sent goes away.
-    if (is_input_part(action.op) && action.stage < last_stage_) {
-      touched.ended = static_cast<std::uint32_t>(numbers_.activation(action.stage, action.micro_batch));
-    }
+    send(action);
+    end(action);
   }
-  transfers.actions.back() = {.reads_begin = static_cast<std::uint32_t>(transfers.reads.size())};
+  transfers.actions.back() = here();
   count_held();
 }
 
@@ -47,20 +50,32 @@ bool TransferScan::is_within(const Action& action) const {
   return true;
 }
 
-/// Neighbours on the same rank hand over in memory.
-std::size_t TransferScan::sent_by(const Action& action) const {
+/// Stages on the same rank hand over in memory.
+void TransferScan::send(const Action& action) {
   const StageId stage = action.stage;
   const MicroBatch mb = action.micro_batch;
-  if (action.op == Op::forward && stage < last_stage_ && !is_here(StageId{stage.value + 1}, mb)) {
-    return numbers_.activation(stage, mb);
+  const auto add = [&](std::size_t transfer) { out_->sends.push_back(static_cast<std::uint32_t>(transfer)); };
+  if (action.op == Op::forward) {
+    if (stage < last_stage_ && !is_here(StageId{stage.value + 1}, mb)) add(numbers_.activation(stage, mb));
+    each_skip(&Skip::from, stage, [&](std::size_t k) {
+      if (!is_here(header_.skips[k].to, mb)) add(numbers_.skipping(Payload::activation, k, mb));
+    });
+  } else if (is_input_part(action.op)) {
+    if (stage.value > 0 && !is_here(StageId{stage.value - 1}, mb)) add(numbers_.gradient(stage, mb));
+    each_skip(&Skip::to, stage, [&](std::size_t k) {
+      if (!is_here(header_.skips[k].from, mb)) add(numbers_.skipping(Payload::gradient, k, mb));
+    });
+  } else if (action.op == Op::report_loss && reporter_ >= 0 && rank_ != header_.placement.ranks[0][0]) {
+    add(numbers_.loss(action.group, reporter_));
   }
-  if (is_input_part(action.op) && stage.value > 0 && !is_here(StageId{stage.value - 1}, mb)) {
-    return numbers_.gradient(stage, mb);
-  }
-  if (action.op == Op::report_loss && reporter_ >= 0 && rank_ != header_.placement.ranks[0][0]) {
-    return numbers_.loss(action.group, reporter_);
-  }
-  return kNoTransfer;
+}
+
+void TransferScan::end(const Action& action) {
+  if (!is_input_part(action.op)) return;
+  const auto add = [&](std::size_t transfer) { out_->ends.push_back(static_cast<std::uint32_t>(transfer)); };
+  if (action.stage < last_stage_) add(numbers_.activation(action.stage, action.micro_batch));
+  each_skip(&Skip::from, action.stage,
+            [&](std::size_t k) { add(numbers_.skipping(Payload::activation, k, action.micro_batch)); });
 }
 
 void TransferScan::read(const Action& action) {
@@ -72,10 +87,22 @@ void TransferScan::read(const Action& action) {
     if (stage.value > 0 && !is_here(before, mb)) {
       note(numbers_.activation(before, mb), {Payload::activation, before, stage, 0});
     }
-    if ((is_input_part(action.op) || is_weight_part(action.op)) && stage < last_stage_ &&
-        !is_here(behind, mb)) {
+    each_skip(&Skip::to, stage, [&](std::size_t k) {
+      const StageId from = header_.skips[k].from;
+      if (!is_here(from, mb)) {
+        note(numbers_.skipping(Payload::activation, k, mb), {Payload::activation, from, stage, 0});
+      }
+    });
+    if (!is_input_part(action.op) && !is_weight_part(action.op)) return;
+    if (stage < last_stage_ && !is_here(behind, mb)) {
       note(numbers_.gradient(behind, mb), {Payload::gradient, behind, stage, 0});
     }
+    each_skip(&Skip::from, stage, [&](std::size_t k) {
+      const StageId to = header_.skips[k].to;
+      if (!is_here(to, mb)) {
+        note(numbers_.skipping(Payload::gradient, k, mb), {Payload::gradient, to, stage, 0});
+      }
+    });
   } else if (action.op == Op::report_loss && rank_ == header_.placement.ranks[0][0]) {
     read_losses(action.group);
   }
@@ -98,7 +125,7 @@ void TransferScan::note(std::size_t transfer, const SlotInfo& info) {
   auto& receives = out_->receives;
   if (receive >= receives.size() || receives[receive].transfer != transfer) {
     receive = static_cast<std::uint32_t>(receives.size());
-    auto& channels = out_->channels;  // few: two a stage held, and the losses
+    auto& channels = out_->channels;  // few: two per boundary of a stage held, and the losses
     auto found =
         std::find_if(channels.begin(), channels.end(), [&](const Channel& c) { return c.info == info; });
     if (found == channels.end()) found = channels.insert(channels.end(), Channel{.info = info});

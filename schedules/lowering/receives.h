@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <span>
 #include <vector>
@@ -32,27 +33,42 @@ struct Channel {
   std::int32_t transfers = 0;
   std::int32_t held = 0;  ///< most transfers between first and last reader at once: fewer slots cannot do
   std::int32_t first_release = 0;  ///< into RankTransfers::releases
+
+  /// As many as are held at once and `surplus`. A skip gets one more for each stage that it passes: so many
+  /// micro-batches are on their way there through those stages.
+  [[nodiscard]] std::int32_t slots_with(std::int32_t surplus) const {
+    const std::int32_t passed =
+        info.payload == Payload::loss ? 0 : std::abs(info.to.value - info.from.value) - 1;
+    return held + passed + surplus;
+  }
 };
 
 /// What one rank receives and sends, as found by TransferScan.
 struct RankTransfers {
   /// What an action has to do with transfers.
   struct Touched {
-    std::uint32_t reads_begin = 0;      ///< into `reads`
-    std::uint32_t sent = kNoTransfer;   ///< leaves right after it
-    std::uint32_t ended = kNoTransfer;  ///< what its forward sent, if it did: goes away with it
+    std::uint32_t reads_begin = 0;  ///< into `reads`
+    std::uint32_t sends_begin = 0;  ///< into `sends`: what leaves right after it
+    std::uint32_t ends_begin = 0;   ///< into `ends`: what its forward sent, if it did, goes away with it
   };
 
   std::vector<Receive> receives;  ///< in the order of their first readers
   std::vector<Channel> channels;  ///< in the order of their first receives
   /// Channel by channel: its n-th release is the rank's releases[first_release + n]-th, counted from 1.
   std::vector<std::int32_t> releases;
-  std::vector<std::int32_t> reads;  ///< into `receives`, action by action
-  std::vector<Touched> actions;     ///< one more than there are actions
+  std::vector<std::int32_t> reads;         ///< into `receives`, action by action
+  std::vector<std::uint32_t> sends, ends;  ///< numbers of transfers, action by action
+  std::vector<Touched> actions;            ///< one more than there are actions
 
   /// Receives that action `index` of the rank's list reads.
   [[nodiscard]] std::span<const std::int32_t> read_by(std::size_t index) const {
     return {reads.data() + actions[index].reads_begin, reads.data() + actions[index + 1].reads_begin};
+  }
+  [[nodiscard]] std::span<const std::uint32_t> sent_by(std::size_t index) const {
+    return {sends.data() + actions[index].sends_begin, sends.data() + actions[index + 1].sends_begin};
+  }
+  [[nodiscard]] std::span<const std::uint32_t> ended_by(std::size_t index) const {
+    return {ends.data() + actions[index].ends_begin, ends.data() + actions[index + 1].ends_begin};
   }
 };
 
@@ -70,7 +86,16 @@ class TransferScan {
   [[nodiscard]] bool is_here(StageId stage, MicroBatch mb) const {
     return header_.placement.rank_of(stage, mb) == rank_;
   }
-  [[nodiscard]] std::size_t sent_by(const Action& action) const;
+  /// Calls `visit` with the numbers of the program's skips that have that end at `stage`.
+  template <class Visit>
+  void each_skip(StageId Skip::*end, StageId stage, const Visit& visit) const {
+    for (std::size_t k = 0; k < header_.skips.size(); ++k) {
+      if (header_.skips[k].*end == stage) visit(k);
+    }
+  }
+  void send(const Action& action);
+  /// What its forward sent goes away.
+  void end(const Action& action);
   void read(const Action& action);
   void read_losses(Group group);
   void note(std::size_t transfer, const SlotInfo& info);

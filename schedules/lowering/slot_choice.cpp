@@ -24,7 +24,7 @@ std::int32_t SlotRule::slots_of(const Channel& channel, std::int32_t stages) con
   const bool loss = channel.info.payload == Payload::loss;
   const std::int32_t wanted = loss          ? std::max(channel.held, stages) + 1 + losses
                               : uniform > 0 ? uniform
-                                            : channel.held + surplus;
+                                            : channel.slots_with(surplus);
   return std::min(wanted, channel.transfers);
 }
 

@@ -13,7 +13,7 @@ void ReceivePosts::set(std::int32_t surplus) {
   for (std::size_t r = 0; r < script_.ranks(); ++r) {
     if (surplus == surplus_ && laid_[r] == script_.laid(r)) continue;
     std::vector<std::int32_t> slots;
-    for (const Channel& channel : script_.transfers(r).channels) slots.push_back(channel.held + surplus);
+    for (const Channel& channel : script_.transfers(r).channels) slots.push_back(channel.slots_with(surplus));
     set(r, {}, std::move(slots));
     laid_[r] = script_.laid(r);
   }

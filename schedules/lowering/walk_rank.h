@@ -58,19 +58,21 @@ template <class Sink>
 void walk_rank(const RankTransfers& rank, SendWindow& window, Sink& sink) {
   for (std::size_t i = 0; i + 1 < rank.actions.size(); ++i) {
     const auto here = static_cast<std::int32_t>(i);
-    const RankTransfers::Touched& action = rank.actions[i];
     for (const std::int32_t r : rank.read_by(i)) {
       if (rank.receives[static_cast<std::size_t>(r)].first == here) sink.wait_receive(r);
     }
     // By now the gradient of what was sent is here, so this never blocks.
-    if (action.ended != kNoTransfer && window.finish(action.ended)) sink.wait_send(action.ended);
+    for (const std::uint32_t ended : rank.ended_by(i)) {
+      if (window.finish(ended)) sink.wait_send(ended);
+    }
     sink.act(i);
     for (const std::int32_t r : rank.read_by(i)) {
       if (rank.receives[static_cast<std::size_t>(r)].last == here) sink.release(r);
     }
-    if (action.sent == kNoTransfer) continue;
-    if (const std::uint32_t oldest = window.start(action.sent); oldest != kNoTransfer) sink.wait_send(oldest);
-    sink.start_send(action.sent);
+    for (const std::uint32_t sent : rank.sent_by(i)) {
+      if (const std::uint32_t oldest = window.start(sent); oldest != kNoTransfer) sink.wait_send(oldest);
+      sink.start_send(sent);
+    }
   }
   sink.drain();
   for (const std::uint32_t transfer : window.under_way()) sink.wait_send(transfer);

@@ -15,6 +15,9 @@
 //   - `sum_staging` of a stage with replicas, from the *beginning* of the backward with which the rank
 //     joins the sum (last_backward_into, reductions.h) to the end of the reduce;
 //   - `tie_staging` (reductions.h) of a tied weight likewise, to the end of the tie;
+//   - CostTable::skip of what a stage makes for one that is no neighbour, an activation or its gradient, from
+//     the end of the action that makes it to the end of its wait_send, or of the last use on the other stage
+//     where that is on the rank too;
 //   - CostTable::loss, from the start_send of a loss to its wait_send;
 //   - `transient` during one action, above all that.
 //

@@ -18,7 +18,7 @@ namespace stagecraft {
 enum class Op : std::uint8_t {
   // The schedule level: what people read and write.
   load,             ///< micro-batch data (inputs on stage 0, targets on the last stage) and its sample count
-  forward,          ///< reads the boundary of stage-1 and weights `version`; keeps what backward needs
+  forward,          ///< reads what came to the stage and weights `version`; keeps what backward needs
   backward_input,   ///< gradient of the stage's input: the part the previous stage waits for
   backward_weight,  ///< gradient of the weights, added into accumulation `group`: can wait
   backward,         ///< both
@@ -69,6 +69,13 @@ struct Tag {
   }
   [[nodiscard]] static constexpr Tag gradient(StageId from, MicroBatch micro_batch) {
     return {Payload::gradient, from, StageId{from.value - 1}, micro_batch.value};
+  }
+  /// The same between any two stages (ProgramHeader::skips).
+  [[nodiscard]] static constexpr Tag activation(StageId from, StageId to, MicroBatch micro_batch) {
+    return {Payload::activation, from, to, micro_batch.value};
+  }
+  [[nodiscard]] static constexpr Tag gradient(StageId from, StageId to, MicroBatch micro_batch) {
+    return {Payload::gradient, from, to, micro_batch.value};
   }
   /// Of the part of a group's loss that a replica of the last stage has.
   [[nodiscard]] static constexpr Tag loss(StageId last, Group group, std::int32_t replica) {
@@ -123,8 +130,8 @@ struct Action {
   Group group{};      ///< accumulation fed, reduced, agreed on, stepped or reported
   TieId tie{};        ///< of a tie: which weight
   Tag tag{};          ///< transfers only
-  /// Transfers and release; on a lowered forward or backward the slot its input lies in, none for a hand-off
-  /// on the same rank.
+  /// Transfers and release; on a lowered forward or backward the slot that what comes from its neighbour lies
+  /// in, none for a hand-off on the same rank.
   Slot slot{};
 
   constexpr auto operator<=>(const Action&) const = default;

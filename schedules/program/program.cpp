@@ -98,6 +98,15 @@ void validate_header(const ProgramHeader& header, const InputPlace& place) {
     }
   }
 
+  for (std::size_t i = 0; i < header.skips.size(); ++i) {
+    const auto& [from, to] = header.skips[i];
+    if (from.value < 0 || to.value >= placement.stages() || to.value <= from.value + 1) {
+      refuse(fmt::format("a skip goes from a stage to one behind its next, of {} stages; found {} to {}",
+                         placement.stages(), from.value, to.value));
+    }
+    if (i > 0 && header.skips[i] <= header.skips[i - 1]) refuse("skips are listed once and in their order");
+  }
+
   if (header.group_sizes.empty()) refuse("a program needs at least one group of micro-batches");
   std::int64_t total = 0;
   for (const int size : header.group_sizes) {

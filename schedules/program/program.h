@@ -19,6 +19,18 @@ enum class SegmentKind : std::uint8_t { train, validate };
 template <>
 inline constexpr std::array enum_names<SegmentKind>{"train", "validate"};
 
+/// A boundary between two stages that are no neighbours: what `from` makes and `to` reads goes there directly,
+/// and its gradient directly back, beside what goes from neighbour to neighbour.
+struct Skip {
+  StageId from{}, to{};
+  constexpr auto operator<=>(const Skip&) const = default;
+};
+
+void describe(auto& v, Skip& s) {
+  v.required("from", s.from, "the stage that makes it");
+  v.required("to", s.to, "the stage that reads it");
+}
+
 /// What a program is for: the part that all levels share.
 struct ProgramHeader {
   /// The generator's name, "custom" for one that people wrote; shown, never branched on.
@@ -34,6 +46,8 @@ struct ProgramHeader {
   /// Of each weight that several layers hold, the stages of those layers in the layers' order: a stage of two
   /// of them stands there twice. Each layer has a copy, and its stages sum their gradients (Op::tie).
   std::vector<std::vector<StageId>> ties{};
+  /// Boundaries besides those between neighbours, ascending.
+  std::vector<Skip> skips{};
 
   /// Whether a layer of the stage holds the tied weight.
   [[nodiscard]] bool holds(StageId stage, TieId tie) const;

@@ -33,6 +33,7 @@ void describe(auto& v, ProgramRecord& p) {
              "stages that load fields of the batch, besides the first and the last, which always load");
   v.optional("ties", p.ties,
              "for each weight that several layers hold the stages of those layers, in their order");
+  v.optional("skips", p.skips, "what goes directly between stages that are no neighbours, ascending");
   v.required("ranks", p.ranks, "one list of actions per rank");
 }
 

@@ -44,11 +44,13 @@ std::string header_text(const ProgramHeader& header) {
   }
   text += "\ngroups" + group_text(header.group_sizes) + "\n";
   if (!header.also_load.empty()) text += fmt::format("loads {}\n", stage_list(header.also_load, " "));
-  if (header.ties.empty()) return text;
-  text += "ties";
+  if (!header.ties.empty()) text += "ties";
   for (const std::vector<StageId>& holders : header.ties)
     text += fmt::format(" {}", stage_list(holders, ","));
-  return text + "\n";
+  if (!header.ties.empty()) text += "\n";
+  if (!header.skips.empty()) text += "skips";
+  for (const Skip& skip : header.skips) text += fmt::format(" {}>{}", skip.from.value, skip.to.value);
+  return header.skips.empty() ? text : text + "\n";
 }
 
 std::string token_of(const Action& action, const std::vector<StageId>& held) {
@@ -129,13 +131,13 @@ class ProgramTextReader {
 
   void read_header(const Line& line) {
     const std::string key(line.words()[0]);
-    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups", "loads", "ties"};
+    static const std::vector<std::string> known{"schedule", "kind", "stages", "groups",
+                                                "loads",    "ties", "skips",  "rank"};
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       line.refuse(
-          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\" or "
-                      "\"rank\", found {}{}",
-                      json::brief(key),
-                      did_you_mean(key, {"schedule", "kind", "stages", "groups", "loads", "ties", "rank"})));
+          fmt::format("expected \"schedule\", \"kind\", \"stages\", \"groups\", \"loads\", \"ties\", "
+                      "\"skips\" or \"rank\", found {}{}",
+                      json::brief(key), did_you_mean(key, known)));
     }
     if (!program_.ranks.empty()) line.refuse(fmt::format("\"{}\" must stand before the ranks", key));
     if (!keys_.insert(key).second) line.refuse(fmt::format("\"{}\" was said before", key));
@@ -156,6 +158,8 @@ class ProgramTextReader {
           holders.emplace_back(stage.value);
         }
       }
+    } else if (key == "skips") {
+      for (const auto value : values) add_skip(line, value);
     } else if (values.size() > 1) {
       line.refuse(fmt::format("expected one word after \"{}\", found {}", key, values.size()));
     } else if (key == "schedule") {
@@ -193,6 +197,17 @@ class ProgramTextReader {
       line.refuse(fmt::format("expected stages that load fields of the batch, found {}", json::brief(word)));
     }
     program_.also_load.emplace_back(*stage);
+  }
+
+  void add_skip(const Line& line, std::string_view word) {
+    std::string_view rest = word;
+    const auto from = take_number(rest);
+    const auto to = from && take(rest, '>') ? take_number(rest) : std::nullopt;
+    if (!to || !rest.empty()) {
+      line.refuse(
+          fmt::format("expected a stage and one behind its next as 0>3, found {}", json::brief(word)));
+    }
+    program_.skips.push_back({StageId{*from}, StageId{*to}});
   }
 
   void add_groups(const Line& line, std::string_view word) {

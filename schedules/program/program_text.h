@@ -25,6 +25,9 @@ namespace stagecraft {
 ///            | "kind" ( "train" | "validate" )                  absent: train
 ///            | "stages" { RANK { "," RANK } }                   a word per stage: the ranks of its replicas
 ///            | "groups" { SIZE | COUNT "x" SIZE }               micro-batches of each accumulation
+///            | "loads" { STAGE }                                stages that load besides the first and last
+///            | "ties" { STAGE "," STAGE { "," STAGE } }         a word per tied weight: its stages
+///            | "skips" { STAGE ">" STAGE }                      what goes directly to a stage behind the next
 ///   rank     = "rank" RANK ":" { action }                       one line for every rank
 ///   action   = [ STAGE ] LETTER NUMBER [ "v" VERSION ]
 ///   LETTER   = L load, F forward, I backward_input, W backward_weight, B backward, R recompute (NUMBER is

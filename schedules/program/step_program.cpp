@@ -109,6 +109,11 @@ void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>&
   }
 }
 
+void add_skips(ScheduleProgram& program, const std::vector<Skip>& skips) {
+  program.skips = skips;
+  if (!skips.empty()) validate_header(program);
+}
+
 void append_flush(ScheduleProgram& program, bool clip) {
   const Group group{0};
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {

@@ -46,6 +46,10 @@ void add_loads(ScheduleProgram& program, const std::vector<StageId>& stages);
 /// that cannot be in that list.
 void add_ties(ScheduleProgram& program, const std::vector<std::vector<StageId>>& ties);
 
+/// Boundaries between stages that are no neighbours (ProgramHeader::skips, which is empty before). No action is
+/// added: what needs them reads the header. Throws InputError for stages between which there can be none.
+void add_skips(ScheduleProgram& program, const std::vector<Skip>& skips);
+
 /// Ends a synchronous step on every rank: reductions, norm agreement (`clip`), steps, the printed report.
 void append_flush(ScheduleProgram& program, bool clip);
 

@@ -56,7 +56,7 @@ std::optional<Bytes> message_bytes(const CostTable* costs, const Tag& tag) {
   if (costs == nullptr) return std::nullopt;
   if (tag.is_loss()) return costs->loss;
   if (!tag.to.valid() || tag.to.index() >= costs->stages.size()) return std::nullopt;
-  return payload_bytes(*costs, tag.payload, tag.to);
+  return payload_bytes(*costs, tag.payload, tag.from, tag.to);
 }
 
 void EagerBuffers::send(Rank to, const Tag& tag, std::int32_t name, std::vector<std::int32_t>& awaited) {

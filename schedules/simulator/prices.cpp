@@ -65,10 +65,10 @@ void Prices::set(const Instructions& code, const CostTable& costs, Links links, 
   for (std::size_t i = 0; i < code.routes.size(); ++i) {
     const Route& r = code.routes[i];
     const auto [sender, receiver] = ends_of(r, part_of);
-    route[i] =
-        sender == receiver
-            ? 0
-            : costs.network.between(sender, receiver).time(payload_bytes(costs, r.payload, r.to)).value;
+    route[i] = sender == receiver ? 0
+                                  : costs.network.between(sender, receiver)
+                                        .time(payload_bytes(costs, r.payload, r.from, r.to))
+                                        .value;
   }
   for (std::size_t i = 0; i < code.collectives.size(); ++i) {
     const Collective& c = code.collectives[i];

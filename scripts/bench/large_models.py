@@ -71,7 +71,7 @@ def planned(arguments, model, devices, schedule, given, folder):
     done = run(arguments.binary, "plan", *inputs, "-o", f"{name}.plan.json", "--json", code=None)
     row = [model, str(devices), f"`{schedule}`"]
     if done.returncode != 0:
-        return [*row, done.stderr.strip().splitlines()[-1], "", "", "", ""]
+        return [*row, done.stderr.strip().splitlines()[0].removeprefix("stagecraft: "), "", "", "", ""]
     found = json.loads(done.stdout)
     plan = found["plan"]
     predicted = plan["predicted"]

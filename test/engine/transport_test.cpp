@@ -156,14 +156,22 @@ TEST_CASE("MPI tags are unique within their layout", "[transport]") {
   for (const int from : {0, 1, 126, 128, 16382, 16383}) {
     for (const int mb : {0, 1, 4095}) {
       for (const int index : {0, 7}) {
-        add({Payload::activation, StageId{from}, StageId{from + 1}, mb, index});
-        add({Payload::gradient, StageId{from}, StageId{from - 1}, mb, index});
         add({Payload::gradient, StageId{from}, StageId{from}, mb, index});  // a sum of replicas
+      }
+      for (const int stages : {1, 2, 3, 7}) {
+        add({Payload::activation, StageId{from}, StageId{from + stages}, mb});
+        add({Payload::gradient, StageId{from}, StageId{from - stages}, mb});
       }
       add({Payload::loss, StageId{from}, StageId{0}, mb, 0});
     }
   }
+  for (const int to : {8, 9, 126, 127}) {  // far away
+    add({Payload::activation, StageId{0}, StageId{to}, 3});
+    add({Payload::gradient, StageId{to}, StageId{0}, 3});
+  }
   CHECK(codes.size() == count);
+  CHECK_THROWS_WITH(layout.encode({Payload::activation, StageId{0}, StageId{128}, 3}),
+                    Catch::Matchers::Contains("\"relay\""));
   CHECK(layout.encode(kTag) == layout.encode({kTag.payload, kTag.from, kTag.to, 7 + 4096}));
   CHECK(layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 4095}) ==
         layout.encode({Payload::loss, StageId{3}, StageId{0}, 1, 0}));

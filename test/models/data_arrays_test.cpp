@@ -7,6 +7,9 @@
 #include "test/support/scratch_folder.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <fstream>
 
 namespace stagecraft {
 namespace {
@@ -79,6 +82,73 @@ TEST_CASE("arrays that do not go together are refused by name", "[data]") {
   CHECK_THAT(refusal({good, other}), Contains("/data/validation_path"));
   CHECK(open_arrays({good, good}, kData)->size(Split::validation) == 4);
   CHECK(open_arrays({good}, kData)->fingerprint() != open_arrays({other}, kData)->fingerprint());
+}
+
+/// As numpy.save writes it, version 1.
+std::string npy(const std::string& descr, const std::string& shape, const std::string& data,
+                const std::string& order = "False") {
+  std::string header =
+      fmt::format("{{'descr': {}, 'fortran_order': {}, 'shape': ({}), }}", descr, order, shape);
+  header.resize((header.size() + 11) / 64 * 64 + 64 - 11, ' ');
+  header += '\n';
+  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() % 256) +
+         static_cast<char>(header.size() / 256) + header + data;
+}
+
+TEST_CASE("a folder of .npy files has an array per file", "[data]") {
+  const test::ScratchFolder folder;
+  const auto put = [&](const std::string& name, const std::string& contents) {
+    std::ofstream(folder.path(name), std::ios::binary) << contents;
+  };
+  put("targets.npy", npy("'|u1'", "3,", {2, 0, 1}));
+  put("inputs.npy",
+      npy("'<i2'", "3, 2", std::string("\x01\x00\xff\xff\x03\x00\x04\x00\x05\x00\x06\x00", 12)));
+  put("notes.txt", "left alone");
+  const auto data = open_arrays({folder.path("")}, kData);
+  CHECK(data->size(Split::train) == 3);
+  CHECK(at::equal(data->inputs(Split::train, {2, 0}), at::tensor({5, 6, 1, -1}, at::kLong).view({2, 2})));
+  CHECK(at::equal(data->targets(Split::train, {0, 1}), at::tensor({2, 0}, at::kLong)));
+  CHECK(data->sample().targets == Targets::classes);
+
+  const auto refused = [&](const std::string& contents, const std::string& why) {
+    put("inputs.npy", contents);
+    CHECK_THAT(refusal({folder.path("")}), Contains("/data/path") && Contains("inputs.npy") && Contains(why));
+  };
+  const std::string four(4, '\1');
+  refused("no array", "does not begin as numpy.save writes them");
+  refused(npy("'>i4'", "1,", four), "little-endian");
+  refused(npy("[('a', '<i4')]", "1,", four), "records");
+  refused(npy("'<i4'", "1,", four, "True"), "numpy.ascontiguousarray");
+  refused(npy("'<i4'", "2,", four), "truncated: 4 bytes of data, its header promises 8 (2)");
+  refused(npy("'<i4'", "1,", four + four), "has more than its array");
+  refused(npy("'<i4'", "-1,", four), "has no shape");
+  refused(npy("'<i4'", "281474976710656, 281474976710656", four), "more than any file has");
+  refused(npy("'<i4'", "1,", four).substr(0, 30), "truncated: 30 bytes, its header alone has");
+}
+
+TEST_CASE("images of bytes become numbers by their channels", "[data]") {
+  const test::ScratchFolder folder;
+  const at::Tensor images = at::arange(2 * 2 * 1 * 2, at::kByte).view({2, 2, 1, 2});
+  const at::Tensor targets = at::tensor({1, 0}, at::kLong);
+  ArraysDataConfig config{written(folder, "t.safetensors", {{"inputs", images}, {"targets", targets}})};
+  config.mean = {0.5, 0};
+  config.deviation = {0.25, 2};
+  const auto data = open_arrays(config, kData);
+  CHECK(data->sample().dtype == at::kFloat);
+  CHECK(data->sample().classes == 2);
+  const at::Tensor expected = (images.index_select(0, at::tensor({1}, at::kLong)).to(at::kFloat) / 255 -
+                               at::tensor({0.5, 0.0}, at::kFloat).view({1, 2, 1, 1})) /
+                              at::tensor({0.25, 2.0}, at::kFloat).view({1, 2, 1, 1});
+  CHECK(at::equal(data->inputs(Split::train, {1}), expected));
+  CHECK(data->targets(Split::train, {1}).scalar_type() == at::kLong);
+  ArraysDataConfig other = config;
+  other.mean = {0.4, 0};
+  CHECK(open_arrays(other, kData)->fingerprint() != data->fingerprint());
+  other.mean = {0.4};
+  CHECK_THAT(refusal(other), Contains("a mean and a deviation for each of 2 channels, found 1 and 2"));
+  other = config;
+  other.inputs = "targets";
+  CHECK_THAT(refusal(other), Contains("\"targets\" holds no images of bytes"));
 }
 
 }  // namespace

@@ -46,8 +46,10 @@ struct SlotState {
 /// What a forward keeps for its backward.
 struct Kept {
   Symbol input = 0, output = 0, weights = 0;
+  Symbol all_inputs = 0;    ///< with what skips bring
   std::optional<int> slot;  ///< where the input lies
   Symbol gradient = 0;      ///< of the output, between the two halves of a split backward
+  Symbol from_next = 0;     ///< of that the part that comes from the next stage
   bool input_done = false;
 };
 
@@ -236,6 +238,26 @@ class Interpreter {
     return mine.outputs[{s - 1, mb}];
   }
 
+  /// `from_neighbour`, and what comes to the action's stage from others than its neighbours.
+  Symbol with_skips(RankState& mine, const Action& a, Payload payload, Symbol from_neighbour) {
+    const bool forward = payload == Payload::activation;
+    Symbol all = from_neighbour;
+    for (const Skip& skip : program_.skips) {
+      if ((forward ? skip.to : skip.from) != a.stage) continue;
+      const Tag tag{payload, forward ? skip.from : skip.to, a.stage, a.micro_batch.value};
+      if (layout_.owner(tag.from.value, tag.number) == layout_.owner(tag.to.value, tag.number)) {
+        all = made_of(all, sent_tensor(mine, tag));
+        continue;
+      }
+      const auto found = std::find_if(mine.slots.begin(), mine.slots.end(), [&](const SlotState& s) {
+        return s.state == SlotState::full && s.content && s.tag == tag;
+      });
+      require(found != mine.slots.end(), "what a skip brings is not there");
+      all = made_of(all, *found->content);
+    }
+    return all;
+  }
+
   Symbol output_of(const Action& a, Symbol input, Symbol read_weights) const {
     return made_of(activation, a.stage.value, a.micro_batch.value, input, read_weights);
   }
@@ -250,7 +272,8 @@ class Interpreter {
     Kept kept;
     kept.input = input_of(rank, mine, a);
     kept.weights = weights_of(mine, a);
-    kept.output = output_of(a, kept.input, kept.weights);
+    kept.all_inputs = with_skips(mine, a, Payload::activation, kept.input);
+    kept.output = output_of(a, kept.all_inputs, kept.weights);
     if (a.slot.valid()) kept.slot = a.slot.value;
     require(!mine.outputs.contains(work), "a second forward");
     mine.outputs[work] = kept.output;
@@ -273,14 +296,16 @@ class Interpreter {
   void check_kept(RankState& mine, const Action& a, const Kept& kept) {
     require(weights_of(mine, a) == kept.weights, "other weights than the forward's");
     if (kept.slot) require(read(mine, Slot{*kept.slot}) == kept.input, "the kept input is gone");
+    require(with_skips(mine, a, Payload::activation, kept.input) == kept.all_inputs,
+            "a kept skip is another's");
   }
 
   void recompute(int rank, RankState& mine, const Action& a) {
     Kept& kept = kept_of(mine, a);
     check_kept(mine, a, kept);
     require(!kept.input_done, "recomputed too late");
-    require(output_of(a, input_of(rank, mine, a), weights_of(mine, a)) == kept.output,
-            "recomputed something else");
+    const Symbol inputs = with_skips(mine, a, Payload::activation, input_of(rank, mine, a));
+    require(output_of(a, inputs, weights_of(mine, a)) == kept.output, "recomputed something else");
   }
 
   void backward_input(int rank, RankState& mine, const Action& a) {
@@ -297,6 +322,8 @@ class Interpreter {
       require(mine.input_gradients.contains({s + 1, mb}), "the next stage's backward is not done");
       kept.gradient = mine.input_gradients[{s + 1, mb}];
     }
+    kept.from_next = kept.gradient;
+    kept.gradient = with_skips(mine, a, Payload::gradient, kept.from_next);
     kept.input_done = true;
     mine.input_gradients[{s, mb}] = made_of(activation_gradient, s, kept.output, kept.gradient);
   }
@@ -308,8 +335,10 @@ class Interpreter {
     const int s = a.stage.value;
     const int mb = a.micro_batch.value;
     if (!layout_.last(s) && layout_.owner(s + 1, mb) != layout_.owner(s, mb)) {
-      require(read(mine, a.slot) == kept.gradient, "the output's gradient is gone");
+      require(read(mine, a.slot) == kept.from_next, "the output's gradient is gone");
     }
+    require(with_skips(mine, a, Payload::gradient, kept.from_next) == kept.gradient,
+            "a skip's gradient is gone");
     Accumulation& sum = stage(mine, a.stage).accumulation;
     require(!sum.open || sum.group == a.group.value, "two accumulations at once");
     sum = {made_of(sum.open ? sum.sum : Symbol{nothing}, weight_gradient, kept.output, kept.gradient), true,
@@ -432,9 +461,12 @@ class Interpreter {
       require(mine.reported.contains(t.group().value), "a loss that was not reported");
       return mine.reported[t.group().value];
     }
-    require(t.to.value == t.from.value + (t.payload == Payload::activation ? 1 : -1), "not a boundary");
     require(from.contains(work), "a tensor that was not made");
-    return from.at(work);
+    if (t.to.value == t.from.value + (t.payload == Payload::activation ? 1 : -1)) return from.at(work);
+    const Skip ends = t.payload == Payload::activation ? Skip{t.from, t.to} : Skip{t.to, t.from};
+    require(std::find(program_.skips.begin(), program_.skips.end(), ends) != program_.skips.end(),
+            "not a boundary");
+    return made_of(from.at(work), t.to.value);
   }
 
   bool start_send(int rank, RankState& mine, const Action& a) {

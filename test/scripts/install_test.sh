@@ -26,7 +26,7 @@ if [ "$engine" = ON ]; then
   # They find their own packages wherever they were moved, here with a Python that says what it was asked.
   printf '#!/bin/sh\n[ "$1" = -c ] || { cat "$PYTHONPATH/$2/__main__.py" > /dev/null && echo "$@"; }\n' > python
   chmod +x python
-  for tool in capture tokenize; do
+  for tool in capture images tokenize; do
     [ -x "$build/stagecraft-$tool" ]
     [ "$(STAGECRAFT_PYTHON=$PWD/python "$work/moved/bin/stagecraft-$tool" --help)" = "-m stagecraft_$tool --help" ]
   done

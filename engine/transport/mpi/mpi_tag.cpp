@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 
 namespace stagecraft::transport {
 
@@ -35,9 +36,25 @@ int MpiTagLayout::encode(const Tag& tag) const {
   constexpr std::int32_t kSum = 3;
   static_assert(static_cast<std::int32_t>(Payload::loss) < kSum);
   put(tag.is_reduction() ? kSum : static_cast<std::int32_t>(tag.payload), kKindBits, "payload");
-  // A loss's index is the replica it comes from: its sender, by which MPI matches in any case.
-  put(tag.is_loss() ? 0 : tag.index, kIndexBits, "tensor");
-  put(tag.from.value, kStageBits, "stage");
+  if (tag.is_loss() || tag.is_reduction()) {
+    // A loss's index is the replica it comes from: its sender, by which MPI matches in any case.
+    put(tag.is_loss() ? 0 : tag.index, kIndexBits, "phase");
+    put(tag.from.value, kStageBits, "stage");
+  } else {
+    STAGECRAFT_CHECK(tag.index == 0, "a boundary has one tensor");
+    const std::int32_t passed = std::abs(tag.to.value - tag.from.value) - 1;
+    const bool far = passed >= kFar;
+    put(far ? kFar : passed, kIndexBits, "stages passed");
+    constexpr std::int32_t kNear = 1 << (kStageBits / 2);
+    if (far && std::max(tag.from.value, tag.to.value) >= kNear) {
+      throw InputError(
+          fmt::format("{} passes {} stages, which does not fit into an MPI tag behind stage {}: let values "
+                      "go from stage to "
+                      "stage (\"pipeline\": {{\"skips\": \"relay\"}})",
+                      describe_tag(tag), passed, kNear - 1));
+    }
+    put(far ? tag.from.value * kNear + tag.to.value : tag.from.value, kStageBits, "stage");
+  }
   put(tag.number % (1 << micro_batch_bits_), micro_batch_bits_, "micro-batch");
   return static_cast<int>(code);
 }

@@ -1,0 +1,1 @@
+"""Folders of images as arrays that `stagecraft train` reads ("data": {"type": "arrays"})."""

@@ -1,0 +1,152 @@
+"""stagecraft-images: a folder of images as arrays of bytes that `stagecraft train` reads."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+class ImagesError(Exception):
+    """What the command refuses: one line, exit code 2."""
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser("stagecraft-images", description=__doc__.partition(": ")[2])
+    parser.add_argument("folder", metavar="FOLDER", help="a folder for each class, with its images in it and below")
+    parser.add_argument("--size", type=int, required=True, help="height and width: the shorter side becomes as long, and what is too much of the other is cut off on both ends")
+    parser.add_argument("--gray", action="store_true", help="one channel (default: three)")
+    parser.add_argument("--classes", metavar="FILE", help="classes.txt of the training images, for those that validate")
+    parser.add_argument("--replace", action="store_true", help="replace the folder of an earlier run")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="inputs.npy, targets.npy and classes.txt go there")
+    return parser.parse_args(arguments)
+
+
+def classes_of(options):
+    """The names of the folders, in order; the places that targets name."""
+    if not os.path.isdir(options.folder):
+        raise ImagesError(f"{options.folder} is no folder")
+    found = sorted(entry.name for entry in os.scandir(options.folder) if entry.is_dir())
+    if not found:
+        raise ImagesError(f"{options.folder} has no folder in it; expected one for each class")
+    if not options.classes:
+        return found, found
+    with open(options.classes) as file:
+        known = file.read().split("\n")[:-1]
+    for name in found:
+        if name not in known:
+            raise ImagesError(f"{options.folder}/{name}: {options.classes} has no class {name}")
+    return found, known
+
+
+def images_of(folder):
+    for path, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            if name.lower().endswith(ENDINGS):
+                yield os.path.join(path, name)
+
+
+def decoded(path, size, mode):
+    """Height, width and channels of bytes."""
+    import numpy
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            image = ImageOps.exif_transpose(image).convert(mode)
+            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR))
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+        raise ImagesError(f"{path} cannot be decoded: {error}") from error
+
+
+class Progress:
+    """A bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, count, out=sys.stderr):
+        self.count, self.out, self.next, self.shows = count, out, 0.0, out.isatty()
+
+    def at(self, done):
+        if self.shows and time.monotonic() >= self.next:
+            self.next = time.monotonic() + 0.2
+            self.out.write(f"\rdecoded {100 * done / self.count:5.1f} %  {done:,} of {self.count:,} images ")
+            self.out.flush()
+
+    def clear(self):
+        if self.shows:
+            self.out.write("\r\x1b[K")
+
+
+def write(options, folder):
+    """The classes, how many images, and each channel's mean and deviation of x / 255. Nothing is held but one image."""
+    import numpy
+
+    if options.size < 1:
+        raise ImagesError(f"--size {options.size}: expected at least 1")
+    found, classes = classes_of(options)
+    rows = [(path, classes.index(name)) for name in found for path in images_of(f"{options.folder}/{name}")]
+    if not rows:
+        raise ImagesError(f"{options.folder} has no images ({', '.join(ENDINGS)}) in the folders of its classes")
+    channels = 1 if options.gray else 3
+    inputs = numpy.lib.format.open_memmap(f"{folder}/inputs.npy", "w+", numpy.uint8, (len(rows), channels, options.size, options.size))
+    total, squares = numpy.zeros(channels), numpy.zeros(channels)
+    progress = Progress(len(rows))
+    try:
+        for i, (path, _) in enumerate(rows):
+            image = decoded(path, options.size, "L" if options.gray else "RGB").reshape(options.size, options.size, channels)
+            inputs[i] = image.transpose(2, 0, 1)
+            numbers = image.reshape(-1, channels) / 255
+            total += numbers.mean(0)
+            squares += (numbers**2).mean(0)
+            progress.at(i + 1)
+    finally:
+        progress.clear()
+    inputs.flush()
+    numpy.save(f"{folder}/targets.npy", numpy.array([target for _, target in rows], numpy.int64))
+    with open(f"{folder}/classes.txt", "w") as file:
+        file.writelines(f"{name}\n" for name in classes)
+    mean = total / len(rows)
+    deviation = numpy.sqrt(numpy.maximum(squares / len(rows) - mean**2, 1e-12))
+    return classes, len(rows), [[round(float(number), 4) for number in numbers] for numbers in (mean, numpy.maximum(deviation, 1e-4))]
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    if os.path.exists(options.output) and not options.replace:
+        raise ImagesError(f"{options.output} is there; --replace writes it again")
+    part = f"{options.output}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    os.makedirs(part)
+    try:
+        classes, count, (mean, deviation) = write(options, part)
+        shutil.rmtree(options.output, ignore_errors=True)
+        os.rename(part, options.output)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    size = os.path.getsize(f"{options.output}/inputs.npy")
+    print(f"{count:,} images of {len(classes):,} classes: {options.output}, {size / 1e6:.1f} MB")
+    if not options.classes:  # those that validate are normalized as those that train
+        print('"data": ' + json.dumps({"type": "arrays", "path": options.output, "classes": len(classes), "mean": mean, "deviation": deviation}))
+    return 0
+
+
+def command():
+    try:
+        return main()
+    except ImagesError as error:
+        print(f"stagecraft-images: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"stagecraft-images: {error.filename}: {error.strerror}", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(f"stagecraft-images: there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install pillow numpy", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stagecraft-images: interrupted; nothing was written", file=sys.stderr)
+        return 130
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(command())
