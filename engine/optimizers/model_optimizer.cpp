@@ -206,10 +206,10 @@ void ModelOptimizer::step(int layer, const UpdateMoment& moment, const Tensors& 
   for (const Together& group : its.groups) {
     update(its, group, discounted, parameters, gradients, received, state);
   }
+  if (ema_decay_) average(parameters, state);  // of the weights as they are, not as they are written ahead
   if (staleness_.look_ahead > 0) {
     look_ahead(parameters, received, staleness_.look_ahead * moment.weights_staleness, state);
   }
-  if (ema_decay_) average(parameters, state);
   ++state.steps;
 }
 

@@ -182,8 +182,9 @@ TEST_CASE("groups that fit no parameter are refused where they stand", "[model_o
 TEST_CASE("weights that are read late are ahead by the last update, and the next one starts behind that",
           "[model_optimizer]") {
   const Model model = convnet();
-  const ModelOptimizer plain = optimizer_of({.type = SgdConfig{}}, model);
-  const ModelOptimizer ahead = optimizer_of({.type = SgdConfig{}, .staleness = {.look_ahead = 0.5}}, model);
+  const ModelOptimizer plain = optimizer_of({.type = SgdConfig{}, .ema_decay = 0.8}, model);
+  const ModelOptimizer ahead =
+      optimizer_of({.type = SgdConfig{}, .ema_decay = 0.8, .staleness = {.look_ahead = 0.5}}, model);
   const int layer = layer_named(model, "classifier0.linear");
   LayerRun expected(model, layer), run(model, layer);
   const at::Tensor before = expected.parameters[0].clone();
@@ -196,7 +197,12 @@ TEST_CASE("weights that are read late are ahead by the last update, and the next
   step(3);
   const at::Tensor last_update = expected.parameters[0] - before;
   CHECK(at::allclose(run.parameters[0], expected.parameters[0] + 1.5 * last_update));
+  const auto averages_agree = [&] {
+    return at::allclose(run.state.tensors[0][kAveragedWeights], expected.state.tensors[0][kAveragedWeights]);
+  };
+  CHECK(averages_agree());
   step(0);
+  CHECK(averages_agree());
   CHECK(at::allclose(run.parameters[0], expected.parameters[0]));
   CHECK(at::count_nonzero(run.state.tensors[0][kLookAhead]).item<int>() == 0);
 }
