@@ -30,9 +30,8 @@ if(STAGECRAFT_ENGINE)
     configure_file(cmake/python_tool.in ${PROJECT_BINARY_DIR}/${tool} @ONLY
       FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
     install(PROGRAMS scripts/${tool} DESTINATION ${CMAKE_INSTALL_BINDIR})
-    string(REPLACE - _ package ${tool})
-    install(DIRECTORY python/${package} DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py")
   endforeach()
+  install(DIRECTORY python/ DESTINATION share/stagecraft/python FILES_MATCHING PATTERN "*.py")
 endif()
 
 # The library: static archives, one per room, in two components. `planner` needs no LibTorch, MPI or CUDA; `engine` is all.

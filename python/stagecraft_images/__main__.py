@@ -5,7 +5,8 @@ import json
 import os
 import shutil
 import sys
-import time
+
+from stagecraft_tools.console import Progress, run
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -63,23 +64,6 @@ def decoded(path, size, mode):
         raise ImagesError(f"{path} cannot be decoded: {error}") from error
 
 
-class Progress:
-    """A bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, count, out=sys.stderr):
-        self.count, self.out, self.next, self.shows = count, out, 0.0, out.isatty()
-
-    def at(self, done):
-        if self.shows and time.monotonic() >= self.next:
-            self.next = time.monotonic() + 0.2
-            self.out.write(f"\rdecoded {100 * done / self.count:5.1f} %  {done:,} of {self.count:,} images ")
-            self.out.flush()
-
-    def clear(self):
-        if self.shows:
-            self.out.write("\r\x1b[K")
-
-
 def write(options, folder):
     """The classes, how many images, and each channel's mean and deviation of x / 255. Nothing is held but one image."""
     import numpy
@@ -93,7 +77,7 @@ def write(options, folder):
     channels = 1 if options.gray else 3
     inputs = numpy.lib.format.open_memmap(f"{folder}/inputs.npy", "w+", numpy.uint8, (len(rows), channels, options.size, options.size))
     total, squares = numpy.zeros(channels), numpy.zeros(channels)
-    progress = Progress(len(rows))
+    progress = Progress()
     try:
         for i, (path, _) in enumerate(rows):
             image = decoded(path, options.size, "L" if options.gray else "RGB").reshape(options.size, options.size, channels)
@@ -101,7 +85,7 @@ def write(options, folder):
             numbers = image.reshape(-1, channels) / 255
             total += numbers.mean(0)
             squares += (numbers**2).mean(0)
-            progress.at(i + 1)
+            progress.show(lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images")
     finally:
         progress.clear()
     inputs.flush()
@@ -134,18 +118,7 @@ def main(arguments=None):
 
 
 def command():
-    try:
-        return main()
-    except ImagesError as error:
-        print(f"stagecraft-images: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"stagecraft-images: {error.filename}: {error.strerror}", file=sys.stderr)
-    except ModuleNotFoundError as error:
-        print(f"stagecraft-images: there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install pillow numpy", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stagecraft-images: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    return 2
+    return run("stagecraft-images", main, ImagesError, "pillow numpy")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import argparse
 import json
 import os
 import sys
-import time
+
+from stagecraft_tools.console import Progress, run
 
 from .documents import bytes_of, documents
 from .errors import TokenizeError
@@ -26,29 +27,21 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-class Progress:
-    """A bar on a terminal, nothing elsewhere."""
+class Tokenized:
+    """How far the text is."""
 
-    def __init__(self, all_bytes, out=sys.stderr):
-        self.all, self.done, self.out = all_bytes, 0, out
-        self.next, self.shows = 0.0, out.isatty()
+    def __init__(self, all_bytes):
+        self.all, self.done, self.progress = all_bytes, 0, Progress()
 
     def add(self, count, tokens):
         self.done += count
-        if self.shows and time.monotonic() >= self.next:
-            self.next = time.monotonic() + 0.2
-            share = f" {100 * self.done / self.all:5.1f} %" if self.all else ""
-            self.out.write(f"\rtokenized{share}  {self.done / 1e6:.1f} MB  {tokens:,} tokens ")
-            self.out.flush()
-
-    def clear(self):
-        if self.shows:
-            self.out.write("\r\x1b[K")
+        share = f" {100 * self.done / self.all:5.1f} %" if self.all else ""
+        self.progress.show(lambda: f"tokenized{share}  {self.done / 1e6:.1f} MB  {tokens:,} tokens")
 
 
 def tokenize(options):
     tokenizer = Tokenizer(options.tokenizer, options.end)
-    progress = Progress(bytes_of(options.files))
+    tokenized = Tokenized(bytes_of(options.files))
     writer = Writer(options.output, tokenizer.vocabulary, options.replace)
     try:
         texts, size = [], 0
@@ -56,7 +49,7 @@ def tokenize(options):
         def write():
             for tokens in tokenizer.encode(texts):
                 writer.add(tokens)
-            progress.add(size, writer.tokens)
+            tokenized.add(size, writer.tokens)
 
         for text, count in documents(options.files, options.key, options.split):
             texts.append(text)
@@ -72,7 +65,7 @@ def tokenize(options):
         writer.give_up()
         raise
     finally:
-        progress.clear()
+        tokenized.progress.clear()
     return tokenizer, writer
 
 
@@ -86,16 +79,7 @@ def main(arguments=None):
 
 
 def command():
-    try:
-        return main()
-    except TokenizeError as error:
-        print(f"stagecraft-tokenize: {error}", file=sys.stderr)
-    except ModuleNotFoundError as error:
-        print(f"stagecraft-tokenize: there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install tokenizers numpy", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stagecraft-tokenize: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    return 2
+    return run("stagecraft-tokenize", main, TokenizeError, "tokenizers numpy")
 
 
 if __name__ == "__main__":

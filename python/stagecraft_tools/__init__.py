@@ -1,0 +1,1 @@
+"""What the Python tools on the command line share."""
