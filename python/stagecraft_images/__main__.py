@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 
 from stagecraft_tools.console import Progress, run
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+WRITTEN = ("classes.txt", "inputs.npy", "targets.npy")
 
 
 class ImagesError(Exception):
@@ -97,15 +99,28 @@ def write(options, folder):
     return classes, len(rows), [[round(float(number), 4) for number in numbers] for numbers in (mean, numpy.maximum(deviation, 1e-4))]
 
 
+def check_output(options):
+    """What is there may be replaced where an earlier run wrote all of it."""
+    if not os.path.lexists(options.output):
+        return
+    if not options.replace:
+        raise ImagesError(f"{options.output} is there; --replace writes it again")
+    if not os.path.isdir(options.output):
+        raise ImagesError(f"{options.output} is no folder of an earlier run; choose another -o")
+    for name in sorted(os.listdir(options.output)):
+        if name not in WRITTEN:
+            raise ImagesError(f"{options.output} has {name}, which no earlier run wrote; choose another -o")
+
+
 def main(arguments=None):
     options = parse(arguments)
-    if os.path.exists(options.output) and not options.replace:
-        raise ImagesError(f"{options.output} is there; --replace writes it again")
-    part = f"{options.output}.part"
-    shutil.rmtree(part, ignore_errors=True)
-    os.makedirs(part)
+    check_output(options)
+    into, name = os.path.split(os.path.abspath(options.output))
+    os.makedirs(into, exist_ok=True)
+    part = tempfile.mkdtemp(prefix=f".{name}.", dir=into)
     try:
         classes, count, (mean, deviation) = write(options, part)
+        os.chmod(part, 0o755)
         shutil.rmtree(options.output, ignore_errors=True)
         os.rename(part, options.output)
     finally:

@@ -60,10 +60,17 @@ with tempfile.TemporaryDirectory() as folder:
     ):
         code, text = images(*arguments)
         assert code == 2 and why in text and not os.path.exists("x") and not os.path.exists("x.part"), text
+    code, text = images("train", "--size", 8, "--replace", "-o", "made")
+    assert code == 0 and sorted(os.listdir("made")) == ["classes.txt", "inputs.npy", "targets.npy"], text
+    # Nothing that another wrote is removed.
+    before = sorted(os.listdir("train"))
+    code, text = images("train", "--size", 8, "--replace", "-o", "train")
+    assert code == 2 and "train has cat, which no earlier run wrote" in text and sorted(os.listdir("train")) == before, text
     with open("train/cat/9.png", "w") as file:
         file.write("no image")
     code, text = images("train", "--size", 8, "-o", "x")
     assert code == 2 and "train/cat/9.png cannot be decoded" in text and not os.path.exists("x.part"), text
+    assert sorted(os.listdir(".")) == ["made", "made_val", "train", "val"], os.listdir(".")
 
     with open("run.json", "w") as file:
         model = {"family": "sequential", "layers": [{"type": "flatten"}, {"type": "linear", "features": 2}]}
