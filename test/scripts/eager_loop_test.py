@@ -169,6 +169,17 @@ def padded(types, whole=False):
     return data
 
 
+def two_texts():
+    """Texts of unequal lengths, and their translations."""
+    generator = torch.Generator().manual_seed(8)
+    data = tokens(64, 12)
+    count = data["input_ids"].shape[0]
+    data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
+    data["labels"] = torch.randint(64, (count, 10), generator=generator)
+    data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
+    return data
+
+
 def masked(folder, config, holders=()):
     """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
     capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
@@ -188,12 +199,7 @@ def masked(folder, config, holders=()):
 def translation(folder, config, holders=()):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
     capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 12, "--target-sequence", 10, "--fields", "labels,attention_mask", "-o", f"{folder}/model")
-    generator = torch.Generator().manual_seed(8)
-    data = tokens(64, 12)
-    count = data["input_ids"].shape[0]
-    data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
-    data["labels"] = torch.randint(64, (count, 10), generator=generator)
-    data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
+    data = two_texts()
 
     build = lambda: transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config))
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 from eager_loop_test import BERT, ENVIRONMENT, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
-from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, try_models, units, untied_copies
+from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, try_models, two_texts, units, untied_copies
 
 
 def batches(data):
@@ -150,12 +150,7 @@ def translation(folder, config, mixed):
     mixed = in_precision(mixed, build, lambda path, part: half and path.endswith(".wo"))
     fields = ["--fields", "labels,attention_mask", *mixed.arguments()]
     capture("--hf", config_of(folder, config), "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
-    generator = torch.Generator().manual_seed(8)
-    data = tokens(64, 12)
-    count = data["input_ids"].shape[0]
-    data["attention_mask"] = (torch.arange(12) < torch.randint(4, 13, (count, 1), generator=generator)).long()
-    data["labels"] = torch.randint(64, (count, 10), generator=generator)
-    data["labels"][torch.arange(10) >= torch.randint(5, 11, (count, 1), generator=generator)] = -100
+    data = two_texts()
 
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
