@@ -22,6 +22,13 @@ at::Tensor message(const Bundle& bundle, const std::vector<std::size_t>& places)
   return chosen.size() == 1 ? chosen.front().clone() : packed(chosen);
 }
 
+/// How many of the bundle's first `count` values have gradients.
+std::size_t gradients_up_to(const BoundarySpec& bundle, std::size_t count) {
+  return static_cast<std::size_t>(std::count_if(bundle.values.begin(),
+                                                bundle.values.begin() + static_cast<std::ptrdiff_t>(count),
+                                                [](const ValueSpec& value) { return value.has_gradient(); }));
+}
+
 void put_in_place(Bundle values, const std::vector<std::size_t>& places, Bundle& bundle) {
   for (std::size_t i = 0; i < places.size(); ++i) bundle.at(places[i]) = std::move(values.at(i));
 }
@@ -48,15 +55,15 @@ void Boundaries::find_links(const std::vector<Skip>& skips) {
   links_.clear();
   specs_.clear();
   before_.clear();
-  for (const auto& [first, last] : stage_layers_)
-    before_.push_back(tensors.at(static_cast<std::size_t>(first)));
+  gradients_.clear();
+  for (const auto& [first, last] : stage_layers_) {
+    const BoundarySpec& before = before_.emplace_back(tensors.at(static_cast<std::size_t>(first)));
+    gradients_.push_back(gradients_up_to(before, before.values.size()));
+  }
   const auto gradients = [](const BoundarySpec& bundle, const std::vector<std::size_t>& places) {
     std::vector<std::size_t> found_places;
     for (const std::size_t place : places) {
-      if (!bundle.values[place].has_gradient()) continue;
-      const auto end = bundle.values.begin() + static_cast<std::ptrdiff_t>(place);
-      found_places.push_back(static_cast<std::size_t>(std::count_if(
-          bundle.values.begin(), end, [](const ValueSpec& value) { return value.has_gradient(); })));
+      if (bundle.values[place].has_gradient()) found_places.push_back(gradients_up_to(bundle, place));
     }
     return found_places;
   };
@@ -186,7 +193,7 @@ void Boundaries::put_input_gradients(StageId stage, MicroBatch micro_batch, cons
 }
 
 Bundle Boundaries::take_output_gradients(StageId stage, MicroBatch micro_batch, std::int64_t samples) {
-  Bundle gradients(before_[stage.index() + 1].gradients().values.size());
+  Bundle gradients(gradients_[stage.index() + 1]);
   for (const Link& link : links_) {
     if (link.ends.from != stage) continue;
     const Tag tag = Tag::gradient(link.ends.to, stage, micro_batch);

@@ -92,7 +92,8 @@ class Boundaries {
   };
   std::vector<Skip> skips_;  ///< that the links were found for
   std::vector<Link> links_;
-  std::vector<BoundarySpec> before_;  ///< the bundle before each stage, of full micro-batches
+  std::vector<BoundarySpec> before_;    ///< the bundle before each stage, of full micro-batches
+  std::vector<std::size_t> gradients_;  ///< how many of its values have one
   std::map<std::int64_t, std::vector<LinkSpecs>> specs_;  ///< by samples, then as links_
 
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them

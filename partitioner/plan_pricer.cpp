@@ -2,6 +2,7 @@
 
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/costs/collectives.h"
+#include "stagecraft/schedules/costs/traffic.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/lowering/lowering.h"
 #include "stagecraft/schedules/rules/reductions.h"
@@ -45,12 +46,10 @@ void add_computing(const CriticalPath::Computing& c, const CostTable& costs, Par
 }
 
 void add_moving(const CriticalPath::Moving& m, const CostTable& costs, Parts& parts) {
-  const auto [earlier, later] = std::minmax(m.from, m.to);
-  const Bytes bytes = m.payload == Payload::loss        ? costs.loss
-                      : later.value - earlier.value > 1 ? costs.skip(earlier, later)
-                                                        : costs.stages[later.index()].input;
+  const Bytes bytes = payload_bytes(costs, m.payload, m.from, m.to);
   const Network::Path path = costs.network.path(m.sender, m.receiver);
-  parts.add(ChainPart::Kind::link, later, static_cast<int>(path.level), path.link.time(bytes) * m.transfers);
+  parts.add(ChainPart::Kind::link, std::max(m.from, m.to), static_cast<int>(path.level),
+            path.link.time(bytes) * m.transfers);
 }
 
 void add_meeting(const CriticalPath::Meeting& m, const CostTable& costs, const Placement& placement,

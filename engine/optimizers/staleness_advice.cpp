@@ -34,8 +34,7 @@ std::string staleness_advice(const OptimizerConfig& config, int most_staleness) 
   if (std::find(kLagging.begin(), kLagging.end(), name) != kLagging.end()) {
     return fmt::format(
         "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave "
-        "the "
-        "optimizer out (docs/convergence.md)",
+        "the optimizer out (docs/convergence.md)",
         name, late);
   }
   if (name != kBetterAhead || config.staleness.look_ahead > 0) return "";

@@ -88,8 +88,8 @@ std::int64_t segment_end(const RunShape& shape, const std::vector<std::int64_t>&
   return end;
 }
 
-/// Finds one of each kind of segment of an asynchronous run behind its synchronous steps: those that differ in length or in where in them
-/// the short last step of an epoch stands.
+/// Finds one of each kind of segment of an asynchronous run behind its synchronous steps: those that differ in
+/// length or in where in them the short last step of an epoch stands.
 class SegmentKinds {
  public:
   explicit SegmentKinds(const RunShape& shape)

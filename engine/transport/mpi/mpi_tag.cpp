@@ -49,8 +49,7 @@ int MpiTagLayout::encode(const Tag& tag) const {
     if (far && std::max(tag.from.value, tag.to.value) >= kNear) {
       throw InputError(
           fmt::format("{} passes {} stages, which does not fit into an MPI tag behind stage {}: let values "
-                      "go from stage to "
-                      "stage (\"pipeline\": {{\"skips\": \"relay\"}})",
+                      "go from stage to stage (\"pipeline\": {{\"skips\": \"relay\"}})",
                       describe_tag(tag), passed, kNear - 1));
     }
     put(far ? tag.from.value * kNear + tag.to.value : tag.from.value, kStageBits, "stage");
