@@ -150,7 +150,7 @@ std::string memory_table(const RunSetup& setup) {
                format_bytes(memory.transfers), format_bytes(memory.transient)});
   }
   return fmt::format(
-      "Memory a rank, proved{}\n{}\n",
+      "Memory per rank, proved{}\n{}\n",
       setup.plan().capacity ? fmt::format(" (of {})", format_bytes(*setup.plan().capacity)) : "",
       table.text());
 }

@@ -7,6 +7,7 @@ import torch
 
 from . import replay
 from .capture import MODEL_INPUT
+from .layouts import memory_order
 from .noise import draw_of
 from .replay import Replayed
 
@@ -51,6 +52,12 @@ def beside(module):
     return copy.deepcopy(module, same)
 
 
+def handed_to_loss(output):
+    """As layouts.py hands it on: with its dimensions in the order of its memory."""
+    order = None if output.is_contiguous() else memory_order(output)
+    return output if order is None else output.permute(order)
+
+
 @contextlib.contextmanager
 def without_fast_path():
     """torch.nn.TransformerEncoderLayer has a kernel of its own for evaluation, which is not in exported graphs and rounds otherwise."""
@@ -89,7 +96,7 @@ def check(module, model, batch):
     module, compare = beside(module), Comparison()
     replayed = [Replayed(layer.graph, layer.tensors) for layer in model.layers]
     loss = Replayed(model.loss.graph, model.loss.tensors) if model.loss else None
-    results = lambda made: made if loss else (made, None)
+    results = lambda made: (handed_to_loss(made[0]), made[1]) if loss else (made, None)
 
     def layers_of(run):
         """The output. Each layer reads what others have left, and what goes through it is its own output from then on."""

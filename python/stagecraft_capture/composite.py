@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from .custom_functions import as_operators
+from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
 from .export_errors import BY_TENSORS, explained, refuse_dependent
 from .gru import grus_by_steps
@@ -19,6 +20,7 @@ from .hugging_face import eager_masks
 from .in_place import out_of_place, storage, without_out
 from .noise import is_random
 from .lstm import lstms_by_layers
+from .real_strides import real_strides
 
 
 ATEN = torch.ops.aten
@@ -108,7 +110,7 @@ def export(module, inputs, has_loss=False):
     """The composite graph of `module` for the fields `inputs` of a batch, of which the first is the model's input."""
     logging.disable(logging.ERROR)  # what torch.export logs, the error below says in a line
     try:
-        with eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
+        with eager_kernels(), real_strides(), eager_masks(), as_operators(), lstms_by_layers(), grus_by_steps(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(module, (), inputs, strict=False)
     except CaptureError:
         raise

@@ -7,8 +7,10 @@ import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
+from .eager_kernels import eager_kernels
 from .errors import CaptureError, place_of
 from .in_place import storage
+from .real_strides import real_strides
 from .real_types import real_types
 from .simplify import simplify
 
@@ -100,7 +102,7 @@ def trace(piece, composite, examples, tensors, training=True):
         if needs and (piece.differentiable is None or piece.differentiable[i]):
             arguments[-1].requires_grad_()
     try:
-        with contextlib.ExitStack() as stack, torch.set_grad_enabled(training):
+        with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), torch.set_grad_enabled(training):
             module = module_of_piece(piece, named)
             graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments)).graph_module.graph
     except Exception as error:

@@ -8,7 +8,7 @@ import json
 import sys
 import tempfile
 
-from capture_cases import capture, equal, nn, numbers, refused, tokens
+from capture_cases import capture, equal, equal_model, nn, numbers, refused, tokens
 from forked import stagecraft_capture
 
 try:
@@ -113,6 +113,43 @@ def test_modules():
 LLAMA = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=64, tie_word_embeddings=False)
 
 
+class Segments(nn.Module):
+    """As SegFormer: a linear layer's tokens become an image with channels last, are resized, and classified by pixel."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.linear, self.norm, self.head, self.how = nn.Linear(8, 8), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1), how
+
+    def forward(self, x):
+        x = self.linear(x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(-1, 8, 6, 6)
+        return self.head(torch.relu(self.norm(nn.functional.interpolate(x, **self.how))))
+
+
+class NormalizedTokens(nn.Module):
+    """As PatchTST: batch norm of what a transpose hands it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.b(self.norm(self.a(x).transpose(1, 2)).transpose(1, 2))
+
+
+def test_layouts():
+    """Kernels choose their sums and the strides of their results by the strides of what they are given."""
+    torch.manual_seed(0)
+    for how in [{"mode": m, "scale_factor": 2} for m in ("nearest", "nearest-exact", "bilinear", "bicubic")] + [{"mode": "bilinear", "size": (9, 13), "align_corners": True}]:
+        layers = equal(f"channels last, resized by {how['mode']}", Segments(**how), numbers(8, 6, 6), 2)
+        steps = [name for layer in layers for name, *_ in layer.graph["forward"]["steps"]]
+        assert any("upsample_" in name for name in steps) and "aten::index.Tensor" not in steps, steps
+    batch = numbers(8, 6, 6, more=[Field("targets", [12, 12], below=4, source="targets")])
+    model = equal_model("pixels, with channels last for the loss", WithLoss(Segments(mode="bilinear", scale_factor=2), lambda output, batch: nn.functional.cross_entropy(output, batch["targets"])), batch, 2, has_loss=True)
+    assert model.layers[-1].graph["outputs"] == ["f32[b,12,12,4]"], model.layers[-1].graph["outputs"]
+    equal("batch norm of transposed tokens", NormalizedTokens(), numbers(6, 8), 2)
+    equal("shrinking", nn.Sequential(nn.Linear(8, 8), nn.Hardshrink(0.1), nn.Linear(8, 8), nn.Softshrink(0.1), nn.Linear(8, 4)), numbers(8, name="input"), 2)
+
+
 def test_narrow_types():
     torch.manual_seed(0)
     module = torchvision.models.resnet18(num_classes=10)
@@ -183,4 +220,5 @@ if __name__ == "__main__":
     test_classes_that_configs_name()
     test_recurrent_layers()
     test_modules()
+    test_layouts()
     test_narrow_types()

@@ -1,0 +1,52 @@
+"""Strides that torch's fake kernels tell wrongly where an input is not contiguous. The real kernels are asked, on zeros."""
+
+import contextlib
+
+import torch
+from torch._decomp import decomposition_table, meta_table
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_impls import op_implementations_dict
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+ATEN = torch.ops.aten
+OPERATORS = [
+    *(ATEN.native_batch_norm.default, ATEN._native_batch_norm_legit.default, ATEN._native_batch_norm_legit.no_stats),
+    *(ATEN._native_batch_norm_legit_functional.default, ATEN._native_batch_norm_legit_no_training.default),
+    *(ATEN.native_batch_norm_backward.default, ATEN.native_layer_norm_backward.default),
+    *(ATEN.hardswish_backward.default, ATEN.glu_backward.default, ATEN.native_channel_shuffle.default),
+    *(ATEN.roll.default, ATEN.reflection_pad2d.default, ATEN.replication_pad2d.default),
+]
+WRITTEN_OUT = [op for op in OPERATORS if op not in meta_table]
+
+
+def by_real_kernel(mode, operator, *args, **kwargs):
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    if all(t.is_contiguous() for t in tensors):
+        if operator not in WRITTEN_OUT:
+            return NotImplemented
+        with mode:
+            return decomposition_table.get(operator, operator.decompose)(*args, **kwargs)
+    zeros = lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).zero_()
+    with torch.no_grad(), unset_fake_temporarily():
+        made = operator(*tree_map_only(torch.Tensor, zeros, args), **tree_map_only(torch.Tensor, zeros, kwargs))
+    with mode:
+        return tree_map_only(torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), made)
+
+
+@contextlib.contextmanager
+def real_strides():
+    before = {op: op_implementations_dict.get(op) for op in OPERATORS}
+    op_implementations_dict.update(dict.fromkeys(OPERATORS, by_real_kernel))
+    meta_table.update(dict.fromkeys(WRITTEN_OUT, by_real_kernel))  # else what they are written out as would be asked first
+    FakeTensorMode.cache_clear()
+    try:
+        yield
+    finally:
+        for op, kernel in before.items():
+            op_implementations_dict.pop(op)
+            if kernel is not None:
+                op_implementations_dict[op] = kernel
+        for op in WRITTEN_OUT:
+            del meta_table[op]
+        FakeTensorMode.cache_clear()
