@@ -3,7 +3,7 @@
 
     PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
     $PYTHON scripts/bench/captured.py [--models llama gpt2 resnet] [--rows 1f1b zb_h1 plain] [--pairs 7] [--accumulate fused]
-        [--matrix-products onednn] [--compile] [--json OUT]
+        [--keep all] [--matrix-products onednn] [--compile] [--json OUT]
 
 Models: of transformers a Llama with 8 blocks, 512 wide, and a GPT-2 with 8 blocks, 256 wide, micro-batches of 4 x 128 tokens, 8 of
 them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 8 of them. Rows:
@@ -11,6 +11,7 @@ them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 
   zb_h1, zb_v, pipedream   the same of schedules that they have no peer of, or none that torch.compile fits, against their 1F1B
   plain   one rank, against a plain loop over micro-batches
   keep    one rank, captured with --keep cheap, against the same captured with --keep all
+  own     one rank, a module equal to the library's own GPT, captured, against that (configs/bench_gpt.json; with --models gpt alone)
 Theirs has a fused optimizer and one thread per rank; with --compile its stages are under torch.compile. Both sides of a row take turns of a few steps, A B B A, the other stopped, bound
 to a core per rank. Printed: medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), their spread, and the
 largest difference of the first steps' losses. Needs idle cores, and scripts/setup.sh --models.
@@ -34,7 +35,7 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.distributed import pipelining
 
-from measuring import ROOT, STAGES_A_RANK, Table, Turns, Workbench, describe_machine, ranks_of, run, spread, taking_turns
+from measuring import ROOT, STAGES_A_RANK, Table, Turns, Workbench, describe_machine, ranks_of, read_json, run, spread, taking_turns
 
 MICRO_BATCHES = 8
 LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8,
@@ -42,7 +43,14 @@ LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "
 GPT2 = {"model_type": "gpt2", "n_embd": 256, "n_layer": 8, "n_head": 8, "vocab_size": 1024, "n_positions": 128, "resid_pdrop": 0.0,
         "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": False}
 TEXT = {"llama": LLAMA, "gpt2": GPT2}
-SIZES = {"llama": {"samples": 4, "sequence": 128}, "gpt2": {"samples": 4, "sequence": 128}, "resnet": {"samples": 8, "image": [3, 64, 64]}}
+SIZES = {"llama": {"samples": 4, "sequence": 128}, "gpt2": {"samples": 4, "sequence": 128}, "resnet": {"samples": 8, "image": [3, 64, 64]},
+         "gpt": {"samples": 4, "sequence": 128}}
+GPT = f"""import sys
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import torch
+from pytorch_models import gpt_layers
+build = lambda: torch.nn.Sequential(*(layer for _, layer in gpt_layers(512, 128, 8, 256, 8)))
+"""
 RESNET = "import torchvision\nbuild = lambda: torchvision.models.resnet18(num_classes=10)\n"
 
 
@@ -155,6 +163,9 @@ def capture(model, folder, keep):
     if model in TEXT:
         (folder / f"{model}.json").write_text(json.dumps(TEXT[model]))
         what = ["--hf", folder / f"{model}.json", "--sequence", SIZES[model]["sequence"]]
+    elif model == "gpt":
+        (folder / "gpt.py").write_text(GPT)
+        what = [f"{folder}/gpt.py:build", "--sequence", SIZES[model]["sequence"], "--vocabulary", 512]
     else:
         (folder / "resnet.py").write_text(RESNET)
         what = [f"{folder}/resnet.py:build", "--input", ",".join(map(str, SIZES[model]["image"])), "--loss", "cross_entropy"]
@@ -162,7 +173,20 @@ def capture(model, folder, keep):
     return out
 
 
-def config_of(arguments, model, folder, data, keep="cheap"):
+def own_config(arguments, folder, model):
+    """Of configs/bench_gpt.json with another model."""
+    config = {**read_json(ROOT / "configs/bench_gpt.json"), "matrix_products": arguments.matrix_products}
+    config["model"] = model or config["model"]
+    del config["pipeline"]
+    file = folder / f"gpt.{config['model']['family']}.run.json"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def config_of(arguments, model, folder, data, keep=None):
+    keep = keep or arguments.keep
+    if model == "gpt":
+        return own_config(arguments, folder, {"family": "captured", "path": str(capture(model, folder, keep)), "accumulate": arguments.accumulate})
     samples = SIZES[model]["samples"]
     file = folder / f"{model}.{keep}.run.json"
     file.write_text(json.dumps({
@@ -174,21 +198,22 @@ def config_of(arguments, model, folder, data, keep="cheap"):
 
 
 def compare(arguments, model, folder, table):
-    data = write_data(model, folder)
+    data = write_data(model, folder) if model != "gpt" else None
     bench = Workbench(arguments.binary, config_of(arguments, model, folder, data), folder / model)
     bench.profile(30)
     rows = []
     for row in arguments.rows:
-        ranks = 1 if row in ("plain", "keep") else 2
+        ranks = 1 if row in ("plain", "keep", "own") else 2
         file, plan = bench.plan(row, "1f1b" if ranks == 1 else row, ranks=ranks, stages=ranks * STAGES_A_RANK.get(row, 1))
         command, lines = bench.train(row, file, ranks_of(plan))
         theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", "1F1B" if ranks > 1 else "plain loop"
         theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(int(arguments.compile)), str(data), str(theirs_lines)]
-        if row == "keep":
-            all_kept = Workbench(arguments.binary, config_of(arguments, model, folder, data, "all"), folder / f"{model}.all")
-            all_kept.profile(30)
-            theirs, theirs_lines = all_kept.train(row, all_kept.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
-            peer_name = "ours, all kept"
+        if row in ("keep", "own"):
+            peer_name = {"keep": "ours, all kept", "own": "the library's own"}[row]
+            config = config_of(arguments, model, folder, data, "all") if row == "keep" else own_config(arguments, folder, None)
+            beside = Workbench(arguments.binary, config, folder / f"{model}.beside")
+            beside.profile(30)
+            theirs, theirs_lines = beside.train(row, beside.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
         with Turns(command, lines, folder / "ours.txt") as ours, Turns(theirs, theirs_lines, folder / "theirs.txt") as other:
             ours_ms, theirs_ms = taking_turns([ours, other], arguments.pairs, arguments.steps)
             losses = [[record["loss"] for record in side.records()[:3]] for side in (ours, other)]
@@ -203,16 +228,19 @@ def compare(arguments, model, folder, table):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep"], default=["1f1b", "zb_h1", "plain"])
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=["llama", "gpt2", "resnet"])
+    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep", "own"], default=["1f1b", "zb_h1", "plain"])
     parser.add_argument("--pairs", type=int, default=7, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--accumulate", choices=["exact", "fused"], default="exact")
+    parser.add_argument("--keep", choices=["cheap", "all"], default="cheap", help="ours")
     parser.add_argument("--matrix-products", choices=["blas", "onednn"], default="blas", help="ours")
     parser.add_argument("--compile", action="store_true", help="theirs, by torch.compile")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every pair's figures there")
     arguments = parser.parse_args()
+    if ("gpt" in arguments.models) != ("own" in arguments.rows) or ("own" in arguments.rows and len(arguments.models + arguments.rows) > 2):
+        parser.error("--models gpt goes with --rows own, alone")
     machine, rows = describe_machine(), []
     table = Table("<ours", "<theirs", "ours ms", "theirs ms", "ratio", "iqr", "least", "most", "losses differ", widths=[34])
     with tempfile.TemporaryDirectory() as folder:
