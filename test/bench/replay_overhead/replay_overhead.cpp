@@ -82,9 +82,11 @@ int main(int argc, char** argv) {
     std::ranges::sort(of);
     return of[static_cast<std::size_t>(q * static_cast<double>(of.size() - 1))];
   };
-  fmt::print("us per operator, medians of {} pairs: replayed {:.3f}, called {:.3f}, beyond the call {:.3f} (quartiles {:.3f} "
-             "and {:.3f})\n",
-             pairs, quantile(replayed, 0.5), quantile(called, 0.5), quantile(over, 0.5), quantile(over, 0.25),
-             quantile(over, 0.75));
+  fmt::print(
+      "us per operator, medians of {} pairs: replayed {:.3f}, called {:.3f}, beyond the call {:.3f} "
+      "(quartiles {:.3f} "
+      "and {:.3f})\n",
+      pairs, quantile(replayed, 0.5), quantile(called, 0.5), quantile(over, 0.5), quantile(over, 0.25),
+      quantile(over, 0.75));
   return 0;
 }
