@@ -22,11 +22,12 @@ def parse(given=None):
     parser = argparse.ArgumentParser(prog="stagecraft-capture", description=__doc__, allow_abbrev=False)
     parser.add_argument("source", nargs="?", metavar="FILE.py:NAME", help="a module, or a function that returns one")
     parser.add_argument("--hf", metavar="CONFIG_OR_FOLDER", help="a config.json of transformers, or a folder with one and perhaps weights")
+    parser.add_argument("--architecture", metavar="CLASS", help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)")
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
     parser.add_argument("--target-sequence", type=int, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
-    parser.add_argument("--fields", default="labels", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
+    parser.add_argument("--fields", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
     parser.add_argument("--field", action="append", default=[], metavar="NAME=TYPE[SIZES]", help="a field of the batch besides the input, as in mask=bool[128] or labels=i64[128]<1000")
     parser.add_argument("--loss", metavar="LOSS", help="cross_entropy or mse against the data's targets, or FILE.py:NAME, a function of (output, batch)")
     parser.add_argument("--untie", action="store_true", help="give the head its own copy of the embedding it shares, and a decoder its own of its encoder's")
@@ -41,6 +42,8 @@ def parse(given=None):
     arguments = parser.parse_args(given)
     if bool(arguments.source) == bool(arguments.hf):
         parser.error("give either FILE.py:NAME or --hf CONFIG_OR_FOLDER")
+    if arguments.architecture and not arguments.hf:
+        parser.error("--architecture is for --hf")
     if arguments.full and arguments.dtype == "float32":
         parser.error("--full is for --dtype bfloat16 or float16")
     return arguments

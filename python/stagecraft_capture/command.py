@@ -1,11 +1,13 @@
 """The command: what it refuses is one line, and exit code 2."""
 
+import signal
 import sys
 
 from .errors import CaptureError, missing
 
 
 def command():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends other commands
     try:
         from .__main__ import main
 

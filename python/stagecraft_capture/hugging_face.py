@@ -1,6 +1,7 @@
 """Hugging Face models: from a config or a folder, as a module of tasks.py."""
 
 import contextlib
+import difflib
 import inspect
 import json
 import os
@@ -11,7 +12,7 @@ from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .no_weights import as_on_cpu, parameters_without_numbers
 from .precision import NARROW, narrow_as_asked
-from .tasks import TASKS, Named, Translation, class_names, task_of
+from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task_of
 
 
 @contextlib.contextmanager
@@ -51,6 +52,27 @@ def read_config(path):
     return about
 
 
+def config_of(arguments):
+    """The config, with the class that --architecture names."""
+    about = read_config(arguments.hf)
+    if arguments.architecture:
+        about["architectures"] = [checked_class(arguments.architecture, about["model_type"])]
+    return about
+
+
+def checked_class(name, model_type):
+    import transformers
+
+    kind = getattr(transformers, name, None)
+    of_type = getattr(getattr(kind, "config_class", None), "model_type", None)
+    if of_type is None:
+        near = difflib.get_close_matches(name, classes_of_type(model_type)) or classes_of_type(model_type)
+        raise CaptureError(f"--architecture {name}: is no model of transformers; for a config of type {model_type!r} there are {', '.join(near)}")
+    if of_type != model_type:
+        raise CaptureError(f"--architecture {name}: is made of configs of type {of_type!r}, and this one is of type {model_type!r}; for that there are {', '.join(classes_of_type(model_type))}")
+    return name
+
+
 def load(arguments, numbers=True, about=None):
     """The model of a config.json, or of a folder with one; with the folder's weights, where it has any; and its task. Without `numbers` its
     parameters have types alone. `about`: instead of the file's config, for a model with initial weights. It is made in float32, whatever the
@@ -62,7 +84,7 @@ def load(arguments, numbers=True, about=None):
     path = arguments.hf
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     initial = about is not None or not numbers
-    about = about or read_config(path)
+    about = about or config_of(arguments)
     config = transformers.AutoConfig.for_model(**about)
     weights = [f for f in os.listdir(folder or ".") if f.endswith((".safetensors", ".bin"))] if os.path.isdir(path) and not initial else []
     task = task_of(about)
@@ -115,12 +137,17 @@ FIELDS = {
 }
 
 
+def names_in(fields):
+    """Of --fields; labels where it is not given."""
+    return ["labels"] if fields is None else [name for name in fields.split(",") if name]
+
+
 def load_with_batch(arguments, about=None):
     """The model, what it reads, and whether it returns its loss. `about`: of load()."""
     model, task = load(arguments, numbers=about is not None or not arguments.no_weights, about=about)
     if task is None:
         return named_with_batch(model, arguments)
-    names, config = [name for name in arguments.fields.split(",") if name], model.wrapped.config
+    names, config = names_in(arguments.fields), model.wrapped.config
     images = hasattr(model, "sample_shape")
     second = isinstance(model, Translation)
     target = (arguments.target_sequence or arguments.sequence) if second else arguments.sequence
@@ -169,12 +196,23 @@ def named_with_batch(model, arguments):
         first = Field(module.main_input_name, [arguments.sequence], below=arguments.vocabulary or config.get_text_config().vocab_size)
     else:
         raise CaptureError(f"{kind} reads {module.main_input_name}: give its sizes with --input for numbers, or --sequence for tokens")
-    fields = with_named([first], module, arguments)
+    asked = names_in(arguments.fields)
+    for name in asked if arguments.fields is not None else ():
+        if name not in takes or name not in ("labels", *FIELDS):
+            raise CaptureError(f"--fields {arguments.fields}: {kind} reads no {name}{other_classes(config, name)}")
+    more = [FIELDS[name](config, arguments.sequence) for name in asked if name in FIELDS and arguments.sequence]
+    fields = with_named([first, *more], module, arguments)
     names = [field.name for field in fields]
-    if "labels" in takes and "labels" in arguments.fields.split(",") and "labels" not in names:
+    if "labels" in takes and "labels" in asked and "labels" not in names:
         raise CaptureError(f"{kind} has a loss on labels: give --field labels=TYPE[SIZES], as in labels=i64[128]<1000, or --fields \"\" to capture it without")
     batch = Batch(fields)
     return model, batch, model.has_loss(batch.at(2))
+
+
+def other_classes(config, name):
+    """What to do where a class has no labels."""
+    found = classes_of_type(config.model_type) if name == "labels" else []
+    return f"; --architecture takes a class that does: {', '.join(found)}" if found else ""
 
 
 def untied_copies(model):

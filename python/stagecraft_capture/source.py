@@ -109,7 +109,7 @@ def load(arguments):
 
 def small_twin(arguments):
     """What load() returns for the same config in small, or None where there is none."""
-    small = small_config(hugging_face.read_config(arguments.hf)) if arguments.hf else None
+    small = small_config(hugging_face.config_of(arguments)) if arguments.hf else None
     if small is None:
         return None
     arguments = copy.copy(arguments)

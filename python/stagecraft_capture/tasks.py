@@ -156,6 +156,14 @@ def task_of(about):
     return None if about.get("architectures") else next(iter(known), None)
 
 
+def classes_of_type(model_type):
+    """Of the tasks, those that configs of the type make."""
+    from transformers.models.auto import modeling_auto
+
+    found = [getattr(modeling_auto, task.mapping).get(model_type) for task in TASKS]
+    return [name for names in found if names for name in ([names] if isinstance(names, str) else names)]
+
+
 def class_names(task, about):
     """What a config's architectures are: its own, or else the one class that the task has for its type."""
     from transformers.models.auto import modeling_auto

@@ -206,6 +206,19 @@ def test_classes_that_configs_name():
         with open(f"{folder}/model/manifest.json") as file:
             manifest = json.load(file)
         assert manifest["loss"]["units"] == {"field": "labels", "ignore": -100}, manifest["loss"]
+        encoder = dict(model_type="bert", architectures=["BertModel"], vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+        done = command(folder, encoder, "--sequence", 8, "--fields", "labels,attention_mask")
+        assert done.returncode == 2 and "BertModel reads no labels; --architecture takes a class that does: BertForMaskedLM, " in done.stderr, done.stderr
+        done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskdLM")
+        assert done.returncode == 2 and "is no model of transformers; for a config of type 'bert' there are BertForMaskedLM" in done.stderr, done.stderr
+        done = command(folder, encoder, "--sequence", 8, "--architecture", "LlamaForCausalLM")
+        assert done.returncode == 2 and "configs of type 'llama', and this one is of type 'bert'" in done.stderr, done.stderr
+        done = command(folder, encoder, "--sequence", 8, "--fields", "attention_mask")
+        assert done.returncode == 0 and "loss" not in done.stdout, done.stdout + done.stderr
+        done = command(folder, encoder, "--sequence", 8, "--architecture", "BertForMaskedLM", "--untie", "--fields", "labels,attention_mask")
+        assert done.returncode == 0 and "BertForMaskedLM: " in done.stdout and "loss equals eager's" in done.stdout, done.stdout + done.stderr
+        with open(f"{folder}/model/hugging_face/config.json") as file:
+            assert json.load(file)["architectures"] == ["BertForMaskedLM"]
         done = command(folder, {"model_type": "llama", "dtype": "bfloat16", **LLAMA}, "--sequence", 8)
         assert done.returncode == 0 and "captured in float32: --dtype bfloat16" in done.stdout, done.stdout + done.stderr
         done = command(folder, {"model_type": "llama", **LLAMA}, "--sequence", 8, "--dtype", "float16", "--full", "model.norm")
