@@ -58,10 +58,11 @@ std::shared_ptr<const Loss> loss_of(const RunConfig& config, const Model& model,
     throw InputError({file, "/model/fields"}, model.why_no_loss + ", or give a loss in its place");
   }
   const std::string fitting = losses_for(model.sample.targets);
-  throw InputError({file, "/loss"},
-                   fmt::format("is missing: {} brings no loss of its own{}", model.name,
-                               fitting.empty() ? ", and no built-in one reads this data; capture the model with its loss"
-                                               : "; for this data use " + fitting));
+  throw InputError(
+      {file, "/loss"},
+      fmt::format("is missing: {} brings no loss of its own{}", model.name,
+                  fitting.empty() ? ", and no built-in one reads this data; capture the model with its loss"
+                                  : "; for this data use " + fitting));
 }
 
 /// No micro-batch of an epoch may be too small for a layer: the last one of its last mini-batch is the
