@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace stagecraft {
 namespace {
 
@@ -69,6 +71,24 @@ void apply_override(Json& json, const std::string& override_text) {
   *at = override_value(override_text.substr(equals + 1));
 }
 
+namespace {
+
+/// An asynchronous run's optimizer without a type, or none at all, is the one that is known to do best there,
+/// but for what the config says of it.
+void complete_optimizer(Json& json) {
+  static const Json::json_pointer schedule("/pipeline/schedule");
+  if (!json.contains(schedule)) return;
+  const bool late = std::ranges::any_of(schedules(), [&](const Schedule& known) {
+    return !known.synchronous && json.at(schedule) == known.name;
+  });
+  const Json given = json.value("optimizer", Json::object());
+  if (!late || !given.is_object() || given.contains("type")) return;
+  json["optimizer"] = json::write(asynchronous_optimizer());
+  json["optimizer"].merge_patch(given);
+}
+
+}  // namespace
+
 RunConfig read_run_config(const std::string& path, const std::vector<std::string>& overrides) {
   Json json = json::parse_file(path);
   if (!json.is_object()) json::detail::wrong({path, ""}, json, "an object");
@@ -80,12 +100,11 @@ RunConfig read_run_config(const std::string& path, const std::vector<std::string
   }
   // A slip in an override shows as an unknown key; the message should not send people to the file for it.
   const std::string file = overrides.empty() ? path : fmt::format("{} with --set", path);
+  complete_optimizer(json);
   auto config = json::read<RunConfig>(json, {file, ""});
   if (config.pipeline.schedule) {
     (void)find_schedule(*config.pipeline.schedule, {file, "/pipeline/schedule"});
     check_schedule(config, *config.pipeline.schedule, file);
-    const bool late = !find_schedule(*config.pipeline.schedule).synchronous;
-    if (late && !json.contains("optimizer")) config.optimizer = asynchronous_optimizer();
   }
   return config;
 }

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/optimizers/adam.h"
+#include "stagecraft/engine/optimizers/muon.h"
 #include "stagecraft/engine/optimizers/staleness_advice.h"
 #include "test/support/built_in.h"
 #include "test/support/catch.h"
@@ -268,6 +269,11 @@ TEST_CASE("an asynchronous run without an optimizer gets one that stands late gr
   plain.staleness.look_ahead = 0;
   CHECK(says(staleness_advice(plain, 2), "2 updates late if optimizer.staleness.look_ahead is 1"));
   CHECK(staleness_advice(plain, 0).empty());
+  const RunConfig changed = read(json, {"optimizer.staleness.look_ahead=0.5", "optimizer.params.lr=0.01"});
+  REQUIRE(changed.optimizer.type.get_if<MuonConfig>() != nullptr);
+  CHECK(changed.optimizer.type.get_if<MuonConfig>()->lr == 0.01);
+  CHECK(changed.optimizer.type.get_if<MuonConfig>()->adjust_lr_fn == "match_rms_adamw");
+  CHECK(changed.optimizer.staleness.look_ahead == 0.5);
   json["optimizer"] = {{"type", "AdamW"}};
   CHECK(read(json).optimizer.type.name() == "AdamW");
   json["optimizer"]["staleness"] = {{"look_ahead", -1}};
