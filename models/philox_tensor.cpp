@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 namespace stagecraft {
@@ -75,6 +76,16 @@ at::Tensor uniform_numbers(at::IntArrayRef shape, at::ScalarType dtype, const Ra
                               .bitwise_right_shift_(kDoubleDigits - digits);
   const at::Tensor numbers = bits.to(at::kDouble).mul_(std::ldexp(1.0, -digits)).to(dtype);
   return numbers.t().reshape({-1}).narrow(0, 0, size).view(shape);
+}
+
+at::Tensor normal_numbers(at::IntArrayRef shape, at::ScalarType dtype, const RandomStream& stream,
+                          at::Device device) {
+  const std::int64_t size = c10::multiply_integers(shape), blocks = (size + 1) / 2;
+  const at::Tensor pairs = uniform_numbers({blocks, 2}, at::kDouble, stream, device);
+  const at::Tensor radius = pairs.select(1, 0).neg().log1p_().mul_(-2).sqrt_();  // 1 - u is never 0
+  const at::Tensor angle = pairs.select(1, 1).mul(2 * std::numbers::pi);
+  const at::Tensor numbers = at::stack({angle.cos().mul_(radius), angle.sin().mul_(radius)}, 1);
+  return numbers.view({-1}).narrow(0, 0, size).to(dtype).view(shape);
 }
 
 at::Tensor bernoulli_numbers(at::IntArrayRef shape, at::ScalarType dtype, double probability,

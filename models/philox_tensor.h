@@ -19,6 +19,10 @@ namespace stagecraft {
 [[nodiscard]] at::Tensor uniform_numbers(at::IntArrayRef shape, at::ScalarType dtype,
                                          const RandomStream& stream, at::Device device);
 
+/// Of the normal distribution with mean 0 and deviation 1, by Box and Muller in double precision.
+[[nodiscard]] at::Tensor normal_numbers(at::IntArrayRef shape, at::ScalarType dtype,
+                                        const RandomStream& stream, at::Device device);
+
 /// Ones with `probability`, and zeros.
 [[nodiscard]] at::Tensor bernoulli_numbers(at::IntArrayRef shape, at::ScalarType dtype, double probability,
                                            const RandomStream& stream, at::Device device);

@@ -45,7 +45,7 @@ struct Argument {
 };
 
 struct Step {
-  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform };
+  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform, normal };
 
   std::string name;                       ///< "aten::addmm"
   std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own

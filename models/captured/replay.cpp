@@ -268,15 +268,19 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
   stack.clear();  // what nobody reads dies here
 }
 
+at::Tensor Program::drawn(const Step& step, const ValueType& type, const RandomKey& key) const {
+  const RandomStream stream{key, step.stream};
+  const std::vector<std::int64_t> shape = type.at(b_);
+  if (step.own == Step::Own::uniform) return uniform_numbers(shape, type.dtype, stream, device_);
+  if (step.own == Step::Own::normal) return normal_numbers(shape, type.dtype, stream, device_);
+  return bernoulli_numbers(shape, type.dtype, step.probability, stream, device_);
+}
+
 void Program::run_own(const Instruction& instruction, std::vector<c10::IValue>& stack,
                       const RandomKey& key) const {
   const Step& step = *instruction.step;
-  if (step.own == Step::Own::bernoulli || step.own == Step::Own::uniform) {
-    const ValueType& type = instruction.types[0];
-    const RandomStream stream{key, step.stream};
-    stack = {step.own == Step::Own::uniform
-                 ? uniform_numbers(type.at(b_), type.dtype, stream, device_)
-                 : bernoulli_numbers(type.at(b_), type.dtype, step.probability, stream, device_)};
+  if (step.own != Step::Own::dropout && step.own != Step::Own::dropout_apply) {
+    stack = {drawn(step, instruction.types[0], key)};
     return;
   }
   const Dropout dropout(step.probability, step.stream);

@@ -71,6 +71,7 @@ class Program {
   void run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
                std::vector<c10::IValue>& stack, const RandomKey& key) const;
   void run_own(const Instruction& instruction, std::vector<c10::IValue>& stack, const RandomKey& key) const;
+  [[nodiscard]] at::Tensor drawn(const Step& step, const ValueType& type, const RandomKey& key) const;
   void check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const;
 
   std::string where_;

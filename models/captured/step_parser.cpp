@@ -79,7 +79,8 @@ Step StepParser::step(const Json& json, const std::string& pointer) {
   step.name = json[0].get<std::string>();
   if (step.name == "stagecraft::dropout" || step.name == "stagecraft::dropout_apply") {
     dropout(step, json, pointer);
-  } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform") {
+  } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform" ||
+             step.name == "stagecraft::normal") {
     noise(step, json, pointer);
   } else {
     listed(step, json, pointer);
@@ -206,11 +207,13 @@ void StepParser::dropout(Step& step, const Json& json, const std::string& pointe
   }
 }
 
-// Stagecraft's own: (p, stream) -> ones with probability p, and (stream) -> numbers from [0, 1). Their
-// result's type says which and how many.
+// Stagecraft's own: (p, stream) -> ones with probability p, and (stream) -> numbers from [0, 1), or of the
+// normal distribution. Their result's type says which and how many.
 void StepParser::noise(Step& step, const Json& json, const std::string& pointer) {
   const bool ones = step.name == "stagecraft::bernoulli";
-  step.own = ones ? Step::Own::bernoulli : Step::Own::uniform;
+  step.own = ones                                 ? Step::Own::bernoulli
+             : step.name == "stagecraft::uniform" ? Step::Own::uniform
+                                                  : Step::Own::normal;
   only_in_forward(pointer);
   require_arguments(step, json[2], ones ? 2 : 1, at(pointer + "/2"));
   if (ones) {

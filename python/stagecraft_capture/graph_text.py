@@ -126,7 +126,7 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
             out.append(remade)
             continue
         if is_random(node) and name_of(node) != "native_dropout":
-            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by name; use dropout, torch.rand or bernoulli_ with a number, or set its probability to 0")
+            raise CaptureError(f"{place_of(node)}: {node.target} draws random numbers of a kind that runs cannot draw by name; use dropout, torch.rand, torch.randn or bernoulli_ with a number, or set its probability to 0")
         schema = node.target._schema
         several = len(schema.returns) > 1 or "List" in str(schema.returns[0].type)
         if several:
@@ -149,7 +149,7 @@ def steps(nodes, names, read, streams, again=frozenset(), draws=True):
             name, given = "stagecraft::dropout_apply", [given[0], given[1], round(1 - 1 / given[2], 12)]
         elif name == "stagecraft::bernoulli":
             given = [given[1], streams.setdefault(node, len(streams))]  # how many is in the result's type
-        elif name == "stagecraft::uniform":
+        elif name in ("stagecraft::uniform", "stagecraft::normal"):
             given = [streams.setdefault(node, len(streams))]
         if not draws and name in DRAWS:
             raise CaptureError(f"{place_of(node)}: draws random numbers in evaluation too, which runs do not; draw where self.training is true, and decide without chance elsewhere")

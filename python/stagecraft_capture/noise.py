@@ -11,10 +11,12 @@ from .nodes import name_of
 LIBRARY = torch.library.Library("stagecraft", "DEF")
 LIBRARY.define("bernoulli(SymInt[] size, float p, ScalarType dtype) -> Tensor")
 LIBRARY.define("uniform(SymInt[] size, ScalarType dtype) -> Tensor")
+LIBRARY.define("normal(SymInt[] size, ScalarType dtype) -> Tensor")
 
 
 # Those of a graph file that draw.
-DRAWS = ("stagecraft::dropout", "stagecraft::bernoulli", "stagecraft::uniform")
+DRAWS = ("stagecraft::dropout", "stagecraft::bernoulli", "stagecraft::uniform", "stagecraft::normal")
+NORMAL = ("randn", "randn_like")
 
 
 def draw_of(node):
@@ -25,6 +27,8 @@ def draw_of(node):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(1 - p)
     if op in ("bernoulli", "bernoulli_") and isinstance(p, float):
         return lambda sizes: torch.empty(sizes, dtype=made.dtype).bernoulli_(p)
+    if op in NORMAL and made.is_floating_point():
+        return lambda sizes: torch.empty(sizes, dtype=made.dtype).normal_()
     return lambda sizes: torch.empty(sizes, dtype=made.dtype).uniform_() if made.is_floating_point() else None
 
 
@@ -43,8 +47,9 @@ def draw_by_name(graph, node):
     op, made = name_of(node), node.meta["val"]
     if op == "bernoulli" and isinstance(node.args[1] if len(node.args) > 1 else None, (int, float)) and made.is_floating_point():
         target, given = torch.ops.stagecraft.bernoulli.default, (list(made.shape), float(node.args[1]), made.dtype)
-    elif op in ("rand", "rand_like") and made.is_floating_point():
-        target, given = torch.ops.stagecraft.uniform.default, (list(made.shape), made.dtype)
+    elif op in ("rand", "rand_like", *NORMAL) and made.is_floating_point():
+        of = torch.ops.stagecraft
+        target, given = of.normal.default if op in NORMAL else of.uniform.default, (list(made.shape), made.dtype)
     else:
         return
     with graph.inserting_before(node):

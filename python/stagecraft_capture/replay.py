@@ -21,7 +21,9 @@ def samples_of(tensors, types):
 def draw(name, result, arguments, b):
     """Numbers as eager draws them. A run draws them by name."""
     noise = torch.empty(sizes_at(result, b), dtype=DTYPES[result.split(" ")[1].split("[")[0]])
-    return noise.bernoulli_(arguments[0]) if name == "stagecraft::bernoulli" else noise.uniform_()
+    if name == "stagecraft::bernoulli":
+        return noise.bernoulli_(arguments[0])
+    return noise.normal_() if name == "stagecraft::normal" else noise.uniform_()
 
 
 def dropped(x, ones, p):
@@ -78,7 +80,7 @@ def run_steps(steps, values, b):
     for name, results, arguments in steps:
         if before_draw is not None and name in DRAWS:
             before_draw()
-        if name in ("stagecraft::bernoulli", "stagecraft::uniform"):
+        if name in DRAWS and name != "stagecraft::dropout":
             values[results[0].split(" ")[0]] = draw(name, results[0], arguments, b)
             continue
         try:

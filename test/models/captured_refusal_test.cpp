@@ -196,6 +196,8 @@ TEST_CASE("graphs of buffers and dropouts that are refused", "[captured_refusals
   };
   CHECK(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.8, 1]])") == "accepted");
   CHECK(noise(R"(["stagecraft::uniform", ["%3 f32[b,1]"], [1]])") == "accepted");
+  CHECK(noise(R"(["stagecraft::normal", ["%3 f32[b,1]"], [1]])") == "accepted");
+  CHECK_THAT(noise(R"(["stagecraft::normal", ["%3 f32[b,1]"], []])"), Contains("takes 1 argument, found 0"));
   CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [1.5, 1]])"),
              Contains("/forward/steps/2/2/0: "));
   CHECK_THAT(noise(R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.5, 0]])"),

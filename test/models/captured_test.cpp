@@ -303,17 +303,23 @@ TEST_CASE("captured noise is drawn by name", "[captured]") {
   };
   const at::Tensor x = at::randn({5, 8});
   const RandomKey key{3, 0, 7, 2};
-  for (const bool ones : {true, false}) {
+  const RandomStream stream{key, 4};
+  const std::pair<const char*, at::Tensor> cases[] = {
+      {R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.6, 4]])",
+       bernoulli_numbers({5, 1}, at::kFloat, 0.6, stream, at::kCPU)},
+      {R"(["stagecraft::uniform", ["%3 f32[b,1]"], [4]])",
+       uniform_numbers({5, 1}, at::kFloat, stream, at::kCPU)},
+      {R"(["stagecraft::normal", ["%3 f32[b,1]"], [4]])",
+       normal_numbers({5, 1}, at::kFloat, stream, at::kCPU)},
+  };
+  for (const auto& [step, drawn] : cases) {
     Edits edits;
-    edits.first_graph = edit(ones ? R"(["stagecraft::bernoulli", ["%3 f32[b,1]"], [0.6, 4]])"
-                                  : R"(["stagecraft::uniform", ["%3 f32[b,1]"], [4]])");
+    edits.first_graph = edit(step);
     const Model model = model_at(edited_copy(folder, "dropout", edits));
     const Layer& layer = *model.layers[0];
     const Tensors parameters = initial_parameters(model, 0, 1);
     Tensors buffers;
     const at::Tensor plain = at::addmm(parameters[1], x, parameters[0].t()).relu();
-    const at::Tensor drawn = ones ? bernoulli_numbers({5, 1}, at::kFloat, 0.6, {key, 4}, at::kCPU)
-                                  : uniform_numbers({5, 1}, at::kFloat, {key, 4}, at::kCPU);
     Kept kept;
     const at::Tensor output = layer.forward({parameters, buffers}, x, {Mode::train, key}, &kept);
     CHECK(at::equal(output, plain.mul(drawn)));

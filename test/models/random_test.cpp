@@ -133,6 +133,19 @@ TEST_CASE("uniform numbers are the stream's bits, and ones have their probabilit
   CHECK(bernoulli_numbers({1000}, at::kFloat, 0, stream, at::kCPU).sum().item<double>() == 0);
 }
 
+TEST_CASE("normal numbers have their distribution, and a prefix of a stream is a prefix", "[random]") {
+  const RandomStream stream{kKey, 6};
+  const at::Tensor normal = normal_numbers({200, 501}, at::kDouble, stream, at::kCPU);
+  CHECK(std::abs(normal.mean().item<double>()) < 5 / std::sqrt(100'200.0));
+  CHECK(normal.std().item<double>() == Approx(1).epsilon(0.02));
+  CHECK((normal.abs() < 1).to(at::kDouble).mean().item<double>() == Approx(0.6827).epsilon(0.02));
+  at::Tensor filled = at::empty({7}, at::kDouble);
+  fill_normal(filled, stream, 1);
+  CHECK(at::allclose(normal_numbers({7}, at::kDouble, stream, at::kCPU), filled, 1e-14, 1e-14));
+  CHECK(at::allclose(normal.flatten().slice(0, 0, 7), filled, 1e-14, 1e-14));
+  CHECK(normal_numbers({3, 1}, at::kBFloat16, stream, at::kCPU).scalar_type() == at::kBFloat16);
+}
+
 TEST_CASE("initial values have their distribution", "[random]") {
   at::Tensor normal = at::empty({200, 501}, at::kDouble);
   fill_normal(normal, {kKey, kInitialStream}, 0.02);

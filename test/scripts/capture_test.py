@@ -154,6 +154,20 @@ class StochasticDepth(nn.Module):
         return torchvision.ops.stochastic_depth(self.b(x + y), 0.3, "row", self.training) + x
 
 
+class Variational(nn.Module):
+    """An encoder of means and deviations, and a decoder of what is drawn with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(8, 8), nn.Linear(4, 8)
+
+    def forward(self, x):
+        mean, deviation = self.encode(x).chunk(2, -1)
+        if self.training:
+            mean = mean + torch.randn_like(mean) * (0.5 * deviation).exp() + 0.1 * torch.randn(mean.shape)
+        return self.decode(mean)
+
+
 class ByWeights(nn.Module):
     """Gradients of weights that read weights."""
 
@@ -173,6 +187,9 @@ def test_noise_and_weights():
     assert [step[0] for step in drawn] == ["stagecraft::uniform", "stagecraft::bernoulli"], drawn
     assert drawn[0][2] != drawn[1][2][1:], "streams differ"
     assert not any("::bernoulli" in step[0] or "::uniform" in step[0] for layer in layers for step in layer.graph["evaluate"]["steps"])
+    layers = equal("a variational autoencoder", Variational(), numbers(8), 2)
+    drawn = [step[2] for layer in layers for step in layer.graph["forward"]["steps"] if step[0] == "stagecraft::normal"]
+    assert len(drawn) == 2 and drawn[0] != drawn[1], drawn
     equal("gradients that read weights", nn.Sequential(nn.Linear(8, 8), ByWeights(), nn.Linear(8, 4)), numbers(8, name="input"), 3)
     in_place = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2, inplace=True), nn.Linear(8, 4))
     equal("dropout in place behind a view", in_place, numbers(3, 8, 8, name="input"), 2)
@@ -448,7 +465,7 @@ class Draws(nn.Module):
         self.layer = nn.Linear(8, 8)
 
     def forward(self, x):
-        return self.layer(x + torch.randn_like(x))
+        return self.layer(x + torch.empty_like(x).exponential_())
 
 
 class Pair(nn.Module):
