@@ -43,7 +43,7 @@ class PlanMaker {
   }
   /// Why nothing fits so many devices, whatever the stages, their replicas, the order and what is repeated; none: as
   /// far as is known without a search something may. Every layer's weights, gradients and optimizer state lie on
-  /// some device, and no cut parts a layer.
+  /// some device, and layers are not cut.
   [[nodiscard]] std::optional<std::string> impossible_on(int devices) const;
   /// What stages may be, by the loss and by memory that no proof can go below, with the request's schedule or
   /// another one. `capped`: whether there is a cap at all; `alone`: see StageSettings.
