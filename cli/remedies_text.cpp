@@ -13,6 +13,8 @@ namespace {
 std::string what_text(const Remedy& remedy) {
   const PlanRequest& request = remedy.request;
   switch (remedy.kind) {
+    case Remedy::Kind::schedule:
+      return fmt::format("--schedule {}", request.schedule.name);
     case Remedy::Kind::recompute:
       return "--recompute auto";
     case Remedy::Kind::smaller_batches:

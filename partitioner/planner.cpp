@@ -38,6 +38,7 @@ class Planner {
   PlanResult run() {
     const std::vector<Layout> plain = plain_layouts();
     run_.progress.placements = plain.size();
+    if (auto why = run_.maker.impossible_on(run_.cluster.devices())) refuse_all(plain, std::move(*why));
     if (by_classes()) proof_ = search_classes(run_);
     if (run_.candidates.empty()) take_plain(plain);
     if (proof_) {
@@ -47,9 +48,7 @@ class Planner {
     } else {
       take_widest();
     }
-    if (run_.candidates.empty()) {
-      throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
-    }
+    if (run_.candidates.empty()) refuse();
     // Stable: of equal steps the one with fewer stages stays first.
     std::ranges::stable_sort(run_.candidates, {}, &PlanCandidate::step);
     PlanResult result{std::move(run_.candidates.front()), {}, std::move(run_.infeasible), proof_};
@@ -69,6 +68,18 @@ class Planner {
   }
 
  private:
+  [[noreturn]] void refuse() const {
+    throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
+  }
+
+  /// Before anything is searched; with what each number of stages misses, where that is soon known.
+  [[noreturn]] void refuse_all(const std::vector<Layout>& plain, std::string why) {
+    constexpr std::size_t kMostTold = 16;
+    if (plain.size() <= kMostTold && !run_.schedule.searched && !run_.schedule.orders_by_time) take_plain(plain);
+    run_.infeasible.insert(run_.infeasible.begin(), std::move(why));
+    refuse();
+  }
+
   /// Stages of a placement kind, so many a rank.
   struct Shape {
     PlacementKind kind;
@@ -77,6 +88,12 @@ class Planner {
 
   /// Whether cuts are searched for by the simulated step.
   [[nodiscard]] bool searches_steps() const { return run_.schedule.synchronous && !run_.schedule.searched; }
+
+  /// Whether an order is made for each set of cuts, and layouts with replicas are searched too: then one device per
+  /// stage, where orders are longest, must leave time for them.
+  [[nodiscard]] bool searches_replicas_by_time() const {
+    return searches_steps() && run_.schedule.orders_by_time && run_.request.replicate;
+  }
 
   /// The schedule's own shape, or all that a search goes over.
   [[nodiscard]] std::vector<Shape> shapes() const {
@@ -129,21 +146,36 @@ class Planner {
   }
 
   void take_plain(const std::vector<Layout>& layouts) {
+    std::optional<std::string> too_few;  // devices, said once of the most
     for (const Layout& layout : layouts) {
       // The rest is left to the search by step, where there is one.
       if (searches_steps() && run_.request.cuts.empty() && run_.budget.half_spent() &&
-          !run_.candidates.empty())
+          (!run_.candidates.empty() || searches_replicas_by_time()))
         break;
+      // A program for each refusal would take long where the order follows the costs.
+      if (searches_steps() && run_.schedule.orders_by_time && run_.request.cuts.empty()) {
+        if (const auto why = run_.maker.impossible_on(layout.positions())) {
+          too_few = fmt::format("{} stages: {}", layout.stages(), *why);
+          ++run_.progress.tried;
+          continue;
+        }
+      }
+      int programs = 1;
       try {
-        run_.keep(run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout));
+        PlanMaker::Balanced made = run_.schedule.searched ? searched(layout) : run_.maker.balanced(layout);
+        programs = made.programs;
+        run_.keep(std::move(made));
       } catch (const InputError& error) {  // not so many, says the schedule
         if (layouts.size() == 1) throw;
         run_.infeasible.push_back(fmt::format("{} stages: {}", layout.stages(), error.what()));
       }
       // An action of the program takes about as long to generate, lower and prove.
       run_.budget.take_program(run_.request.micro_batches, layout.stages());
+      if (searches_replicas_by_time())
+        run_.budget.take_orders(run_.request.micro_batches, programs * layout.stages());
       ++run_.progress.tried;
     }
+    if (too_few) run_.infeasible.insert(run_.infeasible.begin(), std::move(*too_few));
   }
 
   /// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all

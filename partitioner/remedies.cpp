@@ -22,11 +22,20 @@ class Remedies {
   Remedies(const Profile& profile, const Cluster& cluster) : profile_(profile), cluster_(cluster) {}
 
   std::vector<Remedy> all(std::vector<PlanRequest> requests) {
+    std::vector<const PlanRequest*> changed;
     for (PlanRequest& request : requests) {
-      if (find_schedule(request.schedule.name).searched) request.schedule.name = "1f1b";
+      const Schedule& schedule = find_schedule(request.schedule.name);
+      if (schedule.searched || schedule.orders_by_time) {
+        request.schedule.name = "1f1b";
+        request.virtual_stages.reset();
+        changed.push_back(&request);
+      }
       request.search.cut_work = kCutWork;
       request.search.time_limit.reset();
       request.search.progress = nullptr;
+    }
+    for (const PlanRequest* request : changed) {
+      if (take(Remedy::Kind::schedule, cluster_, *request)) return std::move(found_);
     }
     const std::optional<Remedy> least = least_memory(requests);
     if (!least) return {};

@@ -7,6 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
 
 namespace stagecraft::planning {
 namespace {
@@ -25,9 +29,18 @@ class LayoutSearch {
     // With cuts of their own the plain ones are priced already.
     std::vector<Task> tasks = tasks_of(chosen ? std::vector<Layout>() : plain, wide);
     StepProof proof{.bound = Seconds{kInfinite}, .whole_family = wide.all, .layouts = tasks.size()};
+    if (by_time_ && !chosen) begin_with_equal_widths(tasks, proof);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       Task& task = tasks[i];
       if (!(clearly_less(task.bound, run_.best()))) break;
+      if (run_.maker.impossible_on(task.layout.positions()) || refused_before(task.layout)) continue;
+      if (by_time_ && run_.budget.over() && run_.candidates.empty()) {
+        run_.infeasible.push_back(
+            fmt::format("nothing that fits was found in the first {} of {} layouts: search longer "
+                        "(--time-limit), or try a schedule that keeps less",
+                        i, tasks.size()));
+        break;
+      }
       if (run_.budget.over() && !run_.candidates.empty() && tasks.size() > kMostBounds) {
         proof.bound = std::min(proof.bound, Seconds{task.bound});
         break;  // the others' bounds are no lower
@@ -43,20 +56,15 @@ class LayoutSearch {
           run_.keep(run_.maker.balanced(task.layout));
           continue;
         }
-        const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, run_.best(),
-                                                       run_.share(tasks.size() - i), task.seeds, true);
-        run_.budget.take(found.work);
-        run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
-        proof.simulated += found.simulated;
-        proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
-        if (found.cuts) {
-          run_.keep(
-              run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings)));
-        }
+        search(task, run_.share(tasks.size() - i), proof);
       } catch (const InputError& error) {  // not such widths, says the schedule
         if (task.layout.replicated())
           run_.infeasible.push_back(fmt::format("{}: {}", task.layout.name(), error.what()));
       }
+    }
+    if (run_.candidates.empty() && run_.infeasible.empty() && !tasks.empty()) {
+      const Layout& layout = tasks.front().layout;
+      run_.infeasible.push_back(fmt::format("{}: {}", layout.name(), run_.maker.least_memory(layout)));
     }
     if (chosen || run_.candidates.empty()) return std::nullopt;
     run_.finish(proof);
@@ -71,6 +79,67 @@ class LayoutSearch {
     double bound = 0;
     std::vector<std::vector<int>> seeds{};
   };
+
+  /// Of each number of stages the widest: where only a program says what stages need, a search meets few cuts that
+  /// fit, and these are likely to.
+  void begin_with_equal_widths(std::vector<Task>& tasks, StepProof& proof) {
+    for (Task& task : tasks) {
+      const Layout& layout = task.layout;
+      if (run_.budget.half_spent()) return;
+      if (layout.block != 1 || layout.widths.front() != run_.cluster.devices() / layout.positions() ||
+          std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) != layout.widths.end() ||
+          !clearly_less(task.bound, run_.best()) || run_.maker.impossible_on(layout.positions()))
+        continue;
+      const double bound = proof.bound.value;
+      search(task, {.work = 0}, proof);
+      proof.bound = Seconds{bound};  // each is searched again
+    }
+  }
+
+  void search(Task& task, const CutSearchBudget& share, StepProof& proof) {
+    if (by_time_ && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
+    bool by_replica = by_time_ && !shares_links();
+    for (bool again = true; again;) {
+      const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, run_.best(), share, task.seeds,
+                                                     true, by_replica);
+      run_.budget.take(found.work);
+      run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
+      proof.simulated += found.simulated;
+      proof.bound = std::min(proof.bound, Seconds{std::max(found.bound, task.bound)});
+      again = false;
+      if (!found.cuts) {
+        if (by_time_ && share.work > 0 && run_.candidates.empty()) refused_.insert(shape_of(task.layout));
+        return;
+      }
+      PlanCandidate candidate =
+          run_.maker.priced(task.layout, run_.maker.plan_of(task.layout, *found.cuts, found.settings));
+      // What one pipeline needs the others need hardly ever more of.
+      again = by_replica && !run_.maker.over_cap(candidate.plan).empty();
+      by_replica = false;
+      if (!again) run_.keep(std::move(candidate));
+    }
+  }
+
+  /// What the memory of a layout's stages depends on: of each position its micro-batches, as far as more of them
+  /// could be in flight. Widths that differ are in flight by their ratios, so there is no limit.
+  [[nodiscard]] std::vector<int> shape_of(const Layout& layout) const {
+    const bool equal = std::ranges::adjacent_find(layout.widths, std::not_equal_to{}) == layout.widths.end();
+    std::vector<int> shape;
+    for (const int replicas : layout.widths) {
+      const int own = own_count(run_.request.micro_batches, 0, replicas);
+      shape.push_back(equal ? std::min(own, 2 * layout.stages()) : own);
+    }
+    return shape;
+  }
+  [[nodiscard]] bool refused_before(const Layout& layout) const {
+    return refused_.contains(shape_of(layout));
+  }
+
+  /// Whether pipelines get in each other's way.
+  [[nodiscard]] bool shares_links() const {
+    return std::ranges::any_of(run_.network.levels,
+                               [](const NetworkLevel& level) { return level.shared_by == SharedBy::child; });
+  }
 
   /// Some stage's busiest device has at least its share of all compute.
   [[nodiscard]] Task task_of(const Layout& layout) const {
@@ -117,6 +186,9 @@ class LayoutSearch {
   }
 
   PlanningRun& run_;
+  /// Whether each set of cuts has an order of its own, and layouts with replicas are searched.
+  bool by_time_ = run_.schedule.orders_by_time && run_.request.replicate;
+  std::set<std::vector<int>> refused_;  // shapes of layouts in which nothing fits, by time
 };
 
 }  // namespace

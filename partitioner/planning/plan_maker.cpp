@@ -78,6 +78,33 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
                                       std::move(settings));
 }
 
+std::optional<std::string> PlanMaker::impossible_on(int devices) const {
+  if (!capacity_) return std::nullopt;
+  const Bytes standing = memory_->at(0, layers_).always(StageCounts{});
+  const std::int64_t enough = (standing.value + capacity_->value - 1) / std::max<std::int64_t>(1, capacity_->value);
+  if (enough > devices) {
+    const StageCosts all = costs_of(0, layers_);
+    return fmt::format(
+        "weights {}, gradients {} and optimizer state {} make {}, more than the {} that {} to give, whatever "
+        "the cuts, order and recomputation: it takes {} devices or more, {} or more on each, or weights or an optimizer of fewer bytes",
+        format_bytes(all.weights() + all.buffers), format_bytes(all.parameters),
+        format_bytes(all.optimizer_state), format_bytes(standing),
+        format_bytes(*capacity_ * devices),
+        devices == 1 ? "1 device has" : fmt::format("{} devices have", devices),
+        enough, format_bytes(Bytes{(standing.value + devices - 1) / devices}));
+  }
+  for (int first = 0; first < cuttable_; ++first) {
+    const int last = first + 1 == cuttable_ ? layers_ : first + 1;
+    const Bytes needs = memory_->at(first, last).always(StageCounts{});
+    if (needs <= *capacity_) continue;
+    return fmt::format("weights, gradients and optimizer state of the layer {} take {}, {} more than the {} a device has to "
+                       "give: no number of devices can fit, for a layer is not cut",
+                       measurement_.layers[to_size(first)].name, format_bytes(needs),
+                       format_bytes(needs - *capacity_), format_bytes(*capacity_));
+  }
+  return std::nullopt;
+}
+
 std::vector<StageCounts> PlanMaker::least_counts(const Layout& layout, const Schedule& schedule,
                                                  Recompute setting) const {
   const auto stages = to_size(layout.stages());
@@ -174,20 +201,22 @@ PlanMaker::Balanced PlanMaker::balanced(const Layout& layout) const {
   StageSettings settings = this->settings(layout, schedule_, true);
   const bool chosen = !request_.cuts.empty();
   std::optional<std::vector<int>> refused;
+  int programs = 0;
   for (;;) {
     const auto cuts = chosen ? std::optional(request_.cuts) : even_cuts(layout, settings);
-    if (!cuts) return {{}, least_memory(layout)};
+    if (!cuts) return {{}, least_memory(layout), programs + 1};
     auto setting = settings.least(*cuts);
     if (!setting) setting = RecomputeSettings(cuts->size() + 1, allowed_.back());  // to say what it misses
     PlanCandidate candidate;
     while (setting) {
       candidate = priced(layout, plan_of(layout, *cuts, *setting));
+      ++programs;
       const std::vector<Rank> over = over_cap(candidate.plan);
-      if (over.empty()) return {std::move(candidate), {}};
+      if (over.empty()) return {std::move(candidate), {}, programs};
       setting = settings.after_refusal(*cuts, *setting, over);
     }
     if (chosen || refused == cuts) {
-      return {{}, misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly")};
+      return {{}, misses(candidate.plan, chosen ? "with the cuts asked for" : "cut evenly"), programs};
     }
     refused = cuts;
   }
@@ -228,16 +257,31 @@ std::string PlanMaker::bound_by(const Plan& plan) const {
   return what;
 }
 
+std::vector<int> PlanMaker::least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const {
+  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
+  const MemoryCosts costs{*memory_, counts, cuttable_};
+  const auto least = ChainPartitioner(layers_, stages, costs).run();
+  STAGECRAFT_CHECK(least, "there are layers enough for every stage");
+  return *least;
+}
+
+std::vector<std::vector<int>> PlanMaker::likely_cuts(const Layout& layout) const {
+  std::vector<std::vector<int>> likely;
+  const StageSettings settings = this->settings(layout, schedule_, /*capped=*/true);
+  if (auto even = even_cuts(layout, settings)) likely.push_back(std::move(*even));
+  if (!capacity_) return likely;
+  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_memory_setting());
+  likely.push_back(least_memory_cuts(layout.stages(), counts));
+  return likely;
+}
+
 /// Why no partition into that many stages fits: the one whose largest stage is smallest still misses.
 std::string PlanMaker::least_memory(const Layout& layout) const {
   const Recompute least_kept = least_memory_setting();
-  const std::vector<StageCounts> counts = least_counts(layout, schedule_, least_kept);
-  STAGECRAFT_CHECK(memory_, "without a cap every partition fits");
-  const MemoryCosts costs{*memory_, counts, cuttable_};
-  const auto least = ChainPartitioner(layers_, layout.stages(), costs).run();
-  STAGECRAFT_CHECK(least, "there are layers enough for every stage");
+  const std::vector<int> least =
+      least_memory_cuts(layout.stages(), least_counts(layout, schedule_, least_kept));
   const RecomputeSettings settings(to_size(layout.stages()), least_kept);
-  return misses(priced(layout, plan_of(layout, *least, settings)).plan,
+  return misses(priced(layout, plan_of(layout, least, settings)).plan,
                 "even with the cuts that need least memory");
 }
 

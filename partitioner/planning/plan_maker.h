@@ -41,6 +41,10 @@ class PlanMaker {
   [[nodiscard]] bool may_fit(int first, int last) const {
     return !capacity_ || memory_->at(first, last).peak(StageCounts{}) <= *capacity_;
   }
+  /// Why nothing fits so many devices, whatever the stages, their replicas, the order and what is repeated; none: as
+  /// far as is known without a search something may. Every layer's weights, gradients and optimizer state lie on
+  /// some device, and layers are not cut.
+  [[nodiscard]] std::optional<std::string> impossible_on(int devices) const;
   /// What stages may be, by the loss and by memory that no proof can go below, with the request's schedule or
   /// another one. `capped`: whether there is a cap at all; `alone`: see StageSettings.
   [[nodiscard]] StageSettings settings(const Layout& layout, const Schedule& schedule, bool capped,
@@ -54,6 +58,8 @@ class PlanMaker {
   /// The cuts of smallest bottleneck among the stages that may be.
   [[nodiscard]] std::optional<std::vector<int>> even_cuts(const Layout& layout,
                                                           const StageSettings& settings) const;
+  /// Cuts that are likely to fit and not slow: those of smallest bottleneck, and those that need least memory.
+  [[nodiscard]] std::vector<std::vector<int>> likely_cuts(const Layout& layout) const;
   /// Ranks that need more than there is.
   [[nodiscard]] std::vector<Rank> over_cap(const Plan& plan) const;
   /// Why there are none: what the cuts that need least memory miss.
@@ -63,6 +69,7 @@ class PlanMaker {
   struct Balanced {
     std::optional<PlanCandidate> candidate;
     std::string reason;
+    int programs = 1;  ///< made to find out
   };
   [[nodiscard]] Balanced balanced(const Layout& layout) const;
 
@@ -70,6 +77,8 @@ class PlanMaker {
   [[nodiscard]] std::string misses(const Plan& plan, const std::string& which) const;
 
  private:
+  /// The cuts with which the stage that needs most, by its counts, needs least. Requires a cap.
+  [[nodiscard]] std::vector<int> least_memory_cuts(int stages, const std::vector<StageCounts>& counts) const;
   /// What every stage holds at least. An order that follows the costs is not known before the cuts are.
   [[nodiscard]] std::vector<StageCounts> least_counts(const Layout& layout, const Schedule& schedule,
                                                       Recompute setting) const;

@@ -14,6 +14,8 @@ namespace {
 constexpr std::int64_t kSimulated = 3;
 constexpr std::int64_t kProved = 300;
 constexpr std::int64_t kMade = 2'000;
+/// And where a pipeline is ordered by its costs to stand for all; with recomputes its order is made several times.
+constexpr std::int64_t kOrdered = 3'000, kOrderedAgain = 12'000;
 /// Of any call.
 constexpr std::int64_t kAtLeast = 1000;
 /// Programs kept, of those that differ in what is repeated.
@@ -44,7 +46,8 @@ ProgramPricer::ProgramPricer(const Schedule& schedule, ScheduleRequest request, 
       placed_(costs),
       capacity_(capacity),
       full_costs_(std::move(full_costs)),
-      by_replica_(by_replica && !schedule.orders_by_time && has_equal_pipelines(request_.placement)) {
+      by_replica_(by_replica && has_equal_pipelines(request_.placement)),
+      ordered_(by_replica && schedule.orders_by_time) {
   costs_.network = costs.network();
   costs_.speed = costs.speed();
   costs_.stages.resize(to_size(costs.stages()));
@@ -66,7 +69,7 @@ std::unique_ptr<ProgramPricer::Made> ProgramPricer::make(const RecomputeSettings
   } else {
     made = std::make_unique<Made>(lower(schedule_.generate(request_)), settings, std::nullopt);
   }
-  work_ += made->actions() * kMade;
+  work_ += made->actions() * (!ordered_ ? kMade : any_recompute(settings) ? kOrderedAgain : kOrdered);
   return made;
 }
 

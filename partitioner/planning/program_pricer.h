@@ -22,8 +22,8 @@ class ProgramPricer {
   using FullCosts = std::function<StageCosts(int first, int last)>;
 
   /// Keeps references to `costs` and `schedule`. `request` is without costs; its placement is that of
-  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide and the order
-  /// does not follow costs, one pipeline stands for all (replica_part.h).
+  /// `costs`, its settings the ones to begin with. `by_replica`: where stages are equally wide, one
+  /// pipeline stands for all (replica_part.h).
   ProgramPricer(const Schedule& schedule, ScheduleRequest request, const PlacedCosts& costs,
                 std::optional<Bytes> capacity, FullCosts full_costs, bool by_replica = false);
   ~ProgramPricer();
@@ -57,6 +57,7 @@ class ProgramPricer {
   CostTable costs_;
   bool split_ = true;
   bool by_replica_;
+  bool ordered_;  // counts as what it takes to order by time
   std::vector<std::unique_ptr<Made>> made_;  // the current one last, before it the ones used lately
   std::int64_t work_ = 0;
 };

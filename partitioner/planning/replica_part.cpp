@@ -1,5 +1,7 @@
 #include "stagecraft/partitioner/planning/replica_part.h"
 
+#include "stagecraft/schedules/generators/assembly.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,50 +29,39 @@ void insert_reductions(ScheduleProgram& program, const Placement& whole) {
   }
 }
 
+/// Of the pipelines with most micro-batches.
+int slowest_pipeline(const Placement& whole, int micro_batches, const Network& network,
+                     const std::vector<double>& speed) {
+  const int replicas = whole.replicas(StageId{0});
+  const int rest = micro_batches % replicas;
+  int slowest = 0;
+  std::tuple<double, double> most{-1, -1};
+  for (int k = 0; k < (rest == 0 ? replicas : rest); ++k) {
+    double slow = 0;
+    double links = 0;
+    for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
+      const Rank rank = whole.ranks[s][to_size(k)];
+      slow += speed.empty() ? 0 : 1 / speed[rank.index()];
+      if (s == 0 || whole.ranks[s - 1][to_size(k)] == rank) continue;
+      links += network.between(whole.ranks[s - 1][to_size(k)], rank).time(kBoundary).value;
+    }
+    if (std::tuple(slow, links) <= most) continue;
+    most = {slow, links};
+    slowest = k;
+  }
+  return slowest;
+}
+
 }  // namespace
 
 ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request, const Network& network,
                          const std::vector<double>& speed) {
   const Placement& whole = request.placement;
-  const auto replicas = to_size(whole.replicas(StageId{0}));
-  const int micro_batches = request.group_sizes.front();
-  // Ranks in the order in which stages first name them.
-  ScheduleRequest one = request;
-  one.group_sizes = {own_count(micro_batches, 0, whole.replicas(StageId{0}))};
-  std::vector<Rank> known;
-  for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
-    const Rank rank = whole.ranks[s].front();
-    auto found = std::ranges::find(known, rank);
-    if (found == known.end()) found = known.insert(found, rank);
-    one.placement.ranks[s] = {Rank{static_cast<int>(found - known.begin())}};
-  }
-  ReplicaPart made{schedule.generate(one), {whole, {}}};
+  const int slowest = slowest_pipeline(whole, request.group_sizes.front(), network, speed);
+  ReplicaPart made{schedule.generate(pipeline_request(request, slowest)),
+                   {whole, pipeline_of(whole, slowest).ranks}};
   insert_reductions(made.program, whole);
-  const std::size_t rest = to_size(micro_batches) % replicas;
-  std::tuple<double, double> slowest{-1, -1};
-  for (std::size_t k = 0; k < (rest == 0 ? replicas : rest); ++k) {
-    double slow = 0;
-    double links = 0;
-    for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
-      const Rank rank = whole.ranks[s][k];
-      slow += speed.empty() ? 0 : 1 / speed[rank.index()];
-      if (s == 0 || whole.ranks[s - 1][k] == rank) continue;
-      links += network.between(whole.ranks[s - 1][k], rank).time(kBoundary).value;
-    }
-    if (std::tuple(slow, links) <= slowest) continue;
-    slowest = {slow, links};
-    made.part.ranks.resize(known.size());
-    for (std::size_t s = 0; s < whole.ranks.size(); ++s) {
-      made.part.ranks[one.placement.ranks[s].front().index()] = whole.ranks[s][k];
-    }
-  }
   return made;
-}
-
-bool has_equal_pipelines(const Placement& placement) {
-  const std::size_t replicas = placement.ranks.front().size();
-  return replicas > 1 &&
-         std::ranges::all_of(placement.ranks, [&](const auto& ranks) { return ranks.size() == replicas; });
 }
 
 void as_whole(CriticalPath& path, const PartOf& part) {

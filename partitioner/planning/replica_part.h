@@ -5,8 +5,8 @@
 // Micro-batches go round-robin, so with w replicas of every stage the k-th replicas of all of them are a
 // pipeline of their own, with every w-th micro-batch; pipelines meet in all-reduces, the norm's agreement and
 // the report of losses only. The schedule's program for one device per stage and ceil(m / w) micro-batches is
-// the list of each rank of the busiest pipelines (held to it by a test, for every schedule whose order does
-// not follow costs), with reductions among all replicas put in.
+// the list of each rank of the busiest pipelines (held to it by a test, for every synchronous schedule), with
+// reductions among all replicas put in.
 //
 // What is simulated is a part of what the whole program needs: its step is never longer than the whole's, and
 // its critical paths are bounds of the whole's. It is the same where all pipelines have the same links,
@@ -26,12 +26,10 @@ struct ReplicaPart {
   ScheduleProgram program;
   PartOf part;
 };
-/// `request` is the whole's; the order must not depend on costs.
+/// `request` is the whole's, and has_equal_pipelines() of its placement.
 [[nodiscard]] ReplicaPart replica_part(const Schedule& schedule, const ScheduleRequest& request,
                                        const Network& network, const std::vector<double>& speed);
 
-/// Whether all stages have several replicas, as many each.
-[[nodiscard]] bool has_equal_pipelines(const Placement& placement);
 /// The part's critical path with the whole's ranks.
 void as_whole(CriticalPath& path, const PartOf& part);
 /// The part's program as the checker takes it: one replica has nothing to reduce. Memory is the same.

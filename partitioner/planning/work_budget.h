@@ -45,6 +45,11 @@ class WorkBudget {
     constexpr std::int64_t kActions = 10, kNanosecondsPerAction = 100;  // of a stage and micro-batch
     take(kActions * kNanosecondsPerAction * micro_batches * stages);
   }
+  /// Of ordering a program by its costs.
+  void take_orders(int micro_batches, int stages) {
+    constexpr std::int64_t kNanoseconds = 50'000;  // of a stage and micro-batch
+    take(kNanoseconds * micro_batches * stages);
+  }
   /// Whether so many nanoseconds of work, about, are left.
   [[nodiscard]] bool allows(double nanoseconds) const {
     if (asked_.time_limit) return left().value > nanoseconds * 1e-9;

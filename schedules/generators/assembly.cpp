@@ -14,7 +14,49 @@ WorkloadRequest workload_request(const ScheduleRequest& request) {
   return {.placement = request.placement,
           .micro_batches = std::accumulate(request.group_sizes.begin(), request.group_sizes.end(), 0),
           .costs = request.costs,
-          .recompute = request.recompute};
+          .recompute = request.recompute,
+          .priced_as = request.priced_as};
+}
+
+ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica) {
+  Pipeline pipeline = pipeline_of(whole.placement, replica);
+  ScheduleRequest one = whole;
+  one.placement = std::move(pipeline.placement);
+  const int replicas = whole.placement.replicas(StageId{0});
+  one.group_sizes = {own_count(whole.group_sizes.front(), replica, replicas)};
+  if (!whole.priced_as.empty()) {
+    for (Rank& rank : pipeline.ranks) rank = whole.priced_as[rank.index()];
+  }
+  one.priced_as = std::move(pipeline.ranks);
+  return one;
+}
+
+ScheduleProgram program_by_time(const std::string& schedule, const ScheduleRequest& request,
+                                const std::function<Orders(const ScheduleRequest&)>& order) {
+  ProgramHeader header = training_header(schedule, request);
+  if (!has_equal_pipelines(request.placement))
+    return synchronous_program(std::move(header), order(request), request.clip);
+  struct Ordered {
+    Workload workload;
+    Orders orders;
+  };
+  std::vector<Ordered> known;
+  Orders orders(to_size(request.placement.world()));
+  const int replicas = request.placement.replicas(StageId{0});
+  for (int k = 0; k < std::min(replicas, header.micro_batches()); ++k) {
+    const ScheduleRequest one = pipeline_request(request, k);
+    Workload workload = workload_of(workload_request(one));
+    auto like = std::ranges::find(known, workload, &Ordered::workload);
+    if (like == known.end()) like = known.insert(like, {std::move(workload), order(one)});
+    const std::vector<Rank> ranks = pipeline_of(request.placement, k).ranks;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      Order& of_rank = orders[ranks[r].index()];
+      of_rank = like->orders[r];
+      for (Compute& compute : of_rank)
+        compute.micro_batch = MicroBatch{compute.micro_batch.value * replicas + k};
+    }
+  }
+  return synchronous_program(std::move(header), orders, request.clip);
 }
 
 ReplicaList::ReplicaList(const ComputeWriter& writer, const StageReplica& at)

@@ -19,6 +19,14 @@ namespace stagecraft {
 /// What a list scheduler needs of it.
 [[nodiscard]] WorkloadRequest workload_request(const ScheduleRequest& request);
 
+/// The program of a schedule that orders by time: `order` says what every rank computes. Pipelines of equally
+/// wide stages meet only where no order matters, so each is ordered by itself, and those with equal times and as
+/// many micro-batches alike: `order` is asked once for all of them, with one rank per stage.
+[[nodiscard]] ScheduleProgram program_by_time(const std::string& schedule, const ScheduleRequest& request,
+                                              const std::function<Orders(const ScheduleRequest&)>& order);
+/// What it is asked for one pipeline, with the group's micro-batches that are its own: at least one.
+[[nodiscard]] ScheduleRequest pipeline_request(const ScheduleRequest& whole, int replica);
+
 /// Builds the list of one replica of one stage. Its own micro-batches are spoken of by their position k among
 /// those.
 class ReplicaList {

@@ -59,8 +59,8 @@ Orders split_interleaved(const ProgramHeader& header, const VirtualStages& shape
   });
 }
 
-ScheduleProgram build_interleaved_zb(const ScheduleRequest& request) {
-  ProgramHeader header = training_header("interleaved_zb", request);
+Orders interleaved_zb_orders(const ScheduleRequest& request) {
+  const ProgramHeader header = training_header("interleaved_zb", request);
   const VirtualStages shape = virtual_stages(header.placement, PlacementKind::loop, "interleaved_zb");
   const int capacity = shape.ranks * shape.virtual_stages;
   std::vector<Orders> seeds;
@@ -68,9 +68,7 @@ ScheduleProgram build_interleaved_zb(const ScheduleRequest& request) {
       ways_to_divide(own_count(header.micro_batches(), 0, shape.replicas), shape.ranks).size();
   for (std::size_t way = 0; way < ways; ++way)
     seeds.push_back(split_interleaved(header, shape, capacity, way));
-  const Orders orders =
-      best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
-  return synchronous_program(std::move(header), orders, request.clip);
+  return best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
 }
 
 }  // namespace
@@ -83,7 +81,9 @@ Schedule interleaved_zb_schedule() {
           .placement = PlacementKind::loop,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = build_interleaved_zb};
+          .build = [](const ScheduleRequest& request) {
+            return program_by_time("interleaved_zb", request, interleaved_zb_orders);
+          }};
 }
 
 }  // namespace stagecraft

@@ -24,6 +24,8 @@ struct ScheduleRequest {
   /// What schedules that order by time go by, not owned. Null: every stage's forward and both halves of its
   /// backward take one unit and keep one unit, transfers take no time.
   const CostTable* costs = nullptr;
+  /// [rank] whose speed and links in `costs` are its own, for a part of a larger placement; empty: each its own.
+  std::vector<Rank> priced_as{};
   std::optional<Bytes> capacity{};           ///< usable memory per rank, for schedules that search within it
   RecomputeSettings recompute{};             ///< [stage] which forwards are repeated; empty: none
   std::vector<StageId> also_load{};          ///< as in ProgramHeader

@@ -205,10 +205,8 @@ std::vector<Orders> pattern_orders(const Workload& workload, const VirtualStages
 
 /// The best that list scheduling by the request's costs makes, the patterns included, where no rank keeps
 /// more than `micro_batches(ranks)` micro-batches' share from their forward to their weight gradient.
-ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
-                          int (*micro_batches)(int ranks)) {
-  ProgramHeader header = training_header(schedule, request);
-  const VirtualStages shape = virtual_stages(header.placement, PlacementKind::v, schedule);
+Orders v_orders(const char* schedule, const ScheduleRequest& request, int (*micro_batches)(int ranks)) {
+  const VirtualStages shape = virtual_stages(request.placement, PlacementKind::v, schedule);
   const std::int64_t capacity = std::int64_t{shape.virtual_stages} * micro_batches(shape.ranks);
   // The paper's patterns, for equal times, make good orders for unequal ones too.
   WorkloadRequest equal = workload_request(request);
@@ -226,9 +224,7 @@ ScheduleProgram v_program(const char* schedule, const ScheduleRequest& request,
     plain.recompute.clear();
     add_patterns(plain);
   }
-  const Orders orders =
-      best_orders(workload_request(request), stage_limit(header.placement, capacity), std::move(seeds));
-  return synchronous_program(std::move(header), orders, request.clip);
+  return best_orders(workload_request(request), stage_limit(request.placement, capacity), std::move(seeds));
 }
 
 Schedule v_schedule(const char* name, const char* summary, int (*micro_batches)(int ranks)) {
@@ -239,7 +235,10 @@ Schedule v_schedule(const char* name, const char* summary, int (*micro_batches)(
           .placement = PlacementKind::v,
           .virtual_stages = 2,
           .orders_by_time = true,
-          .build = [=](const ScheduleRequest& request) { return v_program(name, request, micro_batches); }};
+          .build = [=](const ScheduleRequest& request) {
+            return program_by_time(
+                name, request, [&](const ScheduleRequest& one) { return v_orders(name, one, micro_batches); });
+          }};
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ std::vector<Orders> by_the_paper(const ProgramHeader& header, const std::vector<
 
 /// Ordered by the request's costs; a replica of a stage with w of them keeps, of P ranks, at most
 /// `turns` * floor((P - 1) / w) + 1 micro-batches from their forward to their weight gradient.
-ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request, int turns) {
-  ProgramHeader header = training_header(schedule, request);
+Orders zb_orders(const char* schedule, const ScheduleRequest& request, int turns) {
+  const ProgramHeader header = training_header(schedule, request);
   const Placement& placement = header.placement;
   int ranks = 0;  // a rank that holds two stages counts twice, as in warm_up_depth
   for (const auto& replicas : placement.ranks) ranks += static_cast<int>(replicas.size());
@@ -45,8 +45,7 @@ ScheduleProgram zb_straight(const char* schedule, const ScheduleRequest& request
     capacity.push_back(turns * ((ranks - 1) / static_cast<int>(replicas.size())) + 1);
     for (const Rank rank : replicas) limit.capacity[rank.index()] += capacity.back();
   }
-  const Orders orders = best_orders(workload_request(request), limit, by_the_paper(header, capacity, turns));
-  return synchronous_program(std::move(header), orders, request.clip);
+  return best_orders(workload_request(request), limit, by_the_paper(header, capacity, turns));
 }
 
 Schedule zb_schedule(const char* name, const char* summary, int turns) {
@@ -54,7 +53,10 @@ Schedule zb_schedule(const char* name, const char* summary, int turns) {
           .summary = summary,
           .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
           .orders_by_time = true,
-          .build = [=](const ScheduleRequest& request) { return zb_straight(name, request, turns); }};
+          .build = [=](const ScheduleRequest& request) {
+            return program_by_time(
+                name, request, [&](const ScheduleRequest& one) { return zb_orders(name, one, turns); });
+          }};
 }
 
 }  // namespace

@@ -35,10 +35,12 @@ struct Workload {
     Ticks forward = 1;
     Ticks input = 1;
     Ticks weight = 1;
+    bool operator==(const Times&) const = default;
   };
   struct Hop {
     Ticks time = 0;
     int lane = -1;  ///< one per pair of ranks and direction, whose transfers are serialized; -1: same rank
+    bool operator==(const Hop&) const = default;
 
     /// Of what is sent at `sent`; its lane is busy until then.
     Ticks arrival(Ticks sent, std::vector<Ticks>& lane_free) const {
@@ -57,6 +59,7 @@ struct Workload {
   std::vector<std::vector<Hop>> gradient{};
   int lanes = 0;
   RecomputeSettings recompute{};
+  bool operator==(const Workload&) const = default;
 
   /// Where the values of one action kind lie in arrays over all stages and micro-batches.
   [[nodiscard]] std::size_t at(StageId stage, MicroBatch micro_batch) const {
@@ -89,6 +92,7 @@ struct WorkloadRequest {
   int micro_batches = 0;
   const CostTable* costs = nullptr;  ///< not owned
   RecomputeSettings recompute{};     ///< [stage]; empty: none
+  std::vector<Rank> priced_as{};     ///< [rank] whose speed and links in `costs` are its own; empty: each its own
 };
 
 /// From the request's costs: compute divided by the rank's speed, transfers over the network between the

@@ -40,8 +40,11 @@ Workload workload_of(const WorkloadRequest& request) {
   const std::vector<std::vector<Rank>>& ranks = work.placement.ranks;
   const CostTable even = unit_costs(work.placement.stages(), work.placement.world());
   const CostTable& costs = request.costs == nullptr ? even : *request.costs;
+  const auto priced = [&](Rank rank) {
+    return request.costs == nullptr || request.priced_as.empty() ? rank : request.priced_as[rank.index()];
+  };
   const auto transfer = [&](Rank from, Rank to, Bytes bytes) {
-    return from == to ? 0 : costs.network.between(from, to).time(bytes).value;
+    return from == to ? 0 : costs.network.between(priced(from), priced(to)).time(bytes).value;
   };
 
   // Twice: the first time to find the longest.
@@ -50,7 +53,7 @@ Workload workload_of(const WorkloadRequest& request) {
     for (std::size_t s = 0; s < ranks.size(); ++s) {
       const StageCosts& stage = costs.stages[s];
       for (const Rank rank : ranks[s]) {
-        const double speed = costs.speed_of(rank);
+        const double speed = costs.speed_of(priced(rank));
         of_compute(s, stage.forward.value / speed, stage.backward_input.value / speed,
                    stage.backward_weight.value / speed);
         if (s + 1 == ranks.size()) continue;

@@ -105,6 +105,32 @@ VirtualStages virtual_stages(const Placement& placement, PlacementKind kind, con
   return shape;
 }
 
+bool has_equal_pipelines(const Placement& placement) {
+  const std::size_t replicas = placement.ranks.front().size();
+  if (replicas < 2) return false;
+  std::vector<std::size_t> replica_of(to_size(placement.world()), replicas);
+  for (const auto& ranks : placement.ranks) {
+    if (ranks.size() != replicas) return false;
+    for (std::size_t k = 0; k < replicas; ++k) {
+      std::size_t& known = replica_of[ranks[k].index()];
+      if (known != replicas && known != k) return false;
+      known = k;
+    }
+  }
+  return true;
+}
+
+Pipeline pipeline_of(const Placement& whole, int replica) {
+  Pipeline one;
+  for (const auto& replicas : whole.ranks) {
+    const Rank rank = replicas[to_size(replica)];
+    auto found = std::ranges::find(one.ranks, rank);
+    if (found == one.ranks.end()) found = one.ranks.insert(found, rank);
+    one.placement.ranks.push_back({Rank{static_cast<int>(found - one.ranks.begin())}});
+  }
+  return one;
+}
+
 Rank sender_of(const Placement& placement, const Tag& tag) {
   if (!tag.is_loss()) return placement.rank_of(tag.from, tag.micro_batch());
   return placement.ranks[tag.from.index()][static_cast<std::size_t>(tag.replica())];

@@ -78,6 +78,19 @@ struct VirtualStages {
 [[nodiscard]] VirtualStages virtual_stages(const Placement& placement, PlacementKind kind,
                                            const std::string& schedule);
 
+/// Whether all stages have several replicas, as many each, and every rank is the same replica of all it holds: then
+/// the k-th replicas of all stages are a pipeline of their own, with every `replicas`-th micro-batch, and
+/// pipelines meet in collectives and loss reports only.
+[[nodiscard]] bool has_equal_pipelines(const Placement& placement);
+
+/// One of these pipelines.
+struct Pipeline {
+  Placement placement{};      ///< one rank per stage, numbered from 0 on as stages first name them
+  std::vector<Rank> ranks{};  ///< of the whole, per rank of `placement`
+};
+/// Requires `has_equal_pipelines(whole)`.
+[[nodiscard]] Pipeline pipeline_of(const Placement& whole, int replica);
+
 /// Between which ranks a transfer goes: an activation's and a gradient's of the stages that hold the
 /// micro-batch, a loss's from a replica of the last stage to the one that reports.
 [[nodiscard]] Rank sender_of(const Placement& placement, const Tag& tag);

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/planner.h"
 
+#include "stagecraft/base/table.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "test/partitioner/every_cuts.h"
 #include "test/partitioner/example.h"
@@ -262,6 +263,68 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
     validate(result.best.plan, "made");
     RC_CLASSIFY(result.best.plan.placement().world() > result.best.plan.placement().stages(), "replicated");
   }));
+}
+
+TEST_CASE("an order made by time finds replicas that fit, about as good as each layout by itself", "[planner]") {
+  PlanRequest request = request_of(16);
+  request.replicate = true;
+  request.recompute = std::nullopt;
+  const Bytes one_stage = most_memory(make_plan(example(), machine(1), request_of()).best.plan);
+  const Cluster cluster = machine(8, Bytes{one_stage.value * 3 / 4});
+  for (const char* schedule : {"zb_v", "v_half", "interleaved_zb"}) {
+    INFO(schedule);
+    request.schedule.name = schedule;
+    request.widths.clear();
+    const PlanResult result = make_plan(example(), cluster, request);
+    CHECK(most_memory(result.best.plan) <= *cluster.memory);
+    CHECK_NOTHROW(validate(result.best.plan, "made"));
+    const int stages_per_rank = find_schedule(schedule).virtual_stages;
+    bool fits = false;
+    for (const int positions : {1, 2, 4}) {
+      request.widths.assign(static_cast<std::size_t>(positions), 8 / positions);
+      try {
+        const Plan alone = make_plan(example(), cluster, request).best.plan;
+        CHECK(alone.stages.size() == static_cast<std::size_t>(positions * stages_per_rank));
+        // By itself it gets all of the search.
+        INFO(positions << " positions: " << alone.predicted->step.value << " s alone, best "
+                       << result.best.step().value);
+        CHECK(result.best.step() <= alone.predicted->step * 1.05);
+        fits = true;
+      } catch (const RefusedError& error) {  // says why, though there is one layout only
+        CHECK(contains(error.what(), "need"));
+      }
+    }
+    CHECK(fits);
+    CHECK(result.best.plan.placement().replicated());
+  }
+}
+
+TEST_CASE("what cannot fit on any plan is refused before anything is searched", "[planner]") {
+  PlanRequest request = request_of();
+  request.replicate = true;
+  std::size_t searched = 0;
+  request.search.progress = [&](const SearchProgress&) { ++searched; };
+  const StageCosts all = stage_costs(example().at(8), 0, 11, example().optimizer_bytes_per_parameter_byte);
+  const Bytes standing = all.weights() + all.buffers + all.parameters + all.optimizer_state;
+  const auto on = [&](int devices, Bytes each) {
+    return refused<RefusedError>(example(), machine(devices, each), request);
+  };
+  for (const char* schedule : {"1f1b", "zb_v", "auto", "pipedream"}) {
+    INFO(schedule);
+    request.schedule.name = schedule;
+    searched = 0;
+    const std::string why = on(4, Bytes{standing.value / 4 - 1});
+    CHECK(contains(why, "no plan fits:\n  weights "));
+    CHECK(contains(why, fmt::format("make {}, more than the", format_bytes(standing))));
+    CHECK(contains(why, "that 4 devices have to give"));
+    CHECK(contains(why, "it takes 5 devices or more"));
+    CHECK(searched == 0);
+    // Not for want of the floor's bytes where there are as many.
+    CHECK_FALSE(contains(on(4, Bytes{standing.value / 4 + 1}), "that 4 devices have to give"));
+  }
+  const std::string layer = on(256, Bytes{1 << 20});
+  INFO(layer);
+  CHECK(contains(layer, "no number of devices can fit, for a layer is not cut"));
 }
 
 TEST_CASE("where a group is too short for the widest plan, the best of the others is taken", "[planner]") {

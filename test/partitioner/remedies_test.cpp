@@ -53,4 +53,19 @@ TEST_CASE("what would fit does, and less of it does not", "[remedies]") {
   CHECK(told > 5);
 }
 
+TEST_CASE("for a schedule that orders by time 1f1b is asked what would fit", "[remedies]") {
+  PlanRequest request;
+  request.micro_batch_size = 8;
+  request.micro_batches = 8;
+  request.schedule.name = "zb_v";
+  const Cluster cluster = machine(2, Bytes{16 << 20});
+  REQUIRE_FALSE(fits(cluster, request));
+  const std::vector<Remedy> found = remedies(example(), cluster, {request});
+  REQUIRE_FALSE(found.empty());
+  for (const Remedy& remedy : found) {
+    CHECK(remedy.request.schedule.name == "1f1b");
+    CHECK(fits(remedy.cluster, remedy.request));
+  }
+}
+
 }  // namespace stagecraft
