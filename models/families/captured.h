@@ -20,6 +20,7 @@ struct CapturedConfig {
   std::vector<FieldSource> fields;
   std::string weights;  ///< safetensors file, or folder with one; empty: the model folder's
   Accumulate accumulate = Accumulate::exact;
+  UseCompiled compiled = UseCompiled::off;
   captured::FolderReader reader;
 };
 void describe(Fields& f, CapturedConfig::FieldSource& s);
