@@ -454,7 +454,8 @@ void describe(Fields& v, CapturedLayerSpec& s) {
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
-  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path, spec.weights, spec.compiled);
+  std::shared_ptr<const ModelFolder> folder =
+      spec.reader.read(spec.path, spec.weights, spec.compiled.value_or(UseCompiled::off));
   const auto found = std::find_if(folder->layers.begin(), folder->layers.end(),
                                   [&](const FolderLayer& layer) { return layer.name == spec.layer; });
   if (found == folder->layers.end()) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -20,8 +21,9 @@ inline constexpr const char* kAccumulateDoc =
     "how weight gradients add up over micro-batches: exact, as PyTorch does to the bit, or fused into the "
     "matrix products, which takes less time and memory and rounds otherwise";
 inline constexpr const char* kUseCompiledDoc =
-    "whether to load and run the folder's compiled code: off, allow (where it fits), or require; code of a "
-    "folder is as trusted as any program";
+    "whether to load and run the folder's compiled code: off (default), allow (where it fits), or require; "
+    "it is "
+    "native code, for folders that you trust as you trust programs";
 
 /// A layer of a model captured from PyTorch (docs/reference/model_folder.md). Keeps what its graph says, and
 /// buffers that backward_input reads. Starts with the folder's weights.
@@ -31,7 +33,7 @@ struct CapturedLayerSpec {
   std::string layer;    ///< its name in the manifest
   std::string weights;  ///< where they come from; empty: the folder
   Accumulate accumulate = Accumulate::exact;
-  UseCompiled compiled = UseCompiled::off;
+  std::optional<UseCompiled> compiled{};  ///< absent: off
   captured::FolderReader reader;
 };
 void describe(Fields& v, CapturedLayerSpec& s);

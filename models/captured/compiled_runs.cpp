@@ -9,13 +9,13 @@
 
 #include <ATen/Version.h>
 #include <ATen/ops/empty_strided.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/csrc/inductor/aoti_torch/tensor_converter.h>
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <charconv>
+#include <dlfcn.h>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -121,8 +121,8 @@ CompiledCode::CompiledCode(const std::string& path, std::size_t outputs)
     : library_(std::make_unique<Library>()) {
   library_->path = path;
   library_->outputs = outputs;
-  // It names no library of LibTorch: what it calls is in the one that this program is linked with. It stays
-  // loaded, as LibTorch's own do.
+  // It names no library of LibTorch, for libtorch.so would bring CUDA's: what it calls is in the one that
+  // this program is linked with. It stays loaded, as LibTorch's own do.
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
@@ -137,9 +137,10 @@ CompiledCode::~CompiledCode() {
   for (void* instance : library_->idle) (void)library_->destroy(instance);
 }
 
-std::vector<at::Tensor> CompiledCode::run(const std::vector<at::Tensor>& inputs) const {
-  std::vector<AtenTensorHandle> given =
-      torch::aot_inductor::unsafe_alloc_new_handles_from_tensors(inputs);  // the code frees them
+std::vector<at::Tensor> CompiledCode::run(std::vector<at::Tensor> inputs) const {
+  std::vector<AtenTensorHandle> given = torch::aot_inductor::unsafe_alloc_new_handles_from_tensors(
+      inputs);  // the code frees each behind its last use
+  inputs.clear();
   std::vector<AtenTensorHandle> made(library_->outputs);
   void* instance = library_->take();
   const std::int32_t failed =
@@ -165,7 +166,7 @@ std::vector<at::Tensor> CompiledRun::run(std::vector<at::Tensor> given) const {
       tensor = std::move(copy);
     }
   }
-  return code->run(given);
+  return code->run(std::move(given));
 }
 
 namespace {
@@ -265,7 +266,9 @@ class RunPlacer {
       const Steps& steps = steps_of(graph_, part);
       std::set<ValueId> made, all;
       for (const Step& step : before) all.merge(made_by(step));
-      const auto readable = [&](ValueId id) { return id == kNoValue || !all.contains(id) || made.contains(id); };
+      const auto readable = [&](ValueId id) {
+        return id == kNoValue || !all.contains(id) || made.contains(id);
+      };
       for (const Step& step : steps) {
         for (const ValueId id : read_by(step)) {
           if (!readable(id)) refuse(pointer, part, id);
@@ -305,9 +308,10 @@ class RunPlacer {
       const std::int64_t at_step = run.steps[i];
       const bool ascends = i == 0 ? at_step >= static_cast<std::int64_t>(next) : at_step > run.steps[i - 1];
       if (!ascends || at_step >= static_cast<std::int64_t>(before.size())) {
-        throw InputError(at(fmt::format("{}/steps/{}", pointer, i)),
-                         fmt::format("found {}: expected places of {} steps, ascending, none of an earlier run",
-                                     at_step, before.size()));
+        throw InputError(
+            at(fmt::format("{}/steps/{}", pointer, i)),
+            fmt::format("found {}: expected places of {} steps, ascending, none of an earlier run", at_step,
+                        before.size()));
       }
       replaced.insert(static_cast<std::size_t>(at_step));
     }
@@ -315,7 +319,8 @@ class RunPlacer {
     for (const std::size_t i : replaced) {
       of_run.merge(made_by(before[i]));
       if (before[i].own != Step::Own::none) {
-        throw InputError(at(pointer + "/steps"), fmt::format("replace {}, which stays a step", before[i].name));
+        throw InputError(at(pointer + "/steps"),
+                         fmt::format("replace {}, which stays a step", before[i].name));
       }
     }
     for (const Step& step : before) read.merge(read_by(step));
@@ -409,14 +414,15 @@ std::shared_ptr<const CompiledFolder> read_compiled(const std::string& folder, c
     if (code == nullptr) {
       const std::string path = folder + "/compiled/" + run.file + ".so";
       if (const std::string actual = sha256(read_file(path, kMostLibraryBytes)); actual != known->second) {
-        throw InputError({path, ""}, fmt::format("its SHA-256 is {}, {} says {}: the file was changed", actual,
-                                                 found->file, known->second));
+        throw InputError({path, ""}, fmt::format("its SHA-256 is {}, {} says {}: the file was changed",
+                                                 actual, found->file, known->second));
       }
       code = std::make_shared<const CompiledCode>(path, run.outputs.size());
       outputs = run.outputs.size();
     }
     if (outputs != run.outputs.size()) {
-      throw InputError(at(pointer + "/outputs"), fmt::format("another run of {}.so has {}", run.file, outputs));
+      throw InputError(at(pointer + "/outputs"),
+                       fmt::format("another run of {}.so has {}", run.file, outputs));
     }
     return code;
   };
@@ -426,7 +432,8 @@ std::shared_ptr<const CompiledFolder> read_compiled(const std::string& folder, c
     const std::string pointer = fmt::format("/graphs/{}", i);
     const auto graph = graphs.find(its.graph);
     if (graph == graphs.end()) {
-      throw InputError(at(pointer + "/graph"), fmt::format("no layer has a graph {}", json::brief(its.graph)));
+      throw InputError(at(pointer + "/graph"),
+                       fmt::format("no layer has a graph {}", json::brief(its.graph)));
     }
     runs += its.runs.size();
     if (runs > kMostRuns) throw InputError(at(pointer), fmt::format("more than {} runs", kMostRuns));

@@ -40,7 +40,7 @@ class CompiledCode {
   ~CompiledCode();
   CompiledCode(const CompiledCode&) = delete;
   CompiledCode& operator=(const CompiledCode&) = delete;
-  [[nodiscard]] std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const;
+  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) const;
 
  private:
   struct Library;
@@ -64,9 +64,9 @@ struct CompiledRun {
 
 /// What a folder has of compiled code, for its graphs.
 struct CompiledFolder {
-  std::string why_not;           ///< why nothing of it is run; empty: it is
-  std::string file;              ///< for messages
-  int threads = 1;               ///< per rank, that it was made for
+  std::string why_not;              ///< why nothing of it is run; empty: it is
+  std::string file;                 ///< for messages
+  int threads = 1;                  ///< per rank, that it was made for
   std::vector<std::int64_t> sizes;  ///< of micro-batches
   /// By hash and size of micro-batch: the graph with its compiled stretches.
   std::map<std::string, std::map<std::int64_t, std::shared_ptr<const Graph>>> graphs;

@@ -56,8 +56,8 @@ struct Step {
   double probability = 0;    ///< of Stagecraft's own
   std::uint32_t stream = 0;  ///< of those that draw
   std::vector<Argument> arguments;
-  std::vector<ValueId> results;  ///< kNoValue: nothing reads it
-  bool returns_list = false;     ///< the results are the elements of one list
+  std::vector<ValueId> results;                 ///< kNoValue: nothing reads it
+  bool returns_list = false;                    ///< the results are the elements of one list
   std::shared_ptr<const CompiledRun> compiled;  ///< of Own::compiled (compiled_runs.h)
 };
 using Steps = std::vector<Step>;

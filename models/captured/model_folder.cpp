@@ -434,8 +434,9 @@ class FolderMaker {
     folder_.compiled = read_compiled(folder_.path, graphs_);
     if (const std::string& why_not = folder_.compiled->why_not; !why_not.empty()) {
       if (use_compiled_ == UseCompiled::allow) return;
-      throw InputError({folder_.compiled->file, ""},
-                       fmt::format("model.compiled is \"require\", but no compiled code can be run: {}", why_not));
+      throw InputError(
+          {folder_.compiled->file, ""},
+          fmt::format("model.compiled is \"require\", but no compiled code can be run: {}", why_not));
     }
     for (const auto& [hash, replay] : replays_) replay->use(folder_.compiled, use_compiled_);
   }
@@ -524,8 +525,8 @@ class FolderMaker {
   Manifest manifest_;
   ModelFolder folder_;
   std::map<std::string, std::shared_ptr<const Graph>> graphs_;  ///< by hash
-  std::map<std::string, ValueType> types_;  ///< of weights
-  std::vector<Value> bundle_;               ///< behind the layers read so far
+  std::map<std::string, ValueType> types_;                      ///< of weights
+  std::vector<Value> bundle_;                                   ///< behind the layers read so far
   std::map<std::string, std::size_t> last_reader_;
   UseCompiled use_compiled_;
   std::map<std::string, std::shared_ptr<Replay>> replays_;
@@ -549,8 +550,7 @@ struct FolderReader::Shared {
 
 std::shared_ptr<FolderReader::Shared> FolderReader::make_shared() { return std::make_shared<Shared>(); }
 
-std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path,
-                                                      const std::string& weights,
+std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path, const std::string& weights,
                                                       UseCompiled compiled) const {
   const std::scoped_lock lock(shared_->mutex);
   std::shared_ptr<const ModelFolder>& folder = shared_->folders[{path, weights, compiled}];

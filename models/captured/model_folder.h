@@ -67,7 +67,7 @@ struct ModelFolder {
   std::vector<FolderLayer> layers;
   std::optional<FolderLoss> loss;
   std::shared_ptr<const CompiledFolder> compiled;  ///< null: not asked for
-  ModelWeights weights;  ///< of what layers name, and of `untrained`
+  ModelWeights weights;                            ///< of what layers name, and of `untrained`
   /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.
   std::map<std::string, ValueType> untrained;
   std::map<std::string, std::string>

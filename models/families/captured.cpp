@@ -175,7 +175,8 @@ void describe(Fields& f, CapturedConfig& c) {
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
-  const auto folder = config.reader.read(config.path, config.weights, config.compiled);
+  const auto folder =
+      config.reader.read(config.path, config.weights, config.compiled.value_or(UseCompiled::off));
   if (!takes(folder->input, site.sample)) {
     throw InputError(
         {site.place.file, site.place.pointer + "/path"},
@@ -189,9 +190,9 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   if (!config.weights.empty()) list.note = note_on(*folder);
   if (folder->compiled != nullptr) add_line(list.note, note_on(*folder->compiled));
   for (const captured::FolderLayer& layer : folder->layers) {
-    list.layers.push_back(
-        {CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate, config.compiled, config.reader},
-         layer.name});
+    list.layers.push_back({CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate,
+                                             config.compiled, config.reader},
+                           layer.name});
   }
   FieldFinder(config, folder, site).add_to(list);
   return list;

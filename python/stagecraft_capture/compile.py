@@ -37,7 +37,7 @@ FUSED = {
     "_native_batch_norm_legit_no_training", "_fused_rms_norm", "_fused_rms_norm_backward",
 }  # fmt: skip
 LEAST = 2  # steps that compute
-MARCH = {"AVX2": "x86-64-v3", "AVX512": "x86-64-v4"}
+MARCH = {"AVX2": ("VecAVX2", "x86-64-v3"), "AVX512": ("VecAVX512", "x86-64-v4")}  # inductor's vectors, and the compiler's -march
 GAIN = 0.95  # of the steps' time: a stretch that takes more stays steps
 STEP_S = 3e-6  # of Python's own per step, which the engine does not take
 TURNS = 15  # of steps and code, behind each comparison
@@ -185,19 +185,20 @@ class Compiler:
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
             raise CaptureError(f"--compile is for processors with {' or '.join(MARCH)}; LibTorch uses {self.capability} here")
-        if not cpu_vec_isa.pick_vec_isa():  # before libraries are built without LibTorch's: the answer is remembered
-            raise CaptureError("--compile needs a C++ compiler (g++) that can build vector code against this torch")
-        # -march=native would use more of this processor than its capability says.
+        vectors, self.march = MARCH[self.capability]
+        # Inductor would use more of this processor than its capability says.
+        cpu_vec_isa.supported_vec_isa_list[:] = [getattr(cpu_vec_isa, vectors)()]
         native = cpp_builder._get_optimization_cflags
-        self.patched = lambda *given, **named: self.portable(native(*given, **named))
-        cpp_builder._get_optimization_cflags = self.patched
+        cpp_builder._get_optimization_cflags = lambda *given, **named: self.portable(native(*given, **named))
+        if not cpu_vec_isa.pick_vec_isa():  # before libraries are built without LibTorch's: the answer is remembered
+            raise CaptureError("--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this torch")
         # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would bring CUDA's.
         ctypes.CDLL(f"{torch.__path__[0]}/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
         self.threads, self.known = threads, {}
 
     def portable(self, flags):
         compiled, linked = flags
-        return [f"march={MARCH[self.capability]}" if flag == "march=native" else flag for flag in compiled], linked
+        return [f"march={self.march}" if flag == "march=native" else flag for flag in compiled], linked
 
     def code(self, steps, stretch, values, b):
         """None where the stretch does not gain, or where code would not do as its steps do."""

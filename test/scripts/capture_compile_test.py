@@ -70,7 +70,7 @@ def test_runs(folder):
     assert len(one) >= 3 and one != plain, "nothing ran compiled"
     assert all(abs(a[0] - b[0]) < 1e-4 * abs(b[0]) for a, b in zip(one, plain)), (one, plain)
     for name, *changes in (
-        ("zb", "pipeline.stages=2", "pipeline.schedule=zb_h1"), ("again", "pipeline.stages=2", "activation_checkpointing.recompute=all"), ("three", "pipeline.stages=3", "pipeline.schedule=gpipe"),
+        ("zb", "pipeline.stages=2", "pipeline.schedule=zb_h1"), ("again", "pipeline.stages=2", "activation_checkpointing.recompute=all"), ("three", "pipeline.stages=3", "pipeline.schedule=fill_drain"),
     ):  # fmt: skip
         found, code, text = train(folder, name, changes, compiled="require")
         assert code == 0 and found == one, (name, text, found, one)
