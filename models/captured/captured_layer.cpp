@@ -85,6 +85,7 @@ class CapturedLayer final : public Layer {
     std::string details = "graph " + graph_.hash;
     for (const std::string& name : layer_.constants) details += ", " + name;
     if (accumulate_ == Accumulate::fused) details += ", fused";
+    if (folder_->compiled != nullptr && folder_->compiled->why_not.empty()) details += ", compiled";
     return details;
   }
 
@@ -164,8 +165,9 @@ class CapturedLayer final : public Layer {
     if (read[0].is_meta()) return dry_outputs(weights, inputs);
     const bool training = context.mode == Mode::train;
     const c10::Device device = read[0].device();
-    const Programs& programs =
-        layer_.replay->at(samples_of(read, graph_.inputs, "an input"), device, products_);
+    const std::int64_t b = samples_of(read, graph_.inputs, "an input");
+    layer_.replay->check_fit(b, device);
+    const Programs& programs = layer_.replay->at(b, device, products_);
     Frame frame;
     frame.reserve(read.size() + weights.parameters.size() + weights.buffers.size() + constants_.size() +
                   layer_.fields.size());
@@ -448,10 +450,12 @@ void describe(Fields& v, CapturedLayerSpec& s) {
   v.required("layer", s.layer, "its name in the manifest");
   v.optional("weights", s.weights, "safetensors file or folder to start from (default: the model folder's)");
   v.optional("accumulate", s.accumulate, kAccumulateDoc);
+  v.optional("compiled", s.compiled, kUseCompiledDoc);
 }
 
 LayerPtr make_layer(const CapturedLayerSpec& spec, const LayerSite& site) {
-  std::shared_ptr<const ModelFolder> folder = spec.reader.read(spec.path, spec.weights);
+  std::shared_ptr<const ModelFolder> folder =
+      spec.reader.read(spec.path, spec.weights, spec.compiled.value_or(UseCompiled::off));
   const auto found = std::find_if(folder->layers.begin(), folder->layers.end(),
                                   [&](const FolderLayer& layer) { return layer.name == spec.layer; });
   if (found == folder->layers.end()) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -19,6 +20,10 @@ inline constexpr std::array enum_names<Accumulate>{"exact", "fused"};
 inline constexpr const char* kAccumulateDoc =
     "how weight gradients add up over micro-batches: exact, as PyTorch does to the bit, or fused into the "
     "matrix products, which takes less time and memory and rounds otherwise";
+inline constexpr const char* kUseCompiledDoc =
+    "whether to load and run the folder's compiled code: off (default), allow (where it fits), or require; "
+    "it is "
+    "native code, for folders that you trust as you trust programs";
 
 /// A layer of a model captured from PyTorch (docs/reference/model_folder.md). Keeps what its graph says, and
 /// buffers that backward_input reads. Starts with the folder's weights.
@@ -28,6 +33,7 @@ struct CapturedLayerSpec {
   std::string layer;    ///< its name in the manifest
   std::string weights;  ///< where they come from; empty: the folder
   Accumulate accumulate = Accumulate::exact;
+  std::optional<UseCompiled> compiled{};  ///< absent: off
   captured::FolderReader reader;
 };
 void describe(Fields& v, CapturedLayerSpec& s);

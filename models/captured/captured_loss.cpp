@@ -54,6 +54,7 @@ class CapturedLoss final : public Loss {
     frame.emplace_back(output);
     for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(output.device()));
     for (const std::string& name : loss_.fields) frame.emplace_back(data.fields->at(name));
+    loss_.replay->check_fit(*b, output.device());
     const Programs& programs = loss_.replay->at(*b, output.device());
     Tensors made = (kept != nullptr ? programs.forward_keeping : programs.evaluate).run(std::move(frame), {});
     if (kept != nullptr) {

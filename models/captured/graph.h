@@ -9,6 +9,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,8 +45,10 @@ struct Argument {
   std::vector<AffineSize> sizes{};
 };
 
+struct CompiledRun;
+
 struct Step {
-  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform, normal };
+  enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform, normal, compiled };
 
   std::string name;                       ///< "aten::addmm"
   std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own
@@ -53,8 +56,9 @@ struct Step {
   double probability = 0;    ///< of Stagecraft's own
   std::uint32_t stream = 0;  ///< of those that draw
   std::vector<Argument> arguments;
-  std::vector<ValueId> results;  ///< kNoValue: nothing reads it
-  bool returns_list = false;     ///< the results are the elements of one list
+  std::vector<ValueId> results;                 ///< kNoValue: nothing reads it
+  bool returns_list = false;                    ///< the results are the elements of one list
+  std::shared_ptr<const CompiledRun> compiled;  ///< of Own::compiled (compiled_runs.h)
 };
 using Steps = std::vector<Step>;
 

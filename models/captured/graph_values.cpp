@@ -57,7 +57,7 @@ void GraphValues::let_read(ValueId first, ValueId end) {
 }
 
 ValueId GraphValues::found(const std::string& name, const InputPlace& place) const {
-  const std::optional<ValueId> id = id_of(name);
+  const std::optional<ValueId> id = value_named(graph_, name, all_->size());
   if (!id) throw InputError(place, fmt::format("there is no value {} by now", json::brief(name)));
   if (readable_[static_cast<std::size_t>(*id)]) return *id;
   const bool backward = part_ == Part::backward_weight || part_ == Part::backward_input;
@@ -66,7 +66,7 @@ ValueId GraphValues::found(const std::string& name, const InputPlace& place) con
                                backward ? "it is not kept for this part" : "this part does not have it"));
 }
 
-std::optional<ValueId> GraphValues::id_of(const std::string& name) const {
+std::optional<ValueId> value_named(const Graph& graph, const std::string& name, std::size_t count) {
   const std::size_t letters = name.starts_with("in") ? 2 : 1;
   if (name.size() <= letters) return std::nullopt;
   const std::optional<std::size_t> number = number_in(name.substr(letters));
@@ -77,19 +77,19 @@ std::optional<ValueId> GraphValues::id_of(const std::string& name) const {
   };
   switch (name[0]) {
     case 'i':
-      return letters == 2 ? within(Graph::input(0), graph_.gradient(0)) : std::nullopt;
+      return letters == 2 ? within(Graph::input(0), graph.gradient(0)) : std::nullopt;
     case 'g':
-      return within(graph_.gradient(0), graph_.parameter(0));
+      return within(graph.gradient(0), graph.parameter(0));
     case 'p':
-      return within(graph_.parameter(0), graph_.buffer(0));
+      return within(graph.parameter(0), graph.buffer(0));
     case 'u':
-      return within(graph_.buffer(0), graph_.constant(0));
+      return within(graph.buffer(0), graph.constant(0));
     case 'c':
-      return within(graph_.constant(0), graph_.field(0));
+      return within(graph.constant(0), graph.field(0));
     case 'f':
-      return within(graph_.field(0), graph_.result(0));
+      return within(graph.field(0), graph.result(0));
     case '%':
-      return within(graph_.result(0), static_cast<ValueId>(all_->size()));
+      return within(graph.result(0), static_cast<ValueId>(count));
     default:
       return std::nullopt;
   }

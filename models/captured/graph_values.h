@@ -2,9 +2,11 @@
 
 // The values of a graph while its file is read: by their names, with what the part that is read may read.
 
+#include "stagecraft/base/describe.h"
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/graph.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +17,22 @@
 namespace stagecraft::captured {
 
 enum class Part : std::uint8_t { forward, backward_input, backward_weight, evaluate };
+
+}  // namespace stagecraft::captured
+
+namespace stagecraft {
+
+template <>
+inline constexpr std::array enum_names<captured::Part>{"forward", "backward_input", "backward_weight",
+                                                       "evaluate"};
+
+}  // namespace stagecraft
+
+namespace stagecraft::captured {
+
+/// The value of that name, of `count`; none where there is no such one.
+[[nodiscard]] std::optional<ValueId> value_named(const Graph& graph, const std::string& name,
+                                                 std::size_t count);
 
 class GraphValues {
  public:
@@ -44,7 +62,6 @@ class GraphValues {
 
  private:
   [[nodiscard]] std::vector<Value> given() const;
-  [[nodiscard]] std::optional<ValueId> id_of(const std::string& name) const;
 
   Graph& graph_;
   std::string file_;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace stagecraft::captured {
@@ -131,8 +132,8 @@ namespace {
 
 class FolderMaker {
  public:
-  FolderMaker(const std::string& path, std::string weights)
-      : file_(path + "/manifest.json"), weights_(std::move(weights)) {
+  FolderMaker(const std::string& path, std::string weights, UseCompiled compiled)
+      : file_(path + "/manifest.json"), weights_(std::move(weights)), use_compiled_(compiled) {
     folder_.path = path;
   }
 
@@ -171,6 +172,7 @@ class FolderMaker {
       throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
     }
     find_weights();
+    if (use_compiled_ != UseCompiled::off) load_compiled();
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }
 
@@ -420,9 +422,23 @@ class FolderMaker {
       throw InputError(place, fmt::format("expected {} hex digits in lower case, found {}", kGraphHashDigits,
                                           json::brief(hash)));
     }
-    std::shared_ptr<const Replay>& replay = replays_[hash];
-    if (replay == nullptr) replay = std::make_shared<const Replay>(read_graph(folder_.path, hash));
+    std::shared_ptr<Replay>& replay = replays_[hash];
+    if (replay == nullptr) {
+      graphs_[hash] = read_graph(folder_.path, hash);
+      replay = std::make_shared<Replay>(graphs_.at(hash));
+    }
     return replay;
+  }
+
+  void load_compiled() {
+    folder_.compiled = read_compiled(folder_.path, graphs_);
+    if (const std::string& why_not = folder_.compiled->why_not; !why_not.empty()) {
+      if (use_compiled_ == UseCompiled::allow) return;
+      throw InputError(
+          {folder_.compiled->file, ""},
+          fmt::format("model.compiled is \"require\", but no compiled code can be run: {}", why_not));
+    }
+    for (const auto& [hash, replay] : replays_) replay->use(folder_.compiled, use_compiled_);
   }
 
   void check_weights(const std::vector<std::string>& names, const std::vector<ValueType>& types,
@@ -508,10 +524,12 @@ class FolderMaker {
   std::string weights_;  ///< from elsewhere
   Manifest manifest_;
   ModelFolder folder_;
-  std::map<std::string, ValueType> types_;  ///< of weights
-  std::vector<Value> bundle_;               ///< behind the layers read so far
+  std::map<std::string, std::shared_ptr<const Graph>> graphs_;  ///< by hash
+  std::map<std::string, ValueType> types_;                      ///< of weights
+  std::vector<Value> bundle_;                                   ///< behind the layers read so far
   std::map<std::string, std::size_t> last_reader_;
-  std::map<std::string, std::shared_ptr<const Replay>> replays_;
+  UseCompiled use_compiled_;
+  std::map<std::string, std::shared_ptr<Replay>> replays_;
   std::set<std::string> layer_names_, named_;
   std::map<std::string, std::pair<std::string, bool>>
       owner_of_;  ///< of a tensor: the last layer that names it, and whether as a parameter
@@ -519,23 +537,24 @@ class FolderMaker {
 
 }  // namespace
 
-std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path, const std::string& weights) {
+std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path, const std::string& weights,
+                                                     UseCompiled compiled) {
   const c10::InferenceMode normal(false);  // what is read outlives the caller's mode
-  return FolderMaker(path, weights).make();
+  return FolderMaker(path, weights, compiled).make();
 }
 
 struct FolderReader::Shared {
   std::mutex mutex;
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<const ModelFolder>> folders;
+  std::map<std::tuple<std::string, std::string, UseCompiled>, std::shared_ptr<const ModelFolder>> folders;
 };
 
 std::shared_ptr<FolderReader::Shared> FolderReader::make_shared() { return std::make_shared<Shared>(); }
 
-std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path,
-                                                      const std::string& weights) const {
+std::shared_ptr<const ModelFolder> FolderReader::read(const std::string& path, const std::string& weights,
+                                                      UseCompiled compiled) const {
   const std::scoped_lock lock(shared_->mutex);
-  std::shared_ptr<const ModelFolder>& folder = shared_->folders[{path, weights}];
-  if (folder == nullptr) folder = read_model_folder(path, weights);
+  std::shared_ptr<const ModelFolder>& folder = shared_->folders[{path, weights, compiled}];
+  if (folder == nullptr) folder = read_model_folder(path, weights, compiled);
   return folder;
 }
 

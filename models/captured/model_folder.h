@@ -66,7 +66,8 @@ struct ModelFolder {
   std::vector<FolderField> fields;
   std::vector<FolderLayer> layers;
   std::optional<FolderLoss> loss;
-  ModelWeights weights;  ///< of what layers name, and of `untrained`
+  std::shared_ptr<const CompiledFolder> compiled;  ///< null: not asked for
+  ModelWeights weights;                            ///< of what layers name, and of `untrained`
   /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.
   std::map<std::string, ValueType> untrained;
   std::map<std::string, std::string>
@@ -76,15 +77,17 @@ struct ModelFolder {
 /// Throws InputError with file and JSON pointer for whatever does not follow the format: unknown keys, layers
 /// that do not fit together, weights that are missing or of another type, and all that read_graph refuses.
 /// `weights`: a safetensors file or a folder with one to take the weights from; empty: the model folder, which
-/// may be without, as long as nobody asks for them.
+/// may be without, as long as nobody asks for them. `compiled`: whether to load its native code, too.
 [[nodiscard]] std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path,
-                                                                   const std::string& weights = "");
+                                                                   const std::string& weights = "",
+                                                                   UseCompiled compiled = UseCompiled::off);
 
 /// Reads a folder once, however many models are made of it. Copies share what was read. Any thread.
 class FolderReader {
  public:
   [[nodiscard]] std::shared_ptr<const ModelFolder> read(const std::string& path,
-                                                        const std::string& weights = "") const;
+                                                        const std::string& weights = "",
+                                                        UseCompiled compiled = UseCompiled::off) const;
 
  private:
   struct Shared;

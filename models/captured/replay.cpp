@@ -6,9 +6,11 @@
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/philox_tensor.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -279,6 +281,13 @@ at::Tensor Program::drawn(const Step& step, const ValueType& type, const RandomK
 void Program::run_own(const Instruction& instruction, std::vector<c10::IValue>& stack,
                       const RandomKey& key) const {
   const Step& step = *instruction.step;
+  if (step.own == Step::Own::compiled) {
+    Tensors given;
+    for (c10::IValue& value : stack) given.push_back(std::move(value).toTensor());
+    stack.clear();
+    for (at::Tensor& made : step.compiled->run(std::move(given))) stack.emplace_back(std::move(made));
+    return;
+  }
   if (step.own != Step::Own::dropout && step.own != Step::Own::dropout_apply) {
     stack = {drawn(step, instruction.types[0], key)};
     return;
@@ -340,10 +349,40 @@ Programs::Programs(const Graph& graph, std::int64_t b, c10::Device device, Matri
                b, device, products) {}
 
 const Programs& Replay::at(std::int64_t b, c10::Device device, MatrixProducts products) const {
+  const Graph* compiled = compiled_for(b, device);
   const std::scoped_lock lock(mutex_);
-  std::unique_ptr<const Programs>& programs = programs_[{b, device.type(), device.index(), products}];
-  if (programs == nullptr) programs = std::make_unique<const Programs>(*graph_, b, device, products);
+  std::unique_ptr<const Programs>& programs =
+      programs_[{b, device.type(), device.index(), products, compiled != nullptr}];
+  if (programs == nullptr) {
+    programs =
+        std::make_unique<const Programs>(compiled == nullptr ? *graph_ : *compiled, b, device, products);
+  }
   return *programs;
+}
+
+void Replay::use(std::shared_ptr<const CompiledFolder> compiled, UseCompiled how) {
+  compiled_ = std::move(compiled);
+  how_ = how;
+}
+
+const Graph* Replay::compiled_for(std::int64_t b, c10::Device device) const {
+  if (compiled_ == nullptr) return nullptr;
+  if (!device.is_cpu() || at::get_num_threads() != compiled_->threads) return nullptr;
+  if (const auto its = compiled_->graphs.find(graph_->hash); its != compiled_->graphs.end()) {
+    if (const auto graph = its->second.find(b); graph != its->second.end()) return graph->second.get();
+  }
+  return nullptr;
+}
+
+void Replay::check_fit(std::int64_t b, c10::Device device) const {
+  if (how_ != UseCompiled::require || compiled_for(b, device) != nullptr) return;
+  throw InputError(
+      {compiled_->file, ""},
+      fmt::format("has no code of graph {} for micro-batches of {} on {} with {} threads per rank; it is for "
+                  "the CPU with {}, and micro-batches of {}; compile it for this run, or set model.compiled "
+                  "to \"allow\"",
+                  graph_->hash, b, device.str(), at::get_num_threads(), compiled_->threads,
+                  fmt::join(compiled_->sizes, ", ")));
 }
 
 }  // namespace stagecraft::captured

@@ -6,6 +6,7 @@
 //
 // Programs are immutable: ranks that are threads share them.
 
+#include "stagecraft/models/captured/compiled_runs.h"
 #include "stagecraft/models/captured/graph.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/matrix_products.h"
@@ -106,14 +107,23 @@ class Replay {
  public:
   explicit Replay(std::shared_ptr<const Graph> graph) : graph_(std::move(graph)) {}
   [[nodiscard]] const Graph& graph() const { return *graph_; }
-  /// Valid while this is. Any thread.
+  /// From then on `at` takes the compiled graph where it fits. Before the first `at`.
+  void use(std::shared_ptr<const CompiledFolder> compiled, UseCompiled how);
+  /// Throws InputError where compiled code is required and there is none for forwards of this size, device and
+  /// thread.
+  void check_fit(std::int64_t b, c10::Device device) const;
+  /// Valid while this is. Any thread; compiled code fits those that compute with as many threads as it does.
   [[nodiscard]] const Programs& at(std::int64_t b, c10::Device device,
                                    MatrixProducts products = MatrixProducts::blas) const;
 
  private:
-  using Key = std::tuple<std::int64_t, c10::DeviceType, c10::DeviceIndex, MatrixProducts>;
+  using Key = std::tuple<std::int64_t, c10::DeviceType, c10::DeviceIndex, MatrixProducts, bool>;
+
+  [[nodiscard]] const Graph* compiled_for(std::int64_t b, c10::Device device) const;
 
   std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const CompiledFolder> compiled_;  ///< null: everything is interpreted
+  UseCompiled how_ = UseCompiled::off;
   mutable std::mutex mutex_;
   mutable std::map<Key, std::unique_ptr<const Programs>> programs_;
 };

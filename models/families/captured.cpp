@@ -144,6 +144,18 @@ std::string note_on(const ModelFolder& folder) {
                      count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
 }
 
+/// What runs compiled, and what does not.
+std::string note_on(const captured::CompiledFolder& compiled) {
+  if (!compiled.why_not.empty()) return "Compiled: nothing, all is interpreted: " + compiled.why_not;
+  return fmt::format("Compiled: micro-batches of {} samples with {} {} per rank; others are interpreted",
+                     fmt::join(compiled.sizes, ", "), compiled.threads,
+                     compiled.threads == 1 ? "thread" : "threads");
+}
+
+void add_line(std::string& text, const std::string& line) {
+  text += text.empty() || line.empty() ? line : "\n" + line;
+}
+
 }  // namespace
 
 void describe(Fields& f, CapturedConfig::FieldSource& s) {
@@ -159,10 +171,12 @@ void describe(Fields& f, CapturedConfig& c) {
   f.optional("weights", c.weights,
              "safetensors file or folder of Hugging Face to start from (default: the model folder's)");
   f.optional("accumulate", c.accumulate, kAccumulateDoc);
+  f.optional("compiled", c.compiled, kUseCompiledDoc);
 }
 
 LayerList expand(const CapturedConfig& config, const ModelSite& site) {
-  const auto folder = config.reader.read(config.path, config.weights);
+  const auto folder =
+      config.reader.read(config.path, config.weights, config.compiled.value_or(UseCompiled::off));
   if (!takes(folder->input, site.sample)) {
     throw InputError(
         {site.place.file, site.place.pointer + "/path"},
@@ -174,10 +188,11 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   LayerList list;
   list.name = folder->name;
   if (!config.weights.empty()) list.note = note_on(*folder);
+  if (folder->compiled != nullptr) add_line(list.note, note_on(*folder->compiled));
   for (const captured::FolderLayer& layer : folder->layers) {
-    list.layers.push_back(
-        {CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate, config.reader},
-         layer.name});
+    list.layers.push_back({CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate,
+                                             config.compiled, config.reader},
+                           layer.name});
   }
   FieldFinder(config, folder, site).add_to(list);
   return list;

@@ -4,6 +4,9 @@
 #include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/families/registry.h"
 
+#include <optional>
+#include <string>
+
 namespace stagecraft {
 
 /// A model captured from PyTorch, with its weights (docs/reference/model_folder.md). Cut between the layers of
@@ -20,6 +23,7 @@ struct CapturedConfig {
   std::vector<FieldSource> fields;
   std::string weights;  ///< safetensors file, or folder with one; empty: the model folder's
   Accumulate accumulate = Accumulate::exact;
+  std::optional<UseCompiled> compiled{};  ///< absent: off
   captured::FolderReader reader;
 };
 void describe(Fields& f, CapturedConfig::FieldSource& s);

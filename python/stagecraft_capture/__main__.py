@@ -1,14 +1,18 @@
 """stagecraft-capture: a PyTorch module as a folder that `stagecraft train` trains without Python."""
 
 import argparse
+import contextlib
 import os
 import sys
+import tempfile
 import time
 
 import torch
+from stagecraft_tools.console import Progress
 
 from .capture import SIZES, capture
 from .check import check
+from .compile import compile_graphs, write
 from .errors import CaptureError
 from .folder import graph_name, write_folder
 from .keep import BUDGET
@@ -37,6 +41,8 @@ def parse(given=None):
     parser.add_argument("--keep", choices=BUDGET, default="cheap", help="cheap (default): values that take little time are made again in the backward; all: they are kept")
     parser.add_argument("--layers", metavar="CHOICE", default="auto", help="where to cut: auto (default: between modules, wherever one tensor alone goes on, and between the blocks of a ModuleList), "
                         "patterns of module paths (model.layers.*,lm_head), or narrow:N (N layers of about equal work, cut where least goes on)")
+    parser.add_argument("--compile", type=positive_numbers, metavar="SIZES", help="adds native code for micro-batches of these sizes (4, or 4,8) and for processors as this one, which runs may load (model.compiled); needs g++")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="with --compile: threads per rank of the runs (default: 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
     arguments = parser.parse_args(given)
@@ -46,7 +52,18 @@ def parse(given=None):
         parser.error("--architecture is for --hf")
     if arguments.full and arguments.dtype == "float32":
         parser.error("--full is for --dtype bfloat16 or float16")
+    if arguments.compile and arguments.no_weights:
+        parser.error("--compile is for models that run; --no-weights makes one to plan")
+    if arguments.threads < 1 or (arguments.threads != 1 and not arguments.compile):
+        parser.error("--threads is for --compile, and at least 1")
     return arguments
+
+
+def positive_numbers(text):
+    numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected sizes of micro-batches, as in 4 or 4,8")
+    return list(dict.fromkeys(numbers))
 
 
 def repeats_at(rows, begin):
@@ -157,6 +174,18 @@ def check_twin(arguments, large, captured):
     return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
 
 
+def compiled_for(arguments, layers, folder):
+    """What --compile asks for, and the lines that say what it made."""
+    progress, begin = Progress(), time.monotonic()
+    show = lambda done, of: progress.show(lambda: f"compiling {done + 1} of {of} stretches")
+    made = compile_graphs([layer.graph for layer in layers], arguments.compile, arguments.threads, folder, show)
+    progress.clear()
+    sizes, of = ", ".join(map(str, arguments.compile)), made.stretches + made.interpreted
+    threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
+    return made, [f"compiled for micro-batches of {sizes}, {made.capability}, {threads}, in {time.monotonic() - begin:.0f} s: {made.stretches} of {of} stretches gain, in {len(made.files)} libraries"
+                  f" (largest difference from their steps {made.difference:.1g})"]  # fmt: skip
+
+
 def main():
     arguments = parse()
     if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
@@ -172,13 +201,17 @@ def main():
     else:
         checked, sizes, lines = check_sizes(module, model, batch)
     prefix = getattr(module, "PREFIX", "")
-    strip_prefix([*layers, *([model.loss] if model.loss else [])], prefix)
+    every = [*layers, *([model.loss] if model.loss else [])]
+    strip_prefix(every, prefix)
     name = type(getattr(module, "wrapped", module)).__name__
-    state = state_of(module, [*layers, *([model.loss] if model.loss else [])], prefix)
-    write_folder(arguments.output, name, model, batch, sizes, checked, state, getattr(module, "write_companions", None), not arguments.no_weights)
+    state = state_of(module, every, prefix)
+    with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
+        made, said_of_code = compiled_for(arguments, every, folder) if arguments.compile else (None, [])
+        more = (lambda path: write(made, path)) if made else (lambda path: None)
+        write_folder(arguments.output, name, model, batch, sizes, checked, state, getattr(module, "write_companions", None), not arguments.no_weights, more)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
-    print("\n".join(lines))
+    print("\n".join([*lines, *said_of_code]))
     if narrow := narrow_statistics(module):
         print(f"running statistics of {narrow} batch norms are {arguments.dtype}: --full '*BatchNorm*' keeps them in float32")
     if arguments.dtype == "float32" and getattr(module, "stated_dtype", None) in NARROW:

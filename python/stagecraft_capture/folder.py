@@ -42,9 +42,9 @@ def loss_of(model):
     return about | ({"units": model.units} if model.units else {})
 
 
-def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None, weights_stored=True):
-    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder.
-    `checked` may be None."""
+def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None, weights_stored=True, more=lambda folder: None):
+    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder;
+    `more`: further ones into the model folder. `checked` may be None."""
     if save_file is None:
         raise CaptureError(missing("safetensors"))
     manifest_layers = []
@@ -88,6 +88,7 @@ def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=N
         if hugging_face:
             os.mkdir(f"{made}/hugging_face")
             hugging_face(f"{made}/hugging_face")
+        more(made)
         os.chmod(made, 0o755)
         if os.path.isdir(path):
             shutil.rmtree(path)

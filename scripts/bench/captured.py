@@ -12,6 +12,7 @@ them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 
   plain   one rank, against a plain loop over micro-batches
   keep    one rank, captured with --keep cheap, against the same captured with --keep all
   own     one rank, a module equal to the library's own GPT, captured, against that (configs/bench_gpt.json; with --models gpt alone)
+  compiled   one rank, with the folder's compiled code (stagecraft-capture --compile), against the same interpreted
 Theirs has a fused optimizer and one thread per rank; with --compile its stages are under torch.compile. Both sides of a row take turns of a few steps, A B B A, the other stopped, bound
 to a core per rank. Printed: medians, the median of the ratios ours/theirs (below 1 Stagecraft is faster), their spread, and the
 largest difference of the first steps' losses. Needs idle cores, and scripts/setup.sh --models.
@@ -158,8 +159,8 @@ def write_data(model, folder):
     return file
 
 
-def capture(model, folder, keep):
-    out = folder / f"{model}.{keep}.model"
+def capture(model, folder, keep, code):
+    out = folder / f"{model}.{keep}{'.code' if code else ''}.model"
     if model in TEXT:
         (folder / f"{model}.json").write_text(json.dumps(TEXT[model]))
         what = ["--hf", folder / f"{model}.json", "--sequence", SIZES[model]["sequence"]]
@@ -169,7 +170,7 @@ def capture(model, folder, keep):
     else:
         (folder / "resnet.py").write_text(RESNET)
         what = [f"{folder}/resnet.py:build", "--input", ",".join(map(str, SIZES[model]["image"])), "--loss", "cross_entropy"]
-    run("scripts/stagecraft-capture", *what, "--keep", keep, "-o", out)
+    run("scripts/stagecraft-capture", *what, "--keep", keep, *(["--compile", SIZES[model]["samples"]] if code else []), "-o", out)
     return out
 
 
@@ -183,14 +184,14 @@ def own_config(arguments, folder, model):
     return file
 
 
-def config_of(arguments, model, folder, data, keep=None):
+def config_of(arguments, model, folder, data, keep=None, code=False):
     keep = keep or arguments.keep
     if model == "gpt":
-        return own_config(arguments, folder, {"family": "captured", "path": str(capture(model, folder, keep)), "accumulate": arguments.accumulate})
+        return own_config(arguments, folder, {"family": "captured", "path": str(capture(model, folder, keep, code=False)), "accumulate": arguments.accumulate})
     samples = SIZES[model]["samples"]
-    file = folder / f"{model}.{keep}.run.json"
+    file = folder / f"{model}.{keep}{'.code' if code else ''}.run.json"
     file.write_text(json.dumps({
-        "model": {"family": "captured", "path": str(capture(model, folder, keep)), "accumulate": arguments.accumulate},
+        "model": {"family": "captured", "path": str(capture(model, folder, keep, code)), "accumulate": arguments.accumulate, **({"compiled": "require"} if code else {})},
         "data": {"type": "arrays", "path": str(data), "shuffle": False},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
         "train_batch_size": samples * MICRO_BATCHES, "train_micro_batch_size_per_gpu": samples, "threads_per_rank": 1, "matrix_products": arguments.matrix_products}))
@@ -203,7 +204,7 @@ def compare(arguments, model, folder, table):
     bench.profile(30)
     rows = []
     for row in arguments.rows:
-        ranks = 1 if row in ("plain", "keep", "own") else 2
+        ranks = 1 if row in ("plain", "keep", "own", "compiled") else 2
         file, plan = bench.plan(row, "1f1b" if ranks == 1 else row, ranks=ranks, stages=ranks * STAGES_A_RANK.get(row, 1))
         command, lines = bench.train(row, file, ranks_of(plan))
         theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", "1F1B" if ranks > 1 else "plain loop"
@@ -214,6 +215,11 @@ def compare(arguments, model, folder, table):
             beside = Workbench(arguments.binary, config, folder / f"{model}.beside")
             beside.profile(30)
             theirs, theirs_lines = beside.train(row, beside.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
+        if row == "compiled":
+            theirs, theirs_lines, peer_name = command, lines, "ours, interpreted"
+            code = Workbench(arguments.binary, config_of(arguments, model, folder, data, code=True), folder / f"{model}.code")
+            code.profile(30)
+            command, lines = code.train(row, code.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
         with Turns(command, lines, folder / "ours.txt") as ours, Turns(theirs, theirs_lines, folder / "theirs.txt") as other:
             ours_ms, theirs_ms = taking_turns([ours, other], arguments.pairs, arguments.steps)
             losses = [[record["loss"] for record in side.records()[:3]] for side in (ours, other)]
@@ -229,7 +235,7 @@ def compare(arguments, model, folder, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["llama", "gpt2", "resnet"])
-    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep", "own"], default=["1f1b", "zb_h1", "plain"])
+    parser.add_argument("--rows", nargs="+", choices=["1f1b", "zb_h1", "zb_v", "pipedream", "plain", "keep", "own", "compiled"], default=["1f1b", "zb_h1", "plain"])
     parser.add_argument("--pairs", type=int, default=7, help="of turns, behind each ratio")
     parser.add_argument("--steps", type=int, default=3, help="behind each turn's median; one more is dropped")
     parser.add_argument("--accumulate", choices=["exact", "fused"], default="exact")

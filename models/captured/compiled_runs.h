@@ -1,0 +1,80 @@
+#pragma once
+
+// Code that stagecraft-capture --compile made of stretches of a graph's steps (docs/reference/model_folder.md):
+// shared libraries of AOTInductor in the model folder. A graph whose stretches are replaced by calls of that
+// code is a graph as any other, for one size of micro-batch. The libraries check nothing of what they are
+// given, so each call compares its inputs with what the code was made for.
+
+#include "stagecraft/base/describe.h"
+#include "stagecraft/models/captured/graph.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+/// Whether a run loads a model folder's compiled code.
+enum class UseCompiled : std::uint8_t {
+  off,      ///< every step is interpreted
+  allow,    ///< where the code fits the machine, the threads and the size of the micro-batch
+  require,  ///< InputError where it does not
+};
+template <>
+inline constexpr std::array enum_names<UseCompiled>{"off", "allow", "require"};
+
+}  // namespace stagecraft
+
+namespace stagecraft::captured {
+
+/// A loaded shared library. Any thread: each call has an instance of the code to itself.
+class CompiledCode {
+ public:
+  /// Throws InputError where it cannot be loaded.
+  CompiledCode(const std::string& path, std::size_t outputs);
+  ~CompiledCode();
+  CompiledCode(const CompiledCode&) = delete;
+  CompiledCode& operator=(const CompiledCode&) = delete;
+  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) const;
+
+ private:
+  struct Library;
+  std::unique_ptr<Library> library_;
+};
+
+/// A stretch of steps as one: what Step::compiled stands for.
+struct CompiledRun {
+  struct Input {
+    at::ScalarType dtype;
+    std::vector<std::int64_t> sizes, strides;
+  };
+  std::string where;  ///< for messages
+  std::vector<Input> inputs;
+  std::shared_ptr<const CompiledCode> code;
+
+  /// An input of other strides is copied into the declared ones first. Throws InternalError for another type
+  /// or other sizes.
+  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> given) const;
+};
+
+/// What a folder has of compiled code, for its graphs.
+struct CompiledFolder {
+  std::string why_not;              ///< why nothing of it is run; empty: it is
+  std::string file;                 ///< for messages
+  int threads = 1;                  ///< per rank, that it was made for
+  std::vector<std::int64_t> sizes;  ///< of micro-batches
+  /// By hash and size of micro-batch: the graph with its compiled stretches.
+  std::map<std::string, std::map<std::int64_t, std::shared_ptr<const Graph>>> graphs;
+};
+
+/// Reads and loads `FOLDER/compiled`. Throws InputError with file and JSON pointer for whatever does not follow
+/// the format, and for a library of another SHA-256. `graphs`: of the folder, by hash.
+[[nodiscard]] std::shared_ptr<const CompiledFolder> read_compiled(
+    const std::string& folder, const std::map<std::string, std::shared_ptr<const Graph>>& graphs);
+
+}  // namespace stagecraft::captured

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Compiles a captured model's stretches, and holds its pipelined runs against the run of one stage, to the bit; and tries what is refused.
+
+    capture_compile_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, safetensors or g++ is missing
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+try:
+    import safetensors.torch
+    import torch
+    import transformers  # noqa: F401
+except ImportError as error:
+    print(f"skipped: {error}; scripts/setup.sh --models installs it")
+    sys.exit(77)
+if not shutil.which("g++"):
+    print("skipped: there is no g++")
+    sys.exit(77)
+
+SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture.compile import stretches_of
+
+from forked import stagecraft_capture
+
+SAMPLES, LENGTH, WORDS = 4, 64, 64
+GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "n_positions": LENGTH, "resid_pdrop": 0.1, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
+
+
+def train(folder, name, changes=(), **model):
+    """Losses of a run and its exit code, and what it said."""
+    config = {
+        "model": {"family": "captured", "path": f"{folder}/gpt2.model", **model}, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
+        "train_batch_size": 16, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 3, "threads_per_rank": 1,
+    }  # fmt: skip
+    with open(f"{folder}/{name}.json", "w") as file:
+        json.dump(config, file)
+    settings = [part for setting in (f"run_dir={folder}/{name}", *changes) for part in ("--set", setting)]
+    done = subprocess.run([STAGECRAFT, "train", f"{folder}/{name}.json", *settings], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    lines = f"{folder}/{name}/metrics.jsonl"
+    losses = [(record["loss"], record.get("gradient_norm")) for record in map(json.loads, open(lines))] if os.path.exists(lines) else []
+    return losses, done.returncode, done.stdout + done.stderr
+
+
+def refused(folder, name, *said, **model):
+    losses, code, text = train(folder, name, **{"compiled": "allow", **model})
+    assert code == 2 and not losses and all(part in text for part in said), (code, text)
+
+
+def test_stretches():
+    """A view of a result that another step reads stays a step; one that only the stretch reads does not."""
+    steps = [
+        ["aten::mul.Tensor", ["%0 f32[b,4]"], ["in0", "in0"]], ["aten::view", ["%1 f32[4*b]"], ["%0", [-1]]], ["aten::tanh", ["%2 f32[4*b]"], ["%1"]],
+        ["aten::view", ["%3 f32[b,4]"], ["%2", [-1, 4]]], ["aten::mm", ["%4 f32[b,4]"], ["%3", "p0"]], ["aten::relu", ["%5 f32[b,4]"], ["%4"]],
+    ]  # fmt: skip
+    (found,) = stretches_of({"forward": {"steps": steps, "outputs": ["%5"], "buffers": [], "keep_input": ["%1"], "keep_weight": []}}, "forward")
+    assert (found.replaced, found.computed, found.inputs, found.outputs) == ([0, 2], [0, 1, 2, 3], ["in0"], ["%0", "%2"]), found
+
+
+def test_runs(folder):
+    plain, code, text = train(folder, "plain")
+    assert code == 0, text
+    one, code, text = train(folder, "one", ["pipeline.stages=1"], compiled="require")
+    assert code == 0 and f"Compiled: micro-batches of {SAMPLES} samples with 1 thread per rank" in text, text
+    assert len(one) >= 3 and one != plain, "nothing ran compiled"
+    assert all(abs(a[0] - b[0]) < 1e-4 * abs(b[0]) for a, b in zip(one, plain)), (one, plain)
+    for name, *changes in (
+        ("zb", "pipeline.stages=2", "pipeline.schedule=zb_h1"), ("again", "pipeline.stages=2", "activation_checkpointing.recompute=all"), ("three", "pipeline.stages=3", "pipeline.schedule=fill_drain"),
+    ):  # fmt: skip
+        found, code, text = train(folder, name, changes, compiled="require")
+        assert code == 0 and found == one, (name, text, found, one)
+    other, code, text = train(folder, "onednn", ["pipeline.stages=1", "matrix_products=onednn"], compiled="require")
+    split, more, words = train(folder, "onednn_2", ["pipeline.stages=2", "matrix_products=onednn"], compiled="require")
+    assert code == more == 0 and other == split and other, (text, words)
+    print(f"gpt2: compiled runs of 1, 2 and 3 stages are equal: {one}; interpreted: {plain}")
+
+
+def test_refusals(folder):
+    where = f"{folder}/gpt2.model/compiled"
+    with open(f"{where}/index.json") as file:
+        index = json.load(file)
+
+    def changed(change, name, *said, **model):
+        other = json.loads(json.dumps(index))
+        change(other)
+        with open(f"{where}/index.json", "w") as file:
+            json.dump(other, file)
+        refused(folder, name, "index.json", *said, **model)
+
+    graph = next(i for i, g in enumerate(index["graphs"]) if g["runs"])
+    run = lambda i: i["graphs"][graph]["runs"][0]
+    at = f"/graphs/{graph}/runs/0"
+    changed(lambda i: i.update(format=2), "format", "/format")
+    changed(lambda i: i.update(more=1), "more", "more")
+    changed(lambda i: run(i).update(part="sideways"), "part", f"{at}/part")
+    changed(lambda i: run(i)["steps"].append(99999), "steps", f"{at}/steps")
+    changed(lambda i: run(i)["steps"].reverse(), "order", f"{at}/steps")
+    changed(lambda i: run(i)["inputs"].__setitem__(0, "%9999"), "input", f"{at}/inputs/0", "there is no value")
+    changed(lambda i: run(i)["strides"].__setitem__(0, [1]), "strides", f"{at}/strides/0")
+    changed(lambda i: run(i)["outputs"].__setitem__(0, run(i)["inputs"][0]), "output", f"{at}/outputs/0")
+    changed(lambda i: run(i)["outputs"].pop(), "fewer", "where no step and no run has made it" if len(run(index)["outputs"]) > 1 else f"{at}/outputs")
+    changed(lambda i: run(i).update(file="../../../etc/x"), "file", f"{at}/file")
+    changed(lambda i: i["files"].update({"../x": "00"}), "path", "/files/")
+    changed(lambda i: i["graphs"][graph].update(graph="0" * 16), "graph", f"/graphs/{graph}/graph")
+    changed(lambda i: i.update(capability="AVX9"), "required", 'model.compiled is "require"', "AVX9", compiled="require")
+    losses, code, text = train(folder, "allowed", compiled="allow")
+    assert code == 0 and losses and "AVX9" in text and "all is interpreted" in text, text
+    changed(lambda i: i["graphs"][graph].update(samples=5), "size", "for micro-batches of 4", compiled="require")
+    changed(lambda i: i.update(threads=7), "threads", "with 1 threads", compiled="require")
+    with open(f"{where}/index.json", "w") as file:
+        json.dump(index, file)
+    library = f"{where}/{run(index)['file']}.so"
+    with open(library, "ab") as file:
+        file.write(b"x")
+    refused(folder, "hash", os.path.basename(library), "its SHA-256 is")
+    losses, code, text = train(folder, "off")
+    assert code == 0 and losses, text
+    os.remove(library)
+    refused(folder, "missing", os.path.basename(library))
+    shutil.rmtree(where)
+    refused(folder, "none", "the folder has none", "--compile", compiled="require")
+    losses, code, text = train(folder, "none_allowed", compiled="allow")
+    assert code == 0 and losses and "the folder has none" in text, text
+
+
+def main():
+    test_stretches()
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/gpt2.json", "w") as file:
+            json.dump(GPT2, file)
+        safetensors.torch.save_file({"inputs": torch.randint(WORDS, (64, LENGTH)), "targets": torch.randint(WORDS, (64, LENGTH))}, f"{folder}/text.safetensors")
+        done = stagecraft_capture("--hf", f"{folder}/gpt2.json", "--sequence", str(LENGTH), "--compile", str(SAMPLES), "-o", f"{folder}/gpt2.model")
+        assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, done.stdout + done.stderr
+        test_runs(folder)
+        test_refusals(folder)
+
+
+if __name__ == "__main__":
+    main()
