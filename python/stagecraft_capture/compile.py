@@ -10,7 +10,6 @@ import json
 import operator
 import os
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -69,7 +68,7 @@ class Compiled:
     capability: str
     threads: int
     graphs: list = field(default_factory=list)  # the index's
-    files: dict = field(default_factory=dict)  # name: path
+    files: dict = field(default_factory=dict)  # SHA-256: path
     difference: float = 0.0
     stretches: int = 0
     interpreted: int = 0  # stretches that do not gain
@@ -180,7 +179,7 @@ class Compiler:
 
     def __init__(self, folder, threads):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-        from torch._inductor import cpp_builder, cpu_vec_isa
+        from torch._inductor import cpp_builder, cpu_vec_isa, exc
 
         self.capability = torch.backends.cpu.get_cpu_capability()
         if self.capability not in MARCH:
@@ -194,7 +193,7 @@ class Compiler:
             raise CaptureError("--compile needs a C++ compiler (g++ 11 or newer) that can build vector code against this torch")
         # The code is linked with no library of LibTorch: a program has them already, and libtorch.so would bring CUDA's.
         ctypes.CDLL(f"{torch.__path__[0]}/lib/libtorch_cpu.so", ctypes.RTLD_GLOBAL)
-        self.threads, self.known = threads, {}
+        self.threads, self.known, self.fails = threads, {}, exc.InductorError
 
     def portable(self, flags):
         compiled, linked = flags
@@ -211,7 +210,10 @@ class Compiler:
 
     def made(self, module, inputs):
         with torch.no_grad():
-            path = torch._inductor.aot_compile(module, tuple(inputs), options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads})
+            try:
+                path = torch._inductor.aot_compile(module, tuple(inputs), options={"aot_inductor.link_libtorch": False, "cpp.threads": self.threads})
+            except self.fails:  # what it cannot compile stays steps
+                return None
             code = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
             difference = compared(code.run(list(inputs)), module(*inputs), inputs)
             return Code(path, difference) if difference is not None and gains(code, module, inputs) else None
