@@ -75,7 +75,8 @@ class Planner {
   /// Before anything is searched; with what each number of stages misses, where that is soon known.
   [[noreturn]] void refuse_all(const std::vector<Layout>& plain, std::string why) {
     constexpr std::size_t kMostTold = 16;
-    if (plain.size() <= kMostTold && !run_.schedule.searched && !run_.schedule.orders_by_time) take_plain(plain);
+    if (plain.size() <= kMostTold && !run_.schedule.searched && !run_.schedule.orders_by_time)
+      take_plain(plain);
     run_.infeasible.insert(run_.infeasible.begin(), std::move(why));
     refuse();
   }

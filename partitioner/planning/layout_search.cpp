@@ -100,8 +100,8 @@ class LayoutSearch {
     if (by_time_ && task.seeds.empty()) task.seeds = run_.maker.likely_cuts(task.layout);
     bool by_replica = by_time_ && !shares_links();
     for (bool again = true; again;) {
-      const CutSearchResult found = run_.search_cuts(task.layout, run_.schedule, run_.best(), share, task.seeds,
-                                                     true, by_replica);
+      const CutSearchResult found =
+          run_.search_cuts(task.layout, run_.schedule, run_.best(), share, task.seeds, true, by_replica);
       run_.budget.take(found.work);
       run_.budget.take_program(run_.request.micro_batches, task.layout.stages());
       proof.simulated += found.simulated;

@@ -81,26 +81,28 @@ ScheduleRequest PlanMaker::schedule_request(const Layout& layout, std::vector<in
 std::optional<std::string> PlanMaker::impossible_on(int devices) const {
   if (!capacity_) return std::nullopt;
   const Bytes standing = memory_->at(0, layers_).always(StageCounts{});
-  const std::int64_t enough = (standing.value + capacity_->value - 1) / std::max<std::int64_t>(1, capacity_->value);
+  const std::int64_t enough =
+      (standing.value + capacity_->value - 1) / std::max<std::int64_t>(1, capacity_->value);
   if (enough > devices) {
     const StageCosts all = costs_of(0, layers_);
     return fmt::format(
         "weights {}, gradients {} and optimizer state {} make {}, more than the {} that {} to give, whatever "
-        "the cuts, order and recomputation: it takes {} devices or more, {} or more on each, or weights or an optimizer of fewer bytes",
+        "the cuts, order and recomputation: it takes {} devices or more, {} or more on each, or weights or "
+        "an optimizer of fewer bytes",
         format_bytes(all.weights() + all.buffers), format_bytes(all.parameters),
-        format_bytes(all.optimizer_state), format_bytes(standing),
-        format_bytes(*capacity_ * devices),
-        devices == 1 ? "1 device has" : fmt::format("{} devices have", devices),
-        enough, format_bytes(Bytes{(standing.value + devices - 1) / devices}));
+        format_bytes(all.optimizer_state), format_bytes(standing), format_bytes(*capacity_ * devices),
+        devices == 1 ? "1 device has" : fmt::format("{} devices have", devices), enough,
+        format_bytes(Bytes{(standing.value + devices - 1) / devices}));
   }
   for (int first = 0; first < cuttable_; ++first) {
     const int last = first + 1 == cuttable_ ? layers_ : first + 1;
     const Bytes needs = memory_->at(first, last).always(StageCounts{});
     if (needs <= *capacity_) continue;
-    return fmt::format("weights, gradients and optimizer state of the layer {} take {}, {} more than the {} a device has to "
-                       "give: no number of devices can fit, for a layer is not cut",
-                       measurement_.layers[to_size(first)].name, format_bytes(needs),
-                       format_bytes(needs - *capacity_), format_bytes(*capacity_));
+    return fmt::format(
+        "weights, gradients and optimizer state of the layer {} take {}, {} more than the {} a device has to "
+        "give: no number of devices can fit, for a layer is not cut",
+        measurement_.layers[to_size(first)].name, format_bytes(needs), format_bytes(needs - *capacity_),
+        format_bytes(*capacity_));
   }
   return std::nullopt;
 }

@@ -57,7 +57,7 @@ class ProgramPricer {
   CostTable costs_;
   bool split_ = true;
   bool by_replica_;
-  bool ordered_;  // counts as what it takes to order by time
+  bool ordered_;                             // counts as what it takes to order by time
   std::vector<std::unique_ptr<Made>> made_;  // the current one last, before it the ones used lately
   std::int64_t work_ = 0;
 };

@@ -236,8 +236,9 @@ Schedule v_schedule(const char* name, const char* summary, int (*micro_batches)(
           .virtual_stages = 2,
           .orders_by_time = true,
           .build = [=](const ScheduleRequest& request) {
-            return program_by_time(
-                name, request, [&](const ScheduleRequest& one) { return v_orders(name, one, micro_batches); });
+            return program_by_time(name, request, [&](const ScheduleRequest& one) {
+              return v_orders(name, one, micro_batches);
+            });
           }};
 }
 

@@ -54,8 +54,8 @@ Schedule zb_schedule(const char* name, const char* summary, int turns) {
           .paper = "Zero Bubble Pipeline Parallelism, arXiv 2401.10241",
           .orders_by_time = true,
           .build = [=](const ScheduleRequest& request) {
-            return program_by_time(
-                name, request, [&](const ScheduleRequest& one) { return zb_orders(name, one, turns); });
+            return program_by_time(name, request,
+                                   [&](const ScheduleRequest& one) { return zb_orders(name, one, turns); });
           }};
 }
 

@@ -92,7 +92,8 @@ struct WorkloadRequest {
   int micro_batches = 0;
   const CostTable* costs = nullptr;  ///< not owned
   RecomputeSettings recompute{};     ///< [stage]; empty: none
-  std::vector<Rank> priced_as{};     ///< [rank] whose speed and links in `costs` are its own; empty: each its own
+  std::vector<Rank>
+      priced_as{};  ///< [rank] whose speed and links in `costs` are its own; empty: each its own
 };
 
 /// From the request's costs: compute divided by the rank's speed, transfers over the network between the

@@ -265,7 +265,8 @@ TEST_CASE("with replicas the plan is the best of all layouts and cuts", "[planne
   }));
 }
 
-TEST_CASE("an order made by time finds replicas that fit, about as good as each layout by itself", "[planner]") {
+TEST_CASE("an order made by time finds replicas that fit, about as good as each layout by itself",
+          "[planner]") {
   PlanRequest request = request_of(16);
   request.replicate = true;
   request.recompute = std::nullopt;
