@@ -25,7 +25,7 @@ over_slow_links() {
 }
 code=0
 over_slow_links "$@" || code=$?
-# Open MPI sometimes does not get its ranks to begin in fresh namespaces. A run that has begun gets no second try.
+# A launch in which no rank begins gets a second try, for that is Open MPI in fresh namespaces. A run that has begun gets none.
 if [ $code = 124 ] && ! grep -q '^Model: ' "$work/log"; then
   cat "$work/log"
   echo "no rank began within 120 s: once more"
