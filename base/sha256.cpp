@@ -72,4 +72,8 @@ std::string sha256(std::string_view bytes) {
   return text;
 }
 
+bool is_hex(std::string_view text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace stagecraft

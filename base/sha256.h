@@ -2,6 +2,7 @@
 
 // SHA-256 (FIPS 180-4): names files by their content where the name is compared across machines and tools.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -9,5 +10,7 @@ namespace stagecraft {
 
 /// As 64 lower-case hex digits.
 [[nodiscard]] std::string sha256(std::string_view bytes);
+/// Whether it is so many lower-case hex digits, so that it may become part of a path.
+[[nodiscard]] bool is_hex(std::string_view text, std::size_t digits);
 
 }  // namespace stagecraft

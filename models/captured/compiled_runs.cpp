@@ -295,7 +295,7 @@ class RunPlacer {
     return *id;
   }
 
-  /// The code stands where the first of its steps was. Steps between them that read what it makes, views, move
+  /// The code stands where the last of its steps was. Steps between them that read what it makes, views, move
   /// behind it.
   void replace(const IndexRun& run, Step made, const std::string& pointer) {
     Steps& steps = steps_of(graph_, run.part);
@@ -376,10 +376,6 @@ std::string unfit(const Index& index) {
     return fmt::format("it was made for processors with {}, LibTorch uses {} here", index.capability, here);
   }
   return "";
-}
-
-bool is_hex(const std::string& text, std::size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 }  // namespace

@@ -68,8 +68,9 @@ struct CompiledFolder {
   std::string file;                 ///< for messages
   int threads = 1;                  ///< per rank, that it was made for
   std::vector<std::int64_t> sizes;  ///< of micro-batches
-  /// By hash and size of micro-batch: the graph with its compiled stretches.
-  std::map<std::string, std::map<std::int64_t, std::shared_ptr<const Graph>>> graphs;
+  /// By size of micro-batch: a graph with its compiled stretches.
+  using BySize = std::map<std::int64_t, std::shared_ptr<const Graph>>;
+  std::map<std::string, BySize> graphs;  ///< by hash
 };
 
 /// Reads and loads `FOLDER/compiled`. Throws InputError with file and JSON pointer for whatever does not follow

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/base/sha256.h"
 #include "stagecraft/models/captured/graph_file.h"
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/safetensors.h"
@@ -416,9 +417,7 @@ class FolderMaker {
   }
 
   std::shared_ptr<const Replay> replay_of(const std::string& hash, const InputPlace& place) {
-    const bool plain =
-        hash.size() == kGraphHashDigits && hash.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!plain) {  // it becomes part of a path
+    if (!is_hex(hash, kGraphHashDigits)) {  // it becomes part of a path
       throw InputError(place, fmt::format("expected {} hex digits in lower case, found {}", kGraphHashDigits,
                                           json::brief(hash)));
     }

@@ -363,15 +363,15 @@ const Programs& Replay::at(std::int64_t b, c10::Device device, MatrixProducts pr
 void Replay::use(std::shared_ptr<const CompiledFolder> compiled, UseCompiled how) {
   compiled_ = std::move(compiled);
   how_ = how;
+  if (const auto its = compiled_->graphs.find(graph_->hash); its != compiled_->graphs.end()) {
+    by_size_ = &its->second;
+  }
 }
 
 const Graph* Replay::compiled_for(std::int64_t b, c10::Device device) const {
-  if (compiled_ == nullptr) return nullptr;
-  if (!device.is_cpu() || at::get_num_threads() != compiled_->threads) return nullptr;
-  if (const auto its = compiled_->graphs.find(graph_->hash); its != compiled_->graphs.end()) {
-    if (const auto graph = its->second.find(b); graph != its->second.end()) return graph->second.get();
-  }
-  return nullptr;
+  if (by_size_ == nullptr || !device.is_cpu() || at::get_num_threads() != compiled_->threads) return nullptr;
+  const auto graph = by_size_->find(b);
+  return graph == by_size_->end() ? nullptr : graph->second.get();
 }
 
 void Replay::check_fit(std::int64_t b, c10::Device device) const {

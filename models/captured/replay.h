@@ -122,7 +122,8 @@ class Replay {
   [[nodiscard]] const Graph* compiled_for(std::int64_t b, c10::Device device) const;
 
   std::shared_ptr<const Graph> graph_;
-  std::shared_ptr<const CompiledFolder> compiled_;  ///< null: everything is interpreted
+  std::shared_ptr<const CompiledFolder> compiled_;   ///< null: everything is interpreted
+  const CompiledFolder::BySize* by_size_ = nullptr;  ///< this graph's there; null: it has none
   UseCompiled how_ = UseCompiled::off;
   mutable std::mutex mutex_;
   mutable std::map<Key, std::unique_ptr<const Programs>> programs_;

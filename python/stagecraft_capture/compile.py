@@ -9,6 +9,7 @@ import hashlib
 import json
 import operator
 import os
+import shutil
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class Code:
     """A library, and how its results differ from those of the steps."""
 
     path: str
+    digest: str  # SHA-256 of its file
     difference: float
 
 
@@ -216,7 +218,10 @@ class Compiler:
                 return None
             code = torch._C._aoti.AOTIModelContainerRunnerCpu(path, 1)
             difference = compared(code.run(list(inputs)), module(*inputs), inputs)
-            return Code(path, difference) if difference is not None and gains(code, module, inputs) else None
+            if difference is None or not gains(code, module, inputs):
+                return None
+        with open(path, "rb") as file:
+            return Code(path, hashlib.sha256(file.read()).hexdigest(), difference)
 
 
 def compared(found, expected, inputs):
@@ -271,13 +276,11 @@ def compile_graphs(graphs, sizes, threads, folder, show=lambda done, of: None):
                 if code is None:
                     compiled.interpreted += 1
                     continue
-                with open(code.path, "rb") as file:
-                    digest = hashlib.sha256(file.read()).hexdigest()
-                compiled.files[digest] = code.path
+                compiled.files[code.digest] = code.path
                 compiled.difference = max(compiled.difference, code.difference)
                 compiled.stretches += 1
                 strides = [list(values[n].stride()) for n in stretch.inputs]
-                runs.append({"part": stretch.part, "steps": stretch.replaced, "inputs": stretch.inputs, "strides": strides, "outputs": stretch.outputs, "file": digest[:16]})
+                runs.append({"part": stretch.part, "steps": stretch.replaced, "inputs": stretch.inputs, "strides": strides, "outputs": stretch.outputs, "file": code.digest[:16]})
             compiled.graphs.append({"graph": name, "samples": b, "runs": runs})
     finally:
         torch.set_num_threads(before)
@@ -288,8 +291,7 @@ def write(compiled, folder):
     """Into a model folder that is being written."""
     os.mkdir(f"{folder}/compiled")
     for digest, path in compiled.files.items():
-        with open(path, "rb") as source, open(f"{folder}/compiled/{digest[:16]}.so", "wb") as file:
-            file.write(source.read())
+        shutil.copyfile(path, f"{folder}/compiled/{digest[:16]}.so")
     index = {
         "format": FORMAT,
         "torch": torch.__version__.split("+")[0],

@@ -198,6 +198,13 @@ def config_of(arguments, model, folder, data, keep=None, code=False):
     return file
 
 
+def one_rank(arguments, config, folder, row):
+    """A profiled run's command, and where it writes a line per step."""
+    bench = Workbench(arguments.binary, config, folder)
+    bench.profile(30)
+    return bench.train(row, bench.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
+
+
 def compare(arguments, model, folder, table):
     data = write_data(model, folder) if model != "gpt" else None
     bench = Workbench(arguments.binary, config_of(arguments, model, folder, data), folder / model)
@@ -212,14 +219,10 @@ def compare(arguments, model, folder, table):
         if row in ("keep", "own"):
             peer_name = {"keep": "ours, all kept", "own": "the library's own"}[row]
             config = config_of(arguments, model, folder, data, "all") if row == "keep" else own_config(arguments, folder, None)
-            beside = Workbench(arguments.binary, config, folder / f"{model}.beside")
-            beside.profile(30)
-            theirs, theirs_lines = beside.train(row, beside.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
+            theirs, theirs_lines = one_rank(arguments, config, folder / f"{model}.beside", row)
         if row == "compiled":
             theirs, theirs_lines, peer_name = command, lines, "ours, interpreted"
-            code = Workbench(arguments.binary, config_of(arguments, model, folder, data, code=True), folder / f"{model}.code")
-            code.profile(30)
-            command, lines = code.train(row, code.plan(row, "1f1b", ranks=1, stages=1)[0], 1)
+            command, lines = one_rank(arguments, config_of(arguments, model, folder, data, code=True), folder / f"{model}.code", row)
         with Turns(command, lines, folder / "ours.txt") as ours, Turns(theirs, theirs_lines, folder / "theirs.txt") as other:
             ours_ms, theirs_ms = taking_turns([ours, other], arguments.pairs, arguments.steps)
             losses = [[record["loss"] for record in side.records()[:3]] for side in (ours, other)]
