@@ -250,10 +250,9 @@ class CapturedLayer final : public Layer {
       }
       return;
     }
-    const Tensors gradients = programs.backward_weight.run(std::move(frame), {});
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) sink.add(static_cast<int>(i), gradients[i]);
-    }
+    programs.backward_weight.hand_over(std::move(frame), [&](std::size_t i, const at::Tensor& gradient) {
+      if (gradient.defined()) sink.add(static_cast<int>(i), gradient);
+    });
   }
 
  private:

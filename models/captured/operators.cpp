@@ -382,13 +382,13 @@ constexpr Operator kOperators[] = {
     Operator{"aten::scaled_dot_product_attention", Effect::pure, Condition::no_dropout},
 };
 
-c10::OperatorName split_name(std::string_view name) {
+}  // namespace
+
+c10::OperatorName operator_name(std::string_view name) {
   const std::size_t dot = name.find('.');
   const std::string overload = dot == std::string_view::npos ? "" : std::string(name.substr(dot + 1));
   return {std::string(name.substr(0, dot)), overload};
 }
-
-}  // namespace
 
 std::span<const Operator> operators() { return kOperators; }
 
@@ -411,7 +411,7 @@ std::string similar_operator(std::string_view name) {
 c10::OperatorHandle handle_of(const Operator& op) {
   register_lstm();
   const std::optional<c10::OperatorHandle> handle =
-      c10::Dispatcher::singleton().findSchema(split_name(op.name));
+      c10::Dispatcher::singleton().findSchema(operator_name(op.name));
   STAGECRAFT_CHECK(handle.has_value(), fmt::format("this LibTorch has no operator {}", op.name));
   STAGECRAFT_CHECK(!handle->schema().is_mutable(), fmt::format("{} writes to its arguments", op.name));
   STAGECRAFT_CHECK(!handle->hasTag(at::Tag::nondeterministic_seeded) || op.condition == Condition::no_dropout,

@@ -36,6 +36,9 @@ struct Operator {
 /// Those closest to a name, for messages: `; did you mean "aten::add.Tensor"?` or "".
 [[nodiscard]] std::string similar_operator(std::string_view name);
 
+/// A name as LibTorch's dispatcher has it, apart from its overload.
+[[nodiscard]] c10::OperatorName operator_name(std::string_view name);
+
 /// LibTorch's implementation of one of operators(). Throws InternalError where this LibTorch lacks it, or has
 /// one that writes to its arguments or draws random numbers: such an operator is refused even in the list.
 [[nodiscard]] c10::OperatorHandle handle_of(const Operator& op);

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/arguments.h"
+#include "stagecraft/models/captured/overwriting.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/philox_tensor.h"
@@ -150,6 +151,8 @@ Program::Program(const Source& source, std::int64_t b, c10::Device device, Matri
     outputs_.push_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slots_.at(id)));
   }
   find_last_reads();
+  find_ready();
+  find_overwritable(source.values);
 }
 
 std::uint32_t Program::slot_of(ValueId id) {
@@ -157,7 +160,8 @@ std::uint32_t Program::slot_of(ValueId id) {
 }
 
 void Program::prepare(const Step& step, const std::vector<Value>& values, c10::Device device) {
-  Instruction instruction{&step, {}, {}, {}, {}, {}};
+  Instruction instruction;
+  instruction.step = &step;
   for (const Argument& argument : step.arguments) {
     const auto position = static_cast<std::uint32_t>(instruction.stack.size());
     instruction.stack.push_back(constant_of(argument, b_, device));
@@ -208,31 +212,84 @@ void Program::find_last_reads() {
   }
 }
 
-Tensors Program::run(std::vector<c10::IValue> frame, const RandomKey& key) const {
+void Program::find_ready() {
+  std::vector<std::size_t> settled(slots_.size(), 0);  // the instructions that make or read a slot
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    const Instruction& instruction = instructions_[i];
+    for (const std::int32_t slot : instruction.results) {
+      if (slot >= 0) settled[static_cast<std::size_t>(slot)] = i + 1;
+    }
+    for (const Read& read : instruction.reads) settled[read.slot] = i + 1;
+    for (const ListRead& list : instruction.lists) {
+      for (const auto& [slot, last] : list.slots) {
+        if (slot >= 0) settled[static_cast<std::size_t>(slot)] = i + 1;
+      }
+    }
+  }
+  ready_.resize(instructions_.size() + 1);
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i] < 0) continue;
+    ready_[settled[static_cast<std::size_t>(outputs_[i])]].push_back(static_cast<std::uint32_t>(i));
+  }
+}
+
+void Program::find_overwritable(const std::vector<Value>& values) {
+  for (Instruction& instruction : instructions_) {
+    const Step& step = *instruction.step;
+    if (instruction.results.size() != 1) continue;
+    for (const Read& read : instruction.reads) {
+      const ValueId argument = step.arguments[read.position].values[0];
+      const ValueType& type = values[static_cast<std::size_t>(argument)].type;
+      if (read.last && type.dtype == instruction.types[0].dtype &&
+          type.at(b_) == instruction.types[0].at(b_)) {
+        instruction.dying.push_back(read.position);
+      }
+    }
+    if (!instruction.dying.empty()) instruction.overwrites = overwriting_form_of(step.name);
+  }
+}
+
+void Program::execute(std::vector<c10::IValue>& frame, const RandomKey& key, const AfterStep& after) const {
   STAGECRAFT_CHECK(frame.size() == inputs_, where_ + " with other inputs");
   for (const std::uint32_t unused : unused_) frame[unused] = {};
   frame.resize(slots_.size());
   std::vector<c10::IValue> stack;
   stack.reserve(kUsualArguments);
   const bool checks = !checked_.load(std::memory_order_acquire);
-  const Instruction* current = nullptr;
-  try {
-    for (const Instruction& instruction : instructions_) {
-      current = &instruction;
+  if (after) after(0);
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    const Instruction& instruction = instructions_[i];
+    try {
       run_one(instruction, frame, stack, key);
-      if (checks) check_types(instruction, frame);
+    } catch (c10::Error& error) {
+      error.add_context(fmt::format("{}, {}", where_, instruction.step->name));
+      throw;
     }
-  } catch (c10::Error& error) {
-    error.add_context(fmt::format("{}, {}", where_, current->step->name));
-    throw;
+    if (checks) check_types(instruction, frame);
+    if (after) after(i + 1);
   }
   checked_.store(true, std::memory_order_release);
+}
+
+Tensors Program::run(std::vector<c10::IValue> frame, const RandomKey& key) const {
+  execute(frame, key, nullptr);
   Tensors outputs;
   outputs.reserve(outputs_.size());
   for (const std::int32_t slot : outputs_) {
     outputs.push_back(slot < 0 ? at::Tensor() : frame[static_cast<std::size_t>(slot)].toTensor());
   }
   return outputs;
+}
+
+void Program::hand_over(std::vector<c10::IValue> frame, const TakeOutput& take) const {
+  execute(frame, {}, [&](std::size_t instructions) {
+    for (const std::uint32_t output : ready_[instructions]) {
+      take(output, frame[static_cast<std::size_t>(outputs_[output])].toTensor());
+    }
+    for (const std::uint32_t output : ready_[instructions]) {
+      frame[static_cast<std::size_t>(outputs_[output])] = {};
+    }
+  });
 }
 
 void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
@@ -249,7 +306,7 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
                  ? product(products_, stack[0].toTensor(), stack[1].toTensor())
                  : product_plus(products_, stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor())};
   } else if (step.own == Step::Own::none) {
-    step.op->callBoxed(stack);
+    call(instruction, stack);
   } else {
     run_own(instruction, stack, key);
   }
@@ -268,6 +325,17 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
     }
   }
   stack.clear();  // what nobody reads dies here
+}
+
+void Program::call(const Instruction& instruction, std::vector<c10::IValue>& stack) const {
+  if (instruction.overwrites) {
+    if (std::optional<at::Tensor> found = overwritable(stack, instruction.dying)) {
+      stack.emplace_back(*std::move(found));
+      instruction.overwrites->callBoxed(stack);
+      return;
+    }
+  }
+  instruction.step->op->callBoxed(stack);
 }
 
 at::Tensor Program::drawn(const Step& step, const ValueType& type, const RandomKey& key) const {

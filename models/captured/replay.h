@@ -16,9 +16,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -44,6 +46,10 @@ class Program {
   /// tensor that is moved there dies where it is read last. `key` names the masks of dropouts. The first run
   /// compares every result with its declared type and throws InternalError where they differ.
   [[nodiscard]] Tensors run(std::vector<c10::IValue> frame, const RandomKey& key) const;
+  /// Runs a program that draws nothing. Each output is handed over as soon as it is made, with its place
+  /// among the outputs, and dies there.
+  using TakeOutput = std::function<void(std::size_t, const at::Tensor&)>;
+  void hand_over(std::vector<c10::IValue> frame, const TakeOutput& take) const;
 
  private:
   struct Read {
@@ -57,20 +63,28 @@ class Program {
     std::vector<std::pair<std::int32_t, bool>> slots;  ///< -1: absent; and whether it is the last read
   };
   struct Instruction {
-    const Step* step;
+    const Step* step = nullptr;
     std::vector<c10::IValue> stack;  ///< the arguments that are the same in each run
     std::vector<Read> reads;
     std::vector<ListRead> lists;
     std::vector<std::int32_t> results;  ///< slots; -1: nobody reads it
     std::vector<ValueType> types;
-    bool multiplies = false;  ///< by `products_`, in place of the step's operator
+    bool multiplies = false;                        ///< by `products_`, in place of the step's operator
+    std::optional<c10::OperatorHandle> overwrites;  ///< the operator's form that may write over an argument
+    std::vector<std::uint32_t>
+        dying;  ///< positions of arguments of the result's type that are read last here
   };
 
   [[nodiscard]] std::uint32_t slot_of(ValueId id);
   void prepare(const Step& step, const std::vector<Value>& values, c10::Device device);
   void find_last_reads();
+  void find_ready();
+  void find_overwritable(const std::vector<Value>& values);
+  using AfterStep = std::function<void(std::size_t instructions)>;
+  void execute(std::vector<c10::IValue>& frame, const RandomKey& key, const AfterStep& after) const;
   void run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
                std::vector<c10::IValue>& stack, const RandomKey& key) const;
+  void call(const Instruction& instruction, std::vector<c10::IValue>& stack) const;
   void run_own(const Instruction& instruction, std::vector<c10::IValue>& stack, const RandomKey& key) const;
   [[nodiscard]] at::Tensor drawn(const Step& step, const ValueType& type, const RandomKey& key) const;
   void check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const;
@@ -82,8 +96,9 @@ class Program {
   std::map<ValueId, std::uint32_t> slots_;
   std::size_t inputs_;
   std::vector<Instruction> instructions_;
-  std::vector<std::int32_t> outputs_;  ///< slots
-  std::vector<std::uint32_t> unused_;  ///< inputs that nothing reads
+  std::vector<std::int32_t> outputs_;              ///< slots
+  std::vector<std::vector<std::uint32_t>> ready_;  ///< outputs that no step reads behind so many instructions
+  std::vector<std::uint32_t> unused_;              ///< inputs that nothing reads
   mutable std::atomic<bool> checked_ = false;
 };
 

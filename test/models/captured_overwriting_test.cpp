@@ -1,0 +1,106 @@
+// Results written over an argument that dies: the same bits, and never over what somebody else still holds.
+
+#include "stagecraft/models/captured/operators.h"
+#include "stagecraft/models/captured/overwriting.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <c10/core/InferenceMode.h>
+#include <catch2/catch.hpp>
+
+#include <utility>
+
+namespace stagecraft {
+namespace {
+
+using captured::overwritable;
+using torch::jit::Stack;
+
+/// Arguments that fit any element-wise operator: tensors of one size, defaults, and numbers where there are none.
+Stack arguments_of(const c10::FunctionSchema& schema, at::ScalarType dtype) {
+  Stack stack;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.type()->kind() == c10::TypeKind::TensorType) {
+      const at::Tensor random = at::rand({5, 33}, at::kFloat);
+      stack.emplace_back(argument.name() == "condition" ? random.gt(0.5) : random.add(0.25).to(dtype));
+    } else if (argument.default_value()) {
+      stack.push_back(*argument.default_value());
+    } else if (argument.type()->kind() == c10::TypeKind::BoolType) {
+      stack.emplace_back(true);
+    } else {
+      stack.emplace_back(0.5);
+    }
+  }
+  return stack;
+}
+
+/// Holds each once: a list in braces would hold them too.
+template <class... Values>
+Stack stack_of(Values&&... values) {
+  Stack stack;
+  (stack.emplace_back(std::forward<Values>(values)), ...);
+  return stack;
+}
+
+Stack copy_of(const Stack& stack) {
+  Stack copy;
+  for (const c10::IValue& value : stack) {
+    copy.push_back(value.isTensor() ? c10::IValue(value.toTensor().clone()) : value);
+  }
+  return copy;
+}
+
+}  // namespace
+
+TEST_CASE("every form that overwrites makes the operator's bits, over each of its arguments", "[captured]") {
+  for (const auto& [name, form] : captured::overwriting_forms()) {
+    const captured::Operator* op = captured::find_operator(name);
+    REQUIRE(op != nullptr);
+    const c10::OperatorHandle plain = captured::handle_of(*op);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      const Stack given = arguments_of(plain.schema(), dtype);
+      Stack expected = copy_of(given);
+      plain.callBoxed(expected);
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        if (!given[i].isTensor() || given[i].toTensor().scalar_type() != dtype) continue;
+        INFO(form << ", argument " << i << ", " << dtype);
+        Stack stack = copy_of(given);
+        const at::Tensor room = stack[i].toTensor();
+        stack.emplace_back(room);
+        captured::overwriting_form_of(name)->callBoxed(stack);
+        CHECK(stack[0].toTensor().is_same(room));
+        CHECK(room.equal(expected[0].toTensor()));
+      }
+    }
+  }
+  CHECK_FALSE(captured::overwriting_form_of("aten::addmm"));
+}
+
+TEST_CASE("a result is written over an argument only if nobody else holds its memory", "[captured]") {
+  const auto made = [] { return at::rand({4, 6}); };
+  SECTION("the first that is free") {
+    const at::Tensor held = made();
+    const Stack stack = stack_of(held, made(), made(), 1);
+    const auto found = overwritable(stack, {0, 1, 2});
+    REQUIRE(found);
+    CHECK(found->is_same(stack[1].toTensor()));
+    CHECK_FALSE(overwritable(stack, {0}));
+    CHECK_FALSE(overwritable(stack, {}));
+  }
+  SECTION("no view of what is held, but one of what is not") {
+    const at::Tensor held = made();
+    CHECK_FALSE(overwritable(stack_of(held.view({6, 4}), at::rand({6, 4})), {0}));
+    const c10::InferenceMode as_in_a_run;  // else a view holds what it is a view of
+    const auto alone = [&] { return made().view({6, 4}); };
+    CHECK(overwritable(stack_of(alone(), at::rand({6, 4})), {0}));
+  }
+  SECTION("all lie in memory in the same order, numbers apart") {
+    CHECK(overwritable(stack_of(made(), at::full({}, 2.0)), {0}));
+    CHECK(overwritable(stack_of(made(), at::Tensor()), {0}));
+    CHECK_FALSE(overwritable(stack_of(made(), at::rand({6, 4}).t()), {0}));
+    CHECK_FALSE(overwritable(stack_of(at::rand({6, 4}).t(), at::rand({6, 4}).t()), {0}));
+    CHECK_FALSE(overwritable(stack_of(made(), at::rand({6})), {0}));
+  }
+}
+
+}  // namespace stagecraft
