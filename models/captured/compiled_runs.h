@@ -2,13 +2,10 @@
 
 // Code that stagecraft-capture --compile made of stretches of a graph's steps (docs/reference/model_folder.md):
 // shared libraries of AOTInductor in the model folder. A graph whose stretches are replaced by calls of that
-// code is a graph as any other, for one size of micro-batch. The libraries check nothing of what they are
-// given, so each call compares its inputs with what the code was made for.
+// code (compiled_code.h) is a graph as any other, for one size of micro-batch.
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/models/captured/graph.h"
-
-#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
@@ -31,36 +28,6 @@ inline constexpr std::array enum_names<UseCompiled>{"off", "allow", "require"};
 }  // namespace stagecraft
 
 namespace stagecraft::captured {
-
-/// A loaded shared library. Any thread: each call has an instance of the code to itself.
-class CompiledCode {
- public:
-  /// Throws InputError where it cannot be loaded.
-  CompiledCode(const std::string& path, std::size_t outputs);
-  ~CompiledCode();
-  CompiledCode(const CompiledCode&) = delete;
-  CompiledCode& operator=(const CompiledCode&) = delete;
-  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) const;
-
- private:
-  struct Library;
-  std::unique_ptr<Library> library_;
-};
-
-/// A stretch of steps as one: what Step::compiled stands for.
-struct CompiledRun {
-  struct Input {
-    at::ScalarType dtype;
-    std::vector<std::int64_t> sizes, strides;
-  };
-  std::string where;  ///< for messages
-  std::vector<Input> inputs;
-  std::shared_ptr<const CompiledCode> code;
-
-  /// An input of other strides is copied into the declared ones first. Throws InternalError for another type
-  /// or other sizes.
-  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> given) const;
-};
 
 /// What a folder has of compiled code, for its graphs.
 struct CompiledFolder {

@@ -58,7 +58,7 @@ struct Step {
   std::vector<Argument> arguments;
   std::vector<ValueId> results;                 ///< kNoValue: nothing reads it
   bool returns_list = false;                    ///< the results are the elements of one list
-  std::shared_ptr<const CompiledRun> compiled;  ///< of Own::compiled (compiled_runs.h)
+  std::shared_ptr<const CompiledRun> compiled;  ///< of Own::compiled (compiled_code.h)
 };
 using Steps = std::vector<Step>;
 

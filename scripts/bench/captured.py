@@ -7,8 +7,9 @@
 
 Models: of transformers a Llama with 8 blocks, 512 wide, and a GPT-2 with 8 blocks, 256 wide, micro-batches of 4 x 128 tokens, 8 of
 them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 8 of them. Rows:
-  1f1b    two ranks, the planner's cut, against torch.distributed.pipelining's Schedule1F1B over gloo, cut by hand in the middle
-  zb_h1, zb_v, pipedream   the same of schedules that they have no peer of, or none that torch.compile fits, against their 1F1B
+  1f1b    two ranks, the planner's cut, against torch.distributed.pipelining's Schedule1F1B over gloo, cut by hand in the middle, or
+          with --theirs interleaved their ScheduleInterleaved1F1B of two stages per rank
+  zb_h1, zb_v, pipedream   the same of schedules that they have no peer of, or none that torch.compile fits, against the same
   plain   one rank, against a plain loop over micro-batches
   keep    one rank, captured with --keep cheap, against the same captured with --keep all
   own     one rank, a module equal to the library's own GPT, captured, against that (configs/bench_gpt.json; with --models gpt alone)
@@ -109,20 +110,27 @@ def next_token_loss(logits, labels):
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
-def peer(rank, world, model, compiled, data, lines, port):
+def peer(rank, world, model, compiled, schedule_name, data, lines, port):
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank % os.cpu_count()]})
     if world > 1:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
-    part = (text_parts(model, world) if model in TEXT else resnet_parts(world))[rank].train()
-    parameters = list(part.parameters())
-    part = torch.compile(part) if compiled else part
+    stages = world * (2 if schedule_name == "interleaved" else 1)
+    mine = range(rank, stages, world)
+    parts = text_parts(model, stages) if model in TEXT else resnet_parts(stages)
+    parts = [parts[i].train() for i in mine]
+    parameters = [p for part in parts for p in part.parameters()]
+    parts = [torch.compile(part) for part in parts] if compiled else parts
     loss_of = next_token_loss if model in TEXT else nn.functional.cross_entropy
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=True)
     samples = SIZES[model]["samples"] * MICRO_BATCHES
     schedule = None
     if world > 1:
-        schedule = pipelining.Schedule1F1B(pipelining.PipelineStage(part, rank, world, torch.device("cpu")), MICRO_BATCHES, loss_fn=loss_of)
+        staged = [pipelining.PipelineStage(part, i, stages, torch.device("cpu")) for i, part in zip(mine, parts)]
+        if schedule_name == "interleaved":
+            schedule = pipelining.ScheduleInterleaved1F1B(staged, MICRO_BATCHES, loss_fn=loss_of)
+        else:
+            schedule = pipelining.Schedule1F1B(staged[0], MICRO_BATCHES, loss_fn=loss_of)
     last, before, step = rank + 1 == world, time.perf_counter(), 0
     out = open(lines, "w", buffering=1) if last else None
     while True:
@@ -132,7 +140,7 @@ def peer(rank, world, model, compiled, data, lines, port):
         if schedule is None:
             losses = []
             for x, y in zip(inputs.chunk(MICRO_BATCHES), targets.chunk(MICRO_BATCHES)):
-                loss = loss_of(part(x), y)
+                loss = loss_of(parts[0](x), y)
                 (loss / MICRO_BATCHES).backward()
                 losses.append(loss.detach())
         else:
@@ -214,8 +222,8 @@ def compare(arguments, model, folder, table):
         ranks = 1 if row in ("plain", "keep", "own", "compiled") else 2
         file, plan = bench.plan(row, "1f1b" if ranks == 1 else row, ranks=ranks, stages=ranks * STAGES_A_RANK.get(row, 1))
         command, lines = bench.train(row, file, ranks_of(plan))
-        theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", "1F1B" if ranks > 1 else "plain loop"
-        theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(int(arguments.compile)), str(data), str(theirs_lines)]
+        theirs_lines, peer_name = folder / f"{model}.{row}.jsonl", arguments.theirs if ranks > 1 else "plain loop"
+        theirs = [sys.executable, __file__, "--peer", model, str(ranks), str(int(arguments.compile)), arguments.theirs, str(data), str(theirs_lines)]
         if row in ("keep", "own"):
             peer_name = {"keep": "ours, all kept", "own": "the library's own"}[row]
             config = config_of(arguments, model, folder, data, "all") if row == "keep" else own_config(arguments, folder, None)
@@ -244,12 +252,15 @@ def main():
     parser.add_argument("--accumulate", choices=["exact", "fused"], default="exact")
     parser.add_argument("--keep", choices=["cheap", "all"], default="cheap", help="ours")
     parser.add_argument("--matrix-products", choices=["blas", "onednn"], default="blas", help="ours")
+    parser.add_argument("--theirs", choices=["1f1b", "interleaved"], default="1f1b", help="their schedule on two ranks; interleaved is of text models")
     parser.add_argument("--compile", action="store_true", help="theirs, by torch.compile")
     parser.add_argument("--binary", type=Path, default=ROOT / "build/stagecraft")
     parser.add_argument("--json", type=Path, help="write every pair's figures there")
     arguments = parser.parse_args()
     if ("gpt" in arguments.models) != ("own" in arguments.rows) or ("own" in arguments.rows and len(arguments.models + arguments.rows) > 2):
         parser.error("--models gpt goes with --rows own, alone")
+    if arguments.theirs == "interleaved" and not set(arguments.models) <= set(TEXT):
+        parser.error("--theirs interleaved goes with the models " + ", ".join(TEXT))
     machine, rows = describe_machine(), []
     table = Table("<ours", "<theirs", "ours ms", "theirs ms", "ratio", "iqr", "least", "most", "losses differ", widths=[34])
     with tempfile.TemporaryDirectory() as folder:
@@ -259,12 +270,12 @@ def main():
         arguments.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
 
 
-def main_of_peer(model, ranks, compiled, data, lines):
+def main_of_peer(model, ranks, compiled, schedule, data, lines):
     import safetensors.torch
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    given = (int(ranks), model, compiled == "1", safetensors.torch.load_file(data), lines, port)
+    given = (int(ranks), model, compiled == "1", schedule, safetensors.torch.load_file(data), lines, port)
     if int(ranks) == 1:
         peer(0, *given)
     processes.spawn(peer, args=given, nprocs=int(ranks))
