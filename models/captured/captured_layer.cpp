@@ -238,16 +238,19 @@ class CapturedLayer final : public Layer {
     add(frame, constants_on(device));
     const Programs& programs = layer_.replay->at(b, device, products_);
     if (accumulate_ == Accumulate::fused) {
-      const Tensors made = programs.backward_products.run(std::move(frame), {});
-      for (std::size_t i = 0; 2 * i < made.size(); ++i) {
-        const at::Tensor& left = made[2 * i];
-        const at::Tensor& right = made[2 * i + 1];
-        if (right.defined()) {
-          sink.add_product(static_cast<int>(i), left, right);
-        } else if (left.defined()) {
-          sink.add(static_cast<int>(i), left);
+      std::vector<at::Tensor> first(graph_.gradients.size());  // of two factors, while the other is not there
+      programs.backward_products.hand_over(std::move(frame), [&](std::size_t output, const at::Tensor& made) {
+        const std::size_t i = output / 2;
+        const bool is_left = output % 2 == 0;
+        if (graph_.products[i].left == kNoValue) {
+          if (made.defined()) sink.add(static_cast<int>(i), made);
+        } else if (!first[i].defined()) {
+          first[i] = made;
+        } else {
+          const at::Tensor other = std::exchange(first[i], {});
+          sink.add_product(static_cast<int>(i), is_left ? made : other, is_left ? other : made);
         }
-      }
+      });
       return;
     }
     programs.backward_weight.hand_over(std::move(frame), [&](std::size_t i, const at::Tensor& gradient) {

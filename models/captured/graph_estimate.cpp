@@ -254,7 +254,8 @@ LayerEstimate estimate(const Graph& graph, std::int64_t b, bool needs_input_grad
     uses.take_kept_for_weight(kept_for_weight);
     found.kept_for_weight = storages.bytes(kept_for_weight);
     const std::vector<const Step*> weight_half = wanted_steps(graph.backward_weight, graph.gradients);
-    const Course weight_course = follow(storages, weight_half, for_weight, graph.gradients, others);
+    // A gradient is added to its sum as soon as it is made.
+    const Course weight_course = follow(storages, weight_half, for_weight, {}, others);
     found.backward_weight_transient = weight_course.peak;
     found.backward_transient = std::max(input_course.peak, input_course.end + weight_course.peak) - gradient;
     found.backward_weight = works_of(weight_half, graph, b);

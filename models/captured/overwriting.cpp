@@ -53,7 +53,9 @@ std::optional<at::Tensor> overwritable(const torch::jit::Stack& arguments,
                                        const std::vector<std::uint32_t>& dying) {
   const auto free = std::ranges::find_if(dying, [&](std::uint32_t position) {
     const at::Tensor& tensor = arguments[position].toTensor();
-    return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
+    if (tensor.use_count() > 1 || !tensor.has_storage()) return false;
+    // Memory that was lent (from_blob: a mapped file, what a device graph recorded) has no count of its holders.
+    return tensor.storage().use_count() == 1 && tensor.storage().resizable();
   });
   if (free == dying.end()) return std::nullopt;
   const at::Tensor& found = arguments[*free].toTensor();

@@ -3,11 +3,13 @@
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/captured/overwriting.h"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <c10/core/InferenceMode.h>
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <utility>
 
 namespace stagecraft {
@@ -93,6 +95,10 @@ TEST_CASE("a result is written over an argument only if nobody else holds its me
     const c10::InferenceMode as_in_a_run;  // else a view holds what it is a view of
     const auto alone = [&] { return made().view({6, 4}); };
     CHECK(overwritable(stack_of(alone(), at::rand({6, 4})), {0}));
+  }
+  SECTION("nothing that lies in somebody else's memory") {
+    std::array<float, 24> numbers{};
+    CHECK_FALSE(overwritable(stack_of(at::from_blob(numbers.data(), {4, 6}), made()), {0}));
   }
   SECTION("all lie in memory in the same order, numbers apart") {
     CHECK(overwritable(stack_of(made(), at::full({}, 2.0)), {0}));
