@@ -25,8 +25,9 @@ using OverwritingForm = std::pair<const char*, const char*>;
 [[nodiscard]] std::optional<c10::OperatorHandle> overwriting_form_of(std::string_view name);
 
 /// Of a step's arguments, one that its result may be written over: of those at `dying`, which have the
-/// result's declared type and are read here last, the first whose memory nobody else holds or has lent. None where an
-/// argument of that size lies in memory in another order, because the result's order would follow from both.
+/// result's declared type and are read here last, the first whose memory nobody else holds or has lent. None
+/// where an argument of that size lies in memory in another order, because the result's order would follow
+/// from both.
 [[nodiscard]] std::optional<at::Tensor> overwritable(const torch::jit::Stack& arguments,
                                                      const std::vector<std::uint32_t>& dying);
 

@@ -3,7 +3,7 @@
 
     PYTHON=~/.cache/stagecraft/venv-torch-2.11.0/bin/python
     $PYTHON scripts/bench/captured.py [--models llama gpt2 resnet] [--rows 1f1b zb_h1 plain] [--pairs 7] [--accumulate fused]
-        [--keep all] [--matrix-products onednn] [--compile] [--json OUT]
+        [--keep all] [--matrix-products onednn] [--compile] [--theirs interleaved] [--json OUT]
 
 Models: of transformers a Llama with 8 blocks, 512 wide, and a GPT-2 with 8 blocks, 256 wide, micro-batches of 4 x 128 tokens, 8 of
 them; and torchvision's ResNet-18 on images of 3 x 64 x 64, micro-batches of 8, 8 of them. Rows:
