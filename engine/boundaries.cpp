@@ -44,11 +44,11 @@ Boundaries::Boundaries(const Model& model, const std::vector<std::pair<int, int>
       poison_(poison_released),
       model_(model),
       stage_layers_(stage_layers),
-      micro_batch_size_(micro_batch_size) {}
+      full_{micro_batch_size} {}
 
 void Boundaries::find_links(const std::vector<Skip>& skips) {
   if (!before_.empty() && skips == skips_) return;  // found before
-  const std::vector<BoundarySpec> tensors = boundaries(model_, micro_batch_size_);
+  const std::vector<BoundarySpec> tensors = boundaries(model_, full_);
   const std::vector<StageLink> found = links_of(model_, stage_layers_, tensors, !skips.empty());
   STAGECRAFT_CHECK(skips_of(found) == skips, "the program's skips are not those of the model's layers");
   skips_ = skips;
@@ -73,10 +73,10 @@ void Boundaries::find_links(const std::vector<Skip>& skips) {
   }
 }
 
-const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, std::int64_t samples) {
-  const auto [known, fresh] = specs_.try_emplace(samples);
+const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, const BatchSize& size) {
+  const auto [known, fresh] = specs_.try_emplace(size);
   if (fresh) {
-    const std::vector<BoundarySpec> tensors = boundaries(model_, samples);
+    const std::vector<BoundarySpec> tensors = boundaries(model_, size);
     for (const Link& link : links_) {
       const int first = stage_layers_[link.ends.to.index()].first;
       LinkSpecs& specs = known->second.emplace_back();
@@ -96,7 +96,7 @@ const BoundarySpec& Boundaries::spec(Payload payload, StageId from, StageId to, 
 
 at::Tensor Boundaries::allocate(const SlotInfo& info) {
   if (info.payload == Payload::loss) return at::empty({2}, at::TensorOptions(device_).dtype(at::kDouble));
-  const BoundarySpec& full = spec(info.payload, info.from, info.to, micro_batch_size_);
+  const BoundarySpec& full = spec(info.payload, info.from, info.to, full_);
   return at::empty(full.shape, at::TensorOptions(device_).dtype(full.dtype));
 }
 
@@ -118,15 +118,15 @@ void Boundaries::begin(const LoweredProgram& program) {
   std::erase_if(memory_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-void Boundaries::post_receive(const Tag& tag, Slot slot, std::int64_t samples) {
+void Boundaries::post_receive(const Tag& tag, Slot slot, const BatchSize& size) {
   SlotState& state = slots_.at(slot.index());
   STAGECRAFT_CHECK(!state.used, fmt::format("{} is posted into slot {}, which holds {}", describe_tag(tag),
                                             slot.value, describe_tag(state.holds)));
   state.holds = tag;
   state.used = true;
   at::Tensor into = state.memory;
-  if (!tag.is_loss() && samples != micro_batch_size_) {
-    const BoundarySpec& its = spec(tag, samples);
+  if (!tag.is_loss() && size != full_) {
+    const BoundarySpec& its = spec(tag, size);
     into = into.view({-1}).narrow(0, 0, c10::multiply_integers(its.shape)).view(its.shape);
   }
   receives_[tag] = {into, transport_.post_receive(sender_of(placement_, tag), tag, into)};
@@ -175,12 +175,12 @@ void Boundaries::put_outputs(StageId stage, MicroBatch micro_batch, const Bundle
   }
 }
 
-Bundle Boundaries::take_inputs(StageId stage, MicroBatch micro_batch, std::int64_t samples) {
+Bundle Boundaries::take_inputs(StageId stage, MicroBatch micro_batch, const BatchSize& size) {
   Bundle inputs(before_[stage.index()].values.size());
   for (const Link& link : links_) {
     if (link.ends.to != stage) continue;
     const Tag tag = Tag::activation(link.ends.from, stage, micro_batch);
-    put_in_place(unpacked(spec(tag, samples), take(tag)), link.ends.received, inputs);
+    put_in_place(unpacked(spec(tag, size), take(tag)), link.ends.received, inputs);
   }
   return inputs;
 }
@@ -192,12 +192,12 @@ void Boundaries::put_input_gradients(StageId stage, MicroBatch micro_batch, cons
   }
 }
 
-Bundle Boundaries::take_output_gradients(StageId stage, MicroBatch micro_batch, std::int64_t samples) {
+Bundle Boundaries::take_output_gradients(StageId stage, MicroBatch micro_batch, const BatchSize& size) {
   Bundle gradients(gradients_[stage.index() + 1]);
   for (const Link& link : links_) {
     if (link.ends.from != stage) continue;
     const Tag tag = Tag::gradient(link.ends.to, stage, micro_batch);
-    put_in_place(unpacked(spec(tag, samples), take(tag)), link.sent_gradients, gradients);
+    put_in_place(unpacked(spec(tag, size), take(tag)), link.sent_gradients, gradients);
   }
   return gradients;
 }

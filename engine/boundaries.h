@@ -30,8 +30,8 @@ class Boundaries {
   /// Starts a segment. Slots of one kind share their memory over all segments.
   void begin(const LoweredProgram& program);
 
-  // Transfers. `samples`: of the micro-batch; a short one uses the front of its slot.
-  void post_receive(const Tag& tag, Slot slot, std::int64_t samples);
+  // Transfers. `size`: of the micro-batch; a smaller one uses the front of its slot.
+  void post_receive(const Tag& tag, Slot slot, const BatchSize& size);
   void wait_receive(const Tag& tag);
   void start_send(const Tag& tag);
   void wait_send(const Tag& tag);
@@ -44,11 +44,11 @@ class Boundaries {
   [[nodiscard]] at::Tensor take(const Tag& tag);
 
   // The same of activations and gradients, which are packed here and unpacked there, link by link. A bundle has
-  // all values between two layers, undefined where they bypass the stage. `samples`: of the micro-batch.
+  // all values between two layers, undefined where they bypass the stage. `size`: of the micro-batch.
   void put_outputs(StageId stage, MicroBatch micro_batch, const Bundle& outputs);
-  [[nodiscard]] Bundle take_inputs(StageId stage, MicroBatch micro_batch, std::int64_t samples);
+  [[nodiscard]] Bundle take_inputs(StageId stage, MicroBatch micro_batch, const BatchSize& size);
   void put_input_gradients(StageId stage, MicroBatch micro_batch, const Bundle& gradients);
-  [[nodiscard]] Bundle take_output_gradients(StageId stage, MicroBatch micro_batch, std::int64_t samples);
+  [[nodiscard]] Bundle take_output_gradients(StageId stage, MicroBatch micro_batch, const BatchSize& size);
 
   /// Throws InternalError when a segment has left something behind.
   void check_empty() const;
@@ -67,10 +67,10 @@ class Boundaries {
   [[nodiscard]] at::Tensor allocate(const SlotInfo& info);
   /// Of the program's skips.
   void find_links(const std::vector<Skip>& skips);
-  /// What a link carries by `payload`, for a micro-batch of that many samples.
-  [[nodiscard]] const BoundarySpec& spec(Payload payload, StageId from, StageId to, std::int64_t samples);
-  [[nodiscard]] const BoundarySpec& spec(const Tag& tag, std::int64_t samples) {
-    return spec(tag.payload, tag.from, tag.to, samples);
+  /// What a link carries by `payload`, for a micro-batch of that size.
+  [[nodiscard]] const BoundarySpec& spec(Payload payload, StageId from, StageId to, const BatchSize& size);
+  [[nodiscard]] const BoundarySpec& spec(const Tag& tag, const BatchSize& size) {
+    return spec(tag.payload, tag.from, tag.to, size);
   }
   void finish(std::unordered_map<Tag, Transfer>& transfers, const Tag& tag);
 
@@ -80,7 +80,7 @@ class Boundaries {
   bool poison_;
   const Model& model_;
   std::vector<std::pair<int, int>> stage_layers_;
-  std::int64_t micro_batch_size_;
+  BatchSize full_;  ///< of a full micro-batch
 
   /// A link with the places that its gradients have among those of their bundles.
   struct Link {
@@ -94,7 +94,7 @@ class Boundaries {
   std::vector<Link> links_;
   std::vector<BoundarySpec> before_;    ///< the bundle before each stage, of full micro-batches
   std::vector<std::size_t> gradients_;  ///< how many of its values have one
-  std::map<std::int64_t, std::vector<LinkSpecs>> specs_;  ///< by samples, then as links_
+  std::map<BatchSize, std::vector<LinkSpecs>> specs_;  ///< by size, then as links_
 
   std::map<SlotKind, Tensors> memory_;  ///< of this segment's slots, from the one before where it had them
   std::vector<SlotState> slots_;

@@ -45,7 +45,11 @@ Executor::Executor(ExecutorContext context, const LoweredProgram& program, const
     GroupState group;
     group.first_micro_batch = first;
     group.size = size;
-    for (int k = 0; k < size; ++k) group.samples += segment.micro_batches[first + k].count;
+    for (int k = 0; k < size; ++k) {
+      const BatchSize its = size_of(MicroBatch{first + k});
+      group.samples += its.samples;
+      group.tokens += context_.model.sample.tokens(its);
+    }
     first += size;
     groups_.push_back(std::move(group));
   }
@@ -221,7 +225,7 @@ void Executor::forward(const Action& action) {
   ForwardTask task = forward_task(action);
   Batch batch = take_loaded(action);
   Bundle input = action.stage.value == 0 ? Bundle{std::move(batch.inputs)}
-                                         : context_.boundaries.take_inputs(action.stage, mb, samples_of(mb));
+                                         : context_.boundaries.take_inputs(action.stage, mb, size_of(mb));
   task.fields = std::move(batch.fields);
   if (!last(action.stage)) {
     context_.boundaries.put_outputs(action.stage, mb,
@@ -240,14 +244,14 @@ void Executor::forward(const Action& action) {
 
 void Executor::recompute(const Action& action) { stage(action.stage).recompute(forward_task(action)); }
 
-std::int64_t Executor::samples_of(MicroBatch micro_batch) const {
-  return segment_.micro_batches[micro_batch.index()].count;
+BatchSize Executor::size_of(MicroBatch micro_batch) const {
+  return context_.order.size(segment_.micro_batches[micro_batch.index()]);
 }
 
 Bundle Executor::output_gradient(const Action& action) {
   if (last(action.stage)) return {};
   return context_.boundaries.take_output_gradients(action.stage, action.micro_batch,
-                                                   samples_of(action.micro_batch));
+                                                   size_of(action.micro_batch));
 }
 
 void Executor::hand_on(const Action& action, const Bundle& input_gradient) {
@@ -532,14 +536,15 @@ void Executor::report_loss(const Action& action) {
                              .loss_scale = group.loss_scale,
                              .skipped = group.skipped,
                              .learning_rate = group.learning_rate,
-                             .samples = group.samples},
+                             .samples = group.samples,
+                             .tokens = group.tokens},
                             all.values(), report_);
 }
 
 void Executor::post_receive(const Action& action) {
-  const bool whole = action.tag.is_loss();
-  context_.boundaries.post_receive(
-      action.tag, action.slot, whole ? 0 : segment_.micro_batches[action.tag.micro_batch().index()].count);
+  const bool of_group = action.tag.is_loss();
+  context_.boundaries.post_receive(action.tag, action.slot,
+                                   of_group ? BatchSize{} : size_of(action.tag.micro_batch()));
 }
 
 }  // namespace stagecraft

@@ -12,6 +12,7 @@
 #include "stagecraft/engine/unit_counter.h"
 #include "stagecraft/engine/worker.h"
 #include "stagecraft/models/data/batch_source.h"
+#include "stagecraft/models/data/sample_order.h"
 #include "stagecraft/schedules/program/program.h"
 #include "stagecraft/schedules/program/segments.h"
 #include "stagecraft/schedules/rules/staleness.h"
@@ -40,6 +41,7 @@ struct ExecutorContext {
   std::vector<Stage>& stages;                ///< of this rank, ascending
   Boundaries& boundaries;
   const BatchSources& data;  ///< of the segment's split, on the device
+  const SampleOrder& order;   ///< of the same split
   const UnitCounter* units;  ///< of the same split; null: micro-batches weigh as many samples as they have
   Recorder& recorder;
   Transport& transport;
@@ -89,6 +91,7 @@ class Executor {
     int size = 0;                     ///< micro-batches
     std::vector<std::int64_t> units;  ///< of its micro-batches, once they were asked for
     std::int64_t samples = 0;
+    std::int64_t tokens = 0;
     std::optional<LossSum> loss;  ///< of its micro-batches so far, on the last stage
     std::optional<double> norm;
     std::optional<double> loss_scale;
@@ -113,7 +116,7 @@ class Executor {
   [[nodiscard]] Batch take_loaded(const Action& action);
   /// Of the mini-batch, for a mean.
   [[nodiscard]] double share_of(MicroBatch micro_batch);
-  [[nodiscard]] std::int64_t samples_of(MicroBatch micro_batch) const;
+  [[nodiscard]] BatchSize size_of(MicroBatch micro_batch) const;
   [[nodiscard]] Bundle output_gradient(const Action& action);
   void hand_on(const Action& action, const Bundle& input_gradient);
   [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);

@@ -22,6 +22,7 @@ class UnitCounter {
   const Dataset& data_;
   const Loss& loss_;
   LoaderOptions options_;
+  SampleOrder order_;
 };
 
 }  // namespace stagecraft

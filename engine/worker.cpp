@@ -40,6 +40,7 @@ class ChargedDataset final : public Dataset {
     const ChargeTo charge(account_);
     return ready(data_.field(split, name, indices));
   }
+  std::vector<LengthBucket> buckets(Split split) const override { return data_.buckets(split); }
   std::string fingerprint() const override { return data_.fingerprint(); }
   std::string summary() const override { return data_.summary(); }
 
@@ -116,6 +117,7 @@ struct Worker::Impl {
   std::unique_ptr<Boundaries> boundaries;
   std::optional<c10::Stream> copies;  // that data goes to the device on; none: the device is the CPU
   BatchSources training_data, validation_data;
+  std::optional<SampleOrder> training_order, validation_order;
   std::optional<UnitCounter> training_units, validation_units;
   std::optional<LossScale> loss_scale;
   DeferredReports late_reports;
@@ -166,6 +168,7 @@ struct Worker::Impl {
     return {.split = training ? Split::train : Split::validation,
             .seed = options.seed,
             .shuffle = training && options.shuffle,
+            .batch = options.batch_size,
             .inputs = false,
             .targets = false};
   }
@@ -190,6 +193,12 @@ struct Worker::Impl {
       }
     }
     return sources;
+  }
+
+  const SampleOrder& order_of_samples(SegmentKind kind) {
+    std::optional<SampleOrder>& order = kind == SegmentKind::train ? training_order : validation_order;
+    if (!order) order.emplace(order_of(data, loading(kind)));
+    return *order;
   }
 
   /// Null where samples weigh alike, or another rank computes the loss.
@@ -244,6 +253,7 @@ void Worker::run(const LoweredProgram& program, const Segment& segment,
                                 .stages = impl_->stages,
                                 .boundaries = *impl_->boundaries,
                                 .data = impl_->data_of(segment.kind),
+                                .order = impl_->order_of_samples(segment.kind),
                                 .units = impl_->units_of(segment.kind),
                                 .recorder = impl_->recorder,
                                 .transport = impl_->transport,

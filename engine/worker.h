@@ -46,6 +46,7 @@ struct WorkerOptions {
   /// Of the device, to record what repeats; null: nothing is.
   std::shared_ptr<DeviceGraphs> graphs = nullptr;
   std::int64_t micro_batch_size = 1;
+  std::int64_t batch_size = 1;  ///< of a mini-batch
   bool shuffle = true;
   bool poison_released_slots = false;  ///< fill with NaN on release, so that a late reader shows
   int record_steps = 0;                ///< keep the events of the last so many steps; 0: none
@@ -66,6 +67,7 @@ struct StepReport {
   bool skipped = false;
   double learning_rate = 0;
   std::int64_t samples = 0;
+  std::int64_t tokens = 0;  ///< of the samples, padding among them; 0: inputs are no tokens
 };
 
 class Worker {

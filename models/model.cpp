@@ -63,16 +63,16 @@ bool ends_residual(const Layer& layer) {
   return std::any_of(specs.begin(), specs.end(), [](const auto& spec) { return spec.initial.ends_residual; });
 }
 
-at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, std::int64_t micro_batch) {
-  std::vector<std::int64_t> shape{micro_batch};
-  shape.insert(shape.end(), sample.shape.begin(), sample.shape.end());
+at::Tensor dry_input(const SampleSpec& sample, at::ScalarType dtype, const BatchSize& size) {
+  std::vector<std::int64_t> shape = sample.cut(sample.shape, size.length);
+  shape.insert(shape.begin(), size.samples);
   return at::empty(shape, at::TensorOptions(at::kMeta).dtype(sample.dtype == at::kLong ? at::kLong : dtype));
 }
 
 /// For samples that the data set has, whatever their size.
 at::Tensor first_boundary(const SampleSpec& sample, Precision precision, const InputPlace& place) {
   try {
-    return dry_input(sample, precision.compute, 2);
+    return dry_input(sample, precision.compute, {2});
   } catch (const c10::Error& error) {
     throw InputError({place.file, "/data"},
                      fmt::format("samples of {}: {}", functional::shape_text(sample.shape), one_line(error)));
@@ -281,6 +281,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   }
   model.fields = list.fields;
   model.loss = list.loss;
+  model.shorter = list.shorter;
   model.why_no_loss = list.why_no_loss;
   model.note = list.note;
   for (const LayerPtr& layer : model.layers) {
@@ -297,7 +298,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   return model;
 }
 
-std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch) {
+std::vector<BoundarySpec> boundaries(const Model& model, const BatchSize& micro_batch) {
   const c10::InferenceMode guard;
   std::vector<BoundarySpec> specs;
   try {
@@ -310,7 +311,7 @@ std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batc
   } catch (const c10::Error& error) {
     const std::string place = specs.empty() ? "the input" : model.layers[specs.size() - 1]->name();
     throw InputError(
-        fmt::format("{} with micro-batches of {} samples: {}", place, micro_batch, one_line(error)));
+        fmt::format("{} with micro-batches of {} samples: {}", place, micro_batch.samples, one_line(error)));
   }
   return specs;
 }

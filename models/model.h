@@ -57,6 +57,7 @@ struct Model {
   std::string fingerprint;           ///< of the layers, ties, their sizes, the sample spec and precision
   std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
   std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
+  std::vector<std::int64_t> shorter;  ///< lengths that samples may be cut to
   std::string why_no_loss;           ///< what the data lack for it; empty: there is none
   std::string note;                  ///< a line for people at the start of a run; empty: none
 
@@ -92,7 +93,10 @@ inline constexpr Bytes kMostParameterBytes{std::int64_t{1} << 56U};
 /// Boundary i is what layer i reads; the last one is the model's output. From a dry pass on `meta`. Boundary
 /// 0 is in the compute precision where samples are numbers (cast them before layer 0) and kLong where they
 /// are tokens. Throws InputError for micro-batches that no tensor can have.
-[[nodiscard]] std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t micro_batch);
+[[nodiscard]] std::vector<BoundarySpec> boundaries(const Model& model, const BatchSize& micro_batch);
+[[nodiscard]] inline std::vector<BoundarySpec> boundaries(const Model& model, std::int64_t samples) {
+  return boundaries(model, BatchSize{samples});
+}
 
 /// Initial parameters of a layer, at full precision: drawn from (seed, layer index, parameter position) of the
 /// layer that owns each, the same wherever the layer lives.

@@ -22,4 +22,15 @@ std::optional<FieldSpec> SampleSpec::field(const std::string& name) const {
   return std::nullopt;
 }
 
+std::vector<std::int64_t> SampleSpec::cut(std::vector<std::int64_t> its_shape, std::int64_t length) const {
+  const bool alike = !its_shape.empty() && !shape.empty() && its_shape.front() == shape.front();
+  if (length != kWholeLength && alike) its_shape.front() = length;
+  return its_shape;
+}
+
+std::int64_t SampleSpec::tokens(const BatchSize& batch) const {
+  if (dtype != at::kLong || shape.empty()) return 0;
+  return batch.samples * (batch.length == kWholeLength ? shape.front() : batch.length);
+}
+
 }  // namespace stagecraft

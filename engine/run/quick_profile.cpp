@@ -26,9 +26,9 @@ std::vector<std::int64_t> sizes_of(const RunConfig& config) {
   return sizes;
 }
 
-/// The data set's own first samples, around again where it has too few.
+/// The data set's own first samples, uncut, around again where it has too few.
 ChainInput samples(const TrainingInputs& materials, std::int64_t size, int index) {
-  const Dataset& data = *materials.data;
+  const Dataset& data = materials.data->uncut();
   std::vector<std::int64_t> indices(static_cast<std::size_t>(size));
   std::iota(indices.begin(), indices.end(), size * index);
   for (std::int64_t& i : indices) i %= data.size(Split::train);

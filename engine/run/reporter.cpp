@@ -30,12 +30,13 @@ Seconds RunReporter::lap() {
   return time;
 }
 
-void RunReporter::fill_rates(MetricsRecord& record, std::int64_t samples, Seconds time) const {
+void RunReporter::fill_rates(MetricsRecord& record, const StepReport& report, Seconds time) {
+  const auto per_second = [&](std::int64_t count) {
+    return time.value > 0 ? static_cast<double>(count) / time.value : 0;
+  };
   record.ms = time.value * 1e3;
-  record.samples_per_second = time.value > 0 ? static_cast<double>(samples) / time.value : 0;
-  if (const std::int64_t tokens = tokens_per_sample(setup_.materials()); tokens > 0) {
-    record.tokens_per_second = record.samples_per_second * static_cast<double>(tokens);
-  }
+  record.samples_per_second = per_second(report.samples);
+  if (report.tokens > 0) record.tokens_per_second = per_second(report.tokens);
 }
 
 void RunReporter::show(const std::string& line) {
@@ -54,7 +55,7 @@ void RunReporter::step(const StepReport& report) {
   record.loss_scale = report.loss_scale;
   record.skipped = report.skipped;
   record.learning_rate = report.learning_rate;
-  fill_rates(record, report.samples, time);
+  fill_rates(record, report, time);
   // A skipped step is told by its gradient: a loss alone spoils nothing.
   if (!std::isfinite(record.loss) && setup_.config().overflow_policy() == OnOverflow::stop) {
     show(step_line(record, setup_.shape().steps));
@@ -80,11 +81,10 @@ void RunReporter::validation(const StepReport& report, std::int64_t steps_made) 
   record.loss = plain(report.loss);
   const Loss& loss = *setup_.materials().loss;
   if (loss.has_accuracy() && report.samples > 0) {
-    const bool tokens = loss.targets() == Targets::tokens;
-    const std::int64_t units = report.samples * (tokens ? tokens_per_sample(setup_.materials()) : 1);
+    const std::int64_t units = loss.targets() == Targets::tokens ? report.tokens : report.samples;
     record.accuracy = report.correct / static_cast<double>(units);
   }
-  fill_rates(record, report.samples, time);
+  fill_rates(record, report, time);
   metrics_.append(record);
   show(validation_line(record, setup_.shape().steps, loss));
   last_validation_ = record;

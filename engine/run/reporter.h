@@ -36,7 +36,7 @@ class RunReporter {
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] Seconds lap();
-  void fill_rates(MetricsRecord& record, std::int64_t samples, Seconds time) const;
+  static void fill_rates(MetricsRecord& record, const StepReport& report, Seconds time);
   void show(const std::string& line);
 
   const RunSetup& setup_;

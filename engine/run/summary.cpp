@@ -72,8 +72,8 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   summary.step = reporter.step_times().times();
   const double median = summary.step.median.value;
   summary.samples_per_second = median > 0 ? static_cast<double>(setup.config().train_batch_size) / median : 0;
-  if (const std::int64_t tokens = tokens_per_sample(setup.materials()); tokens > 0) {
-    summary.tokens_per_second = summary.samples_per_second * static_cast<double>(tokens);
+  if (const double tokens = tokens_per_sample(setup.materials()); tokens > 0) {
+    summary.tokens_per_second = summary.samples_per_second * tokens;
   }
   // A multiply-add is two operations; backward has two products for each of forward's.
   summary.flops_per_second =

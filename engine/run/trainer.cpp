@@ -40,6 +40,7 @@ WorkerOptions worker_options(const RunSetup& setup, at::Device device) {
   options.device = device;
   if (device.is_cuda() && config.cuda.graphs) options.graphs = make_device_graphs(device.index());
   options.micro_batch_size = config.micro_batch_size;
+  options.batch_size = config.train_batch_size;
   options.shuffle = config.data.shuffle;
   options.poison_released_slots = config.comms.poison_released_slots;
   options.record_steps = config.log.timeline_steps;

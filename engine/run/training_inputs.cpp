@@ -89,6 +89,24 @@ void check_smallest_micro_batch(const Model& model, const RunConfig& config, con
   }
 }
 
+/// The model must take what samples are cut to, and the loss must not notice.
+void check_buckets(const RunConfig& config, const Model& model, const Loss& loss, const std::string& file) {
+  const std::vector<std::int64_t>& lengths = config.data.buckets;
+  for (std::size_t i = 0; i + 1 < lengths.size(); ++i) {
+    const auto& takes = model.shorter;
+    if (std::find(takes.begin(), takes.end(), lengths[i]) != takes.end()) continue;
+    std::vector<std::int64_t> all = takes;
+    all.push_back(lengths.back());
+    throw InputError({file, fmt::format("/data/buckets/{}", i)},
+                     fmt::format("{} takes samples of length {}, not of {}: expected a model captured with --lengths {}",
+                                 model.name, fmt::join(all, ", "), lengths[i], fmt::join(lengths, ",")));
+  }
+  if (lengths.size() < 2 || loss.targets() != Targets::tokens || loss.counts_units()) return;
+  throw InputError({file, "/data/buckets"},
+                   "the loss counts the padding too, which buckets cut off: expected one that leaves it out, "
+                   "as a captured model's own does with labels of -100");
+}
+
 /// Before anything is made of them: a list of a step's micro-batches fills memory by itself.
 void check_micro_batches(const RunConfig& config, const Dataset& data, const std::string& file) {
   const auto check = [&](std::int64_t samples, std::int64_t most, const char* what) {
@@ -130,6 +148,7 @@ TrainingInputs make_materials(const RunConfig& config, const std::string& file,
       build_model(config.model, materials.data->sample(), precision_of(config), {file, "/model"});
   materials.loss = loss_of(config, materials.model, file);
   check_loss(materials.model, *materials.loss, config.loss ? config.loss->type.name() : "its own loss", file);
+  check_buckets(config, materials.model, *materials.loss, file);
   check_smallest_micro_batch(materials.model, config, *materials.data, file);
   materials.optimizer = std::make_shared<const ModelOptimizer>(config.optimizer, materials.model,
                                                                InputPlace{file, "/optimizer"});
@@ -152,9 +171,15 @@ RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronou
   return shape;
 }
 
-std::int64_t tokens_per_sample(const TrainingInputs& materials) {
+double tokens_per_sample(const TrainingInputs& materials) {
   const SampleSpec& sample = materials.model.sample;
-  return sample.dtype == at::kLong && !sample.shape.empty() ? sample.shape.front() : 0;
+  std::int64_t samples = 0, tokens = 0;
+  for (const auto& [length, count] : materials.data->buckets(Split::train)) {
+    samples += count;
+    tokens += sample.tokens({count, length});
+  }
+  if (samples == 0) return static_cast<double>(sample.tokens({1}));
+  return static_cast<double>(tokens) / static_cast<double>(samples);
 }
 
 }  // namespace stagecraft

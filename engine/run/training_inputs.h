@@ -34,8 +34,8 @@ struct TrainingInputs {
 [[nodiscard]] RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronous,
                                  const std::string& file = "");
 
-/// Tokens of one sample for text, 0 for anything else: what tokens/s counts.
-[[nodiscard]] std::int64_t tokens_per_sample(const TrainingInputs& materials);
+/// Tokens of a sample, on the mean over an epoch; 0 where inputs are no tokens.
+[[nodiscard]] double tokens_per_sample(const TrainingInputs& materials);
 
 [[nodiscard]] Precision precision_of(const RunConfig& config);
 

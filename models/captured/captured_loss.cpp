@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -22,40 +23,45 @@ using captured::ModelFolder;
 using captured::Programs;
 
 /// Kept: what the graph keeps, and on the CPU the share and the micro-batch's size. Of a share of 0, where the
-/// loss may be no number, the latter alone.
+/// loss may be no number, the latter alone. Samples of several lengths have a graph each.
 class CapturedLoss final : public Loss {
  public:
-  explicit CapturedLoss(std::shared_ptr<const ModelFolder> folder)
-      : Loss(folder->loss->reduction),
-        folder_(std::move(folder)),
-        loss_(*folder_->loss),
-        graph_(loss_.replay->graph()) {
-    for (const std::string& name : loss_.constants) constants_.push_back(folder_->weights.at(name));
+  explicit CapturedLoss(const std::shared_ptr<const ModelFolder>& folder)
+      : Loss(folder->loss->reduction), loss_(*folder->loss), forms_{Form(folder)} {
+    for (const auto& [length, shorter] : folder->shorter) forms_.emplace_back(shorter);
   }
 
   std::vector<std::string> fields() const override { return loss_.fields; }
-  std::string details() const override { return "graph " + graph_.hash; }
+  std::string details() const override {
+    std::string details;
+    for (const Form& form : forms_) details += (details.empty() ? "graph " : ", ") + form.graph().hash;
+    return details;
+  }
   std::optional<LayerEstimate> estimate(std::int64_t micro_batch) const override {
-    return captured::estimate(graph_, micro_batch, /*needs_input_gradient=*/true);
+    return captured::estimate(forms_.front().graph(), micro_batch, /*needs_input_gradient=*/true);
   }
 
   LossValue forward(const at::Tensor& output, const LossData& data, double share, Kept* kept,
                     bool) const override {
-    const std::optional<std::int64_t> b = graph_.inputs[0].samples_of(output.sizes());
-    STAGECRAFT_CHECK(b && output.scalar_type() == graph_.inputs[0].dtype,
-                     fmt::format("the loss reads {}, not {}", graph_.inputs[0].text(),
+    const std::size_t number = form_for(output, *data.fields);
+    const Form& form = forms_[number];
+    const captured::ValueType& type = form.graph().inputs[0];
+    const std::optional<std::int64_t> b = type.samples_of(output.sizes());
+    STAGECRAFT_CHECK(b && output.scalar_type() == type.dtype,
+                     fmt::format("the loss reads {}, not {}", type.text(),
                                  functional::shape_text(output.sizes())));
     const at::Tensor about = at::tensor({share, static_cast<double>(*b)}, at::kDouble);
+    if (kept != nullptr) kept->form = number;
     if (share == 0) {
       if (kept != nullptr) kept->for_input = {about};
       return {at::zeros({}, output.options().dtype(at::kDouble)), {}};
     }
     std::vector<c10::IValue> frame;
     frame.emplace_back(output);
-    for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(output.device()));
+    for (const at::Tensor& constant : form.constants) frame.emplace_back(constant.to(output.device()));
     for (const std::string& name : loss_.fields) frame.emplace_back(data.fields->at(name));
-    loss_.replay->check_fit(*b, output.device());
-    const Programs& programs = loss_.replay->at(*b, output.device());
+    form.loss().replay->check_fit(*b, output.device());
+    const Programs& programs = form.loss().replay->at(*b, output.device());
     Tensors made = (kept != nullptr ? programs.forward_keeping : programs.evaluate).run(std::move(frame), {});
     if (kept != nullptr) {
       kept->for_input.assign(std::make_move_iterator(made.begin() + 1), std::make_move_iterator(made.end()));
@@ -65,6 +71,8 @@ class CapturedLoss final : public Loss {
   }
 
   at::Tensor backward(Kept& kept, double scale) const override {
+    const Form& form = forms_.at(kept.form);
+    const Graph& graph = form.graph();
     Tensors taken = std::exchange(kept.for_input, {});
     const at::Tensor about = std::move(taken.back());
     taken.pop_back();
@@ -72,12 +80,12 @@ class CapturedLoss final : public Loss {
     const auto b = about[1].item<std::int64_t>();
     const at::Device device = taken.empty() ? at::Device(at::kCPU) : taken.front().device();
     if (share == 0)
-      return at::zeros(graph_.inputs[0].at(b), at::TensorOptions(device).dtype(graph_.inputs[0].dtype));
+      return at::zeros(graph.inputs[0].at(b), at::TensorOptions(device).dtype(graph.inputs[0].dtype));
     std::vector<c10::IValue> frame;
-    frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph_.outputs[0].dtype)));
-    for (const at::Tensor& constant : constants_) frame.emplace_back(constant.to(device));
+    frame.emplace_back(at::full({}, share * scale, at::TensorOptions(device).dtype(graph.outputs[0].dtype)));
+    for (const at::Tensor& constant : form.constants) frame.emplace_back(constant.to(device));
     for (at::Tensor& tensor : taken) frame.emplace_back(std::move(tensor));
-    return loss_.replay->at(b, device).backward_input.run(std::move(frame), {}).front();
+    return form.loss().replay->at(b, device).backward_input.run(std::move(frame), {}).front();
   }
 
   bool counts_units() const override { return loss_.units.has_value(); }
@@ -90,23 +98,43 @@ class CapturedLoss final : public Loss {
 
   /// For people: whether what it means over are tokens.
   Targets targets() const override {
-    const captured::ValueType& first = graph_.fields.front();
+    const captured::ValueType& first = forms_.front().graph().fields.front();
     if (c10::isFloatingType(first.dtype)) return Targets::values;
     return first.sizes.size() > 1 ? Targets::tokens : Targets::classes;
   }
   std::string misfit(const std::vector<std::int64_t>&, const SampleSpec&) const override { return ""; }
 
  private:
-  std::shared_ptr<const ModelFolder> folder_;
-  const FolderLoss& loss_;
-  const Graph& graph_;
-  Tensors constants_;
+  struct Form {
+    explicit Form(std::shared_ptr<const ModelFolder> its_folder) : folder(std::move(its_folder)) {
+      for (const std::string& name : loss().constants) constants.push_back(folder->weights.at(name));
+    }
+    [[nodiscard]] const FolderLoss& loss() const { return *folder->loss; }
+    [[nodiscard]] const Graph& graph() const { return loss().replay->graph(); }
+    std::shared_ptr<const ModelFolder> folder;
+    Tensors constants;
+  };
+
+  /// The first where none fits: it says what does not.
+  std::size_t form_for(const at::Tensor& output, const FieldTensors& fields) const {
+    const auto found = std::find_if(forms_.begin(), forms_.end(), [&](const Form& form) {
+      if (!form.graph().inputs[0].samples_of(output.sizes())) return false;
+      for (std::size_t i = 0; i < loss_.fields.size(); ++i) {
+        if (!form.graph().fields[i].samples_of(fields.at(loss_.fields[i]).sizes())) return false;
+      }
+      return true;
+    });
+    return static_cast<std::size_t>(found - forms_.begin()) % forms_.size();
+  }
+
+  const FolderLoss& loss_;  ///< the whole length's
+  std::vector<Form> forms_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Loss> make_captured_loss(std::shared_ptr<const ModelFolder> folder) {
-  return std::make_shared<CapturedLoss>(std::move(folder));
+std::shared_ptr<const Loss> make_captured_loss(const std::shared_ptr<const ModelFolder>& folder) {
+  return std::make_shared<CapturedLoss>(folder);
 }
 
 }  // namespace stagecraft

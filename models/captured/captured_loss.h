@@ -13,6 +13,6 @@ namespace stagecraft {
 /// `folder` has a loss. Rounds as PyTorch does: the loss in the type it was captured in, its gradient from
 /// the micro-batch's share.
 [[nodiscard]] std::shared_ptr<const Loss> make_captured_loss(
-    std::shared_ptr<const captured::ModelFolder> folder);
+    const std::shared_ptr<const captured::ModelFolder>& folder);
 
 }  // namespace stagecraft

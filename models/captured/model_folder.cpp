@@ -4,6 +4,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/base/sha256.h"
 #include "stagecraft/models/captured/graph_file.h"
+#include "stagecraft/models/captured/shorter_model.h"
 #include "stagecraft/models/families/registry.h"
 #include "stagecraft/models/safetensors.h"
 
@@ -108,6 +109,7 @@ struct Manifest {
   std::map<std::string, std::string> weights, untrained, same_as;
   std::string prefix;
   bool weights_stored = true;
+  std::vector<std::int64_t> shorter;
   std::optional<Checked> checked;
 };
 template <class V>
@@ -126,20 +128,31 @@ void describe(V& v, Manifest& m) {
   v.optional("same_as", m.same_as, "a second name of a tensor: the first");
   v.optional("prefix", m.prefix, "of all names but the head's, which files without a head leave out");
   v.optional("weights_stored", m.weights_stored, "false: it was captured without weights");
+  v.optional("shorter", m.shorter, "lengths that samples may be cut to, each with a manifest.LENGTH.json");
   v.optional("checked", m.checked, "what the capture saw; absent or null: it was not checked");
 }
 
 namespace {
 
+constexpr const char* kManifest = "manifest.json";
+
+/// Of a folder's manifests together, by hash.
+struct FolderGraphs {
+  std::map<std::string, std::shared_ptr<const Graph>> graphs;
+  std::map<std::string, std::shared_ptr<Replay>> replays;
+};
+
 class FolderMaker {
  public:
-  FolderMaker(const std::string& path, std::string weights, UseCompiled compiled)
-      : file_(path + "/manifest.json"), weights_(std::move(weights)), use_compiled_(compiled) {
+  FolderMaker(const std::string& path, const std::string& manifest, std::string weights, FolderGraphs& graphs)
+      : file_(path + "/" + manifest), weights_(std::move(weights)), is_shorter_(manifest != kManifest), graphs_(graphs) {
     folder_.path = path;
   }
 
-  std::shared_ptr<const ModelFolder> make() {
+  /// `compiled`: whether to load native code, for the graphs of all manifests.
+  std::shared_ptr<const ModelFolder> make(UseCompiled compiled) {
     manifest_ = json::read_file<Manifest>(file_);
+    if (is_shorter_ && !manifest_.shorter.empty()) throw InputError(at("/shorter"), "only manifest.json names shorter ones");
     folder_.name = manifest_.name;
     folder_.input = parse_value_type(manifest_.input, at("/input"));
     folder_.output = parse_value_type(manifest_.output, at("/output"));
@@ -173,7 +186,8 @@ class FolderMaker {
       throw InputError(at("/same_as/" + second), fmt::format("there is no tensor \"{}\"", first));
     }
     find_weights();
-    if (use_compiled_ != UseCompiled::off) load_compiled();
+    for (std::size_t i = 0; i < manifest_.shorter.size(); ++i) add_shorter(i);
+    if (compiled != UseCompiled::off) load_compiled(compiled);
     return std::make_shared<const ModelFolder>(std::move(folder_));
   }
 
@@ -421,23 +435,41 @@ class FolderMaker {
       throw InputError(place, fmt::format("expected {} hex digits in lower case, found {}", kGraphHashDigits,
                                           json::brief(hash)));
     }
-    std::shared_ptr<Replay>& replay = replays_[hash];
+    std::shared_ptr<Replay>& replay = graphs_.replays[hash];
     if (replay == nullptr) {
-      graphs_[hash] = read_graph(folder_.path, hash);
-      replay = std::make_shared<Replay>(graphs_.at(hash));
+      graphs_.graphs[hash] = read_graph(folder_.path, hash);
+      replay = std::make_shared<Replay>(graphs_.graphs.at(hash));
     }
     return replay;
   }
 
-  void load_compiled() {
-    folder_.compiled = read_compiled(folder_.path, graphs_);
+  void add_shorter(std::size_t i) {
+    const std::int64_t length = manifest_.shorter[i];
+    if (i > 0 && length <= manifest_.shorter[i - 1]) {
+      throw InputError(at(fmt::format("/shorter/{}", i)), fmt::format("expected ascending lengths, found {}", length));
+    }
+    const std::string name = fmt::format("manifest.{}.json", length);
+    const auto made = FolderMaker(folder_.path, name, weights_, graphs_).make(UseCompiled::off);
+    check_shorter(folder_, *made, length, {folder_.path + "/" + name, ""});
+    for (const auto& [its_length, other] : folder_.shorter) {
+      for (std::size_t k = 0; k < made->layers.size(); ++k) {
+        if (!confusable(other->layers[k], made->layers[k])) continue;
+        throw InputError({folder_.path + "/" + name, fmt::format("/layers/{}/graph", k)},
+                         fmt::format("it reads what that of length {} reads, and differs from it", its_length));
+      }
+    }
+    folder_.shorter[length] = made;
+  }
+
+  void load_compiled(UseCompiled how) {
+    folder_.compiled = read_compiled(folder_.path, graphs_.graphs);
     if (const std::string& why_not = folder_.compiled->why_not; !why_not.empty()) {
-      if (use_compiled_ == UseCompiled::allow) return;
+      if (how == UseCompiled::allow) return;
       throw InputError(
           {folder_.compiled->file, ""},
           fmt::format("model.compiled is \"require\", but no compiled code can be run: {}", why_not));
     }
-    for (const auto& [hash, replay] : replays_) replay->use(folder_.compiled, use_compiled_);
+    for (const auto& [hash, replay] : graphs_.replays) replay->use(folder_.compiled, how);
   }
 
   void check_weights(const std::vector<std::string>& names, const std::vector<ValueType>& types,
@@ -521,14 +553,13 @@ class FolderMaker {
 
   std::string file_;
   std::string weights_;  ///< from elsewhere
+  bool is_shorter_;      ///< not the folder's first manifest
   Manifest manifest_;
   ModelFolder folder_;
-  std::map<std::string, std::shared_ptr<const Graph>> graphs_;  ///< by hash
+  FolderGraphs& graphs_;
   std::map<std::string, ValueType> types_;                      ///< of weights
   std::vector<Value> bundle_;                                   ///< behind the layers read so far
   std::map<std::string, std::size_t> last_reader_;
-  UseCompiled use_compiled_;
-  std::map<std::string, std::shared_ptr<Replay>> replays_;
   std::set<std::string> layer_names_, named_;
   std::map<std::string, std::pair<std::string, bool>>
       owner_of_;  ///< of a tensor: the last layer that names it, and whether as a parameter
@@ -539,7 +570,8 @@ class FolderMaker {
 std::shared_ptr<const ModelFolder> read_model_folder(const std::string& path, const std::string& weights,
                                                      UseCompiled compiled) {
   const c10::InferenceMode normal(false);  // what is read outlives the caller's mode
-  return FolderMaker(path, weights, compiled).make();
+  FolderGraphs graphs;
+  return FolderMaker(path, kManifest, weights, graphs).make(compiled);
 }
 
 struct FolderReader::Shared {

@@ -49,6 +49,7 @@ struct FolderUnits {
   std::string field;
   std::int64_t ignore = 0;
   std::int64_t from = 0;
+  friend bool operator==(const FolderUnits&, const FolderUnits&) = default;
 };
 
 struct FolderLoss {
@@ -66,6 +67,9 @@ struct ModelFolder {
   std::vector<FolderField> fields;
   std::vector<FolderLayer> layers;
   std::optional<FolderLoss> loss;
+  /// The same model for samples that are cut to a length, by that: layers with the same weights, of other
+  /// graphs and constants.
+  std::map<std::int64_t, std::shared_ptr<const ModelFolder>> shorter;
   std::shared_ptr<const CompiledFolder> compiled;  ///< null: not asked for
   ModelWeights weights;                            ///< of what layers name, and of `untrained`
   /// What no layer trains: parameters without a gradient, buffers that are constants. An export takes them along.

@@ -136,6 +136,20 @@ class ArraysDataset final : public Dataset {
       return rows.to(at::kFloat).div_(255).sub_(mean_).div_(deviation_);
     return rows.to(batch_dtype(rows.scalar_type()));
   }
+  [[nodiscard]] std::vector<std::int64_t> lengths(Split split) const override {
+    std::vector<std::int64_t> all;
+    const std::optional<FieldSpec> mask = train_.spec(config_.mask);
+    if (!mask || mask->shape.size() != 1 || sample_.shape.empty() || mask->shape[0] != sample_.shape[0])
+      return all;
+    for (std::int64_t i = 0; i < size(split); ++i) {
+      const at::Tensor there = field(split, config_.mask, {i})[0].ne(0);
+      const auto* position = there.const_data_ptr<bool>();
+      std::int64_t length = there.numel();
+      while (length > 1 && !position[length - 1]) --length;
+      all.push_back(length);
+    }
+    return all;
+  }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("{}: {} training and {} validation samples of {}", train_.path(), size(Split::train),
@@ -237,6 +251,7 @@ void describe(Fields& f, ArraysDataConfig& c) {
   f.optional("inputs", c.inputs, "array that the model's first layer reads", json::non_empty());
   f.optional("targets", c.targets, "array that the loss compares with, where there is one",
              json::non_empty());
+  f.optional("mask", c.mask, "array that is 0 where inputs are padding, for data.buckets", json::non_empty());
   f.optional("classes", c.classes, "of the targets, or the vocabulary; 0: found by reading them",
              json::at_least(0));
   f.optional("mean", c.mean, "of inputs that are images of bytes: what is taken from x / 255, per channel");

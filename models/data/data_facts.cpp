@@ -26,6 +26,14 @@ class ToldOf final : public Dataset {
   [[nodiscard]] at::Tensor targets(Split, const std::vector<std::int64_t>&) const override {
     return refuse();
   }
+  [[nodiscard]] std::vector<LengthBucket> buckets(Split split) const override {
+    std::vector<LengthBucket> all;
+    for (const BucketFacts& bucket :
+         split == Split::train ? facts_.training_buckets : facts_.validation_buckets) {
+      all.push_back({bucket.length, bucket.samples});
+    }
+    return all;
+  }
   [[nodiscard]] std::string fingerprint() const override { return facts_.fingerprint; }
   [[nodiscard]] std::string summary() const override { return facts_.summary; }
 
@@ -37,6 +45,12 @@ class ToldOf final : public Dataset {
 
   DataFacts facts_;
 };
+
+std::vector<BucketFacts> bucket_facts(const Dataset& data, Split split) {
+  std::vector<BucketFacts> facts;
+  for (const LengthBucket& bucket : data.buckets(split)) facts.push_back({bucket.length, bucket.samples});
+  return facts;
+}
 
 }  // namespace
 
@@ -53,6 +67,8 @@ DataFacts facts_of(const Dataset& data) {
           .classes = sample.classes,
           .targets = static_cast<int>(sample.targets),
           .fields = std::move(fields),
+          .training_buckets = bucket_facts(data, Split::train),
+          .validation_buckets = bucket_facts(data, Split::validation),
           .fingerprint = data.fingerprint(),
           .summary = data.summary()};
 }

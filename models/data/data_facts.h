@@ -24,6 +24,17 @@ void describe(V& v, FieldFacts& f) {
   v.required("dtype", f.dtype, "LibTorch's number for it");
 }
 
+/// As LengthBucket.
+struct BucketFacts {
+  std::int64_t length = 0;
+  std::int64_t samples = 0;
+};
+template <class V>
+void describe(V& v, BucketFacts& b) {
+  v.required("length", b.length, "that its samples are cut to; 0: the whole");
+  v.required("samples", b.samples, "in it");
+}
+
 struct DataFacts {
   std::int64_t training_samples = 0;
   std::int64_t validation_samples = 0;
@@ -32,6 +43,7 @@ struct DataFacts {
   std::int64_t classes = 0;
   int targets = 0;  ///< a value of Targets
   std::vector<FieldFacts> fields;
+  std::vector<BucketFacts> training_buckets, validation_buckets;
   std::string fingerprint;
   std::string summary;
 };
@@ -44,6 +56,8 @@ void describe(V& v, DataFacts& f) {
   v.required("classes", f.classes, "of the targets");
   v.required("targets", f.targets, "their kind", json::between(0, 3));
   v.required("fields", f.fields, "besides inputs and targets");
+  v.required("training_buckets", f.training_buckets, "by length; none: no sample is cut");
+  v.required("validation_buckets", f.validation_buckets, "the same of validation");
   v.required("fingerprint", f.fingerprint, "of the bytes read");
   v.required("summary", f.summary, "for people");
 }

@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/dataset.h"
 
 #include "stagecraft/models/data/arrays.h"
+#include "stagecraft/models/data/buckets.h"
 #include "stagecraft/models/data/idx.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/data/text.h"
@@ -9,19 +10,27 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace stagecraft {
 
 at::Tensor Dataset::field(Split, const std::string& name, const std::vector<std::int64_t>&) const {
   throw InternalError(fmt::format("the data set has no field \"{}\"", name));
 }
 
+std::vector<std::int64_t> Dataset::lengths(Split) const { return {}; }
+std::vector<LengthBucket> Dataset::buckets(Split) const { return {}; }
+
 namespace {
 
 at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
                       const std::vector<std::int64_t>& indices) {
   if (wanted.from.empty()) {
-    std::vector<std::int64_t> shape{static_cast<std::int64_t>(indices.size())};
-    shape.insert(shape.end(), wanted.shape.begin(), wanted.shape.end());
+    const std::int64_t length =
+        length_at(data.buckets(split), *std::max_element(indices.begin(), indices.end()));
+    std::vector<std::int64_t> shape = data.sample().cut(wanted.shape, length);
+    shape.insert(shape.begin(), static_cast<std::int64_t>(indices.size()));
     return at::full(shape, wanted.fill, at::TensorOptions(wanted.dtype));
   }
   const at::Tensor read = wanted.from == "inputs"    ? data.inputs(split, indices)
@@ -60,10 +69,15 @@ void describe(Fields& f, DataConfig& c) {
   f.registered("type", c.source, "idx, text, arrays, tokens or synthetic");
   f.optional("shuffle", c.shuffle, "a new order every epoch, by (seed, epoch)");
   f.optional("drop_last", c.drop_last, "leave out an epoch's last, short mini-batch");
+  f.optional("buckets", c.buckets,
+             "lengths that padded samples are cut to, ascending, the last the samples' own; mini-batches are "
+             "of one length (default: no sample is cut)");
 }
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, const InputPlace& place) {
-  return config.source.make(place);
+  std::unique_ptr<Dataset> data = config.source.make(place);
+  if (config.buckets.empty()) return data;
+  return in_buckets(std::move(data), config.buckets, {place.file, place.pointer + "/buckets"});
 }
 
 }  // namespace stagecraft

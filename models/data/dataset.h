@@ -22,6 +22,12 @@ namespace stagecraft {
 
 enum class Split : std::uint8_t { train, validation };
 
+/// So many samples that are cut to one length.
+struct LengthBucket {
+  std::int64_t length = kWholeLength;
+  std::int64_t samples = 0;
+};
+
 /// Thread-safe for reading. Batches are fresh tensors on the CPU.
 class Dataset {
  public:
@@ -33,11 +39,18 @@ class Dataset {
   /// One of sample().fields, [samples, the field's shape].
   [[nodiscard]] virtual at::Tensor field(Split split, const std::string& name,
                                          const std::vector<std::int64_t>& indices) const;
+  /// How long each sample is without the padding behind it, from 1 to sample().shape[0]. Empty: nobody knows.
+  [[nodiscard]] virtual std::vector<std::int64_t> lengths(Split split) const;
+  /// Where samples are cut to several lengths: ascending, the last kWholeLength. Samples are then numbered bucket
+  /// behind bucket, and a batch is as long as the bucket of its last sample. Empty: none is cut.
+  [[nodiscard]] virtual std::vector<LengthBucket> buckets(Split split) const;
+  /// The same data with no sample cut, in an order of its own.
+  [[nodiscard]] virtual const Dataset& uncut() const { return *this; }
   [[nodiscard]] virtual std::string fingerprint() const = 0;  ///< of the bytes read; ranks compare it
   [[nodiscard]] virtual std::string summary() const = 0;      ///< one line for the start-up table
 };
 
-/// What a model reads as `wanted`: of the data set, by the model's names and in its types.
+/// What a model reads as `wanted`: of the data set, by the model's names and in its types, as long as the batch.
 [[nodiscard]] FieldTensors read_fields(const Dataset& data, Split split,
                                        const std::vector<BatchField>& wanted,
                                        const std::vector<std::int64_t>& indices);
@@ -57,6 +70,7 @@ struct DataConfig {
   Named<DatasetKind> source;
   bool shuffle = true;
   bool drop_last = false;
+  std::vector<std::int64_t> buckets{};  ///< lengths that samples are cut to; empty: none is cut
 };
 void describe(Fields& f, DataConfig& c);
 

@@ -16,13 +16,8 @@
 
 namespace stagecraft {
 
-std::vector<std::int64_t> sample_indices(const Dataset& data, const LoaderOptions& options,
-                                         const MicroBatchRange& range) {
-  const Shuffle shuffle(data.size(options.split), options.seed, range.epoch, options.shuffle);
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(range.count));
-  for (std::int64_t i = 0; i < range.count; ++i)
-    indices[static_cast<std::size_t>(i)] = shuffle(range.first + i);
-  return indices;
+SampleOrder order_of(const Dataset& data, const LoaderOptions& options) {
+  return {data, options.split, {options.seed, options.shuffle, options.batch}};
 }
 
 struct Loader::Impl {
@@ -40,6 +35,7 @@ struct Loader::Impl {
 
   const Dataset& data;
   const LoaderOptions options;
+  const SampleOrder order;
 
   std::mutex mutex;
   std::condition_variable changed;  // one condition for both sides: there are two threads, no herd
@@ -52,13 +48,13 @@ struct Loader::Impl {
   double waited = 0;   // only the taking thread touches it
   std::thread thread;  // last: it uses all of the above
 
-  Impl(const Dataset& dataset, LoaderOptions chosen) : data(dataset), options(std::move(chosen)) {
+  Impl(const Dataset& dataset, LoaderOptions chosen)  : data(dataset), options(std::move(chosen)), order(order_of(data, options)) {
     STAGECRAFT_CHECK(options.depth >= 1, fmt::format("a loader of depth {}", options.depth));
     thread = std::thread([this] { read_ahead(); });
   }
 
   [[nodiscard]] Batch read(const MicroBatchRange& range) const {
-    const std::vector<std::int64_t> indices = sample_indices(data, options, range);
+    const std::vector<std::int64_t> indices = order.samples(range);
     Batch batch;
     batch.samples = range.count;
     if (options.inputs) batch.inputs = data.inputs(options.split, indices);

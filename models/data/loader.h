@@ -5,6 +5,7 @@
 #include "stagecraft/base/ids.h"
 #include "stagecraft/models/data/batch_source.h"
 #include "stagecraft/models/data/dataset.h"
+#include "stagecraft/models/data/sample_order.h"
 #include "stagecraft/schedules/program/segments.h"
 
 #include <cstdint>
@@ -18,15 +19,14 @@ struct LoaderOptions {
   Split split = Split::train;
   std::uint64_t seed = 0;
   bool shuffle = true;
+  std::int64_t batch = 1;            ///< samples of a mini-batch
   bool inputs = true;                ///< the rank has stage 0
   bool targets = true;               ///< the rank has the last stage
   std::vector<BatchField> fields{};  ///< that the stage reads besides
   int depth = kReadAhead;            ///< batches read and not yet taken; at least 1
 };
 
-/// The samples of a micro-batch.
-[[nodiscard]] std::vector<std::int64_t> sample_indices(const Dataset& data, const LoaderOptions& options,
-                                                       const MicroBatchRange& range);
+[[nodiscard]] SampleOrder order_of(const Dataset& data, const LoaderOptions& options);
 
 /// Used by one thread. The reading thread sleeps whenever `depth` batches wait to be taken and takes no part
 /// in LibTorch's thread pools, so ranks as many as cores do not suffer from it. What reading throws comes out

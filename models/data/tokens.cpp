@@ -76,6 +76,12 @@ class TokensDataset final : public Dataset {
       std::fill(row + tokens, row + config_.sequence, 0);
     });
   }
+  [[nodiscard]] std::vector<std::int64_t> lengths(Split split) const override {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; padded() && i < size(split); ++i)
+      all.push_back(std::max<std::int64_t>(1, document(split, i).second));
+    return all;
+  }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::string summary() const override {
     return fmt::format("{} ({}): {} tokens; {} training and {} validation samples of {}", train_.path(),

@@ -194,6 +194,7 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
                                              config.compiled, config.reader},
                            layer.name});
   }
+  for (const auto& [length, shorter] : folder->shorter) list.shorter.push_back(length);
   FieldFinder(config, folder, site).add_to(list);
   return list;
 }

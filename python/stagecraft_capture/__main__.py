@@ -14,7 +14,7 @@ from .capture import SIZES, capture
 from .check import check
 from .compile import compile_graphs, write
 from .errors import CaptureError
-from .folder import graph_name, write_folder
+from .folder import Captured, graph_name, write_folder
 from .keep import BUDGET
 from .precision import NARROW, narrow_statistics
 from .small_twin import same_structure
@@ -29,6 +29,7 @@ def parse(given=None):
     parser.add_argument("--architecture", metavar="CLASS", help="with --hf: the class of transformers, as BertForMaskedLM (default: the config's)")
     parser.add_argument("--input", metavar="SIZES", help="sizes of one sample of numbers: 3,224,224")
     parser.add_argument("--sequence", type=int, metavar="N", help="tokens of one sample")
+    parser.add_argument("--lengths", type=positive_numbers, metavar="LENGTHS", help="shorter lengths of samples that runs may cut padded ones to (data.buckets), as 32,64; a graph of each layer per length")
     parser.add_argument("--target-sequence", type=int, metavar="N", help="tokens of one sample's second text, of a model that reads two (default: as many as --sequence)")
     parser.add_argument("--vocabulary", type=int, metavar="N", help="different tokens (default: the config's)")
     parser.add_argument("--fields", metavar="NAMES", help="what a Hugging Face model reads besides tokens: labels (its own loss), attention_mask, token_type_ids, position_ids (default: labels)")
@@ -54,6 +55,8 @@ def parse(given=None):
         parser.error("--full is for --dtype bfloat16 or float16")
     if arguments.compile and arguments.no_weights:
         parser.error("--compile is for models that run; --no-weights makes one to plan")
+    if arguments.lengths and arguments.no_weights:
+        parser.error("--lengths is for models that run; --no-weights makes one to plan")
     if arguments.threads < 1 or (arguments.threads != 1 and not arguments.compile):
         parser.error("--threads is for --compile, and at least 1")
     return arguments
@@ -62,7 +65,7 @@ def parse(given=None):
 def positive_numbers(text):
     numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected sizes of micro-batches, as in 4 or 4,8")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers from 1 on, as in 4 or 4,8")
     return list(dict.fromkeys(numbers))
 
 
@@ -174,11 +177,30 @@ def check_twin(arguments, large, captured):
     return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
 
 
-def compiled_for(arguments, layers, folder):
+def parts_of(model):
+    return [*model.layers, *([model.loss] if model.loss else [])]
+
+
+def named(module, model, prefix):
+    """The model's layers and loss, without the wrapper's prefix, and the state that they name."""
+    parts = parts_of(model)
+    strip_prefix(parts, prefix)
+    return parts, state_of(module, parts, prefix)
+
+
+def captured_at(length, module, batch, has_loss, captured, prefix):
+    """The same model on samples cut to `length`, and the lines that say how it compares."""
+    cut = batch.cut(length)
+    model = captured(module, cut, has_loss)
+    checked, sizes, lines = check_sizes(module, model, cut)
+    return Captured(model, cut, sizes, checked, named(module, model, prefix)[1]), lines
+
+
+def compiled_for(arguments, parts, folder):
     """What --compile asks for, and the lines that say what it made."""
     progress, begin = Progress(), time.monotonic()
     show = lambda done, of: progress.show(lambda: f"compiling {done + 1} of {of} stretches")
-    made = compile_graphs([layer.graph for layer in layers], arguments.compile, arguments.threads, folder, show)
+    made = compile_graphs([part.graph for part in parts], arguments.compile, arguments.threads, folder, show)
     progress.clear()
     sizes, of = ", ".join(map(str, arguments.compile)), made.stretches + made.interpreted
     threads = f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
@@ -195,20 +217,22 @@ def main():
     module, batch, has_loss = load(arguments)
     captured = lambda *given: capture(*given, budget=BUDGET[arguments.keep], choice=arguments.layers)
     model = captured(module, batch, has_loss)
-    layers = model.layers
+    layers, prefix = model.layers, getattr(module, "PREFIX", "")
     if arguments.no_weights:
         checked, sizes, lines = check_twin(arguments, model, captured)
     else:
         checked, sizes, lines = check_sizes(module, model, batch)
-    prefix = getattr(module, "PREFIX", "")
-    every = [*layers, *([model.loss] if model.loss else [])]
-    strip_prefix(every, prefix)
+    every, state = named(module, model, prefix)
+    whole, shorter = Captured(model, batch, sizes, checked, state), {}
+    for length in sorted(set(arguments.lengths or []) - set(batch.fields[batch.input].shape[:1])):
+        shorter[length], said_of_length = captured_at(length, module, batch, has_loss, captured, prefix)
+        every += parts_of(shorter[length].model)
+        lines += [f"samples of {length}:", *said_of_length]
     name = type(getattr(module, "wrapped", module)).__name__
-    state = state_of(module, every, prefix)
     with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
         made, said_of_code = compiled_for(arguments, every, folder) if arguments.compile else (None, [])
         more = (lambda path: write(made, path)) if made else (lambda path: None)
-        write_folder(arguments.output, name, model, batch, sizes, checked, state, getattr(module, "write_companions", None), not arguments.no_weights, more)
+        write_folder(arguments.output, name, whole, shorter, getattr(module, "write_companions", None), not arguments.no_weights, more)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print("\n".join([*lines, *said_of_code]))

@@ -64,6 +64,13 @@ class Batch:
     def at(self, b):
         return {name: drawn[:b].clone() for name, drawn in self.drawn.items()}
 
+    def cut(self, length):
+        """The same of samples of another length: the first size of the input, and of each field that has it in common."""
+        whole = self.fields[self.input].shape
+        if not whole or not 1 <= length < whole[0]:
+            raise CaptureError(f"--lengths {length}: expected lengths from 1 to {whole[0] - 1 if whole else 0}, below that of a sample; samples are {whole}")
+        return Batch([replace(f, shape=[length, *f.shape[1:]]) if f.shape[:1] == whole[:1] else f for f in self.fields.values()])
+
 
 def sizes_in(text):
     """Of --input."""

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 
 import torch
 
@@ -42,46 +43,79 @@ def loss_of(model):
     return about | ({"units": model.units} if model.units else {})
 
 
-def write_folder(path, name, model, batch, sizes, checked, state, hugging_face=None, weights_stored=True, more=lambda folder: None):
-    """Replaces `path`, which must not exist or be such a folder. `state`: of weights.py; `hugging_face`: writes its files into a folder;
-    `more`: further ones into the model folder. `checked` may be None."""
+@dataclass
+class Captured:
+    """What a manifest says."""
+
+    model: object  # of capture.py
+    batch: object
+    sizes: list  # of micro-batches, that were compared with PyTorch
+    checked: dict  # or None
+    state: object  # of weights.py
+
+
+def write_graphs(folder, model):
+    for layer in [*model.layers, *([model.loss] if model.loss else [])]:
+        with open(f"{folder}/graphs/{graph_name(layer.graph)}.json", "wb") as file:
+            file.write(graph_bytes(layer.graph))
+
+
+def layers_of(model):
+    """As manifest.json has them."""
+    between, entries = names_between(model.layers), []
+    for layer in model.layers:
+        names = layer.tensors.names
+        entry = {"name": layer.name, "graph": graph_name(layer.graph), "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
+        entry |= {"in": between[id(layer)][0], "out": between[id(layer)][1]} if id(layer) in between else {}
+        entries.append(entry | ({"fields": names["f"]} if names["f"] else {}))
+    return entries
+
+
+def manifest_of(name, captured, weights_stored, shorter):
+    model, state = captured.model, captured.state
+    read = {f for layer in [*model.layers, *([model.loss] if model.loss else [])] for f in layer.tensors.names["f"]}
+    fields = {f: captured.batch.field(f).manifest(type_text) for f in captured.batch.fields if f in read}
+    return {
+        "format": 2,
+        "name": name,
+        "torch": torch.__version__.split("+")[0],
+        "sizes": list(captured.sizes),
+        "input": model.layers[0].graph["inputs"][0],
+        "output": model.layers[-1].graph["outputs"][0],
+        **({"fields": fields} if fields else {}),
+        "layers": layers_of(model),
+        **({"loss": loss_of(model)} if model.loss else {}),
+        "weights": state.types,
+        **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
+        **({} if weights_stored else {"weights_stored": False}),
+        **({"shorter": shorter} if shorter else {}),
+        "checked": captured.checked,
+    }
+
+
+def write_manifest(path, manifest):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1)
+        file.write("\n")
+
+
+def write_folder(path, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None):
+    """Replaces `path`, which must not exist or be such a folder. `whole`: Captured; `shorter`: the same of shorter samples, by their
+    length; `hugging_face`: writes its files into a folder; `more`: further ones into the model folder."""
     if save_file is None:
         raise CaptureError(missing("safetensors"))
-    manifest_layers = []
+    shorter = dict(sorted((shorter or {}).items()))
     parent = os.path.dirname(os.path.abspath(path))
     made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
     try:
         os.mkdir(f"{made}/graphs")
-        layers, read, between = model.layers, set(), names_between(model.layers)
-        for layer in [*layers, *([model.loss] if model.loss else [])]:
-            graph, names = graph_name(layer.graph), layer.tensors.names
-            with open(f"{made}/graphs/{graph}.json", "wb") as file:
-                file.write(graph_bytes(layer.graph))
-            read |= set(names["f"])
-            entry = {"name": layer.name, "graph": graph, "parameters": names["p"], "buffers": names["u"], "constants": names["c"]}
-            entry |= {"in": between[id(layer)][0], "out": between[id(layer)][1]} if id(layer) in between else {}
-            manifest_layers.append({**entry, **({"fields": names["f"]} if names["f"] else {})})
-        del manifest_layers[len(layers) :]
-        fields = {name: batch.field(name).manifest(type_text) for name in batch.fields if name in read}
-        manifest = {
-            "format": 2,
-            "name": name,
-            "torch": torch.__version__.split("+")[0],
-            "sizes": list(sizes),
-            "input": layers[0].graph["inputs"][0],
-            "output": layers[-1].graph["outputs"][0],
-            **({"fields": fields} if fields else {}),
-            "layers": manifest_layers,
-            **({"loss": loss_of(model)} if model.loss else {}),
-            "weights": state.types,
-            **{key: value for key, value in (("untrained", state.untrained), ("same_as", state.same_as), ("prefix", state.prefix)) if value},
-            **({} if weights_stored else {"weights_stored": False}),
-            "checked": checked,
-        }
-        with open(f"{made}/manifest.json", "w", encoding="utf-8") as file:
-            json.dump(manifest, file, indent=1)
-            file.write("\n")
-        for file, tensors in (("weights", state.weights if weights_stored else {}), ("constants", state.fixed)):
+        for captured in (whole, *shorter.values()):
+            write_graphs(made, captured.model)
+        write_manifest(f"{made}/manifest.json", manifest_of(name, whole, weights_stored, list(shorter)))
+        for length, captured in shorter.items():
+            write_manifest(f"{made}/manifest.{length}.json", manifest_of(name, captured, weights_stored, []))
+        fixed = {n: t for captured in (whole, *shorter.values()) for n, t in captured.state.fixed.items()}
+        for file, tensors in (("weights", whole.state.weights if weights_stored else {}), ("constants", fixed)):
             if tensors:
                 save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
                 os.chmod(f"{made}/{file}.safetensors", 0o644)

@@ -5,8 +5,8 @@
         [--rates 5e-4,1e-3,2e-3] [--seeds 1,2,3] [--steps N] [--runs N] [--set KEY=VALUE ...] [--table] [--curves PREFIX]
 
 An optimizer is a name of OPTIMIZERS, with remedies against staleness behind a +: ahead (optimizer.staleness.look_ahead of 1), discount
-(its discount_steps: a quarter of the run) and sync (pipeline.synchronous_steps: an eighth of the run). A synchronous schedule takes
-it without them.
+(its discount_steps: a quarter of the run), sync (pipeline.synchronous_steps: an eighth of the run) and many (micro-batches so small
+that an update has four per stage). A synchronous schedule takes it without them.
 
 Only losses are used, so ranks are threads that share cores. No run clips gradients, because asynchronous schedules cannot. Stages
 are cut as the planner cuts them for the first schedule, the same for all. Each run has a directory FOLDER/NAME. A run that is done
@@ -15,8 +15,8 @@ now. The table has, for every schedule, stages and optimizer, the best learning 
 schedule counts with its own best. A cell with fewer runs than the grid says so.
 
 --curves draws PREFIX-steps.svg and PREFIX-time.svg: the training loss of every row with the most stages, at its best rate, against
-steps, and against the time that they take by the simulator on so many devices as there are stages. For these times FOLDER/profile.json
-is measured once; steps of pipeline.synchronous_steps take as long as the synchronous schedule's.
+steps, and against the time that they take by the simulator on so many devices as there are stages. For these times a profile per
+micro-batch size is measured once, FOLDER/profile-SIZE.json; steps of pipeline.synchronous_steps take as long as the synchronous schedule's.
 """
 
 import argparse
@@ -39,7 +39,8 @@ OPTIMIZERS = {
     "lion": {"type": "Lion", "params": {"weight_decay": 0.1}},
     "muon": {"type": "Muon", "params": {"adjust_lr_fn": "match_rms_adamw", "adam_betas": [0.9, 0.99], "adam_weight_decay": 0.1}},
 }
-REMEDIES = ("ahead", "discount", "sync")
+REMEDIES = ("ahead", "discount", "sync", "many")
+MICRO_BATCHES_PER_STAGE = 4  # with the remedy "many"
 CLUSTER = PROJECT / "configs/clusters/one-machine-8-h100.json"  # its links; the devices are as fast as the profiled one
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 SYNCHRONOUS = "1f1b"
@@ -72,7 +73,16 @@ def printed_config(arguments, *settings):
     return json.loads(printed.stdout)
 
 
-def settings_of(arguments, schedule, optimizer, rate):
+def micro_batch_settings(arguments, stages, optimizer):
+    """Of the remedy "many"; none where micro-batches are small enough."""
+    config = printed_config(arguments)
+    small = max(1, config["train_batch_size"] // (MICRO_BATCHES_PER_STAGE * stages))
+    if "many" not in optimizer.split("+") or small >= config["train_micro_batch_size_per_gpu"]:
+        return []
+    return [f"train_micro_batch_size_per_gpu={small}"]
+
+
+def settings_of(arguments, schedule, stages, optimizer, rate):
     """What is told to train of an optimizer with its remedies."""
     name, *remedies = optimizer.split("+")
     spec = {**OPTIMIZERS[name], "params": {**OPTIMIZERS[name]["params"], "lr": rate}, "staleness": {}}
@@ -80,7 +90,8 @@ def settings_of(arguments, schedule, optimizer, rate):
         spec["staleness"]["look_ahead"] = 1
     if "discount" in remedies:
         spec["staleness"]["discount_steps"] = steps_of(arguments) // 4
-    settings = [f"optimizer={json.dumps(spec)}", f"pipeline.synchronous_steps={synchronous_steps(arguments, optimizer)}"]
+    settings = [f"optimizer={json.dumps(spec)}", f"pipeline.synchronous_steps={synchronous_steps(arguments, optimizer)}",
+                *micro_batch_settings(arguments, stages, optimizer)]
     return settings if schedule == SYNCHRONOUS else [*settings, "gradient_norm=false"]
 
 
@@ -130,7 +141,7 @@ def train(arguments, case):
     cuts = cuts_of(arguments, stages)
     if folder.exists() and not list(folder.glob("checkpoints/step-*")):
         shutil.rmtree(folder)  # it did not get to a checkpoint
-    settings = [*base_settings(arguments), *settings_of(arguments, schedule, optimizer, rate), f"seed={seed}",
+    settings = [*base_settings(arguments), *settings_of(arguments, schedule, stages, optimizer, rate), f"seed={seed}",
                 f"pipeline.schedule={schedule}", f"pipeline.stages={stages}", f"pipeline.cuts={json.dumps(cuts)}", f"run_dir={folder}"]
     run = subprocess.run(command(arguments, settings, "--resume"), capture_output=True, text=True, cwd=PROJECT)
     if run.returncode == 2 and "not finite" in run.stdout + run.stderr:
@@ -168,15 +179,17 @@ def table(arguments):
     return "\n".join(lines)
 
 
-def step_seconds(arguments, schedule, stages):
+def step_seconds(arguments, schedule, stages, optimizer):
     """Of a step in the steady state, by the simulator."""
-    profile = arguments.out / "profile.json"
+    settings = micro_batch_settings(arguments, stages, optimizer)
+    config = printed_config(arguments, *settings)
+    micro_batch = config["train_micro_batch_size_per_gpu"]
+    profile = arguments.out / f"profile-{micro_batch}.json"
     if not profile.exists():
         subprocess.run([str(arguments.stagecraft), "profile", str(arguments.config), "--set", "threads_per_rank=1", "-o", str(profile),
-                        *itertools.chain.from_iterable(("--set", setting) for setting in arguments.settings)],
+                        *itertools.chain.from_iterable(("--set", setting) for setting in [*arguments.settings, *settings])],
                        check=True, capture_output=True, cwd=PROJECT)
-    config = printed_config(arguments)
-    micro_batches = math.ceil(config["train_batch_size"] / config["train_micro_batch_size_per_gpu"])
+    micro_batches = math.ceil(config["train_batch_size"] / micro_batch)
     printed = subprocess.run([str(arguments.stagecraft), "plan", "--profile", str(profile), "--cluster", str(CLUSTER), "--micro-batches",
                               str(micro_batches), "--schedule", schedule, "--stages", str(stages), "--no-replicate", "--json"],
                              check=True, capture_output=True, text=True, cwd=PROJECT)
@@ -193,13 +206,13 @@ def losses_of(folder, smoothed=20):
 def curves(arguments):
     """(name, mean losses over the seeds by step, seconds by step) of each row that is drawn."""
     most = max(arguments.stages)
-    step = {schedule: step_seconds(arguments, schedule, most) for schedule in {SYNCHRONOUS, *arguments.schedules}}
     for (schedule, stages, optimizer), best, losses, _, _ in rows(arguments):
         if best is None or not math.isfinite(losses[0]) or (schedule != SYNCHRONOUS and stages != most):
             continue
         by_seed = [losses_of(folder_of(arguments, (schedule, stages, optimizer, best, seed))) for seed in arguments.seeds]
         flat = synchronous_steps(arguments, optimizer)
-        times = [step[SYNCHRONOUS if at < flat else schedule] for at in range(len(by_seed[0]))]
+        step, flat_step = (step_seconds(arguments, each, most, optimizer) for each in (schedule, SYNCHRONOUS))
+        times = [flat_step if at < flat else step for at in range(len(by_seed[0]))]
         yield (f"{schedule}, {optimizer}", [statistics.mean(losses) for losses in zip(*by_seed)], list(itertools.accumulate(times)))
 
 

@@ -179,6 +179,12 @@ std::vector<PipelineCase> tied_cases(int ranks) {
   return cases;
 }
 
+std::vector<PipelineCase> lengths_cases(int ranks) {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::lengths);
+  return cases;
+}
+
 std::vector<PipelineCase> all_cases(int ranks) {
   std::vector<PipelineCase> cases;
   add_matrix(cases, ranks);

@@ -19,6 +19,8 @@ namespace stagecraft::test {
 [[nodiscard]] std::vector<PipelineCase> captured_cases(int ranks);
 /// The same of the model with tied weights, under the schedules that can run it.
 [[nodiscard]] std::vector<PipelineCase> tied_cases(int ranks);
+/// The same of a captured model whose samples are cut to several lengths.
+[[nodiscard]] std::vector<PipelineCase> lengths_cases(int ranks);
 
 /// Every registered schedule with a slow rank, and with a slow replica where there can be one.
 [[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);

@@ -54,6 +54,10 @@ TEST_CASE("a captured model equals the oracle, under every schedule", "[equality
   run_all(captured_cases(2));
 }
 
+TEST_CASE("samples cut to several lengths equal the oracle, under every schedule", "[equality_fast]") {
+  run_all(lengths_cases(2));
+}
+
 TEST_CASE("values that skip stages equal the oracle, under every schedule that takes skips",
           "[equality_fast]") {
   // Layer 5 alone passes by what layer 4 makes and layer 6 reads.

@@ -87,6 +87,52 @@ TEST_CASE("asynchronous schedules load fields, and a run resumes with them", "[f
   CHECK(run.metrics()[1].loss == whole[1].loss);
 }
 
+namespace {
+
+/// The same samples, cut to 2, 3 or all 4 of their positions.
+Json cut_config() {
+  Json config = masked_config();
+  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/lengths";
+  config["data"]["shuffle"] = true;
+  config["data"]["mask"] = "mask";
+  config["data"]["buckets"] = {2, 3, 4};
+  config["train_steps"] = 6;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("samples cut to several lengths: schedules make no difference, and a run resumes with them",
+          "[fields]") {
+  Json config = cut_config();
+  config["pipeline"] = {{"schedule", "1f1b"}, {"stages", 1}};
+  const std::vector<MetricsRecord> one = metrics_of(config);
+  for (const char* schedule : {"fill_drain", "zb_h1"}) {
+    INFO(schedule);
+    config["pipeline"] = {{"schedule", schedule}, {"cuts", {2, 4, 7}}};
+    check_same(metrics_of(config), one);
+  }
+  config["checkpoint"]["every_steps"] = 2;
+  config["pipeline"] = {{"schedule", "pipedream"}, {"cuts", {2, 4, 7}}};
+  const std::vector<MetricsRecord> whole = metrics_of(config);
+  config["train_steps"] = 2;
+  const Run run(config);
+  (void)run.train();
+  (void)run.train(/*resume=*/true, {"train_steps=6"});
+  CHECK(run.metrics().back().loss == whole.back().loss);
+}
+
+TEST_CASE("buckets that the model or the loss does not go with are refused", "[fields]") {
+  using Catch::Matchers::Contains;
+  Json config = cut_config();
+  config["data"]["buckets"] = {1, 2, 4};
+  CHECK_THAT(Run(config).complaint(false),
+             Contains("/data/buckets/0: Lengths takes samples of length 2, 3, 4, not of 1") &&
+                 Contains("--lengths 1,2,4"));
+  config["model"]["path"] = STAGECRAFT_TEST_DATA "/captured/masked";
+  CHECK_THAT(Run(config).complaint(false), Contains("takes samples of length 4, not of 1"));
+}
+
 TEST_CASE("a run needs a loss, the config's or the model's", "[fields]") {
   Json config = tiny_config();
   config.erase("loss");

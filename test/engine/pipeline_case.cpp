@@ -6,6 +6,7 @@
 #include "stagecraft/engine/optimizers/muon.h"
 #include "stagecraft/engine/optimizers/nadam.h"
 #include "stagecraft/engine/optimizers/sgd.h"
+#include "stagecraft/models/data/buckets.h"
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/models/families/captured.h"
 #include "stagecraft/schedules/checker/checker.h"
@@ -37,7 +38,7 @@ constexpr std::int64_t kValidationSamples = 10;
 constexpr std::int64_t kSynchronousSteps = 2;  // of asynchronous runs with many micro-batches
 
 const char* name_of(ModelKind kind) {
-  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "tied", "straggler"};
+  constexpr const char* kNames[] = {"mlp", "convnet", "gpt", "captured", "tied", "straggler", "lengths"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -70,9 +71,11 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::straggler:
       return {straggler(!c.widths.empty())};
     case ModelKind::captured:
+    case ModelKind::lengths:
     case ModelKind::tied: {
       CapturedConfig captured;
       captured.path = c.model == ModelKind::tied           ? STAGECRAFT_TEST_DATA "/captured/tied"
+                      : c.model == ModelKind::lengths      ? STAGECRAFT_TEST_DATA "/captured/lengths"
                       : c.precision == PrecisionKind::bf16 ? STAGECRAFT_TEST_DATA "/captured/mixed_bf16"
                                                            : STAGECRAFT_TEST_DATA "/captured/mixed";
       return {captured};
@@ -103,8 +106,10 @@ Sizes sizes(BatchShape shape) {
 }
 
 std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
-  if (c.model == ModelKind::captured || c.model == ModelKind::tied) {
-    return std::make_unique<PaddedData>(sizes(c.shape).samples, kValidationSamples);
+  if (c.model == ModelKind::captured || c.model == ModelKind::tied || c.model == ModelKind::lengths) {
+    auto padded = std::make_unique<PaddedData>(sizes(c.shape).samples, kValidationSamples);
+    if (c.model != ModelKind::lengths) return padded;
+    return in_buckets(std::move(padded), {2, 3, 4}, {"test", "/data/buckets"});
   }
   SyntheticDataConfig config;
   config.samples = sizes(c.shape).samples;
@@ -124,6 +129,7 @@ std::unique_ptr<Dataset> data_of(const PipelineCase& c) {
       config.classes = 11;
       break;
     case ModelKind::captured:
+    case ModelKind::lengths:
     case ModelKind::tied:
       break;
   }
@@ -360,6 +366,7 @@ Setting::Setting(const PipelineCase& its_case)
   options.seed = 17;
   options.device = pipeline.device;
   options.micro_batch_size = shape.micro_batch;
+  options.batch_size = shape.batch;
   options.poison_released_slots = true;
   options.record_steps = 3;
 

@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include <filesystem>
+
 namespace stagecraft::test::captured_refusal_cases {
 namespace {
 
@@ -279,6 +281,37 @@ TEST_CASE("bundles that are refused", "[captured_refusals]") {
   check("/layers/3/out", Json::array({"blocks.1"}), "/layers/3/out: its graph makes 3 values, found 1");
   check("/layers/9/in", Json::array({"model:3"}), "/layers/9/in: its graph reads 2 values, found 1: model:3");
   check("/layers/11/out", Json::array({"blocks.6", "more"}), "/layers/11/out: its graph makes 1 values");
+}
+
+TEST_CASE("manifests of shorter samples that are refused", "[captured_refusals]") {
+  const auto refused = [](const std::string& file, const std::string& pointer, const Json& value) {
+    const ScratchFolder folder;
+    std::filesystem::copy(captured_model("lengths"), folder.path("model"),
+                          std::filesystem::copy_options::recursive);
+    Json manifest = json::parse_file(folder.path("model/" + file));
+    if (!pointer.empty()) manifest[Json::json_pointer(pointer)] = value;
+    write_file_atomically(folder.path("model/" + file), manifest.dump());
+    try {
+      (void)captured::read_model_folder(folder.path("model"));
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto check = [&](const std::string& pointer, const Json& value, const std::string& says) {
+    INFO(pointer << " " << value.dump());
+    CHECK_THAT(refused("manifest.2.json", pointer, value), Contains("manifest.2.json: " + says));
+  };
+  const Json whole = json::parse_file(captured_model("lengths") + "/manifest.json");
+  CHECK(refused("manifest.2.json", "", {}) == "accepted");
+  check("/shorter", Json::array({2}), "/shorter: only manifest.json names shorter ones");
+  check("/input", "f32[b,3,8]", "/layers/0/in/0: expected f32[b,2,8], but \"input\" is f32[b,3,8]");
+  check("/fields/mask/fill", 1, "/fields/mask: is not the model of manifest.json on samples of 2");
+  check("/layers/4/name", "other", "/layers/4/name: is not the model");
+  check("/layers/2/graph", whole["layers"][2]["graph"], "/layers/2/in/0: expected f32[b,4,8]");
+  check("/loss/reduction", "sum", "/loss/reduction: is not the model");
+  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({3, 2})), Contains("/shorter/1: expected ascending"));
+  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({2, 5})), Contains("manifest.5.json: cannot be opened"));
 }
 
 TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {

@@ -53,11 +53,22 @@ def capture(*arguments):
     print(done.stdout.splitlines()[-2])
 
 
-def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=()):
+def in_buckets(data, lengths):
+    """The rows by the shortest of `lengths` that holds them, and what cuts a micro-batch of them: docs/guides/data.md, written again."""
+    positions = data["attention_mask"].shape[1]
+    bucket_of = lambda mask: next(i for i, length in enumerate([*lengths, positions]) if mask[length:].sum() == 0)
+    buckets = [bucket_of(mask) for mask in data["attention_mask"]]
+    order = sorted(range(len(buckets)), key=lambda row: buckets[row])
+    cut = lambda batch: {name: rows[:, : [*lengths, positions][max(map(bucket_of, batch["attention_mask"]))]].contiguous() for name, rows in batch.items()}
+    return {name: rows[order] for name, rows in data.items()}, cut
+
+
+def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=(), lengths=()):
     """Losses of each step, and the weights in the end. `holders`: names of parameters that are copies of one, in the order of their layers."""
+    data, cut = in_buckets(data, lengths) if lengths else (data, lambda batch: batch)
     module.train()
     optimizer, losses = make_optimizer(module.parameters()), []
-    rows = [{name: array[i : i + SAMPLES] for name, array in data.items()} for i in range(0, STEPS * micro_batches * SAMPLES, SAMPLES)]
+    rows = [cut({name: array[i : i + SAMPLES] for name, array in data.items()}) for i in range(0, STEPS * micro_batches * SAMPLES, SAMPLES)]
     copies = [module.get_parameter(name) for name in holders]
     for step in range(STEPS):
         batch, total = rows[step * micro_batches : (step + 1) * micro_batches], 0.0
@@ -77,11 +88,11 @@ def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batc
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
 
 
-def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, then=None, **changed):
+def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, then=None, buckets=(), **changed):
     """The same of a run. `then`: its last step is made by another session, with these settings."""
     config = {
         "model": {"family": "captured", "path": model},
-        "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": inputs, "shuffle": False},
+        "data": {"type": "arrays", "path": f"{folder}/data.safetensors", "inputs": inputs, "shuffle": False, "buckets": list(buckets)},
         "optimizer": optimizer,
         "train_batch_size": micro_batches * SAMPLES,
         "train_micro_batch_size_per_gpu": SAMPLES,
@@ -180,9 +191,10 @@ def two_texts():
     return data
 
 
-def masked(folder, config, holders=()):
-    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
-    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
+def masked(folder, config, holders=(), lengths=()):
+    """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it. `lengths`:
+    to which samples are cut."""
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), *(["--lengths", ",".join(map(str, lengths))] if lengths else []), "--sequence", 16, "--fields", "labels,attention_mask,token_type_ids", "-o", f"{folder}/model")
     data = padded(config["type_vocab_size"], whole=bool(holders))
 
     def loss_of(module, batch):
@@ -193,7 +205,7 @@ def masked(folder, config, holders=()):
     if holders:
         return check_tied(folder, build, loss_of, data, holders, weight)
     head = ["lm_head.decoder.weight" if config["model_type"] == "roberta" else "cls.predictions.decoder.weight"]
-    check(folder, apart(build, head), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight)
+    check(folder, apart(build, head), loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, lengths=lengths)
 
 
 def translation(folder, config, holders=()):
@@ -270,15 +282,15 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
     compared("four micro-batches, a V of four stages", copies, 4, "zb_v")
 
 
-def check(folder, build, loss_of, data, pipelines, *weight):
+def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
     safetensors.torch.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
     for name, (optimizer, make) in OPTIMIZERS.items():
         torch.manual_seed(0)
-        expected = eager(build(), loss_of, data, make, *weight)
+        expected = eager(build(), loss_of, data, make, *weight, lengths=lengths)
         for pipeline in map(dict, pipelines):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
-            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute)
+            found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, buckets=[*lengths, data[inputs].shape[1]] if lengths else [], **recompute)
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
             shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
 
@@ -348,6 +360,7 @@ MODELS = {
     "densenet": lambda folder: images(folder, TORCHVISION.format("DenseNet(growth_rate=8, block_config=(3, 3), num_init_features=16, num_classes=10)"), 64),
     "unet": unet,
     "bert": lambda folder: masked(folder, {"model_type": "bert", **BERT}),
+    "bert_buckets": lambda folder: masked(folder, {"model_type": "bert", **BERT}, lengths=[6, 11]),
     "roberta": lambda folder: masked(folder, {"model_type": "roberta", **BERT, "type_vocab_size": 1, "pad_token_id": 1}),
     "resnet18": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 32),
     "resnet50": lambda folder: images(folder, TORCHVISION.format("resnet50(num_classes=10, width_per_group=16)"), 32),

@@ -1,6 +1,7 @@
 #include "test/support/oracle.h"
 
 #include "stagecraft/engine/clipping.h"
+#include "stagecraft/models/data/sample_order.h"
 #include "stagecraft/models/gradient_accumulator.h"
 
 #include <ATen/ATen.h>
@@ -172,10 +173,8 @@ class Oracle {
 
   /// Of samples first, first + 1, ... of an epoch.
   std::vector<std::int64_t> train_samples(std::int64_t epoch, std::int64_t first, std::int64_t count) const {
-    const Shuffle shuffle(data_.size(Split::train), run_.seed, epoch, run_.shuffle);
-    std::vector<std::int64_t> indices;
-    for (std::int64_t i = 0; i < count; ++i) indices.push_back(shuffle(first + i));
-    return indices;
+    return SampleOrder(data_, Split::train, {run_.seed, run_.shuffle, run_.batch})
+        .samples({epoch, first, count});
   }
 
   /// What these samples weigh among `all`.

@@ -1,0 +1,23 @@
+#pragma once
+
+// Padded samples cut to a few lengths, so that short ones take less time: `data.buckets` of a config.
+
+#include "stagecraft/models/data/dataset.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace stagecraft {
+
+/// The samples of `data`, each cut behind the shortest of `lengths` that holds it; what has its first dimension
+/// in common with the inputs is cut there (masks, labels). Throws InputError at `place` where nobody knows how
+/// long samples are, and for lengths that do not ascend to that of a sample.
+[[nodiscard]] std::unique_ptr<Dataset> in_buckets(std::unique_ptr<Dataset> data,
+                                                  const std::vector<std::int64_t>& lengths,
+                                                  const InputPlace& place);
+
+/// Of a batch with that sample as its highest-numbered one.
+[[nodiscard]] std::int64_t length_at(const std::vector<LengthBucket>& buckets, std::int64_t sample);
+
+}  // namespace stagecraft
