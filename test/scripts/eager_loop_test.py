@@ -54,7 +54,7 @@ def capture(*arguments):
 
 
 def in_buckets(data, lengths):
-    """The rows by the shortest of `lengths` that holds them, and what cuts a micro-batch of them: docs/guides/data.md, written again."""
+    """The rows by the shortest of `lengths` that holds them, and a function that cuts micro-batches of them: docs/guides/data.md, written again."""
     positions = data["attention_mask"].shape[1]
     bucket_of = lambda mask: next(i for i, length in enumerate([*lengths, positions]) if mask[length:].sum() == 0)
     buckets = [bucket_of(mask) for mask in data["attention_mask"]]
