@@ -41,7 +41,7 @@ struct ExecutorContext {
   std::vector<Stage>& stages;                ///< of this rank, ascending
   Boundaries& boundaries;
   const BatchSources& data;  ///< of the segment's split, on the device
-  const SampleOrder& order;   ///< of the same split
+  const SampleOrder& order;  ///< of the same split
   const UnitCounter* units;  ///< of the same split; null: micro-batches weigh as many samples as they have
   Recorder& recorder;
   Transport& transport;

@@ -89,7 +89,8 @@ struct BufferSpec {
 struct Kept {
   Tensors for_input;
   Tensors for_weight;
-  std::size_t form = 0;  ///< of a layer that has several, such as one per length of samples: which forward it was
+  std::size_t form =
+      0;  ///< of a layer that has several, such as one per length of samples: which forward it was
   void clear() {
     for_input.clear();
     for_weight.clear();

@@ -54,12 +54,12 @@ struct Model {
   Precision precision;
   std::int64_t residual_layers = 0;  ///< with a parameter that ends a residual branch (Initial)
   std::vector<Tie> ties;
-  std::string fingerprint;           ///< of the layers, ties, their sizes, the sample spec and precision
-  std::vector<BatchField> fields;    ///< that its layers and its own loss read, each once
-  std::shared_ptr<const Loss> loss;  ///< the model's own; null: it brings none
+  std::string fingerprint;            ///< of the layers, ties, their sizes, the sample spec and precision
+  std::vector<BatchField> fields;     ///< that its layers and its own loss read, each once
+  std::shared_ptr<const Loss> loss;   ///< the model's own; null: it brings none
   std::vector<std::int64_t> shorter;  ///< lengths that samples may be cut to
-  std::string why_no_loss;           ///< what the data lack for it; empty: there is none
-  std::string note;                  ///< a line for people at the start of a run; empty: none
+  std::string why_no_loss;            ///< what the data lack for it; empty: there is none
+  std::string note;                   ///< a line for people at the start of a run; empty: none
 
   /// Those that layers [first, last) read, and `loss_too`, where it is not null.
   [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;

@@ -97,9 +97,10 @@ void check_buckets(const RunConfig& config, const Model& model, const Loss& loss
     if (std::find(takes.begin(), takes.end(), lengths[i]) != takes.end()) continue;
     std::vector<std::int64_t> all = takes;
     all.push_back(lengths.back());
-    throw InputError({file, fmt::format("/data/buckets/{}", i)},
-                     fmt::format("{} takes samples of length {}, not of {}: expected a model captured with --lengths {}",
-                                 model.name, fmt::join(all, ", "), lengths[i], fmt::join(lengths, ",")));
+    throw InputError(
+        {file, fmt::format("/data/buckets/{}", i)},
+        fmt::format("{} takes samples of length {}, not of {}: expected a model captured with --lengths {}",
+                    model.name, fmt::join(all, ", "), lengths[i], fmt::join(lengths, ",")));
   }
   if (lengths.size() < 2 || loss.targets() != Targets::tokens || loss.counts_units()) return;
   throw InputError({file, "/data/buckets"},

@@ -47,9 +47,9 @@ class CapturedLoss final : public Loss {
     const Form& form = forms_[number];
     const captured::ValueType& type = form.graph().inputs[0];
     const std::optional<std::int64_t> b = type.samples_of(output.sizes());
-    STAGECRAFT_CHECK(b && output.scalar_type() == type.dtype,
-                     fmt::format("the loss reads {}, not {}", type.text(),
-                                 functional::shape_text(output.sizes())));
+    STAGECRAFT_CHECK(
+        b && output.scalar_type() == type.dtype,
+        fmt::format("the loss reads {}, not {}", type.text(), functional::shape_text(output.sizes())));
     const at::Tensor about = at::tensor({share, static_cast<double>(*b)}, at::kDouble);
     if (kept != nullptr) kept->form = number;
     if (share == 0) {

@@ -145,14 +145,18 @@ struct FolderGraphs {
 class FolderMaker {
  public:
   FolderMaker(const std::string& path, const std::string& manifest, std::string weights, FolderGraphs& graphs)
-      : file_(path + "/" + manifest), weights_(std::move(weights)), is_shorter_(manifest != kManifest), graphs_(graphs) {
+      : file_(path + "/" + manifest),
+        weights_(std::move(weights)),
+        is_shorter_(manifest != kManifest),
+        graphs_(graphs) {
     folder_.path = path;
   }
 
   /// `compiled`: whether to load native code, for the graphs of all manifests.
   std::shared_ptr<const ModelFolder> make(UseCompiled compiled) {
     manifest_ = json::read_file<Manifest>(file_);
-    if (is_shorter_ && !manifest_.shorter.empty()) throw InputError(at("/shorter"), "only manifest.json names shorter ones");
+    if (is_shorter_ && !manifest_.shorter.empty())
+      throw InputError(at("/shorter"), "only manifest.json names shorter ones");
     folder_.name = manifest_.name;
     folder_.input = parse_value_type(manifest_.input, at("/input"));
     folder_.output = parse_value_type(manifest_.output, at("/output"));
@@ -446,7 +450,8 @@ class FolderMaker {
   void add_shorter(std::size_t i) {
     const std::int64_t length = manifest_.shorter[i];
     if (i > 0 && length <= manifest_.shorter[i - 1]) {
-      throw InputError(at(fmt::format("/shorter/{}", i)), fmt::format("expected ascending lengths, found {}", length));
+      throw InputError(at(fmt::format("/shorter/{}", i)),
+                       fmt::format("expected ascending lengths, found {}", length));
     }
     const std::string name = fmt::format("manifest.{}.json", length);
     const auto made = FolderMaker(folder_.path, name, weights_, graphs_).make(UseCompiled::off);
@@ -454,8 +459,9 @@ class FolderMaker {
     for (const auto& [its_length, other] : folder_.shorter) {
       for (std::size_t k = 0; k < made->layers.size(); ++k) {
         if (!confusable(other->layers[k], made->layers[k])) continue;
-        throw InputError({folder_.path + "/" + name, fmt::format("/layers/{}/graph", k)},
-                         fmt::format("it reads what that of length {} reads, and differs from it", its_length));
+        throw InputError(
+            {folder_.path + "/" + name, fmt::format("/layers/{}/graph", k)},
+            fmt::format("it reads what that of length {} reads, and differs from it", its_length));
       }
     }
     folder_.shorter[length] = made;
@@ -557,8 +563,8 @@ class FolderMaker {
   Manifest manifest_;
   ModelFolder folder_;
   FolderGraphs& graphs_;
-  std::map<std::string, ValueType> types_;                      ///< of weights
-  std::vector<Value> bundle_;                                   ///< behind the layers read so far
+  std::map<std::string, ValueType> types_;  ///< of weights
+  std::vector<Value> bundle_;               ///< behind the layers read so far
   std::map<std::string, std::size_t> last_reader_;
   std::set<std::string> layer_names_, named_;
   std::map<std::string, std::pair<std::string, bool>>

@@ -13,11 +13,11 @@ namespace stagecraft {
 
 struct ArraysDataConfig {
   std::string path{};
-  std::string validation_path{};    ///< of as many arrays of the same names; empty: no validation
-  std::string inputs = "inputs";    ///< the array that the model's first layer reads
-  std::string targets = "targets";  ///< the array that built-in losses read, where there is one
+  std::string validation_path{};        ///< of as many arrays of the same names; empty: no validation
+  std::string inputs = "inputs";        ///< the array that the model's first layer reads
+  std::string targets = "targets";      ///< the array that built-in losses read, where there is one
   std::string mask = "attention_mask";  ///< the array that is 0 where inputs are padding, for data.buckets
-  std::int64_t classes = 0;         ///< of the targets, or the vocabulary; 0: found by reading them
+  std::int64_t classes = 0;             ///< of the targets, or the vocabulary; 0: found by reading them
   /// Images of bytes, as inputs: what is taken from x / 255 and what that is divided by, of each channel. Empty:
   /// inputs stay what they are.
   std::vector<double> mean{}, deviation{};

@@ -48,7 +48,8 @@ struct Loader::Impl {
   double waited = 0;   // only the taking thread touches it
   std::thread thread;  // last: it uses all of the above
 
-  Impl(const Dataset& dataset, LoaderOptions chosen)  : data(dataset), options(std::move(chosen)), order(order_of(data, options)) {
+  Impl(const Dataset& dataset, LoaderOptions chosen)
+      : data(dataset), options(std::move(chosen)), order(order_of(data, options)) {
     STAGECRAFT_CHECK(options.depth >= 1, fmt::format("a loader of depth {}", options.depth));
     thread = std::thread([this] { read_ahead(); });
   }

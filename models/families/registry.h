@@ -23,9 +23,9 @@ struct LayerList {
   std::vector<LayerSpec> layers;  ///< each with its name
   double linear_deviation = 0;    ///< as in LayerSite
   bool in_config = false;         ///< layer i stands in the config itself, at `layers`/i: errors point there
-  std::vector<BatchField> fields{};    ///< of the batch, that layers and `loss` read
-  std::shared_ptr<const Loss> loss{};  ///< that the model brings; null: none
-  std::vector<std::int64_t> shorter{};         ///< as in Model
+  std::vector<BatchField> fields{};     ///< of the batch, that layers and `loss` read
+  std::shared_ptr<const Loss> loss{};   ///< that the model brings; null: none
+  std::vector<std::int64_t> shorter{};  ///< as in Model
   std::string why_no_loss{};  ///< what the data lack for the one that it would bring; empty: it has none
   std::string note{};         ///< as in Model
 };

@@ -310,8 +310,10 @@ TEST_CASE("manifests of shorter samples that are refused", "[captured_refusals]"
   check("/layers/4/name", "other", "/layers/4/name: is not the model");
   check("/layers/2/graph", whole["layers"][2]["graph"], "/layers/2/in/0: expected f32[b,4,8]");
   check("/loss/reduction", "sum", "/loss/reduction: is not the model");
-  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({3, 2})), Contains("/shorter/1: expected ascending"));
-  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({2, 5})), Contains("manifest.5.json: cannot be opened"));
+  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({3, 2})),
+             Contains("/shorter/1: expected ascending"));
+  CHECK_THAT(refused("manifest.json", "/shorter", Json::array({2, 5})),
+             Contains("manifest.5.json: cannot be opened"));
 }
 
 TEST_CASE("a graph whose bytes were changed is refused", "[captured_refusals]") {
