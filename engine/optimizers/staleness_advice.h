@@ -11,8 +11,16 @@ namespace stagecraft {
 /// That of an asynchronous run whose config has none: Muon, written ahead.
 [[nodiscard]] OptimizerConfig asynchronous_optimizer();
 
-/// What to change in a run whose gradients are up to so many updates late, where its optimizer is known to fall
-/// behind synchronous runs then: a sentence or two. Empty where it is not.
-[[nodiscard]] std::string staleness_advice(const OptimizerConfig& config, int most_staleness);
+/// How late a run's gradients are, in updates.
+struct Lateness {
+  int most = 0;
+  double mean = 0;  ///< over the micro-batches of an update, on the stage where it is largest
+  /// Only some of an update's micro-batches are late: the more an update has, the smaller the mean.
+  bool of_some = false;
+};
+
+/// What to change in a run with such gradients, where its optimizer or its micro-batches are known to make it
+/// fall behind synchronous ones: a sentence or two. Empty where they are not.
+[[nodiscard]] std::string staleness_advice(const OptimizerConfig& config, const Lateness& late);
 
 }  // namespace stagecraft

@@ -2,11 +2,13 @@
 
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/optimizers/staleness_advice.h"
+#include "stagecraft/schedules/rules/staleness.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace stagecraft {
 namespace {
@@ -110,6 +112,23 @@ std::string schedule_table(const RunSetup& setup) {
                      setup.programs().count() == 1 ? "" : "s", table.text());
 }
 
+Lateness lateness_of(const RunSetup& setup) {
+  Lateness late;
+  for (const LoweredProgram* program : setup.programs().all()) {
+    if (program->kind != SegmentKind::train) continue;
+    for (int stage = 0; stage < program->placement.stages(); ++stage) {
+      for (const UpdateStaleness& update : staleness_of_updates(*program, StageId{stage})) {
+        late.mean = std::max(late.mean, update.gradients);
+        late.of_some = late.of_some || update.gradients != std::floor(update.gradients);
+      }
+    }
+  }
+  for (const StageProof& stage : setup.programs().proof().stages) {
+    late.most = std::max(late.most, stage.staleness_max);
+  }
+  return late;
+}
+
 std::string batch_lines(const RunSetup& setup) {
   const RunConfig& config = setup.config();
   const RunShape& shape = setup.shape();
@@ -125,11 +144,7 @@ std::string batch_lines(const RunSetup& setup) {
   if (const auto& decay = config.optimizer.ema_decay) {
     text += fmt::format("  validation and export read averaged weights (decay {:g} per step)\n", *decay);
   }
-  int most_staleness = 0;
-  for (const StageProof& stage : setup.programs().proof().stages) {
-    most_staleness = std::max(most_staleness, stage.staleness_max);
-  }
-  if (const std::string advice = staleness_advice(config.optimizer, most_staleness); !advice.empty()) {
+  if (const std::string advice = staleness_advice(config.optimizer, lateness_of(setup)); !advice.empty()) {
     text += "  warning: " + advice + "\n";
   }
   if (setup.start().step > 0) {

@@ -264,11 +264,14 @@ TEST_CASE("an asynchronous run without an optimizer gets one that stands late gr
   const RunConfig config = read(json);
   CHECK(config.optimizer.type.name() == "Muon");
   CHECK(config.optimizer.staleness.look_ahead == 1);
-  CHECK(staleness_advice(config.optimizer, /*most_staleness=*/1).empty());
+  CHECK(staleness_advice(config.optimizer, {.most = 1, .mean = 0.4, .of_some = true}).empty());
   OptimizerConfig plain = config.optimizer;
   plain.staleness.look_ahead = 0;
-  CHECK(says(staleness_advice(plain, 2), "2 updates late if optimizer.staleness.look_ahead is 1"));
-  CHECK(staleness_advice(plain, 0).empty());
+  CHECK(says(staleness_advice(plain, {.most = 2}), "2 updates late if optimizer.staleness.look_ahead is 1"));
+  CHECK(staleness_advice(plain, {}).empty());
+  CHECK(says(staleness_advice(config.optimizer, {.most = 1, .mean = 0.875, .of_some = true}),
+             "late by up to 0.88 updates. Smaller micro-batches make it less"));
+  CHECK(staleness_advice(config.optimizer, {.most = 1, .mean = 1}).empty());
   const RunConfig changed = read(json, {"optimizer.staleness.look_ahead=0.5", "optimizer.params.lr=0.01"});
   REQUIRE(changed.optimizer.type.get_if<MuonConfig>() != nullptr);
   CHECK(changed.optimizer.type.get_if<MuonConfig>()->lr == 0.01);
