@@ -1,8 +1,8 @@
 // The MPI transport under mpiexec: its contract, and pipelines that equal the oracle to the bit, with as many
 // stages as ranks. Every rank computes the oracle itself and judges its own layers.
 //
-//   mpiexec -n N test_mpi contract | equality [STRIDE] | captured | direct [STRIDE] | stragglers | huge | failure |
-//   timeout
+//   mpiexec -n N test_mpi contract | equality [STRIDE] | captured | lengths [STRIDE] | tied [STRIDE] |
+//   direct [STRIDE] | stragglers | huge | failure | timeout
 //
 // direct: both of the direct transport over MPI, on a fake device.
 //
@@ -202,6 +202,8 @@ int main(int argc, char** argv) {
       equality(session, all_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "captured") {
       equality(session, captured_cases(session.world()), 1);
+    } else if (what == "lengths") {
+      equality(session, lengths_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "tied") {
       equality(session, tied_cases(session.world()), argc > 2 ? std::stoul(argv[2]) : 1);
     } else if (what == "direct") {
