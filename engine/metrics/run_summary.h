@@ -31,6 +31,8 @@ struct RunSummary {
   StepTimes step;
   double samples_per_second = 0;  ///< at the median step
   std::optional<double> tokens_per_second;
+  /// Of the positions of whole samples; absent: no sample was cut. Predictions are of whole ones.
+  std::optional<double> computed_positions;
   /// The model's: matrix products of forward and backward, without recomputation.
   double flops_per_second = 0;
   std::optional<double> flops_utilization;  ///< of what the ranks' GPUs can do, where that is known
@@ -49,6 +51,8 @@ void describe(V& v, RunSummary& s) {
   v.required("step_time", s.step, "of the last session's steps");
   v.required("samples_per_second", s.samples_per_second, "at the median step");
   v.optional("tokens_per_second", s.tokens_per_second, "at the median step, text");
+  v.optional("computed_positions", s.computed_positions,
+             "share of whole samples' positions, with data.buckets");
   v.optional("flops_per_second", s.flops_per_second, "floating-point operations of the model's products");
   v.optional("flops_utilization", s.flops_utilization, "of the peak of the ranks' GPUs");
   v.optional("predicted_step_ms", s.predicted_step, "by the plan");

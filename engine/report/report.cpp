@@ -142,6 +142,7 @@ void Reporter::describe_run() {
   report_.step_p99 = run_.summary.step.p99;
   if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
   report_.samples_per_second = run_.summary.samples_per_second;
+  report_.computed_positions = run_.summary.computed_positions;
 }
 
 void Reporter::place_stages() {

@@ -103,6 +103,7 @@ struct RunReport {
   std::optional<double> bubble_predicted;
   std::optional<double> bubble_bound;  ///< with transfers that take no time: the best this order allows
   double samples_per_second = 0;
+  std::optional<double> computed_positions;  ///< as in RunSummary
   std::vector<StageRow> stage_rows;
   std::vector<ActionRow> actions;
   std::vector<MemoryRow> memory;
@@ -121,6 +122,7 @@ void describe(V& v, RunReport& r) {
   v.optional("bubble_predicted", r.bubble_predicted, "by the simulator");
   v.optional("bubble_bound", r.bubble_bound, "with free transfers");
   v.required("samples_per_second", r.samples_per_second, "at the median step");
+  v.optional("computed_positions", r.computed_positions, "share of whole samples', which predictions are of");
   v.required("stage_times", r.stage_rows, "a step");
   v.required("actions", r.actions, "single times");
   v.required("memory", r.memory, "a rank");
@@ -151,5 +153,7 @@ constexpr int kDrawnSteps = 2;
 
 /// `error` as people read it: "+3.2 %".
 [[nodiscard]] std::string signed_percent(double fraction);
+/// A line about samples that were cut; empty where none was.
+[[nodiscard]] std::string cut_words(const RunReport& report);
 
 }  // namespace stagecraft

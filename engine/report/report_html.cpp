@@ -165,8 +165,9 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
       "<!doctype html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
       "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches per step, {4} steps, {5:.1f} "
-      "samples/s</p>\n",
-      escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second);
+      "samples/s</p>\n{6}",
+      escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second,
+      report.computed_positions ? "<p class=\"sub\">" + cut_words(report) + "</p>\n" : "");
   html += "<h2>Step</h2>\n" + html_step_table(report);
   html +=
       fmt::format(

@@ -67,16 +67,22 @@ std::string memory_table(const RunReport& report) {
 
 std::string signed_percent(double fraction) { return fmt::format("{:+.1f} %", fraction * 100); }
 
+std::string cut_words(const RunReport& report) {
+  if (!report.computed_positions) return "";
+  return fmt::format("samples were cut to {:.0f} % of their positions; predictions are of whole samples\n",
+                     *report.computed_positions * 100);
+}
+
 std::string report_text(const RunReport& report) {
   return fmt::format(
-      "{}, {}, {} stages, {} micro-batches per step; {} steps, {:.1f} samples/s\n\n"
+      "{}, {}, {} stages, {} micro-batches per step; {} steps, {:.1f} samples/s\n{}\n"
       "Step\n{}\n"
       "Stages: ms per step, over the last {} steps; predicted in brackets\n{}\n"
       "Actions: single times\n{}\n"
       "Memory: peak of requested tensor bytes\n{}",
       report.model, report.schedule, report.stages, report.micro_batches, report.steps,
-      report.samples_per_second, step_table(report), report.timeline_steps, stage_table(report),
-      action_table(report), memory_table(report));
+      report.samples_per_second, cut_words(report), step_table(report), report.timeline_steps,
+      stage_table(report), action_table(report), memory_table(report));
 }
 
 }  // namespace stagecraft

@@ -3,6 +3,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/transport/cores.h"
+#include "stagecraft/models/data/buckets.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
 
 #include <fmt/format.h>
@@ -75,9 +76,12 @@ RunSummary summary_of(const RunSetup& setup, const RunResults& results, const Ru
   if (const double tokens = tokens_per_sample(setup.materials()); tokens > 0) {
     summary.tokens_per_second = summary.samples_per_second * tokens;
   }
-  // A multiply-add is two operations; backward has two products for each of forward's.
-  summary.flops_per_second =
-      6.0 * static_cast<double>(setup.materials().model.multiply_adds()) * summary.samples_per_second;
+  const double computed = computed_positions(*setup.materials().data);
+  if (computed < 1) summary.computed_positions = computed;
+  // A multiply-add is two operations; backward has two products for each of forward's. Of samples that are cut
+  // a share counts, as if attention did not grow faster than they do.
+  summary.flops_per_second = 6.0 * static_cast<double>(setup.materials().model.multiply_adds()) * computed *
+                             summary.samples_per_second;
   if (const auto peak = peak_flops_of(setup.config(), setup.world())) {
     summary.flops_utilization = summary.flops_per_second / *peak;
   }

@@ -1,5 +1,6 @@
 #include "stagecraft/engine/run/training_inputs.h"
 
+#include "stagecraft/models/data/buckets.h"
 #include "stagecraft/partitioner/plan.h"
 
 #include <fmt/format.h>
@@ -173,14 +174,7 @@ RunShape run_shape(const RunConfig& config, const Dataset& data, bool synchronou
 }
 
 double tokens_per_sample(const TrainingInputs& materials) {
-  const SampleSpec& sample = materials.model.sample;
-  std::int64_t samples = 0, tokens = 0;
-  for (const auto& [length, count] : materials.data->buckets(Split::train)) {
-    samples += count;
-    tokens += sample.tokens({count, length});
-  }
-  if (samples == 0) return static_cast<double>(sample.tokens({1}));
-  return static_cast<double>(tokens) / static_cast<double>(samples);
+  return static_cast<double>(materials.model.sample.tokens({1})) * computed_positions(*materials.data);
 }
 
 }  // namespace stagecraft

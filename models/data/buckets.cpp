@@ -126,4 +126,15 @@ std::int64_t length_at(const std::vector<LengthBucket>& buckets, std::int64_t sa
   return kWholeLength;
 }
 
+double computed_positions(const Dataset& data) {
+  const SampleSpec sample = data.sample();
+  double whole = 0, computed = 0;
+  for (const auto& [length, samples] : data.buckets(Split::train)) {
+    const auto rows = static_cast<double>(samples);
+    whole += rows * static_cast<double>(sample.shape.front());
+    computed += rows * static_cast<double>(sample.cut(sample.shape, length).front());
+  }
+  return whole == 0 ? 1 : computed / whole;
+}
+
 }  // namespace stagecraft

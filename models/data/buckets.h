@@ -20,4 +20,7 @@ namespace stagecraft {
 /// Of a batch with that sample as its highest-numbered one.
 [[nodiscard]] std::int64_t length_at(const std::vector<LengthBucket>& buckets, std::int64_t sample);
 
+/// Of the positions of whole samples, what an epoch computes: 1 where none is cut.
+[[nodiscard]] double computed_positions(const Dataset& data);
+
 }  // namespace stagecraft

@@ -57,6 +57,8 @@ TEST_CASE("buckets: samples are cut to the shortest length that holds them, and 
   CHECK(data->sample().shape == whole.sample().shape);
   CHECK(at::equal(data->uncut().inputs(Split::train, {3}), whole.inputs(Split::train, {3})));
   CHECK_THAT(data->summary(), Contains("4 of 2, 3 of 3, 3 of 4"));
+  CHECK(computed_positions(*data) == Approx((4 * 2 + 3 * 3 + 3 * 4) / 40.0));
+  CHECK(computed_positions(whole) == 1);
   CHECK(data->fingerprint() != bucketed(10, {2, 4})->fingerprint());
 
   const std::vector<BatchField> filled{{"ones", "", 1, {4}}};

@@ -32,7 +32,10 @@ SAMPLES, LENGTH, WORDS = 4, 64, 64
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "n_positions": LENGTH, "resid_pdrop": 0.1, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
 
 
-def train(folder, name, changes=(), **model):
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def train(folder, name, changes=(), launcher=(), **model):
     """Losses of a run and its exit code, and what it said."""
     config = {
         "model": {"family": "captured", "path": f"{folder}/gpt2.model", **model}, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
@@ -41,7 +44,7 @@ def train(folder, name, changes=(), **model):
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
     settings = [part for setting in (f"run_dir={folder}/{name}", *changes) for part in ("--set", setting)]
-    done = subprocess.run([STAGECRAFT, "train", f"{folder}/{name}.json", *settings], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run([*launcher, STAGECRAFT, "train", f"{folder}/{name}.json", *settings], capture_output=True, text=True, env=ENVIRONMENT)
     lines = f"{folder}/{name}/metrics.jsonl"
     losses = [(record["loss"], record.get("gradient_norm")) for record in map(json.loads, open(lines))] if os.path.exists(lines) else []
     return losses, done.returncode, done.stdout + done.stderr
@@ -74,6 +77,8 @@ def test_runs(folder):
     ):  # fmt: skip
         found, code, text = train(folder, name, changes, compiled="require")
         assert code == 0 and found == one, (name, text, found, one)
+    found, code, text = train(folder, "processes", ["pipeline.stages=2"], ["mpirun", "-np", "2", "--oversubscribe"], compiled="require")
+    assert code == 0 and found == one, (text, found, one)
     other, code, text = train(folder, "onednn", ["pipeline.stages=1", "matrix_products=onednn"], compiled="require")
     split, more, words = train(folder, "onednn_2", ["pipeline.stages=2", "matrix_products=onednn"], compiled="require")
     assert code == more == 0 and other == split and other, (text, words)
