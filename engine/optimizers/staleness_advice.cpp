@@ -21,7 +21,7 @@ constexpr double kMeanLateness = 0.5;
 }  // namespace
 
 OptimizerConfig asynchronous_optimizer() {
-  return {.type = MuonConfig{.lr = 4e-3,
+  return {.type = MuonConfig{.lr = 8e-3,
                              .adjust_lr_fn = "match_rms_adamw",
                              .adam_betas = {0.9, 0.99},
                              .adam_weight_decay = 0.1},

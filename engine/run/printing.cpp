@@ -114,6 +114,10 @@ std::string schedule_table(const RunSetup& setup) {
 
 Lateness lateness_of(const RunSetup& setup) {
   Lateness late;
+  for (const StageProof& stage : setup.programs().proof().stages) {
+    late.most = std::max(late.most, stage.staleness_max);
+  }
+  if (late.most == 0) return late;
   for (const LoweredProgram* program : setup.programs().all()) {
     if (program->kind != SegmentKind::train) continue;
     for (int stage = 0; stage < program->placement.stages(); ++stage) {
@@ -122,9 +126,6 @@ Lateness lateness_of(const RunSetup& setup) {
         late.of_some = late.of_some || update.gradients != std::floor(update.gradients);
       }
     }
-  }
-  for (const StageProof& stage : setup.programs().proof().stages) {
-    late.most = std::max(late.most, stage.staleness_max);
   }
   return late;
 }
