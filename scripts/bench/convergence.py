@@ -237,7 +237,7 @@ def draw(lines, across, title):
         points = " ".join(f"{x_of(x):.1f},{y_of(min(loss, high)):.1f}" for x, loss in zip(at, losses))
         colour = COLOURS[k % len(COLOURS)]
         out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-                   f'<text x="{width - 220}" y="{top + 18 + 16 * k}" fill="{colour}">{name}: {losses[-1]:.3f}</text>')
+                   f'<text x="{width - 270}" y="{top + 18 + 16 * k}" fill="{colour}">{name}: {losses[-1]:.3f}</text>')
     return "\n".join([*out, "</svg>", ""])
 
 
