@@ -149,6 +149,10 @@ std::string first_difference(const Json& before, const Json& now) {
   return fmt::format("{}: {} there, {} in this run", pointer, value(before), value(now));
 }
 
+std::string text_of(const Manifest& manifest) {
+  return json::write(manifest).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 /// The file of a layer, held against the manifest when there is one, and those of the layers that own its tied
 /// weights.
 class LayerFiles {
@@ -324,8 +328,7 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
         manifest.files.push_back(json::read<CheckpointFile>(file, {}));
       }
     }
-    const std::string text = json::write(manifest).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-    write_compared(aside + "/" + kManifestName, {text});
+    write_compared(aside + "/" + kManifestName, {text_of(manifest)});
     publish_checkpoint(folder, aside, step);
   } catch (...) {
     if (!aside.empty()) (void)remove_tree(aside);  // gigabytes, maybe on a full disk
@@ -340,7 +343,15 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
 void note_validation(const std::string& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   manifest.validation_owed = false;
-  write_json_file(checkpoint + "/" + kManifestName, json::write(manifest), Links::replace);
+  const std::string path = checkpoint + "/" + kManifestName, aside = unique_name(path) + ".part";
+  try {
+    write_compared(aside, {text_of(manifest)});
+    if (const std::error_code error = storage().rename(aside, path)) throw unwritable(path, error);
+  } catch (...) {
+    (void)storage().remove(aside);
+    throw;
+  }
+  sync_folder(checkpoint);
 }
 
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,
