@@ -92,18 +92,21 @@ void write_file_atomically(const std::string& path, std::string_view contents, L
   write_file_atomically(path, std::vector{contents}, links);
 }
 
-void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces,
-                           Links links) {
+void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces, Links links,
+                           const std::function<void(const std::string& aside)>& look) {
   const std::string target = links == Links::follow ? end_of_links(path) : path;
   FileFacts there;
   const bool exists = !storage().facts(target, /*follow=*/false, there);
   if (exists && !there.is_file() && links == Links::follow) return write_to_device(target, pieces);
   const std::string aside = unique_name(target) + ".part";
   std::error_code error = make_file(aside, pieces, exists && there.is_file() ? &there : nullptr);
-  if (!error) error = storage().rename(aside, target);
-  if (error) {
+  try {
+    if (!error && look) look(aside);
+    if (!error) error = storage().rename(aside, target);
+    if (error) throw unwritable(path, error);
+  } catch (...) {
     (void)storage().remove(aside);
-    throw unwritable(path, error);
+    throw;
   }
   sync_folder(folder_of(target));
 }

@@ -7,6 +7,7 @@
 #include "stagecraft/base/storage.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +29,11 @@ enum class Links : std::uint8_t { follow, replace };
 /// contents. What is no file (/dev/stdout, a pipe) is written to as it is. Throws InputError (unwritable
 /// path, full disk) and leaves the old file as it was, with nothing aside.
 void write_file_atomically(const std::string& path, std::string_view contents, Links links = Links::follow);
-/// The same for contents that lie in pieces, without joining them in memory.
+/// The same for contents that lie in pieces, without joining them in memory. `look`: is given the path of the
+/// file aside before it is renamed; what it throws leaves the old file as it was, too.
 void write_file_atomically(const std::string& path, const std::vector<std::string_view>& pieces,
-                           Links links = Links::follow);
+                           Links links = Links::follow,
+                           const std::function<void(const std::string& aside)>& look = nullptr);
 
 /// Makes a file where there must be none, and syncs it; its folder is the caller's to sync. Throws InputError
 /// and leaves none.

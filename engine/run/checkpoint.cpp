@@ -343,15 +343,9 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
 void note_validation(const std::string& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   manifest.validation_owed = false;
-  const std::string path = checkpoint + "/" + kManifestName, aside = unique_name(path) + ".part";
-  try {
-    write_compared(aside, {text_of(manifest)});
-    if (const std::error_code error = storage().rename(aside, path)) throw unwritable(path, error);
-  } catch (...) {
-    (void)storage().remove(aside);
-    throw;
-  }
-  sync_folder(checkpoint);
+  const std::string text = text_of(manifest);
+  write_file_atomically(checkpoint + "/" + kManifestName, {text}, Links::replace,
+                        [&](const std::string& aside) { compare(aside, {text}); });
 }
 
 void check_resume(const Manifest& manifest, const std::string& checkpoint, const RunConfig& config,

@@ -66,6 +66,18 @@ TEST_CASE("a file is replaced whole or not at all, whichever call fails, and not
   }
 }
 
+TEST_CASE("a file that somebody looked at and refused replaces nothing and does not stay aside", "[files]") {
+  SimulatedDisk disk;
+  const StorageInstead instead(with_old(disk));
+  const auto refuse = [&](const std::string& aside) {
+    CHECK(disk.read(aside) == "new");
+    throw InputError({aside, ""}, "is not what it should be");
+  };
+  CHECK_THROWS_AS(write_file_atomically("/a/file", {"new"}, Links::replace, refuse), InputError);
+  CHECK(disk.read("/a/file") == "old");
+  CHECK(disk.files().size() == 1);
+}
+
 TEST_CASE("a short write is gone on with", "[files]") {
   for (std::int64_t call = 0; call < 10; ++call) {
     SimulatedDisk disk;
