@@ -1,13 +1,10 @@
 #include "stagecraft/models/data/buckets.h"
 
-#include "stagecraft/base/files.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -86,9 +83,8 @@ class BucketedDataset final : public Dataset {
 
   [[nodiscard]] at::Tensor cut(const at::Tensor& batch, Split split,
                                const std::vector<std::int64_t>& samples) const {
-    const std::int64_t length =
-        length_at(of(split).buckets, *std::max_element(samples.begin(), samples.end()));
-    const std::vector<std::int64_t> shape = sample_.cut(batch.sizes().slice(1).vec(), length);
+    const std::vector<std::int64_t> shape =
+        sample_.cut(batch.sizes().slice(1).vec(), length_of(of(split).buckets, samples));
     if (shape.empty() || shape.front() == batch.size(1)) return batch;
     return batch.narrow(1, 0, shape.front()).contiguous();
   }
@@ -118,10 +114,11 @@ std::unique_ptr<Dataset> in_buckets(std::unique_ptr<Dataset> data, const std::ve
   return std::make_unique<BucketedDataset>(std::move(data), lengths, place);
 }
 
-std::int64_t length_at(const std::vector<LengthBucket>& buckets, std::int64_t sample) {
+std::int64_t length_of(const std::vector<LengthBucket>& buckets, const std::vector<std::int64_t>& samples) {
+  std::int64_t last = *std::max_element(samples.begin(), samples.end());
   for (const LengthBucket& bucket : buckets) {
-    if (sample < bucket.samples) return bucket.length;
-    sample -= bucket.samples;
+    if (last < bucket.samples) return bucket.length;
+    last -= bucket.samples;
   }
   return kWholeLength;
 }

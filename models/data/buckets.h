@@ -17,8 +17,9 @@ namespace stagecraft {
                                                   const std::vector<std::int64_t>& lengths,
                                                   const InputPlace& place);
 
-/// Of a batch with that sample as its highest-numbered one.
-[[nodiscard]] std::int64_t length_at(const std::vector<LengthBucket>& buckets, std::int64_t sample);
+/// Of a batch of those samples.
+[[nodiscard]] std::int64_t length_of(const std::vector<LengthBucket>& buckets,
+                                     const std::vector<std::int64_t>& samples);
 
 /// Of the positions of whole samples, what an epoch computes: 1 where none is cut.
 [[nodiscard]] double computed_positions(const Dataset& data);

@@ -10,7 +10,6 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace stagecraft {
@@ -27,9 +26,8 @@ namespace {
 at::Tensor read_field(const Dataset& data, Split split, const BatchField& wanted,
                       const std::vector<std::int64_t>& indices) {
   if (wanted.from.empty()) {
-    const std::int64_t length =
-        length_at(data.buckets(split), *std::max_element(indices.begin(), indices.end()));
-    std::vector<std::int64_t> shape = data.sample().cut(wanted.shape, length);
+    std::vector<std::int64_t> shape =
+        data.sample().cut(wanted.shape, length_of(data.buckets(split), indices));
     shape.insert(shape.begin(), static_cast<std::int64_t>(indices.size()));
     return at::full(shape, wanted.fill, at::TensorOptions(wanted.dtype));
   }

@@ -29,9 +29,8 @@ class SampleOrder {
   [[nodiscard]] BatchSize size(const MicroBatchRange& range) const;
 
  private:
-  [[nodiscard]] std::int64_t in_buckets(std::int64_t position) const;
-  [[nodiscard]] std::size_t bucket_at(std::int64_t in_buckets) const;
-  [[nodiscard]] std::int64_t mini_batch(std::int64_t number, std::int64_t epoch) const;
+  /// Of an epoch's position: where it is among the samples, bucket behind bucket, before each is permuted.
+  [[nodiscard]] std::int64_t place_of(std::int64_t position, std::int64_t epoch) const;
 
   std::int64_t size_;
   std::vector<LengthBucket> buckets_;  ///< at least one

@@ -84,7 +84,7 @@ TEST_CASE("buckets: each epoch reads every sample once, in mini-batches of one l
       lengths.push_back(length);
       const auto buckets = data->buckets(Split::train);
       for (const std::int64_t sample : samples) {
-        if (length_at(buckets, sample) != size.length) mixed.insert(range.first / kBatch);
+        if (length_of(buckets, {sample}) != size.length) mixed.insert(range.first / kBatch);
       }
     }
     CHECK(mixed.size() <= 2);  // one where two lengths meet
