@@ -177,15 +177,10 @@ def check_twin(arguments, large, captured):
     return {**checked, "of": of}, sizes, [*lines, f"{of}, which has the same operators:", *said_of_small]
 
 
-def parts_of(model):
-    return [*model.layers, *([model.loss] if model.loss else [])]
-
-
 def named(module, model, prefix):
-    """The model's layers and loss, without the wrapper's prefix, and the state that they name."""
-    parts = parts_of(model)
-    strip_prefix(parts, prefix)
-    return parts, state_of(module, parts, prefix)
+    """Takes the wrapper's prefix off all names; the state that they name."""
+    strip_prefix(model.parts, prefix)
+    return state_of(module, model.parts, prefix)
 
 
 def captured_at(length, module, batch, has_loss, captured, prefix):
@@ -193,7 +188,7 @@ def captured_at(length, module, batch, has_loss, captured, prefix):
     cut = batch.cut(length)
     model = captured(module, cut, has_loss)
     checked, sizes, lines = check_sizes(module, model, cut)
-    return Captured(model, cut, sizes, checked, named(module, model, prefix)[1]), lines
+    return Captured(model, cut, sizes, checked, named(module, model, prefix)), lines
 
 
 def compiled_for(arguments, parts, folder):
@@ -222,15 +217,13 @@ def main():
         checked, sizes, lines = check_twin(arguments, model, captured)
     else:
         checked, sizes, lines = check_sizes(module, model, batch)
-    every, state = named(module, model, prefix)
-    whole, shorter = Captured(model, batch, sizes, checked, state), {}
+    whole, shorter = Captured(model, batch, sizes, checked, named(module, model, prefix)), {}
     for length in sorted(set(arguments.lengths or []) - set(batch.fields[batch.input].shape[:1])):
         shorter[length], said_of_length = captured_at(length, module, batch, has_loss, captured, prefix)
-        every += parts_of(shorter[length].model)
         lines += [f"samples of {length}:", *said_of_length]
     name = type(getattr(module, "wrapped", module)).__name__
     with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
-        made, said_of_code = compiled_for(arguments, every, folder) if arguments.compile else (None, [])
+        made, said_of_code = compiled_for(arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder) if arguments.compile else (None, [])
         more = (lambda path: write(made, path)) if made else (lambda path: None)
         write_folder(arguments.output, name, whole, shorter, getattr(module, "write_companions", None), not arguments.no_weights, more)
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")

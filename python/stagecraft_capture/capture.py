@@ -54,6 +54,11 @@ class Model:
     reduction: str = "mean"
     unread: dict = None  # by micro-batch size, of composite.py
 
+    @property
+    def parts(self):
+        """All that have a graph."""
+        return [*self.layers, *([self.loss] if self.loss else [])]
+
 
 def constant_values(composite, constant, batch=None):
     """node -> its tensor, for nodes that depend on constants only, and on fields of `batch`."""

@@ -55,7 +55,7 @@ class Captured:
 
 
 def write_graphs(folder, model):
-    for layer in [*model.layers, *([model.loss] if model.loss else [])]:
+    for layer in model.parts:
         with open(f"{folder}/graphs/{graph_name(layer.graph)}.json", "wb") as file:
             file.write(graph_bytes(layer.graph))
 
@@ -73,7 +73,7 @@ def layers_of(model):
 
 def manifest_of(name, captured, weights_stored, shorter):
     model, state = captured.model, captured.state
-    read = {f for layer in [*model.layers, *([model.loss] if model.loss else [])] for f in layer.tensors.names["f"]}
+    read = {f for layer in model.parts for f in layer.tensors.names["f"]}
     fields = {f: captured.batch.field(f).manifest(type_text) for f in captured.batch.fields if f in read}
     return {
         "format": 2,

@@ -75,11 +75,11 @@ def printed_config(arguments, *settings):
 
 def micro_batch_settings(arguments, stages, optimizer):
     """Of the remedy "many"; none where micro-batches are small enough."""
+    if "many" not in optimizer.split("+"):
+        return []
     config = printed_config(arguments)
     small = max(1, config["train_batch_size"] // (MICRO_BATCHES_PER_STAGE * stages))
-    if "many" not in optimizer.split("+") or small >= config["train_micro_batch_size_per_gpu"]:
-        return []
-    return [f"train_micro_batch_size_per_gpu={small}"]
+    return [f"train_micro_batch_size_per_gpu={small}"] if small < config["train_micro_batch_size_per_gpu"] else []
 
 
 def settings_of(arguments, schedule, stages, optimizer, rate):
