@@ -29,11 +29,10 @@ OptimizerConfig asynchronous_optimizer() {
 }
 
 std::string staleness_advice(const OptimizerConfig& config, const Lateness& lateness) {
-  const int most_staleness = lateness.most;
-  if (most_staleness == 0) return "";
+  if (lateness.most == 0) return "";
   const std::string name = config.type.name();
-  const std::string late = fmt::format("gradients that are up to {} update{} late", most_staleness,
-                                       most_staleness == 1 ? "" : "s");
+  const std::string late =
+      fmt::format("gradients that are up to {} update{} late", lateness.most, lateness.most == 1 ? "" : "s");
   if (std::find(kLagging.begin(), kLagging.end(), name) != kLagging.end()) {
     return fmt::format(
         "{} lags behind synchronous runs with {}. Use Muon with optimizer.staleness.look_ahead 1, or leave "
