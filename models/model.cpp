@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/table.h"
+#include "stagecraft/models/captured/compiled_layer.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/models/random.h"
@@ -259,7 +260,9 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
       site.refuse(fmt::format("{} tensors go on before it; use the family \"captured\"", boundary.size()));
     }
     try {
-      model.layers.push_back(list.layers[i].layer.make(site));
+      LayerPtr layer = list.layers[i].layer.make(site);
+      if (list.compiled != nullptr) layer = list.compiled->in_place_of(std::move(layer), site);
+      model.layers.push_back(std::move(layer));
       model.residual_layers += ends_residual(*model.layers.back());
       boundary = dry_forward(*model.layers.back(), boundary, precision);
       computes_narrowly |= is_of(boundary, precision.compute) || reads_copies(*model.layers.back());

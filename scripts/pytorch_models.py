@@ -2,66 +2,13 @@
 models/families.cpp and in checkpoints, so that a stage, or a weight file, here is the same as there."""
 
 import math
+import sys
+from pathlib import Path
 
-import torch
-import torch.nn.functional as F
 from torch import nn
 
-
-class Embedding(nn.Module):
-    def __init__(self, vocabulary, sequence, width):
-        super().__init__()
-        self.tokens = nn.Parameter(torch.empty(vocabulary, width).normal_(std=0.02))
-        self.positions = nn.Parameter(torch.empty(sequence, width).normal_(std=0.02))
-
-    def forward(self, tokens):
-        return F.embedding(tokens, self.tokens) + self.positions
-
-
-def linear(inputs, outputs, std, bias=True):
-    layer = nn.Linear(inputs, outputs, bias=bias)
-    nn.init.normal_(layer.weight, std=std)
-    if bias:
-        nn.init.zeros_(layer.bias)
-    return layer
-
-
-class Attention(nn.Module):
-    def __init__(self, width, heads, blocks):
-        super().__init__()
-        self.heads = heads
-        self.norm = nn.LayerNorm(width)
-        self.qkv = linear(width, 3 * width, 0.02)
-        self.project = linear(width, width, 0.02 / math.sqrt(2 * blocks))
-
-    def forward(self, x):
-        samples, tokens, width = x.shape
-        qkv = self.qkv(self.norm(x)).view(samples, tokens, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.project(mixed.transpose(1, 2).reshape(samples, tokens, width))
-
-
-class FeedForward(nn.Module):
-    def __init__(self, width, hidden, blocks):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.expand = linear(width, hidden, 0.02)
-        self.project = linear(hidden, width, 0.02 / math.sqrt(2 * blocks))
-
-    def forward(self, x):
-        return x + self.project(F.gelu(self.expand(self.norm(x))))
-
-
-def gpt_layers(vocabulary, sequence, blocks, width, heads, feed_forward=0):
-    """Pre-norm decoder: learned positions, causal attention, GELU, a head without bias."""
-    layers = [("embedding", Embedding(vocabulary, sequence, width))]
-    for block in range(blocks):
-        layers.append((f"block{block}.attention", Attention(width, heads, blocks)))
-        layers.append((f"block{block}.feed_forward", FeedForward(width, feed_forward or 4 * width, blocks)))
-    layers.append(("norm", nn.LayerNorm(width)))
-    layers.append(("head", linear(width, vocabulary, 0.02, bias=False)))
-    return layers
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+from stagecraft_capture.own_gpt import gpt_layers  # noqa: F401
 
 
 def mlp_layers(sample_shape, classes, hidden):

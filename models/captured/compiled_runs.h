@@ -40,6 +40,9 @@ struct CompiledFolder {
   std::map<std::string, BySize> graphs;  ///< by hash
 };
 
+/// What runs compiled, and what does not: one line.
+[[nodiscard]] std::string note_on(const CompiledFolder& compiled);
+
 /// Reads and loads `FOLDER/compiled`. Throws InputError with file and JSON pointer for whatever does not follow
 /// the format, and for a library of another SHA-256. `graphs`: of the folder, by hash.
 [[nodiscard]] std::shared_ptr<const CompiledFolder> read_compiled(

@@ -144,14 +144,6 @@ std::string note_on(const ModelFolder& folder) {
                      count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
 }
 
-/// What runs compiled, and what does not.
-std::string note_on(const captured::CompiledFolder& compiled) {
-  if (!compiled.why_not.empty()) return "Compiled: nothing, all is interpreted: " + compiled.why_not;
-  return fmt::format("Compiled: micro-batches of {} samples with {} {} per rank; others are interpreted",
-                     fmt::join(compiled.sizes, ", "), compiled.threads,
-                     compiled.threads == 1 ? "thread" : "threads");
-}
-
 void add_line(std::string& text, const std::string& line) {
   text += text.empty() || line.empty() ? line : "\n" + line;
 }

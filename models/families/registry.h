@@ -17,6 +17,8 @@
 
 namespace stagecraft {
 
+struct CompiledLayers;
+
 /// A model's layers.
 struct LayerList {
   std::string name;               ///< of the model: "gpt 4x128"
@@ -28,6 +30,7 @@ struct LayerList {
   std::vector<std::int64_t> shorter{};  ///< as in Model
   std::string why_no_loss{};  ///< what the data lack for the one that it would bring; empty: it has none
   std::string note{};         ///< as in Model
+  std::shared_ptr<const CompiledLayers> compiled{};  ///< that compute in place of the list's; null: none
 };
 
 /// What a family is made for.

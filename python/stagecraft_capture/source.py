@@ -14,6 +14,7 @@ from .batch import Batch, Field, parse_field, sizes_in
 from .errors import CaptureError, missing
 from .losses import USUAL, WithLoss, usual
 from .no_weights import as_on_cpu, parameters_without_numbers
+from .own_gpt import gpt
 from .precision import NARROW, narrow_as_asked
 from .small_twin import small_config
 
@@ -88,7 +89,7 @@ def load(arguments):
         return hugging_face.load_with_batch(arguments)
     torch.manual_seed(arguments.seed)
     with parameters_without_numbers() if arguments.no_weights else contextlib.nullcontext():
-        module = from_file(arguments.source)
+        module = gpt(arguments.gpt, arguments.vocabulary, arguments.sequence) if arguments.gpt else from_file(arguments.source)
     narrow_as_asked(module, arguments)
     mode = as_on_cpu(module) if arguments.no_weights else None
     fields = [input_field(module, arguments), *map(parse_field, arguments.field)]

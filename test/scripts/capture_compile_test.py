@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles a captured model's stretches, and holds its pipelined runs against the run of one stage, to the bit; and tries what is refused.
+"""Compiles a captured model's stretches and the layers of the library's own GPT, holds pipelined runs against the run of one stage, to the bit, and
+tries what is refused.
 
     capture_compile_test.py SOURCE_DIR STAGECRAFT          exits with 77 where transformers, safetensors or g++ is missing
 """
@@ -37,8 +38,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "
 
 def train(folder, name, changes=(), launcher=(), **model):
     """Losses of a run and its exit code, and what it said."""
+    model = model if "family" in model else {"family": "captured", "path": f"{folder}/gpt2.model", **model}
     config = {
-        "model": {"family": "captured", "path": f"{folder}/gpt2.model", **model}, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
+        "model": model, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
         "train_batch_size": 16, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 3, "threads_per_rank": 1,
     }  # fmt: skip
     with open(f"{folder}/{name}.json", "w") as file:
@@ -133,6 +135,46 @@ def test_refusals(folder):
     assert code == 0 and losses and "the folder has none" in text, text
 
 
+NUMBERS = {"blocks": 2, "width": 64, "heads": 4, "dropout": 0.1, "attention_dropout": 0.1}
+TEXT = ["loss.type=token_cross_entropy", f"data={json.dumps({'type': 'synthetic', 'task': 'tokens', 'samples': 64, 'shape': [LENGTH], 'classes': WORDS})}", "validation.every_steps=2"]
+
+
+def captured_gpt(folder, name, **numbers):
+    text = ",".join(f"{key}={value}" for key, value in {**NUMBERS, **numbers}.items())
+    done = stagecraft_capture("--gpt", text, "--sequence", str(LENGTH), "--vocabulary", str(WORDS), "--compile", str(SAMPLES), "-o", f"{folder}/{name}")
+    assert done.returncode == 0 and not os.path.exists(f"{folder}/{name}/weights.safetensors"), done.stdout + done.stderr
+    return f"{folder}/{name}"
+
+
+def test_own_family(folder):
+    """Without dropout the same losses as the library's own layers up to rounding, from the same initial weights."""
+    run = lambda name, changes=(), launcher=(), **model: train(folder, f"own.{name}", [*TEXT, *changes], launcher, **{"family": "gpt", **NUMBERS, **model})
+    code_of = lambda done: (done[1], done[2])
+    no_dropout = {"dropout": 0, "attention_dropout": 0}
+    plain, same = run("plain", **no_dropout), run("same", **no_dropout, compiled=captured_gpt(folder, "plain.code", **no_dropout))
+    assert plain[1] == same[1] == 0 and "Compiled: micro-batches of 4 samples" in same[2], (code_of(plain), code_of(same))
+    assert len(plain[0]) == len(same[0]) > 3 and all(abs(a - b) < 1e-4 * abs(b) for pair in zip(same[0], plain[0]) for a, b in zip(*pair) if b), (same[0], plain[0])
+    code = captured_gpt(folder, "gpt.code")
+    one = run("one", ["pipeline.stages=1"], compiled=code)
+    assert one[1] == 0 and one[0] and one[0] != plain[0], code_of(one)
+    for name, launcher, *changes in (("zb", [], "pipeline.schedule=zb_h1"), ("three", [], "pipeline.stages=3", "activation_checkpointing.recompute=all"), ("processes", ["mpirun", "-np", "2", "--oversubscribe"])):
+        found = run(name, ["pipeline.stages=2", *changes], launcher, compiled=code)
+        assert found[1] == 0 and found[0] == one[0], (name, code_of(found), found[0], one[0])
+    print(f"gpt: compiled runs of 1, 2 and 3 stages are equal: {one[0]}; without dropout {same[0]}, interpreted {plain[0]}")
+    command = "stagecraft-capture --gpt blocks=2,width=64,heads={},feed_forward=256,dropout=0.1,attention_dropout=0.1 --sequence 64 --vocabulary {} --compile MICRO_BATCH"
+    for name, said, changes, model in (
+        ("absent", ["/model/compiled", "there is no folder", command.format(4, WORDS)], [], {"compiled": "nowhere"}),
+        ("heads", ["/model/compiled", "heads=4", command.format(2, WORDS)], [], {"heads": 2}),
+        ("words", ['layer "embedding"', "[64, 64]", "[65, 64]", command.format(4, 65)], ["data.classes=65"], {}),
+        ("other", ["/model/compiled", "GPT2LMHeadModel"], [], {"compiled": f"{folder}/gpt2.model"}),
+    ):  # fmt: skip
+        losses, exit_code, text = run(name, changes, **{"compiled": code, **model})
+        assert exit_code == 2 and not losses and all(part in text for part in said), (name, exit_code, text)
+    for arguments, said in ((["--gpt", "blocks=2,width=64"], "heads"), (["--gpt", "blocks=2,wide=64"], "wide=64"), (["--gpt", "blocks=2,width=64,heads=5"], "not a multiple"), (["--gpt", "blocks=2,width=64,heads=4", "--loss", "mse"], "--gpt is cut")):
+        done = stagecraft_capture(*arguments, "--sequence", "8", "--vocabulary", "9", "--compile", "2", "-o", f"{folder}/refused.code")
+        assert done.returncode == 2 and said in done.stderr and not os.path.exists(f"{folder}/refused.code"), (arguments, done.stderr)
+
+
 def main():
     test_stretches()
     with tempfile.TemporaryDirectory() as folder:
@@ -142,6 +184,7 @@ def main():
         done = stagecraft_capture("--hf", f"{folder}/gpt2.json", "--sequence", str(LENGTH), "--compile", str(SAMPLES), "-o", f"{folder}/gpt2.model")
         assert done.returncode == 0 and f"compiled for micro-batches of {SAMPLES}" in done.stdout, done.stdout + done.stderr
         test_runs(folder)
+        test_own_family(folder)
         test_refusals(folder)
 
 
