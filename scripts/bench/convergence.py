@@ -29,6 +29,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from curves import draw, losses_of
+
 PROJECT = Path(__file__).resolve().parents[2]
 # What a name on the command line means: the optimizer without its rate.
 OPTIMIZERS = {
@@ -42,7 +44,6 @@ OPTIMIZERS = {
 REMEDIES = ("ahead", "discount", "sync", "many")
 MICRO_BATCHES_PER_STAGE = 4  # with the remedy "many"
 CLUSTER = PROJECT / "configs/clusters/one-machine-8-h100.json"  # its links; the devices are as fast as the profiled one
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
 SYNCHRONOUS = "1f1b"
 DIVERGED = "diverged.txt"
 
@@ -196,13 +197,6 @@ def step_seconds(arguments, schedule, stages, optimizer):
     return json.loads(printed.stdout)["plan"]["predicted"]["step_ms"] / 1e3
 
 
-def losses_of(folder, smoothed=20):
-    """Of the training steps, each the mean of the last so many."""
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    losses = [record["loss"] for record in records if not record["validation"]]
-    return [statistics.mean(losses[max(0, at - smoothed):at]) for at in range(1, len(losses) + 1)]
-
-
 def curves(arguments):
     """(name, mean losses over the seeds by step, seconds by step) of each row that is drawn."""
     most = max(arguments.stages)
@@ -214,31 +208,6 @@ def curves(arguments):
         step, flat_step = (step_seconds(arguments, each, most, optimizer) for each in (schedule, SYNCHRONOUS))
         times = [flat_step if at < flat else step for at in range(len(by_seed[0]))]
         yield (f"{schedule}, {optimizer}", [statistics.mean(losses) for losses in zip(*by_seed)], list(itertools.accumulate(times)))
-
-
-def draw(lines, across, title):
-    """Loss against `across`; each line is (name, losses, where each stands)."""
-    width, height, left, top, foot = 760, 420, 50, 34, 40
-    last = max(at[-1] for _, _, at in lines)
-    low = math.floor(min(min(losses) for _, losses, _ in lines) * 5) / 5
-    high = low + 2  # the first steps are alike
-    x_of = lambda at: left + at / last * (width - left - 16)
-    y_of = lambda loss: top + (high - loss) / (high - low) * (height - top - foot)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-           'font-family="sans-serif" font-size="12">', f'<rect width="{width}" height="{height}" fill="white"/>',
-           f'<text x="{left}" y="20" font-size="14">{title}</text>']
-    for k in range(11):
-        loss, at = low + k / 5, last * k / 10
-        out.append(f'<path d="M{left} {y_of(loss):.1f}H{width - 16}" stroke="#ddd"/>'
-                   f'<text x="{left - 6}" y="{y_of(loss) + 4:.1f}" text-anchor="end">{loss:.1f}</text>'
-                   f'<text x="{x_of(at):.1f}" y="{height - 22}" text-anchor="middle">{at:.3g}</text>')
-    out.append(f'<text x="{width / 2}" y="{height - 6}" text-anchor="middle">{across}</text>')
-    for k, (name, losses, at) in enumerate(lines):
-        points = " ".join(f"{x_of(x):.1f},{y_of(min(loss, high)):.1f}" for x, loss in zip(at, losses))
-        colour = COLOURS[k % len(COLOURS)]
-        out.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-                   f'<text x="{width - 270}" y="{top + 18 + 16 * k}" fill="{colour}">{name}: {losses[-1]:.3f}</text>')
-    return "\n".join([*out, "</svg>", ""])
 
 
 def draw_curves(arguments):

@@ -64,6 +64,20 @@ echo "kept" > "$work/data/shakespeare.txt"
 expect "another Shakespeare" 2 "its sum differs" --text "$work/data"
 [ "$(cat "$work/data/shakespeare.txt")" = kept ] || complain "another Shakespeare: replaced what was there"
 
+stand_in dpkg-deb << 'STAND_IN'
+mkdir -p "$3/usr/share/doc/linux-doc-6.1/Documentation"
+STAND_IN
+stand_in python3 << 'STAND_IN'
+case "$*" in *--version*) exit 0 ;; esac
+while [ "$1" != --dest ]; do shift; done
+mkdir -p "$2/openai_whisper-20250625/whisper/assets"
+echo "IQ== 0" > "$2/openai_whisper-20250625/whisper/assets/gpt2.tiktoken"
+tar -czf "$2/openai_whisper-20250625.tar.gz" -C "$2" openai_whisper-20250625
+STAND_IN
+mkdir -p "$work/kernel"
+expect "other tokens" 2 "their sum differs" --kernel "$work/kernel"
+empty "$work/kernel" "other tokens"
+
 echo 'case "$*" in *--version*) exit 0 ;; *) echo "ERROR: no network" >&2; exit 1 ;; esac' | stand_in python3
 expect "pip fails" 2 "ERROR: no network" --text "$work/data"
 echo 'exit 1' | stand_in python3
