@@ -55,9 +55,12 @@ function(stagecraft_precompiled set)
   set_target_properties(stagecraft_precompiled_${set} PROPERTIES UNITY_BUILD OFF)
 endfunction()
 
-# Optimizing what is called a few times only costs build time.
+# Optimizing what is called a few times only costs build time; the code of tests themselves is not optimized at all, what they test is.
 function(stagecraft_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+function(stagecraft_compile_unoptimized target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
 endfunction()
 
 # stagecraft_use_precompiled(TARGET [TEST] links...)

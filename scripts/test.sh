@@ -28,5 +28,5 @@ phase "format and clang-tidy"
 echo "test: tests"
 # Fuzzing is for those who ask for it: it builds its targets first, with another compiler.
 [ "$#" -gt 0 ] || set -- -LE fuzz
-# One OpenMP thread per test: ranks are processes or threads of their own here.
-OMP_NUM_THREADS=1 ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"
+# One OpenMP thread per test: ranks are processes or threads of their own here. One test more than there are cores, because some wait.
+OMP_NUM_THREADS=1 ctest --test-dir build --output-on-failure -j "$(($(nproc) + 1))" "$@"

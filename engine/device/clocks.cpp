@@ -9,7 +9,7 @@ namespace {
 using Device = struct NvmlDevice*;
 using Init = int();
 using ByAddress = int(const char* address, Device* device);
-using Clock = int(Device device, int type, unsigned int* megahertz);
+using ReadClock = int(Device device, int type, unsigned int* megahertz);
 constexpr int kSuccess = 0, kMultiprocessors = 1;
 
 template <class Function>
@@ -24,14 +24,14 @@ struct Nvml {
     if (library == nullptr) return;
     auto* const init = find<Init>(library, "nvmlInit_v2");
     by_address = find<ByAddress>(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    clock = find<Clock>(library, "nvmlDeviceGetClockInfo");
-    most_clock = find<Clock>(library, "nvmlDeviceGetMaxClockInfo");
+    clock = find<ReadClock>(library, "nvmlDeviceGetClockInfo");
+    most_clock = find<ReadClock>(library, "nvmlDeviceGetMaxClockInfo");
     usable = init != nullptr && by_address != nullptr && clock != nullptr && most_clock != nullptr &&
              init() == kSuccess;
   }
   ByAddress* by_address = nullptr;
-  Clock* clock = nullptr;
-  Clock* most_clock = nullptr;
+  ReadClock* clock = nullptr;
+  ReadClock* most_clock = nullptr;
   bool usable = false;
 };
 

@@ -41,7 +41,7 @@ def train(folder, name, changes=(), launcher=(), **model):
     model = model if "family" in model else {"family": "captured", "path": f"{folder}/gpt2.model", **model}
     config = {
         "model": model, "data": {"type": "arrays", "path": f"{folder}/text.safetensors", "shuffle": False}, "optimizer": {"type": "AdamW"},
-        "train_batch_size": 16, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 3, "threads_per_rank": 1,
+        "train_batch_size": 16, "train_micro_batch_size_per_gpu": SAMPLES, "train_steps": 3, "threads_per_rank": 1, "profiler": {"repeats": 1, "warmup_ms": 0},
     }  # fmt: skip
     with open(f"{folder}/{name}.json", "w") as file:
         json.dump(config, file)
