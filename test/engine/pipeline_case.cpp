@@ -61,6 +61,13 @@ SequentialConfig straggler(bool replicas) {
   return config;
 }
 
+/// In which a captured model computes in the case's type.
+std::string folder_of(const PipelineCase& c) {
+  const std::string name = c.model == ModelKind::captured ? "mixed" : name_of(c.model);
+  if (c.precision == PrecisionKind::bf16) return name + "_bf16";
+  return c.precision == PrecisionKind::fp16 ? name + "_fp16" : name;
+}
+
 ModelConfig model_config(const PipelineCase& c) {
   const double dropout = c.dropout ? 0.25 : 0;
   switch (c.model) {
@@ -74,10 +81,7 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::lengths:
     case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = c.model == ModelKind::tied           ? STAGECRAFT_TEST_DATA "/captured/tied"
-                      : c.model == ModelKind::lengths      ? STAGECRAFT_TEST_DATA "/captured/lengths"
-                      : c.precision == PrecisionKind::bf16 ? STAGECRAFT_TEST_DATA "/captured/mixed_bf16"
-                                                           : STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = STAGECRAFT_TEST_DATA "/captured/" + folder_of(c);
       return {captured};
     }
     case ModelKind::gpt:

@@ -18,10 +18,10 @@
 namespace stagecraft::test {
 
 /// captured: a model captured from PyTorch, with masks, dropout, batch norm and a loss of its own, in float32 or
-/// bfloat16. tied: likewise in float32, one weight in three of its layers and another in two. lengths: likewise, with
-/// samples cut to three lengths. straggler: layers
-/// that take their time (models/layers/delay.cpp), one of them five times as long as the
-/// others; where stages have replicas, one replica of all is slow too.
+/// bfloat16. tied: likewise, and in float16; one weight in three of its layers and another in two. lengths:
+/// likewise in float32, with samples cut to three lengths. straggler: layers that take their time
+/// (models/layers/delay.cpp), one of them five times as long as the others; where stages have replicas, one
+/// replica of all is slow too.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, tied, straggler, lengths };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
