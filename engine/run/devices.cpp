@@ -131,7 +131,7 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
   const bool nccl =
       comms.backend == Backend::nccl ||
       (comms.backend == Backend::automatic && hosts->name() == "mpi" && setup.plan().ties.empty() &&
-       setup.plan().skips.empty() && every_rank_has_its_own(*hosts, device));
+       every_rank_has_its_own(*hosts, device));
   if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(),
                              transport::nccl_wiring(setup.programs().all(), comms.replica_sum));

@@ -185,6 +185,31 @@ std::vector<PipelineCase> tied_cases(int ranks) {
   return cases;
 }
 
+std::vector<PipelineCase> skip_cases() {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) {
+    if (schedule.searched) continue;
+    const int ranks = 4 / schedule.virtual_stages;
+    PipelineCase next{.schedule = schedule.name,
+                      .stages = 4,
+                      .ranks = ranks,
+                      .placement = schedule.placement,
+                      .cuts = {3, 5, 6},
+                      // Layer 5 alone passes by what layer 4 makes and layer 6 reads.
+                      .skips = {{StageId{1}, StageId{3}}},
+                      .model = ModelKind::captured,
+                      .shape = BatchShape::short_ends,
+                      .optimizer = CaseOptimizer::adamw,
+                      .dropout = true};
+    if (served(next)) cases.push_back(next);
+    next.recompute = Recompute::all;
+    if (ranks == 4) next.widths = {2, 1, 1, 2};
+    if (ranks == 4) next.ranks = 0;
+    if (served(next)) cases.push_back(next);
+  }
+  return cases;
+}
+
 std::vector<PipelineCase> lengths_cases(int ranks) {
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::lengths);

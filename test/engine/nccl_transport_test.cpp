@@ -115,6 +115,14 @@ TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every
   CHECK(boundaries > 0);
 }
 
+TEST_CASE("values that skip stages equal the oracle over the nccl transport", "[nccl]") {
+  for (const PipelineCase& pipeline : skip_cases()) {
+    INFO(pipeline.name());
+    const Setting setting(pipeline);
+    CHECK(difference(run_over_nccl(setting, nccl_needs(setting)), oracle_of(setting)) == "");
+  }
+}
+
 TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is for", "[nccl]") {
   for (const int ranks : {2, 3, 4}) {
     for (const Schedule& schedule : schedules()) {

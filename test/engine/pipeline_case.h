@@ -45,6 +45,7 @@ struct PipelineCase {
   Recompute recompute = Recompute::none;  ///< of every stage
   std::vector<int> widths{};              ///< replicas at each position of the placement; empty: one each
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
+  std::vector<Skip> skips{};              ///< that go directly
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   CaseOptimizer optimizer = CaseOptimizer::sgd;
@@ -109,8 +110,6 @@ struct Mischief {
   std::function<void(std::int64_t step, int layer, const Tensors& gradients)> gradients{};
   /// Changes what a rank takes the segment's data to be.
   std::function<void(Rank rank, Segment&)> segment{};
-  /// Changes the schedule's program before it is lowered (to programs that are right as well).
-  std::function<void(ScheduleProgram&)> schedule{};
 };
 
 /// Runs this rank's part. Randomly delays calls of `transport`.
