@@ -30,8 +30,7 @@ class ExchangedSum final : public ReplicaSum {
                at::Device device);
 
   void add(const at::Tensor& tensor) override;
-  /// Where this rank has several copies: all of them, in their order, of one shape and type.
-  void add(const std::vector<at::Tensor>& own);
+  void add(const std::vector<at::Tensor>& own) override;
   void flush() override;
   void poll() override;
   void finish() override;

@@ -27,6 +27,20 @@ Tensors gradients_of(Stage& stage, Group group) {
   return all;
 }
 
+/// Of parameters and buffers that a stage's replicas sum.
+Bytes bytes_summed(const Stage& stage) {
+  Bytes bytes;
+  const auto count = [&](const Tensors& tensors) {
+    for (const at::Tensor& tensor : tensors) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+  };
+  for (int layer = stage.first_layer(); layer < stage.last_layer(); ++layer) {
+    count(stage.parameters(layer));
+    count(stage.buffers(layer, OverReplicas::mean));
+    count(stage.buffers(layer, OverReplicas::first));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Executor::Executor(ExecutorContext context, const LoweredProgram& program, const Segment& segment,
@@ -298,29 +312,19 @@ AfterLayer Executor::look_at_layers(StageId id, Group group) {
   };
 }
 
-std::unique_ptr<ReplicaSum> Executor::make_sum(Stage& summed, Group group) {
+std::unique_ptr<ReplicaSum> Executor::make_sum(const std::vector<Rank>& copies, const Tag& tag,
+                                               Bytes staging) {
   Transport& transport = context_.transport;
-  const std::vector<Rank>& replicas = program_.placement.ranks[summed.id().index()];
-  const Tag tag = Tag::reduction(summed.id(), group);
-  if (std::unique_ptr<ReplicaSum> its_own = transport.make_sum(replicas, tag)) return its_own;
-  Bytes bytes;
-  const auto count = [&](const Tensors& tensors) {
-    for (const at::Tensor& tensor : tensors) bytes += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
-  };
-  for (int layer = summed.first_layer(); layer < summed.last_layer(); ++layer) {
-    count(summed.parameters(layer));
-    count(summed.buffers(layer, OverReplicas::mean));
-    count(summed.buffers(layer, OverReplicas::first));
-  }
-  return std::make_unique<ExchangedSum>(transport, replicas, tag,
-                                        reduce_staging(bytes, static_cast<int>(replicas.size())),
-                                        context_.options.device);
+  if (std::unique_ptr<ReplicaSum> its_own = transport.make_sum(copies, tag)) return its_own;
+  return std::make_unique<ExchangedSum>(transport, copies, tag, staging, context_.options.device);
 }
 
 AfterLayer Executor::join_sum(StageId id, Group group) {
   Stage& summed = stage(id);
   STAGECRAFT_CHECK(!sums_.contains(id), "a stage's sums are finished one after another");
-  const auto entry = sums_.emplace(id, make_sum(summed, group)).first;
+  const std::vector<Rank>& replicas = program_.placement.ranks[id.index()];
+  const Bytes staging = reduce_staging(bytes_summed(summed), static_cast<int>(replicas.size()));
+  const auto entry = sums_.emplace(id, make_sum(replicas, Tag::reduction(id, group), staging)).first;
   return [this, &summed, &sum = *entry->second, group](int layer) {
     for (const at::Tensor& gradient : reduced_gradients(summed, group, layer)) sum.add(gradient);
     if (layer == summed.first_layer()) sum.flush();
@@ -386,8 +390,7 @@ void Executor::join_tie(TieId tie, Group group) {
   }
   const std::vector<Rank> copies = copies_of(program_.placement, program_.ties[tie.index()]);
   const Bytes staging = tie_staging(Bytes{static_cast<std::int64_t>(own.front().nbytes())}, copies, me());
-  auto sum = std::make_unique<ExchangedSum>(context_.transport, copies, Tag::tied(tie, group), staging,
-                                            context_.options.device);
+  std::unique_ptr<ReplicaSum> sum = make_sum(copies, Tag::tied(tie, group), staging);
   sum->add(own);
   sum->poll();
   STAGECRAFT_CHECK(tie_sums_.emplace(tie, std::move(sum)).second, "a weight's sums follow each other");

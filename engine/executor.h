@@ -119,7 +119,9 @@ class Executor {
   [[nodiscard]] BatchSize size_of(MicroBatch micro_batch) const;
   [[nodiscard]] Bundle output_gradient(const Action& action);
   void hand_on(const Action& action, const Bundle& input_gradient);
-  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(Stage& summed, Group group);
+  /// `staging`: for a sum that is made of transfers.
+  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& copies, const Tag& tag,
+                                                     Bytes staging);
   /// Begins this rank's part of the sum of a group's gradients over the stage's replicas; what is returned
   /// hands in those of a layer, which come from the last to the first.
   [[nodiscard]] AfterLayer join_sum(StageId id, Group group);

@@ -129,9 +129,8 @@ std::unique_ptr<Transport> transport_for(std::unique_ptr<Transport> hosts, const
   const CommsConfig& comms = setup.config().comms;
   if (device.is_cpu() || hosts->world() == 1) return hosts;
   const bool nccl =
-      comms.backend == Backend::nccl ||
-      (comms.backend == Backend::automatic && hosts->name() == "mpi" && setup.plan().ties.empty() &&
-       setup.plan().skips.empty() && every_rank_has_its_own(*hosts, device));
+      comms.backend == Backend::nccl || (comms.backend == Backend::automatic && hosts->name() == "mpi" &&
+                                         every_rank_has_its_own(*hosts, device));
   if (!nccl) return make_transport_over_hosts(std::move(hosts), device.index());
   return make_nccl_transport(std::move(hosts), device.index(),
                              transport::nccl_wiring(setup.programs().all(), comms.replica_sum));

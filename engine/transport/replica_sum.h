@@ -1,6 +1,7 @@
 #pragma once
 
-// The sum of a stage's gradients over its replicas, in place, with the same bits on all of them. It runs
+// A sum of gradients over copies that ranks hold, in place, with the same bits in all of them. Copies are a
+// stage's replicas, one per rank, or the layers of a tied weight, of which a rank may hold several. It runs
 // beside whatever else the rank does: tensors are handed in as they are ready, and nothing waits before
 // finish().
 //
@@ -9,15 +10,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace stagecraft {
 
 class ReplicaSum {
  public:
   virtual ~ReplicaSum() = default;
 
-  /// Hands in a contiguous tensor, which nobody touches before finish(). Every replica hands in tensors of
-  /// the same shapes in the same order.
+  /// Hands in a contiguous tensor, which nobody touches before finish(). Every copy's tensors come with the
+  /// same shapes in the same order.
   virtual void add(const at::Tensor& tensor) = 0;
+  /// The same of each copy that this rank holds, in their order.
+  virtual void add(const std::vector<at::Tensor>& own) = 0;
   /// What was handed in leaves, though more could travel with it. Replicas flush at the same tensors.
   virtual void flush() = 0;
   /// Goes on as far as that is possible without waiting. Throws PeerError.

@@ -20,6 +20,14 @@ PrecisionKind precision_in_turn(std::size_t turn, bool agrees) {
   return turn % 4 == 3 && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
 }
 
+/// The same of the types in which a model was captured.
+PrecisionKind captured_precision(ModelKind model, std::size_t turn, bool agrees) {
+  if (turn % 3 == 0) return PrecisionKind::onednn;
+  if (model == ModelKind::lengths) return PrecisionKind::single;
+  if (turn % 3 == 1) return PrecisionKind::bf16;
+  return model == ModelKind::tied && agrees ? PrecisionKind::fp16 : PrecisionKind::single;
+}
+
 /// What a layer, a rank or an optimizer may do wrong, with the schedules that each have something of their
 /// own.
 void add_matrix(std::vector<PipelineCase>& cases, int stages) {
@@ -136,9 +144,7 @@ void add_captured(std::vector<PipelineCase>& cases, const Schedule& schedule, in
       const std::size_t turn = cases.size();
       next.shape = static_cast<BatchShape>(turn % 4);
       if (!served(next)) next.shape = BatchShape::many;
-      next.precision = turn % 3 == 0                                        ? PrecisionKind::onednn
-                       : turn % 3 == 1 && next.model == ModelKind::captured ? PrecisionKind::bf16
-                                                                            : PrecisionKind::single;
+      next.precision = captured_precision(model, turn, schedule.clips);
       next.optimizer = static_cast<CaseOptimizer>(turn / 4 % kCaseOptimizers);
       next.clipping = schedule.clips && turn % 5 < 3 ? 0.05 : 0;
       next.delay_seed = turn;
@@ -176,6 +182,31 @@ std::vector<PipelineCase> captured_cases(int ranks) {
 std::vector<PipelineCase> tied_cases(int ranks) {
   std::vector<PipelineCase> cases;
   for (const Schedule& schedule : schedules()) add_captured(cases, schedule, ranks, ModelKind::tied);
+  return cases;
+}
+
+std::vector<PipelineCase> skip_cases() {
+  std::vector<PipelineCase> cases;
+  for (const Schedule& schedule : schedules()) {
+    if (schedule.searched) continue;
+    const int ranks = 4 / schedule.virtual_stages;
+    PipelineCase next{.schedule = schedule.name,
+                      .stages = 4,
+                      .ranks = ranks,
+                      .placement = schedule.placement,
+                      .cuts = {3, 5, 6},
+                      // Layer 5 alone passes by what layer 4 makes and layer 6 reads.
+                      .skips = {{StageId{1}, StageId{3}}},
+                      .model = ModelKind::captured,
+                      .shape = BatchShape::short_ends,
+                      .optimizer = CaseOptimizer::adamw,
+                      .dropout = true};
+    if (served(next)) cases.push_back(next);
+    next.recompute = Recompute::all;
+    if (ranks == 4) next.widths = {2, 1, 1, 2};
+    if (ranks == 4) next.ranks = 0;
+    if (served(next)) cases.push_back(next);
+  }
   return cases;
 }
 

@@ -22,6 +22,10 @@ namespace stagecraft::test {
 /// The same of a captured model whose samples are cut to several lengths.
 [[nodiscard]] std::vector<PipelineCase> lengths_cases(int ranks);
 
+/// A value that goes directly to the next stage but one, under every schedule that takes skips, on the placement
+/// it is for; and again recomputed, with replicas where a rank has one stage.
+[[nodiscard]] std::vector<PipelineCase> skip_cases();
+
 /// Every registered schedule with a slow rank, and with a slow replica where there can be one.
 [[nodiscard]] std::vector<PipelineCase> straggler_cases(int ranks);
 

@@ -36,10 +36,10 @@ class DelayedTransport : public Transport {
   [[nodiscard]] Waits& waits() override { return inner_.waits(); }
   void progress() override { inner_.progress(); }
   void set_background(std::function<void()> work) override { inner_.set_background(std::move(work)); }
-  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& replicas,
+  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& copies,
                                                      const Tag& tag) override {
     dawdle();
-    return inner_.make_sum(replicas, tag);
+    return inner_.make_sum(copies, tag);
   }
   void barrier() override { inner_.barrier(); }
   [[nodiscard]] std::vector<std::vector<double>> all_gather(const std::vector<double>& mine) override {

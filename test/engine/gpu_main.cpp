@@ -71,6 +71,7 @@ struct Runs {
 
 std::vector<PipelineCase> cases_of(int ranks, const Runs& runs) {
   std::vector<PipelineCase> cases = all_cases(ranks);
+  for (const PipelineCase& tied : tied_cases(ranks)) cases.push_back(tied);
   if (runs.replicas) std::erase_if(cases, [](const PipelineCase& one) { return one.widths.empty(); });
   return cases;
 }

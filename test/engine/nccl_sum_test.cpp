@@ -220,18 +220,74 @@ TEST_CASE("the host launches whole sums before anything of them has happened", "
   CHECK(ranks.fabric->failure() == "");
 }
 
+TEST_CASE("several copies of a rank are added in their places, and all have the sum", "[nccl_sum]") {
+  // Ranks of the copies, in their order; those of one rank stand apart or behind each other, at an end or not.
+  const std::vector<int> of =
+      GENERATE(std::vector{0, 1, 0}, std::vector{1, 1, 0}, std::vector{1, 0, 0}, std::vector{0, 1, 1, 0, 1},
+               std::vector{2, 1, 0, 0, 1, 2, 2}, std::vector{0, 1, 2});
+  CAPTURE(of);
+  const std::vector<Shape> shapes{{5}, {1'200'003}};  // one piece, and several
+  const auto count = static_cast<int>(of.size());
+  LoweredProgram program;  // a stage for each layer that holds the weight
+  program.ties.emplace_back();
+  std::vector<Rank> copies;
+  for (int copy = 0; copy < count; ++copy) {
+    program.placement.ranks.push_back({Rank{of[static_cast<std::size_t>(count - 1 - copy)]}});
+    program.ties.front().emplace_back(copy);
+    copies.emplace_back(of[static_cast<std::size_t>(copy)]);
+  }
+  const NcclWiring wiring{.rules = TransportRules::nccl(),
+                          .channels = {},
+                          .groups = groups_of({&program}, SumOrder::ordered),
+                          .order = SumOrder::ordered};
+  const Tensors expected = in_order(count, shapes);
+  REQUIRE_NOTHROW(NcclRanks().run(*std::max_element(of.begin(), of.end()) + 1, wiring, [&](Transport& nccl) {
+    for (int group = 0; group < 3; ++group) {
+      std::vector<Tensors> own;
+      for (int copy = 0; copy < count; ++copy) {
+        if (copies[static_cast<std::size_t>(copy)] == nccl.rank()) own.push_back(values(copy, shapes));
+      }
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        Tensors tensors;
+        for (const Tensors& copy : own) tensors.push_back(copy[i]);
+        const auto sum = nccl.make_sum(copies, Tag::tied(TieId{0}, Group{group}));
+        sum->add(tensors);
+        sum->finish();
+      }
+      for (const Tensors& copy : own) demand(equal_bits(copy, expected), "another sum");
+    }
+  }));
+}
+
 TEST_CASE("a stage's replicas share a communicator, three and more in order their neighbours too",
           "[nccl_sum]") {
   LoweredProgram program;
   program.placement.ranks = {{Rank{0}, Rank{1}}, {Rank{2}}, {Rank{5}, Rank{3}, Rank{4}}};
-  const NcclGroup two{StageId{0}, {Rank{0}, Rank{1}}};
-  const NcclGroup three{StageId{2}, {Rank{5}, Rank{3}, Rank{4}}};
-  const NcclGroup first{StageId{2}, {Rank{5}, Rank{3}}};
-  const NcclGroup last{StageId{2}, {Rank{3}, Rank{4}}};
+  const Tag of_0 = Tag::reduction(StageId{0}, Group{0});
+  const Tag of_2 = Tag::reduction(StageId{2}, Group{0});
+  const NcclGroup two{of_0, NcclGroup::kAll, {Rank{0}, Rank{1}}};
+  const NcclGroup three{of_2, NcclGroup::kAll, {Rank{5}, Rank{3}, Rank{4}}};
+  const NcclGroup first{of_2, 0, {Rank{5}, Rank{3}}};
+  const NcclGroup last{of_2, 1, {Rank{3}, Rank{4}}};
   CHECK((groups_of({&program}, SumOrder::nccl) == std::vector{two, three}));
-  CHECK((groups_of({&program, &program}, SumOrder::ordered) == std::vector{two, last, first, three}));
+  CHECK((groups_of({&program, &program}, SumOrder::ordered) == std::vector{two, three, first, last}));
   program.kind = SegmentKind::validate;
   CHECK(groups_of({&program}, SumOrder::ordered).empty());
+}
+
+TEST_CASE("a tied weight has communicators of its own, unless one rank holds all of it", "[nccl_sum]") {
+  LoweredProgram program;
+  program.placement.ranks = {{Rank{0}}, {Rank{1}}, {Rank{0}}};
+  program.ties = {{StageId{0}, StageId{1}}, {StageId{0}, StageId{0}}, {StageId{0}, StageId{1}, StageId{2}}};
+  const Tag two = Tag::tied(TieId{0}, Group{0});
+  const Tag three = Tag::tied(TieId{2}, Group{0});
+  const NcclGroup pair{two, NcclGroup::kAll, {Rank{1}, Rank{0}}};
+  const NcclGroup all{three, NcclGroup::kAll, {Rank{0}, Rank{1}}};
+  const NcclGroup there{three, 0, {Rank{0}, Rank{1}}};
+  const NcclGroup back{three, 1, {Rank{1}, Rank{0}}};
+  // NCCL's own order needs no copy of a rank added in its place.
+  for (const SumOrder order : {SumOrder::ordered, SumOrder::nccl})
+    CHECK((groups_of({&program}, order) == std::vector{pair, all, there, back}));
 }
 
 TEST_CASE("sums take queues of the device too", "[nccl_sum]") {

@@ -115,6 +115,27 @@ TEST_CASE("runs over the nccl transport equal the oracle to the bit, under every
   CHECK(boundaries > 0);
 }
 
+TEST_CASE("tied weights and values that skip stages equal the oracle over the nccl transport", "[nccl]") {
+  std::vector<PipelineCase> cases = skip_cases();
+  for (const int ranks : {2, 3, 4}) {
+    const std::vector<PipelineCase> tied = tied_cases(ranks);
+    for (std::size_t i = static_cast<std::size_t>(ranks); i < tied.size(); i += 7) cases.push_back(tied[i]);
+  }
+  int boundaries = 0;  // of them need a channel per boundary
+  for (const PipelineCase& pipeline : cases) {
+    INFO(pipeline.name());
+    const Setting setting(pipeline);
+    const NcclWiring wiring = nccl_needs(setting);
+    if (wiring.rules.channels == TransportRules::Channels::boundary) ++boundaries;
+    CHECK(difference(run_over_nccl(setting, wiring), oracle_of(setting)) == "");
+  }
+  std::cout << fmt::format(
+      "{} runs with ties or skips over NCCL on a device without a GPU compared with the oracle, {} with a "
+      "channel per boundary\n",
+      cases.size(), boundaries);
+  CHECK(cases.size() > 40);
+}
+
 TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is for", "[nccl]") {
   for (const int ranks : {2, 3, 4}) {
     for (const Schedule& schedule : schedules()) {

@@ -61,6 +61,13 @@ SequentialConfig straggler(bool replicas) {
   return config;
 }
 
+/// In which a captured model computes in the case's type.
+std::string folder_of(const PipelineCase& c) {
+  const std::string name = c.model == ModelKind::captured ? "mixed" : name_of(c.model);
+  if (c.precision == PrecisionKind::bf16) return name + "_bf16";
+  return c.precision == PrecisionKind::fp16 ? name + "_fp16" : name;
+}
+
 ModelConfig model_config(const PipelineCase& c) {
   const double dropout = c.dropout ? 0.25 : 0;
   switch (c.model) {
@@ -74,10 +81,7 @@ ModelConfig model_config(const PipelineCase& c) {
     case ModelKind::lengths:
     case ModelKind::tied: {
       CapturedConfig captured;
-      captured.path = c.model == ModelKind::tied           ? STAGECRAFT_TEST_DATA "/captured/tied"
-                      : c.model == ModelKind::lengths      ? STAGECRAFT_TEST_DATA "/captured/lengths"
-                      : c.precision == PrecisionKind::bf16 ? STAGECRAFT_TEST_DATA "/captured/mixed_bf16"
-                                                           : STAGECRAFT_TEST_DATA "/captured/mixed";
+      captured.path = STAGECRAFT_TEST_DATA "/captured/" + folder_of(c);
       return {captured};
     }
     case ModelKind::gpt:
@@ -277,17 +281,17 @@ std::string PipelineCase::name() const {
   constexpr const char* kPrecisions[] = {"", " bf16", " fp16", " onednn"};
   constexpr const char* kOptimizers[] = {"sgd",  "adam",      "adamw", "nadam",
                                          "lion", "adafactor", "muon",  "sgdw"};
-  return fmt::format("{}{}{} p={}{}{} {}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
+  return fmt::format("{}{}{} p={}{}{} {}{}{}{}{} {}{} {} {}{}{}{} delays {}", schedule,
                      vertical_sync ? "+vertical_sync" : "",
                      warmup_extra > 0 ? fmt::format("+{}", warmup_extra) : "", stages,
                      ranks > 0 ? fmt::format(" ranks={}", ranks) : "",
                      widths.empty() ? "" : fmt::format(" widths={}", fmt::join(widths, "-")),
                      enum_name(placement), kRewrites[static_cast<int>(rewrite)],
                      recompute == Recompute::none ? "" : " recompute " + enum_name(recompute),
-                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")), name_of(model),
-                     kPrecisions[static_cast<int>(precision)], kShapes[static_cast<int>(shape)],
-                     kOptimizers[static_cast<int>(optimizer)], dropout ? " dropout" : "",
-                     clipping > 0 ? fmt::format(" clip {}", clipping) : "",
+                     cuts.empty() ? "" : fmt::format(" cuts={}", fmt::join(cuts, ",")),
+                     skips.empty() ? "" : " skips", name_of(model), kPrecisions[static_cast<int>(precision)],
+                     kShapes[static_cast<int>(shape)], kOptimizers[static_cast<int>(optimizer)],
+                     dropout ? " dropout" : "", clipping > 0 ? fmt::format(" clip {}", clipping) : "",
                      device.is_cpu() ? "" : " on " + device.str(), delay_seed) +
          planted_words(planted, planted_at);
 }
@@ -425,11 +429,13 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
     if (!setting.model.fields_of(first, last, nullptr).empty()) also_load.emplace_back(s);
   }
   if (segment.kind == SegmentKind::validate) {
-    return validation_program(setting.placement, segment.group_sizes.front(), also_load);
+    return validation_program(setting.placement, segment.group_sizes.front(), also_load,
+                              setting.pipeline.skips);
   }
   ScheduleRequest asked = request(setting.pipeline, segment);
   asked.also_load = also_load;
   asked.ties = ties_of(setting);
+  asked.skips = setting.pipeline.skips;
   asked.costs = costs;
   ScheduleProgram program = find_schedule(setting.pipeline.schedule).generate(asked);
   rewrite(program, setting.pipeline);
@@ -460,6 +466,7 @@ const OracleResult& oracle_of(const Setting& setting) {
   key.warmup_extra = 0;
   key.rewrite = Rewrite::none;
   key.recompute = Recompute::none;
+  key.skips.clear();
   if (setting.shape.synchronous) {
     key.schedule = "1f1b";
     if (key.widths.empty()) {
@@ -487,9 +494,7 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
   const auto lowered_program = [&](const Segment& segment) {
-    ScheduleProgram program = program_of(setting, segment);
-    if (mischief.schedule) mischief.schedule(program);
-    LoweredProgram lowered = lower(program);
+    LoweredProgram lowered = lower(program_of(setting, segment));
     (void)prove(lowered);
     if (mischief.program && segment.kind == SegmentKind::train) mischief.program(lowered);
     return lowered;

@@ -18,10 +18,10 @@
 namespace stagecraft::test {
 
 /// captured: a model captured from PyTorch, with masks, dropout, batch norm and a loss of its own, in float32 or
-/// bfloat16. tied: likewise in float32, one weight in three of its layers and another in two. lengths: likewise, with
-/// samples cut to three lengths. straggler: layers
-/// that take their time (models/layers/delay.cpp), one of them five times as long as the
-/// others; where stages have replicas, one replica of all is slow too.
+/// bfloat16. tied: likewise, and in float16; one weight in three of its layers and another in two. lengths:
+/// likewise in float32, with samples cut to three lengths. straggler: layers that take their time
+/// (models/layers/delay.cpp), one of them five times as long as the others; where stages have replicas, one
+/// replica of all is slow too.
 enum class ModelKind : std::uint8_t { mlp, convnet, gpt, captured, tied, straggler, lengths };
 /// even: all micro-batches full. short_ends: the last micro-batch of a step and the last step of an epoch are
 /// short. few: one micro-batch per step. many: seven, a multiple of no number of ranks.
@@ -45,6 +45,7 @@ struct PipelineCase {
   Recompute recompute = Recompute::none;  ///< of every stage
   std::vector<int> widths{};              ///< replicas at each position of the placement; empty: one each
   std::vector<int> cuts{};                ///< first layers of stages 1, 2, ...; empty: even
+  std::vector<Skip> skips{};              ///< that go directly
   ModelKind model = ModelKind::mlp;
   BatchShape shape = BatchShape::even;
   CaseOptimizer optimizer = CaseOptimizer::sgd;
@@ -109,8 +110,6 @@ struct Mischief {
   std::function<void(std::int64_t step, int layer, const Tensors& gradients)> gradients{};
   /// Changes what a rank takes the segment's data to be.
   std::function<void(Rank rank, Segment&)> segment{};
-  /// Changes the schedule's program before it is lowered (to programs that are right as well).
-  std::function<void(ScheduleProgram&)> schedule{};
 };
 
 /// Runs this rank's part. Randomly delays calls of `transport`.

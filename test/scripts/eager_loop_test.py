@@ -8,6 +8,7 @@ stage and on several. Models with tied weights run as they are with one micro-ba
 holds the weight with several; and they go on from a checkpoint of other stages.
 """
 
+import functools
 import glob
 import json
 import os
@@ -63,6 +64,11 @@ def in_buckets(data, lengths):
     return {name: rows[order] for name, rows in data.items()}, cut
 
 
+def sum_of_copies(gradients):
+    """Of a tied weight, one of each layer that holds it: the last layer's first, as autograd adds what one parameter gets."""
+    return functools.reduce(torch.add, gradients[::-1])
+
+
 def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batch: 1 / len(batch), micro_batches=MICRO_BATCHES, holders=(), lengths=()):
     """Losses of each step, and the weights in the end. `holders`: names of parameters that are copies of one, in the order of their layers."""
     data, cut = in_buckets(data, lengths) if lengths else (data, lambda batch: batch)
@@ -77,10 +83,8 @@ def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batc
             loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
             (loss * share).backward()
             total += float(loss.detach().double() * share)
-        if copies:  # the last layer's first, as autograd adds what one parameter gets
-            gradient = copies[-1].grad
-            for copy in copies[-2::-1]:
-                gradient = gradient + copy.grad
+        if copies:
+            gradient = sum_of_copies([copy.grad for copy in copies])
             for copy in copies:
                 copy.grad = gradient.clone()
         optimizer.step()
@@ -151,8 +155,8 @@ def causal(folder, sequence, config, holders=()):
 def apart(build, names):
     """The same module in which these weights are parameters of their own."""
 
-    def built():
-        module = build()
+    def built(*dtype):
+        module = build(*dtype)
         for name in names:
             path, _, leaf = name.rpartition(".")
             setattr(module.get_submodule(path), leaf, torch.nn.Parameter(module.get_parameter(name).detach().clone()))

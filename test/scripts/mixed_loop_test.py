@@ -9,8 +9,8 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from eager_loop_test import BERT, ENVIRONMENT, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
-from eager_loop_test import capture, compare, config_of, eager, ours, padded, safetensors, tokens, torch, transformers, try_models, two_texts, units, untied_copies
+from eager_loop_test import BERT, ENVIRONMENT, GPT2, LLAMA, MICRO_BATCHES, OPTIMIZERS, SAMPLES, STAGECRAFT, STEPS, T5, TORCHVISION
+from eager_loop_test import apart, capture, compare, config_of, eager, ours, padded, safetensors, sum_of_copies, tokens, torch, transformers, try_models, two_texts, units, untied_copies
 
 
 def batches(data):
@@ -41,25 +41,30 @@ class Mixed:
         return ["--dtype", self.dtype, *(["--full", self.full] if self.full else [])]
 
 
-def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares):
-    """The same in mixed precision, as it is written by hand."""
+def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares, holders=()):
+    """The same in mixed precision, as it is written by hand. `holders`: names of the narrow module's copies of one weight of `full`, in the
+    order of their layers."""
     masters = {name: p.detach().clone().requires_grad_() for name, p in full.named_parameters()}
+    names = {id(p): name for name, p in full.named_parameters()}
+    master_of = lambda name: masters[names[id(full.get_parameter(name))]]  # which may have several names
     module = mixed.narrow(full).train()
     optimizer, losses, scale = make_optimizer(list(masters.values())), [], 2.0**mixed.scale
     for batch in batches(data):
-        total = 0.0
+        total, sums = 0.0, {}
         for micro_batch in batch:
             loss, share = loss_of(module, micro_batch), weight(micro_batch, batch)
             (loss * share * scale).backward()
             for name, parameter in module.named_parameters():
                 if parameter.grad is not None:
-                    before, here = masters[name].grad, parameter.grad.float()
-                    masters[name].grad = here if before is None else before + here
+                    here = parameter.grad.float()
+                    sums[name] = sums[name] + here if name in sums else here
                     parameter.grad = None
             total += float(loss.detach().double() * share)
-        for master in masters.values():
-            master.grad = None if master.grad is None else master.grad / scale
-        if all(m.grad is None or m.grad.isfinite().all() for m in masters.values()):
+        if holders:
+            sums[holders[0]] = sum_of_copies([sums.pop(name) for name in holders])
+        for name, gradient in sums.items():
+            master_of(name).grad = gradient / scale
+        if all(gradient.isfinite().all() for gradient in sums.values()):
             optimizer.step()
         else:
             print(f"a step of loss scale {scale:g} is left out")
@@ -67,10 +72,10 @@ def eager_mixed(full, mixed, loss_of, data, make_optimizer, weight=equal_shares)
         optimizer.zero_grad()
         with torch.no_grad():
             for name, parameter in module.named_parameters():
-                parameter.copy_(masters[name])
+                parameter.copy_(master_of(name))
         losses.append(total)
     assert optimizer.state, "no step was made"
-    of_parameter = {id(parameter): masters[name] for name, parameter in module.named_parameters()}  # which may have two names
+    of_parameter = {id(parameter): master_of(name) for name, parameter in module.named_parameters()}
     return losses, {name: of_parameter.get(id(tensor), tensor).detach() for name, tensor in module.state_dict(keep_vars=True).items()}
 
 
@@ -98,64 +103,70 @@ def in_precision(mixed, build, full=lambda path, part: False):
     return Mixed(narrow=narrow, **mixed)
 
 
-def causal(folder, sequence, config, mixed):
-    """A language model of transformers, with an untied head."""
+def causal(folder, sequence, config, mixed, holders=()):
+    """A language model of transformers, with an untied head, or a tied one whose `holders` are named."""
 
     def build(dtype=torch.float32):
-        module = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
-        module.lm_head.weight = torch.nn.Parameter(module.lm_head.weight.detach().clone())
-        return module
+        return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
 
-    mixed = in_precision(mixed, build)
-    capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, *mixed.arguments(), "-o", f"{folder}/model")
+    copies = apart(build, holders or ["lm_head.weight"])
+    mixed = in_precision(mixed, copies)
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", sequence, *mixed.arguments(), "-o", f"{folder}/model")
     data = tokens(config["vocab_size"], sequence)
     loss_of = lambda module, batch: module(input_ids=batch["input_ids"], labels=batch["input_ids"], use_cache=False).loss
+    if holders:
+        return check(folder, build, loss_of, data, TIED, mixed=mixed, holders=holders)
     capture("--hf", config_of(folder, config), "--untie", "--sequence", sequence, "-o", f"{folder}/plain")
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
+    check(folder, copies, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}], mixed=mixed)
     refused_run(folder, f"{folder}/model", {}, "was captured in other types")
     refused_run(folder, f"{folder}/plain", mixed.config(), f"the run computes in {mixed.dtype}, and no layer does")
 
 
-def masked(folder, config, mixed):
+def masked(folder, config, mixed, holders=()):
     """Fields of the batch on every stage, and micro-batches that weigh by their labels, as transformers' num_items_in_batch has it."""
 
     def build(dtype=torch.float32):
-        module = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
-        head = module.get_output_embeddings()
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
-        return module
+        return transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
 
-    mixed = in_precision(mixed, build)
+    copies = apart(build, holders or ["cls.predictions.decoder.weight"])
+    mixed = in_precision(mixed, copies)
     fields = ["--fields", "labels,attention_mask,token_type_ids", *mixed.arguments()]
-    capture("--hf", config_of(folder, config), "--untie", "--sequence", 16, *fields, "-o", f"{folder}/model")
-    data = padded(config["type_vocab_size"])
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 16, *fields, "-o", f"{folder}/model")
+    data = padded(config["type_vocab_size"], whole=bool(holders))
 
     def loss_of(module, batch):
         return module(**batch).loss if units(batch) else sum(p.sum() for p in module.parameters()) * 0
 
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
-    check(folder, build, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
+    if holders:
+        return check(folder, build, loss_of, data, TIED, weight, mixed=mixed, holders=holders)
+    check(folder, copies, loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}], weight, mixed=mixed)
 
 
-def translation(folder, config, mixed):
+def translation(folder, config, mixed, holders=()):
     """A text and its translation: what the encoder makes goes through all layers of the decoder."""
 
     def build(dtype=torch.float32):
-        module = transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+        return transformers.AutoModelForSeq2SeqLM.from_config(transformers.AutoConfig.for_model(**config), dtype=dtype)
+
+    def untied(*dtype):
+        module = build(*dtype)
         untied_copies(module)
         return module
 
     # transformers keeps these in float32 beside float16.
     half = mixed["dtype"] == "float16"
-    mixed = in_precision(mixed, build, lambda path, part: half and path.endswith(".wo"))
+    mixed = in_precision(mixed, apart(build, holders) if holders else untied, lambda path, part: half and path.endswith(".wo"))
     fields = ["--fields", "labels,attention_mask", *mixed.arguments()]
-    capture("--hf", config_of(folder, config), "--untie", "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
+    capture("--hf", config_of(folder, config), *([] if holders else ["--untie"]), "--sequence", 12, "--target-sequence", 10, *fields, "-o", f"{folder}/model")
     data = two_texts()
 
     weight = lambda micro_batch, batch: units(micro_batch) / sum(map(units, batch))
     loss_of = lambda module, batch: module(**batch, use_cache=False).loss
+    if holders:
+        return check(folder, build, loss_of, data, TIED, weight, mixed=mixed, holders=holders)
     pipelines = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 4}, {"schedule": "1f1b", "stages": 3, "recompute": "all"}]
-    check(folder, build, loss_of, data, pipelines, weight, mixed=mixed)
+    check(folder, untied, loss_of, data, pipelines, weight, mixed=mixed)
 
 
 def images(folder, source, size, mixed):
@@ -187,12 +198,12 @@ def recurrent(folder, source):
     check(folder, names["build"], loss_of, data, [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3}])
 
 
-def check(folder, build, loss_of, data, pipelines, *weight, mixed=None):
+def check(folder, build, loss_of, data, pipelines, *weight, mixed=None, holders=()):
     safetensors.torch.save_file(data, f"{folder}/data.safetensors")
     inputs = next(iter(data))
-    for name, (optimizer, make) in OPTIMIZERS.items():
+    for name, (optimizer, make) in list(OPTIMIZERS.items())[: 1 if holders else None]:
         torch.manual_seed(0)
-        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight) if mixed else eager(build(), loss_of, data, make, *weight)
+        expected = eager_mixed(build(), mixed, loss_of, data, make, *weight, holders=holders) if mixed else eager(build(), loss_of, data, make, *weight)
         for pipeline in map(dict, pipelines):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
             found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, **recompute, **(mixed.config() if mixed else {}))
@@ -243,6 +254,9 @@ def build():
 
 BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16", "scale": 12}
 FULL_NORMS = {"full": "BatchNorm2d"}
+TIED = [{"schedule": "1f1b", "stages": 1}, {"schedule": "zb_h1", "stages": 3, "recompute": "all"}, {"schedule": "zb_v", "stages": 4}]
+GPT2_SMALL = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 32, "vocab_size": 64, **GPT2}
+QWEN3_SMALL = {"model_type": "qwen3", "head_dim": 8, **LLAMA, "tie_word_embeddings": True}
 
 MODELS = {
     "translator": lambda folder: recurrent(folder, TRANSLATOR),
@@ -256,6 +270,13 @@ MODELS = {
     # By hand, a minute:
     "resnet18_fp16": lambda folder: images(folder, TORCHVISION.format("resnet18(num_classes=10)"), 64, FP16 | FULL_NORMS | {"scale": 6}),
     "t5_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16),
+    "gpt2_tied_bf16": lambda folder: causal(folder, 16, GPT2_SMALL, BF16, ["transformer.wte.weight", "lm_head.weight"]),
+    "gpt2_tied_fp16": lambda folder: causal(folder, 16, GPT2_SMALL, FP16 | {"scale": 20}, ["transformer.wte.weight", "lm_head.weight"]),
+    "qwen3_tied_bf16": lambda folder: causal(folder, 16, QWEN3_SMALL, BF16, ["model.embed_tokens.weight", "lm_head.weight"]),
+    "bert_tied_bf16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, BF16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
+    "bert_tied_fp16": lambda folder: masked(folder, {"model_type": "bert", **BERT}, FP16, ["bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"]),
+    "t5_tied_bf16": lambda folder: translation(folder, {"model_type": "t5", **T5}, BF16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
+    "t5_tied_fp16": lambda folder: translation(folder, {"model_type": "t5", **T5}, FP16, ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]),
 }
 
 if __name__ == "__main__":

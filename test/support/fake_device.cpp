@@ -109,6 +109,7 @@ void FakeFabric::join(const NcclBackend::Membership& mine, Seconds timeout) {
 
 bool FakeFabric::collect(int group, int number, const Collective& call) {
   std::unique_lock lock(mutex_);
+  if (aborted_) return false;  // who waited here has left, and its call with it
   Circle& circle = circles_.at(group);
   const std::uint64_t round = circle.rounds;
   circle.calls.at(static_cast<std::size_t>(number)) = &call;

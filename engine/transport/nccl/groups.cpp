@@ -1,20 +1,49 @@
 #include "stagecraft/engine/transport/nccl/groups.h"
 
+#include "stagecraft/schedules/rules/reductions.h"
+
+#include <algorithm>
 #include <set>
 
 namespace stagecraft::transport {
+namespace {
+
+void add_groups(const Tag& sum, const std::vector<Rank>& copies, SumOrder order,
+                std::set<NcclGroup>& groups) {
+  const std::vector<Rank> ranks = ranks_of(copies);
+  if (ranks.size() < 2) return;
+  groups.insert({sum, NcclGroup::kAll, ranks});
+  if (!by_chain(order, copies)) return;
+  for (std::size_t k = 1; k < copies.size(); ++k) {
+    if (copies[k - 1] != copies[k]) groups.insert({sum, static_cast<int>(k) - 1, {copies[k - 1], copies[k]}});
+  }
+}
+
+}  // namespace
+
+std::vector<Rank> ranks_of(const std::vector<Rank>& copies) {
+  std::vector<Rank> ranks;
+  for (const Rank rank : copies) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool by_chain(SumOrder order, const std::vector<Rank>& copies) {
+  return copies.size() > 2 && (order == SumOrder::ordered || ranks_of(copies).size() < copies.size());
+}
 
 std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs, SumOrder order) {
   std::set<NcclGroup> groups;
   for (const LoweredProgram* program : programs) {
     if (program->kind != SegmentKind::train) continue;
-    for (int s = 0; s < program->placement.stages(); ++s) {
-      const std::vector<Rank>& replicas = program->placement.ranks[static_cast<std::size_t>(s)];
-      if (replicas.size() < 2) continue;
-      groups.insert({StageId{s}, replicas});
-      for (std::size_t r = 1; r < replicas.size() && by_chain(order, replicas.size()); ++r) {
-        groups.insert({StageId{s}, {replicas[r - 1], replicas[r]}});
-      }
+    const Placement& placement = program->placement;
+    for (int s = 0; s < placement.stages(); ++s) {
+      add_groups(Tag::reduction(StageId{s}, Group{0}), placement.ranks[static_cast<std::size_t>(s)], order,
+                 groups);
+    }
+    for (std::size_t k = 0; k < program->ties.size(); ++k) {
+      add_groups(Tag::tied(TieId{k}, Group{0}), copies_of(placement, program->ties[k]), order, groups);
     }
   }
   return {groups.begin(), groups.end()};

@@ -1,18 +1,20 @@
 #pragma once
 
-// The communicators by which a run's programs sum over replicas, and the order of the additions.
+// The communicators by which a run's programs sum over replicas and over the layers of tied weights, and the
+// order of the additions.
 //
-// Each stage has its own, since sums of several stages go on side by side, in another order on every rank. On
-// one communicator all members launch the same in the same order, or NCCL would stand still: a stage's sums
-// are made one after another (Executor::join_sum), in the order of its `reduce` actions, which is proved to
-// be the same on all replicas (schedules/checker/matching.cpp, check_collectives); within one, tensors come
-// layer by layer and NcclSum cuts them into launches by their sizes alone.
+// Each stage has its own, and each tied weight, since their sums go on side by side, in another order on every
+// rank. On one communicator all members launch the same in the same order, or NCCL would stand still: sums of
+// one stage or weight are made one after another (Executor::join_sum, join_tie), in the order of its `reduce`
+// or `tie` actions, which is proved to be the same on all members (schedules/checker/matching.cpp,
+// check_collectives); within one, tensors come layer by layer and NcclSum cuts them into launches by their
+// sizes alone.
 //
 // Nor do communicators wait for each other in a circle. Each has a stream that nothing else uses, within as
 // many as the device has queues (NcclTransport). What is launched there waits for what its rank has computed,
 // for what its sum has launched before on the same tensors, and for the other members' launch, which comes at
-// the latest when they come to their `reduce`; and a rank's computing waits for it at its own `reduce` alone.
-// That a `reduce` may wait for all members to come to theirs is in the graph that the deadlock proof looks
+// the latest when they come to their `reduce` or `tie`; and a rank's computing waits for it at its own alone.
+// That each of the two may wait for all members to come to theirs is in the graph that the deadlock proof looks
 // for circles in (schedules/rules/dependencies.h).
 
 #include "stagecraft/schedules/program/program.h"
@@ -23,25 +25,28 @@
 
 namespace stagecraft {
 
-/// ordered: replica 0's values plus replica 1's, and so on, which is what a loop over the micro-batches of
-/// each replica in turn adds up to, to the bit. nccl: one ncclAllReduce, whose order is NCCL's own; for two
-/// replicas that is the same, as a + b = b + a.
+/// ordered: copy 0's values plus copy 1's, and so on, which is what a loop over the micro-batches of each
+/// replica in turn adds up to, to the bit. nccl: one ncclAllReduce where no rank has two copies, in NCCL's own
+/// order; for two copies that is the same, as a + b = b + a.
 enum class SumOrder : std::uint8_t { ordered, nccl };
 
 namespace transport {
 
-/// All replicas of a stage; or, where three and more are summed in order, two neighbours of their chain.
+/// All ranks that hold copies of what is summed; or, in a chain, those of two copies behind each other.
 struct NcclGroup {
-  StageId stage;
-  std::vector<Rank> members;  ///< in the replicas' order
+  Tag sum;                    ///< that of the sums, of group 0
+  int link = kAll;            ///< between copies `link` and `link + 1`
+  std::vector<Rank> members;  ///< in the copies' order, each once
 
+  static constexpr int kAll = -1;
   auto operator<=>(const NcclGroup&) const = default;
 };
 
-/// Whether replicas sum in a chain (nccl_sum.h), or else by one all-reduce.
-[[nodiscard]] constexpr bool by_chain(SumOrder order, std::size_t replicas) {
-  return order == SumOrder::ordered && replicas > 2;
-}
+/// The ranks of copies, each once, by their first ones.
+[[nodiscard]] std::vector<Rank> ranks_of(const std::vector<Rank>& copies);
+
+/// Whether copies are summed in a chain (nccl_sum.h), or else by one all-reduce.
+[[nodiscard]] bool by_chain(SumOrder order, const std::vector<Rank>& copies);
 
 /// Ascending, each once.
 [[nodiscard]] std::vector<NcclGroup> groups_of(const std::vector<const LoweredProgram*>& programs,

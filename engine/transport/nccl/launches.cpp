@@ -24,7 +24,8 @@ NcclOperation::~NcclOperation() {
 }
 
 std::string NcclOperation::name() const {
-  if (kind == Kind::sum) return "sum over replicas of " + describe_tag(tag);
+  if (kind == Kind::sum)
+    return (tag.is_tied() ? "sum over layers of " : "sum over replicas of ") + describe_tag(tag);
   return name_transfer(kind == Kind::send, tag, peer);
 }
 

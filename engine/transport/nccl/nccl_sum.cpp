@@ -9,7 +9,7 @@
 namespace stagecraft::transport {
 namespace {
 
-/// Of a large tensor in a chain, whose replicas work on several at a time.
+/// Of a large tensor in a chain, whose ranks work on several at a time.
 constexpr std::int64_t kPiece = 4 << 20;
 
 NcclBackend::NumberType type_of(const at::Tensor& tensor) {
@@ -19,73 +19,115 @@ NcclBackend::NumberType type_of(const at::Tensor& tensor) {
   return NcclBackend::NumberType::float64;
 }
 
-NcclBackend::Numbers numbers_of(const at::Tensor& tensor) {
-  return {tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()), type_of(tensor)};
+std::vector<NcclBackend::Numbers> numbers_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<NcclBackend::Numbers> numbers;
+  for (const at::Tensor& tensor : tensors) {
+    numbers.push_back({tensor.mutable_data_ptr(), static_cast<std::size_t>(tensor.numel()), type_of(tensor)});
+  }
+  return numbers;
 }
 
 }  // namespace
 
 NcclSum::NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams,
-                 std::shared_ptr<NcclBackend> nccl, const SumLanes& lanes, const Tag& tag)
-    : launches_(launches), streams_(std::move(streams)), nccl_(std::move(nccl)), lanes_(lanes), tag_(tag) {}
+                 std::shared_ptr<NcclBackend> nccl, SumLanes lanes, const Tag& tag)
+    : launches_(launches),
+      streams_(std::move(streams)),
+      nccl_(std::move(nccl)),
+      lanes_(std::move(lanes)),
+      tag_(tag) {}
 
 void NcclSum::add(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.view({-1});
-  const auto bytes = static_cast<std::int64_t>(flat.nbytes());
+  const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
   if (bytes == 0) return;
-  if (bytes > kReducePack.value) {
-    const bool chain = lanes_.previous || lanes_.next;
-    const std::int64_t most = chain ? kPiece / static_cast<std::int64_t>(flat.element_size()) : flat.numel();
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += most) {
-      launch({flat.narrow(0, begin, std::min(most, flat.numel() - begin))});
-    }
-    return;
-  }
+  if (bytes > kReducePack.value) return add(std::vector{tensor});
   if (small_bytes_ + bytes > kReducePack.value) flush();
-  small_.push_back(flat);
+  small_.push_back(tensor.view({-1}));
   small_bytes_ += bytes;
 }
 
+void NcclSum::add(const std::vector<at::Tensor>& own) {
+  STAGECRAFT_CHECK(own.size() == std::max<std::size_t>(1, lanes_.chain.size()),
+                   "as many tensors as the rank has copies");
+  const std::int64_t numbers = own.front().numel();
+  const std::int64_t most =
+      lanes_.chain.empty() ? numbers : kPiece / static_cast<std::int64_t>(own.front().element_size());
+  for (std::int64_t begin = 0; begin < numbers; begin += most) {
+    std::vector<Tensors> copies;
+    for (const at::Tensor& tensor : own) {
+      copies.push_back({tensor.view({-1}).narrow(0, begin, std::min(most, numbers - begin))});
+    }
+    launch(std::move(copies));
+  }
+}
+
 void NcclSum::flush() {
-  if (!small_.empty()) launch(std::exchange(small_, {}));
+  if (!small_.empty()) launch({std::exchange(small_, {})});
   small_bytes_ = 0;
 }
 
 void NcclSum::finish() {
   flush();
-  if (launched_.empty()) return;
-  // The lane of all replicas is the last one of every launch, so its end is that of all before.
-  launches_.await(launched_.back());
-  for (const auto& launched : launched_) launched->tensors.clear();
-  launched_.clear();
+  if (pieces_.empty()) return;
+  // Pieces go through the same lanes one after another, so the end of the last one is that of all.
+  const auto await = [&] { launches_.await(pieces_.back().launched); };
+  while (!pieces_.back().ends) {
+    await();
+    for (Piece& piece : pieces_) {
+      piece.launched.reset();
+      go_on(piece);
+    }
+  }
+  await();
+  for (const Piece& piece : pieces_) {
+    piece.launched->tensors.clear();
+    for (std::size_t copy = 0; copy + 1 < piece.copies.size(); ++copy) {
+      for (std::size_t i = 0; i < piece.copies[copy].size(); ++i) {
+        piece.copies[copy][i].copy_(piece.copies.back()[i]);
+      }
+    }
+  }
+  pieces_.clear();
 }
 
-void NcclSum::launch(std::vector<at::Tensor> tensors) {
+void NcclSum::launch(std::vector<Tensors> copies) {
   launches_.listen();
-  std::vector<NcclBackend::Numbers> numbers;
-  for (const at::Tensor& tensor : tensors) numbers.push_back(numbers_of(tensor));
-  const auto launched =
-      std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(tensors));
-  const DeviceStreams::Event end = launched->end;
-  streams_->record(end, DeviceStreams::Stream::compute);
-  const auto then = [&](const Lane& lane, const auto& call) {
-    streams_->wait(lane.stream, end);
-    call(lane);
-    streams_->record(end, lane.stream);
+  go_on(pieces_.emplace_back(Piece{.copies = std::move(copies)}));
+}
+
+void NcclSum::go_on(Piece& piece) {
+  const auto then = [&](const Lane& lane, const Tensors& tensors, const auto& call) {
+    if (!piece.launched) {
+      Tensors all;
+      for (const Tensors& copy : piece.copies) all.insert(all.end(), copy.begin(), copy.end());
+      piece.launched =
+          std::make_shared<NcclOperation>(streams_, NcclOperation::Kind::sum, tag_, Rank{}, std::move(all));
+      streams_->record(piece.launched->end, DeviceStreams::Stream::compute);
+      launches_.add(piece.launched);
+    }
+    streams_->wait(lane.stream, piece.launched->end);
+    call(lane, numbers_of(tensors));
+    streams_->record(piece.launched->end, lane.stream);
   };
   // Of two neighbours in a chain the one behind has the sum.
-  const auto reduce = [&](const Lane& lane) { nccl_->reduce(lane.group, lane.stream, /*root=*/1, numbers); };
-  if (lanes_.previous) then(*lanes_.previous, reduce);
-  if (lanes_.next) then(*lanes_.next, reduce);
-  if (lanes_.previous || lanes_.next) {
-    then(lanes_.all, [&](const Lane& all) {
-      nccl_->broadcast(all.group, all.stream, /*root=*/lanes_.replicas - 1, numbers);
-    });
-  } else {
-    then(lanes_.all, [&](const Lane& all) { nccl_->all_reduce(all.group, all.stream, numbers); });
+  const auto reduce = [&](const Lane& lane, const std::vector<NcclBackend::Numbers>& numbers) {
+    nccl_->reduce(lane.group, lane.stream, /*root=*/1, numbers);
+  };
+  for (; piece.at < lanes_.chain.size(); ++piece.at) {
+    const ChainPlace& place = lanes_.chain[piece.at];
+    const Tensors& here = piece.copies[piece.at];
+    if (piece.at > 0 && !place.previous) {  // behind another copy of this rank
+      if (piece.launched) return;
+      for (std::size_t i = 0; i < here.size(); ++i) here[i].add_(piece.copies[piece.at - 1][i]);
+    }
+    if (place.previous) then(*place.previous, here, reduce);
+    if (place.next) then(*place.next, here, reduce);
   }
-  launches_.add(launched);
-  launched_.push_back(launched);
+  then(lanes_.all, piece.copies.back(), [&](const Lane& all, const auto& numbers) {
+    if (lanes_.chain.empty()) return nccl_->all_reduce(all.group, all.stream, numbers);
+    nccl_->broadcast(all.group, all.stream, lanes_.last, numbers);
+  });
+  piece.ends = true;
 }
 
 }  // namespace stagecraft::transport

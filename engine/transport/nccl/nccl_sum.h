@@ -1,16 +1,20 @@
 #pragma once
 
-// A sum over replicas that NCCL makes while the rank computes. The host only launches: what is handed in goes
+// A sum over copies that NCCL makes while the rank computes. The host only launches: what is handed in goes
 // to the device at once, behind an event of the compute stream, and finish() puts the event behind the last
 // launch before what is computed next. There is no memory beside the tensors, and no copy: small tensors are
 // collected until a launch takes several at once.
 //
-// Two replicas, or any number in NCCL's own order: an all-reduce. More, in the replicas' order: a chain.
-// Replica 0 gives its values to replica 1, which adds its own and gives the sum to replica 2; the last one
+// Two copies, or any number in NCCL's own order: an all-reduce. More, in the copies' order: a chain. Copy 0's
+// rank gives its values to copy 1's, which adds them to its own and gives the sum to copy 2's; the last one
 // has the sum and broadcasts it. Each step is a reduction of two members, so whatever NCCL does within, a
 // number is ((g0 + g1) + g2) + ... Launches follow each other through the chain like micro-batches through a
-// pipeline; every rank sends and receives each byte at most twice, where a ring of w does so 2 (w - 1) / w
-// times.
+// pipeline; with a copy per rank every rank sends and receives each byte at most twice, where a ring of w does
+// so 2 (w - 1) / w times.
+//
+// Two copies behind each other on one rank are added by its compute stream: at once where the chain begins with
+// them, else in finish(), which alone may wait for what comes before them. So what is behind them in the chain
+// comes late; the order of layers puts such copies at an end, unless a rank holds several stages.
 
 #include "stagecraft/engine/transport/nccl/launches.h"
 #include "stagecraft/engine/transport/replica_sum.h"
@@ -28,29 +32,44 @@ struct Lane {
   DeviceStreams::Stream stream{};
 };
 
-/// How one replica of a stage sums.
+/// A copy of this rank in a chain, and the lanes with those before and behind it that other ranks hold.
+struct ChainPlace {
+  std::optional<Lane> previous, next;
+};
+
+/// How one rank takes part in a sum.
 struct SumLanes {
-  Lane all;  ///< with all replicas
-  // Of a chain, whose ends have one of them each:
-  std::optional<Lane> previous;  ///< with the replica before
-  std::optional<Lane> next;      ///< with the replica behind
-  int replicas = 0;
+  Lane all;                       ///< with all ranks
+  std::vector<ChainPlace> chain;  ///< of this rank's copies in their order; empty: an all-reduce
+  int last = 0;                   ///< whose the chain's last copy is, among the members of `all`
 };
 
 class NcclSum final : public ReplicaSum {
  public:
   /// `launches` outlives it.
   NcclSum(Launches& launches, std::shared_ptr<DeviceStreams> streams, std::shared_ptr<NcclBackend> nccl,
-          const SumLanes& lanes, const Tag& tag);
+          SumLanes lanes, const Tag& tag);
 
   void add(const at::Tensor& tensor) override;
+  void add(const std::vector<at::Tensor>& own) override;
   void flush() override;
   /// Nothing is left to do for the host.
   void poll() override {}
   void finish() override;
 
  private:
-  void launch(std::vector<at::Tensor> tensors);
+  using Tensors = std::vector<at::Tensor>;
+  /// What goes through the launches together.
+  struct Piece {
+    std::vector<Tensors> copies;                ///< of this rank
+    std::size_t at = 0;                         ///< the copy that the chain has come to
+    std::shared_ptr<NcclOperation> launched{};  ///< since the compute stream has last waited for it
+    bool ends = false;                          ///< all is launched
+  };
+
+  void launch(std::vector<Tensors> copies);
+  /// Launches as much as can be before the compute stream must wait for `launched`.
+  void go_on(Piece& piece);
 
   Launches& launches_;
   std::shared_ptr<DeviceStreams> streams_;
@@ -58,9 +77,9 @@ class NcclSum final : public ReplicaSum {
   SumLanes lanes_;
   Tag tag_;
 
-  std::vector<at::Tensor> small_;  ///< for one launch, flat
+  Tensors small_;  ///< for one launch, flat
   std::int64_t small_bytes_ = 0;
-  std::vector<std::shared_ptr<NcclOperation>> launched_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace stagecraft::transport

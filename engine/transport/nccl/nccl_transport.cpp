@@ -152,21 +152,28 @@ void NcclTransport::progress() {
 
 void NcclTransport::set_background(std::function<void()> work) { hosts_->set_background(std::move(work)); }
 
-std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& replicas, const Tag& tag) {
-  const auto lane = [&](std::vector<Rank> members) {
-    const auto found = groups_.find({tag.from, std::move(members)});
+std::unique_ptr<ReplicaSum> NcclTransport::make_sum(const std::vector<Rank>& copies, const Tag& tag) {
+  const std::vector<Rank> ranks = ranks_of(copies);
+  if (ranks.size() < 2) return nullptr;  // nothing travels
+  const auto lane = [&](int link, std::vector<Rank> members) {
+    Tag sum = tag;
+    sum.number = 0;
+    const auto found = groups_.find({sum, link, std::move(members)});
     STAGECRAFT_CHECK(found != groups_.end(), fmt::format("rank {}: nobody opened a communicator for {}",
                                                          rank().value, describe_tag(tag)));
     return found->second;
   };
-  SumLanes lanes{
-      .all = lane(replicas), .previous = {}, .next = {}, .replicas = static_cast<int>(replicas.size())};
-  if (by_chain(order_, replicas.size())) {
-    const auto me = std::find(replicas.begin(), replicas.end(), rank());
-    if (me != replicas.begin()) lanes.previous = lane({*(me - 1), *me});
-    if (me + 1 != replicas.end()) lanes.next = lane({*me, *(me + 1)});
+  SumLanes lanes{.all = lane(NcclGroup::kAll, ranks), .chain = {}, .last = 0};
+  lanes.last = static_cast<int>(std::find(ranks.begin(), ranks.end(), copies.back()) - ranks.begin());
+  const std::size_t chained = by_chain(order_, copies) ? copies.size() : 0;
+  for (std::size_t k = 0; k < chained; ++k) {
+    if (copies[k] != rank()) continue;
+    const auto before = static_cast<int>(k) - 1;
+    ChainPlace& place = lanes.chain.emplace_back();
+    if (k > 0 && copies[k - 1] != rank()) place.previous = lane(before, {copies[k - 1], rank()});
+    if (k + 1 < chained && copies[k + 1] != rank()) place.next = lane(before + 1, {rank(), copies[k + 1]});
   }
-  return std::make_unique<NcclSum>(launches_, streams_, nccl_, lanes, tag);
+  return std::make_unique<NcclSum>(launches_, streams_, nccl_, std::move(lanes), tag);
 }
 
 void NcclTransport::fail(const std::string& reason) noexcept {

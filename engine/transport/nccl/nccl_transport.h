@@ -8,7 +8,7 @@
 // computed next. The host blocks in none of them. So a receive is launched at its place in the program, and
 // whether that deadlocks is proved before the run (nccl_rules_for).
 //
-// Sums over replicas are launched in the same way (nccl_sum.h), on streams of theirs.
+// Sums over replicas and tied weights are launched in the same way (nccl_sum.h), on streams of theirs.
 //
 // A launch cannot time out by itself. Each call therefore polls those that are not over (launches.h): one
 // that the device has waited for too long, an asynchronous error of NCCL's, or another rank's failure throws
@@ -48,7 +48,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] Waits& waits() override { return hosts_->waits(); }
   void progress() override;
   void set_background(std::function<void()> work) override;
-  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& replicas,
+  [[nodiscard]] std::unique_ptr<ReplicaSum> make_sum(const std::vector<Rank>& copies,
                                                      const Tag& tag) override;
 
   void barrier() override { hosts_->barrier(); }
