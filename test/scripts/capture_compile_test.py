@@ -25,6 +25,7 @@ if not shutil.which("g++"):
 
 SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture import compile as compiling
 from stagecraft_capture.compile import stretches_of
 
 from forked import stagecraft_capture
@@ -139,27 +140,39 @@ NUMBERS = {"blocks": 2, "width": 64, "heads": 4, "dropout": 0.1, "attention_drop
 TEXT = ["loss.type=token_cross_entropy", f"data={json.dumps({'type': 'synthetic', 'task': 'tokens', 'samples': 64, 'shape': [LENGTH], 'classes': WORDS})}", "validation.every_steps=2"]
 
 
-def captured_gpt(folder, name, **numbers):
+def captured_gpt(folder, name, gain, **numbers):
+    """`gain`: in place of compile.GAIN. A large one takes each stretch for faster, 0 none, whatever this machine measures."""
     text = ",".join(f"{key}={value}" for key, value in {**NUMBERS, **numbers}.items())
+    measured, compiling.GAIN = compiling.GAIN, gain
     done = stagecraft_capture("--gpt", text, "--sequence", str(LENGTH), "--vocabulary", str(WORDS), "--compile", str(SAMPLES), "-o", f"{folder}/{name}")
+    compiling.GAIN = measured
     assert done.returncode == 0 and not os.path.exists(f"{folder}/{name}/weights.safetensors"), done.stdout + done.stderr
     return f"{folder}/{name}"
 
 
 def test_own_family(folder):
-    """Without dropout the same losses as the library's own layers up to rounding, from the same initial weights."""
+    """From the same initial weights: without dropout the same losses as the library's own layers up to rounding, and the same bits where no code runs."""
     run = lambda name, changes=(), launcher=(), **model: train(folder, f"own.{name}", [*TEXT, *changes], launcher, **{"family": "gpt", **NUMBERS, **model})
     code_of = lambda done: (done[1], done[2])
     no_dropout = {"dropout": 0, "attention_dropout": 0}
-    plain, same = run("plain", **no_dropout), run("same", **no_dropout, compiled=captured_gpt(folder, "plain.code", **no_dropout))
-    assert plain[1] == same[1] == 0 and "Compiled: micro-batches of 4 samples" in same[2], (code_of(plain), code_of(same))
-    assert len(plain[0]) == len(same[0]) > 3 and all(abs(a - b) < 1e-4 * abs(b) for pair in zip(same[0], plain[0]) for a, b in zip(*pair) if b), (same[0], plain[0])
-    code = captured_gpt(folder, "gpt.code")
+    plain, same = run("plain", **no_dropout), run("same", **no_dropout, compiled=captured_gpt(folder, "plain.code", 1e9, **no_dropout))
+    said = "layers, in micro-batches of 4 samples with 1 thread per rank; the library's own layers compute the rest"
+    assert plain[1] == same[1] == 0 and said in same[2], (code_of(plain), code_of(same))
+    assert len(plain[0]) == len(same[0]) > 3 and same[0] != plain[0] and all(abs(a - b) < 1e-4 * abs(b) for pair in zip(same[0], plain[0]) for a, b in zip(*pair) if b), (same[0], plain[0])
+    code, no_code = captured_gpt(folder, "gpt.code", 1e9), captured_gpt(folder, "none.code", 0)
+    own, none = run("own"), run("none", compiled=no_code)
+    assert none[1] == 0 and none[0] == own[0] and "Compiled: nothing: no layer gains by code; the library's own layers compute all" in none[2], (code_of(none), none[0], own[0])
+    sizes = ["train_micro_batch_size_per_gpu=8"]
+    own, none = run("eights", sizes), run("eights.code", sizes, compiled=code)
+    assert none[1] == 0 and none[0] == own[0] and own[0], (code_of(none), none[0], own[0])
     one = run("one", ["pipeline.stages=1"], compiled=code)
     assert one[1] == 0 and one[0] and one[0] != plain[0], code_of(one)
     for name, launcher, *changes in (("zb", [], "pipeline.schedule=zb_h1"), ("three", [], "pipeline.stages=3", "activation_checkpointing.recompute=all"), ("processes", ["mpirun", "-np", "2", "--oversubscribe"])):
         found = run(name, ["pipeline.stages=2", *changes], launcher, compiled=code)
         assert found[1] == 0 and found[0] == one[0], (name, code_of(found), found[0], one[0])
+    short = ["train_batch_size=14"]  # 4 + 4 + 4 + 2: the last by the library's own layers
+    by_one, by_two = run("short", [*short, "pipeline.stages=1"], compiled=code), run("short.zb", [*short, "pipeline.stages=2", "pipeline.schedule=zb_h1"], compiled=code)
+    assert by_one[1] == by_two[1] == 0 and by_one[0] == by_two[0] != [], (code_of(by_one), code_of(by_two))
     print(f"gpt: compiled runs of 1, 2 and 3 stages are equal: {one[0]}; without dropout {same[0]}, interpreted {plain[0]}")
     command = "stagecraft-capture --gpt blocks=2,width=64,heads={},feed_forward=256,dropout=0.1,attention_dropout=0.1 --sequence 64 --vocabulary {} --compile MICRO_BATCH"
     for name, said, changes, model in (
