@@ -1,7 +1,8 @@
 #pragma once
 
 // The library's own layers with compiled code: a model folder's graphs, made by stagecraft-capture --gpt
-// --compile, compute in their place. Names, initial values and checkpoints stay those of the own layers.
+// --compile, compute in their place wherever they run code. A graph without code is no faster than the layer, so
+// there the layer computes itself. Names, initial values and checkpoints stay those of the own layers.
 
 #include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/layers/site.h"
@@ -21,11 +22,13 @@ struct CompiledLayers {
   std::string model;    ///< the name that the folder must have: what no weight's shape shows, as heads
   std::string command;  ///< that makes such a folder, for messages
 
-  /// What of it runs compiled: one line. Throws InputError, at `place`, where there is no such folder, or one of
-  /// another model.
+  /// How many layers run compiled, and when: one line. Throws InputError, at `place`, where there is no such
+  /// folder, or one of another model.
   [[nodiscard]] std::string require_folder(const InputPlace& place) const;
-  /// `own`, computed by the folder's layer of its name. Throws InputError where the folder has none, or one of
-  /// other parameters, and all that a captured layer throws.
+  /// `own`, computed by the folder's layer of its name for sizes of micro-batch, devices and threads with which
+  /// that one runs code. The choice follows from these and the folder alone, so it is the same on every rank.
+  /// Throws InputError where the folder has no such layer, or one of other parameters, and all that a captured
+  /// layer throws.
   [[nodiscard]] LayerPtr in_place_of(LayerPtr own, const LayerSite& site) const;
 };
 

@@ -109,11 +109,14 @@ std::shared_ptr<const CompiledFolder> read_compiled(const std::string& folder, c
   return found;
 }
 
+std::string fitting_runs(const CompiledFolder& compiled) {
+  return fmt::format("micro-batches of {} samples with {} {} per rank", fmt::join(compiled.sizes, ", "),
+                     compiled.threads, compiled.threads == 1 ? "thread" : "threads");
+}
+
 std::string note_on(const CompiledFolder& compiled) {
   if (!compiled.why_not.empty()) return "Compiled: nothing, all is interpreted: " + compiled.why_not;
-  return fmt::format("Compiled: micro-batches of {} samples with {} {} per rank; others are interpreted",
-                     fmt::join(compiled.sizes, ", "), compiled.threads,
-                     compiled.threads == 1 ? "thread" : "threads");
+  return fmt::format("Compiled: {}; others are interpreted", fitting_runs(compiled));
 }
 
 }  // namespace stagecraft::captured

@@ -40,6 +40,8 @@ struct CompiledFolder {
   std::map<std::string, BySize> graphs;  ///< by hash
 };
 
+/// What the code is for: "micro-batches of 4 samples with 1 thread per rank".
+[[nodiscard]] std::string fitting_runs(const CompiledFolder& compiled);
 /// What runs compiled, and what does not: one line.
 [[nodiscard]] std::string note_on(const CompiledFolder& compiled);
 

@@ -100,6 +100,17 @@ Ids factors_or_gradients(const Graph& graph) {
   return ids;
 }
 
+/// Zeroes elements by a mask: the one that it draws, or one that is given.
+bool drops(const Step& step) {
+  return step.own == Step::Own::dropout || step.own == Step::Own::dropout_apply;
+}
+
+bool trains_with_code(const Graph& graph) {
+  const auto is_code = [](const Step& step) { return step.own == Step::Own::compiled; };
+  return std::ranges::any_of(graph.forward, is_code) || std::ranges::any_of(graph.backward_input, is_code) ||
+         std::ranges::any_of(graph.backward_weight, is_code);
+}
+
 c10::IValue taken(std::vector<c10::IValue>& frame, std::size_t slot, bool last) {
   return last ? std::move(frame[slot]) : frame[slot];
 }
@@ -236,7 +247,7 @@ void Program::find_ready() {
 void Program::find_overwritable(const std::vector<Value>& values) {
   for (Instruction& instruction : instructions_) {
     const Step& step = *instruction.step;
-    if (instruction.results.size() != 1) continue;
+    if (!drops(step) && instruction.results.size() != 1) continue;
     for (const Read& read : instruction.reads) {
       const ValueId argument = step.arguments[read.position].values[0];
       const ValueType& type = values[static_cast<std::size_t>(argument)].type;
@@ -356,19 +367,22 @@ void Program::run_own(const Instruction& instruction, std::vector<c10::IValue>& 
     for (at::Tensor& made : step.compiled->run(std::move(given))) stack.emplace_back(std::move(made));
     return;
   }
-  if (step.own != Step::Own::dropout && step.own != Step::Own::dropout_apply) {
+  if (!drops(step)) {
     stack = {drawn(step, instruction.types[0], key)};
     return;
   }
   const Dropout dropout(step.probability, step.stream);
-  const at::Tensor& x = stack[0].toTensor();
-  if (step.own == Step::Own::dropout) {
-    at::Tensor mask = dropout.mask(x.sizes(), key, x.device());
-    at::Tensor dropped = dropout.apply(x, mask);
-    stack = {std::move(dropped), std::move(mask)};
-  } else {
-    stack = {dropout.apply(x, stack[1].toTensor())};
+  const bool draws = step.own == Step::Own::dropout;
+  if (std::optional<at::Tensor> found = overwritable(stack, instruction.dying)) {
+    at::Tensor mask = draws ? dropout.drop_(*found, key) : at::Tensor();
+    if (!draws) dropout.apply_(*found, stack[1].toTensor());
+    stack = {*std::move(found), std::move(mask)};
+    return;
   }
+  const at::Tensor x = stack[0].toTensor();
+  at::Tensor mask = draws ? dropout.mask(x.sizes(), key, x.device()) : stack[1].toTensor();
+  at::Tensor dropped = dropout.apply(x, mask);
+  stack = {std::move(dropped), std::move(mask)};
 }
 
 void Program::check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const {
@@ -440,6 +454,16 @@ const Graph* Replay::compiled_for(std::int64_t b, c10::Device device) const {
   if (by_size_ == nullptr || !device.is_cpu() || at::get_num_threads() != compiled_->threads) return nullptr;
   const auto graph = by_size_->find(b);
   return graph == by_size_->end() ? nullptr : graph->second.get();
+}
+
+bool Replay::runs_code(std::int64_t b, c10::Device device) const {
+  const Graph* graph = compiled_for(b, device);
+  return graph != nullptr && trains_with_code(*graph);
+}
+
+bool Replay::has_code() const {
+  return by_size_ != nullptr &&
+         std::ranges::any_of(*by_size_, [](const auto& graph) { return trains_with_code(*graph.second); });
 }
 
 void Replay::check_fit(std::int64_t b, c10::Device device) const {

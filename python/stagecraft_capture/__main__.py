@@ -72,7 +72,10 @@ def as_the_family(parser, arguments):
         parser.error("--gpt needs --sequence, --vocabulary and --compile")
     if arguments.layers != "auto" or arguments.loss or arguments.field or arguments.lengths:
         parser.error("--gpt is cut as the library cuts it, and has neither a loss of its own nor fields nor lengths")
+    if arguments.full:
+        parser.error("--full is not for --gpt: its norms stay float32, as the library has them")
     arguments.layers = LAYERS
+    arguments.full = "LayerNorm" if arguments.dtype in NARROW else None
 
 
 def positive_numbers(text):

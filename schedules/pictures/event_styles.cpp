@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 namespace stagecraft::pictures {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::array<Style, kLooks> kStyles{{
     {"optimizer step", "#f4c56d", "#f4c56d", "#573d05", 'S', 's', 222, 222},
     {"reduction, norm", "#e8a49c", "#e8a49c", "#5c1f18", 'A', 'a', 217, 217},
     {"load, report", "#d8d2c6", "#d8d2c6", "#4d4536", 'L', 'l', 187, 187},
+    {"tied weights summed", "#ee9fcb", "#ee9fcb", "#5a1840", 'T', 't', 218, 218},
     {"wait for activation", "#dfe7f0", "#dfe7f0", "#5b6b7c", '.', '.', 0, 0},
     {"wait for gradient", "#dfecdf", "#dfecdf", "#5a6e5c", '.', '.', 0, 0},
     {"wait for loss", "#eadff0", "#eadff0", "#6a5a72", '.', '.', 0, 0},
@@ -24,11 +26,17 @@ constexpr std::array<Style, kLooks> kStyles{{
     {"activation sent", "#4f86bd", "#4f86bd", "#12304d", '>', '>', 0, 0},
     {"gradient sent", "#559e61", "#559e61", "#153d1e", '<', '<', 0, 0},
     {"loss sent", "#a77bba", "#a77bba", "#45285a", '<', '<', 0, 0},
+    {"sent past stages", "#d9730d", "#d9730d", "#4d2a06", '>', '>', 0, 0},
 }};
 
 /// The style of the payload, of three that begin with the activation's.
 EventStyle of_payload(EventStyle activation, Payload payload) {
   return static_cast<EventStyle>(static_cast<int>(activation) + static_cast<int>(payload));
+}
+
+/// Between stages that are no neighbours: a value that the stages between do not read, or its gradient.
+bool passes_stages(const Tag& tag) {
+  return tag.payload != Payload::loss && std::abs(tag.from.value - tag.to.value) > 1;
 }
 
 std::string pattern_of(EventStyle event_style) {
@@ -42,6 +50,8 @@ std::string pattern_of(EventStyle event_style) {
 EventStyle style_of(const Event& event) {
   const EventKind kind = event_kind(event);
   const Payload payload = event.action.tag.payload;
+  if (event.action.op == Op::tie) return EventStyle::tie;
+  if (kind == EventKind::transfer && passes_stages(event.action.tag)) return EventStyle::sent_skip;
   if (kind == EventKind::transfer) return of_payload(EventStyle::sent_activation, payload);
   if (kind != EventKind::wait) return static_cast<EventStyle>(kind);
   return event.action.op == Op::wait_receive ? of_payload(EventStyle::wait_activation, payload)

@@ -9,7 +9,8 @@
 
 namespace stagecraft::pictures {
 
-/// EventKind's, in their order, up to other; then waits and transfers, each by payload.
+/// EventKind's, in their order, up to other; ties, which a picture tells from other collectives; then waits and
+/// transfers, each by payload, and transfers between stages that are no neighbours.
 enum class EventStyle : std::uint8_t {
   forward,
   recompute,
@@ -19,6 +20,7 @@ enum class EventStyle : std::uint8_t {
   step,
   collective,
   other,
+  tie,
   wait_activation,
   wait_gradient,
   wait_loss,
@@ -26,8 +28,9 @@ enum class EventStyle : std::uint8_t {
   sent_activation,
   sent_gradient,
   sent_loss,
+  sent_skip,
 };
-inline constexpr std::size_t kLooks = 15;
+inline constexpr std::size_t kLooks = 17;
 
 [[nodiscard]] EventStyle style_of(const Event& event);
 [[nodiscard]] constexpr bool is_wait(EventStyle event_style) {

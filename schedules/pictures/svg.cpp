@@ -3,6 +3,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/pictures/axis.h"
 #include "stagecraft/schedules/pictures/svg_boxes.h"
+#include "stagecraft/schedules/pictures/svg_links.h"
 
 #include <fmt/ranges.h>
 
@@ -211,6 +212,7 @@ class Drawing {
       header(panel);
       rows(panel);
       write_memory(svg_, layout_, panel);
+      write_links(svg_, layout_, panel);
       write_boxes(svg_, layout_, panel);
     }
     legend_.write(svg_, layout_.legend);

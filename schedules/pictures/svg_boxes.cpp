@@ -60,7 +60,11 @@ class Boxes {
     if (is_sent(event_style)) {
       if (layout_.sizes.sends == 0) return;
       height = layout_.sizes.sends / 2 - 1;
-      top += layout_.sizes.boxes + (event_style == EventStyle::sent_activation ? 1 : height + 2);
+      top += layout_.sizes.boxes + (event.action.tag.payload == Payload::activation ? 1 : height + 2);
+      if (event_style == EventStyle::sent_skip) {  // below what goes to a neighbour at the same time
+        height /= 2;
+        top += height;
+      }
     }
     const std::size_t stages = row.stages.size();
     const std::size_t stage = is_compute(event.action.op) ? row.stage_position(event) : 0;

@@ -2,6 +2,7 @@
 
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/captured/overwriting.h"
+#include "stagecraft/models/captured/replay.h"
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
@@ -42,6 +43,13 @@ Stack stack_of(Values&&... values) {
   Stack stack;
   (stack.emplace_back(std::forward<Values>(values)), ...);
   return stack;
+}
+
+captured::Argument value(captured::ValueId id) {
+  captured::Argument argument;
+  argument.kind = captured::Argument::Kind::value;
+  argument.values = {id};
+  return argument;
 }
 
 Stack copy_of(const Stack& stack) {
@@ -107,6 +115,43 @@ TEST_CASE("a result is written over an argument only if nobody else holds its me
     CHECK_FALSE(overwritable(stack_of(at::rand({6, 4}).t(), at::rand({6, 4}).t()), {0}));
     CHECK_FALSE(overwritable(stack_of(made(), at::rand({6})), {0}));
   }
+}
+
+TEST_CASE("a dropout over an argument that dies draws and makes the same bits as beside it", "[captured]") {
+  const c10::InferenceMode as_in_a_run;
+  captured::Value number, mask;
+  number.type.dtype = at::kFloat;
+  number.type.sizes = mask.type.sizes = {{.times = 1, .plus = 0}, {.times = 0, .plus = 130}};
+  mask.type.dtype = at::kBool;
+  captured::Step doubled, dropped, again;  // %1 = x + x, %2 %3 = dropout(%1), %4 = %2 with the mask again
+  doubled.name = "aten::add.Tensor";
+  doubled.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
+  captured::Argument alpha;
+  alpha.constant = 1;
+  doubled.arguments = {value(0), value(0), alpha};
+  doubled.results = {1};
+  dropped.own = captured::Step::Own::dropout;
+  again.own = captured::Step::Own::dropout_apply;
+  dropped.probability = again.probability = 0.25;
+  dropped.arguments = {value(1)};
+  dropped.results = {2, 3};
+  again.arguments = {value(2), value(3)};
+  again.results = {4};
+  const captured::Steps steps{doubled, dropped, again};
+  const std::vector<captured::Value> values{number, number, number, mask, number};
+  const auto run = [&](std::vector<captured::ValueId> outputs, const at::Tensor& x) {
+    const captured::Program program({"the test", steps, values, {0}, std::move(outputs)}, 3, at::kCPU,
+                                    MatrixProducts::blas);
+    return program.run({x}, RandomKey{.seed = 5});
+  };
+  const at::Tensor x = at::rand({3, 130}).add(0.5);
+  const Tensors held = run({1, 2, 3, 4}, x), dying = run({3, 4}, x);
+  CHECK(held[0].equal(x + x));
+  CHECK(held[2].equal(dying[0]));
+  CHECK(held[3].equal(dying[1]));
+  CHECK(held[1].ne(0).equal(held[2]));
+  CHECK(held[3].equal(held[1] * (65536.0F / (65536 - 16384))));
+  CHECK_FALSE(held[2].all().item<bool>());
 }
 
 }  // namespace stagecraft

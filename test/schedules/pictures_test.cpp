@@ -215,6 +215,37 @@ TEST_CASE("a rank's stages have shades of their own", "[pictures]") {
   CHECK(says(svg, "<title>4F3: "));
 }
 
+TEST_CASE("a picture tells what goes past stages, to whom, and who sums a tied weight", "[pictures]") {
+  const Placement four = Placement::straight(4);
+  CostTable costs = costs_for(4, 4);
+  costs.skips = {{StageId{0}, StageId{2}, Bytes{40'000}}};
+  costs.ties = {Bytes{90'000}};
+  ScheduleRequest request{four, {3}};
+  request.skips = {{StageId{0}, StageId{2}}};
+  request.ties = {{StageId{0}, StageId{3}}};
+  const Panel panel = panel_of(lower(find_schedule("1f1b").generate(request)), costs);
+  const std::string svg = to_svg({panel});
+  CHECK(well_formed_xml(svg));
+  CHECK(says(svg, ">sent past stages</text>"));
+  CHECK(says(svg, ">tied weights summed</text>"));
+  CHECK(says(svg, "<title>activation 2 to stage 2: "));
+  CHECK(says(svg, "<title>tie 0: "));
+  // A line per activation and gradient that passes stage 1, and one from the first rank to the last.
+  const auto lines_in = [&](pictures::EventStyle style) {
+    const std::string begin =
+        fmt::format("<path fill=\"none\" stroke=\"{}\"", pictures::style_of(style).fill);
+    const std::size_t at = svg.find(begin);
+    REQUIRE(at != std::string::npos);
+    return count(svg.substr(at, svg.find("/>", at) - at), "L");
+  };
+  CHECK(lines_in(pictures::EventStyle::sent_skip) == 6);
+  CHECK(lines_in(pictures::EventStyle::tie) == 1);
+  CHECK(says(to_text(panel, {.columns = 100}), "T tied weights summed"));
+  const std::string without = to_svg({panel_of("1f1b", four, 3)});
+  CHECK_FALSE(says(without, "past stages"));
+  CHECK_FALSE(says(without, "tied"));
+}
+
 TEST_CASE("a picture of nothing, of an instant and of unnamed ranks", "[pictures]") {
   CHECK(well_formed_xml(to_svg(Timeline{})));
   CHECK(to_text(Panel{}, {}).empty());

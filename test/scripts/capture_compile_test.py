@@ -25,6 +25,7 @@ if not shutil.which("g++"):
 
 SOURCE, STAGECRAFT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 sys.path.insert(0, f"{SOURCE}/python")
+from stagecraft_capture import compile as compiling
 from stagecraft_capture.compile import stretches_of
 
 from forked import stagecraft_capture
@@ -139,27 +140,59 @@ NUMBERS = {"blocks": 2, "width": 64, "heads": 4, "dropout": 0.1, "attention_drop
 TEXT = ["loss.type=token_cross_entropy", f"data={json.dumps({'type': 'synthetic', 'task': 'tokens', 'samples': 64, 'shape': [LENGTH], 'classes': WORDS})}", "validation.every_steps=2"]
 
 
-def captured_gpt(folder, name, **numbers):
+def captured_gpt(folder, name, *more, **numbers):
+    """Each stretch is taken for faster, whatever this machine measures."""
     text = ",".join(f"{key}={value}" for key, value in {**NUMBERS, **numbers}.items())
-    done = stagecraft_capture("--gpt", text, "--sequence", str(LENGTH), "--vocabulary", str(WORDS), "--compile", str(SAMPLES), "-o", f"{folder}/{name}")
+    measured, compiling.GAIN = compiling.GAIN, 1e9
+    done = stagecraft_capture("--gpt", text, "--sequence", str(LENGTH), "--vocabulary", str(WORDS), "--compile", str(SAMPLES), *more, "-o", f"{folder}/{name}")
+    compiling.GAIN = measured
     assert done.returncode == 0 and not os.path.exists(f"{folder}/{name}/weights.safetensors"), done.stdout + done.stderr
     return f"{folder}/{name}"
 
 
+def without_code(folder, copy):
+    """As where no stretch gains."""
+    shutil.copytree(folder, copy)
+    with open(f"{copy}/compiled/index.json") as file:
+        index = json.load(file)
+    for graph in index["graphs"]:
+        graph["runs"] = []
+    with open(f"{copy}/compiled/index.json", "w") as file:
+        json.dump({**index, "files": {}}, file)
+    return copy
+
+
 def test_own_family(folder):
-    """Without dropout the same losses as the library's own layers up to rounding, from the same initial weights."""
+    """From the same initial weights: without dropout the same losses as the library's own layers up to rounding, and the same bits where no code
+    runs. With two threads per rank and in bfloat16, too."""
     run = lambda name, changes=(), launcher=(), **model: train(folder, f"own.{name}", [*TEXT, *changes], launcher, **{"family": "gpt", **NUMBERS, **model})
     code_of = lambda done: (done[1], done[2])
-    no_dropout = {"dropout": 0, "attention_dropout": 0}
-    plain, same = run("plain", **no_dropout), run("same", **no_dropout, compiled=captured_gpt(folder, "plain.code", **no_dropout))
-    assert plain[1] == same[1] == 0 and "Compiled: micro-batches of 4 samples" in same[2], (code_of(plain), code_of(same))
-    assert len(plain[0]) == len(same[0]) > 3 and all(abs(a - b) < 1e-4 * abs(b) for pair in zip(same[0], plain[0]) for a, b in zip(*pair) if b), (same[0], plain[0])
-    code = captured_gpt(folder, "gpt.code")
+    no_dropout, threads = {"dropout": 0, "attention_dropout": 0}, ["threads_per_rank=2", "pipeline.stages=1"]
+    two_threads = captured_gpt(folder, "plain.code", "--threads", "2", **no_dropout)
+    plain, same = run("plain", threads, **no_dropout), run("same", threads, **no_dropout, compiled=two_threads)
+    said = "layers, in micro-batches of 4 samples with 2 threads per rank; the library's own layers compute the rest"
+    assert plain[1] == same[1] == 0 and said in same[2], (code_of(plain), code_of(same))
+    assert len(plain[0]) == len(same[0]) > 3 and same[0] != plain[0] and all(abs(a - b) < 1e-4 * abs(b) for pair in zip(same[0], plain[0]) for a, b in zip(*pair) if b), (same[0], plain[0])
+    cut = run("same.cut", [*threads, "pipeline.stages=2"], **no_dropout, compiled=two_threads)
+    assert cut[1] == 0 and cut[0] == same[0], code_of(cut)
+    nothing_runs = without_code(two_threads, f"{folder}/none.code")
+    none = run("none", threads, **no_dropout, compiled=nothing_runs)
+    assert none[1] == 0 and none[0] == plain[0] and "Compiled: nothing: no layer gains by code; the library's own layers compute all" in none[2], (code_of(none), none[0], plain[0])
+    code = captured_gpt(folder, "gpt.code", "--dtype", "bfloat16")
+    found = run("wide", compiled=code)
+    assert found[1] == 2 and 'set "bf16": {"enabled": true}' in found[2], code_of(found)
+    fp32, run = run, lambda name, changes=(), launcher=(), **model: fp32(name, ['bf16={"enabled":true}', *changes], launcher, **model)
+    sizes = ["train_micro_batch_size_per_gpu=8"]
+    own, none = run("eights", sizes), run("eights.code", sizes, compiled=code)
+    assert none[1] == 0 and none[0] == own[0] and own[0], (code_of(none), none[0], own[0])
     one = run("one", ["pipeline.stages=1"], compiled=code)
-    assert one[1] == 0 and one[0] and one[0] != plain[0], code_of(one)
+    assert one[1] == 0 and one[0] and one[0] != run("narrow", ["pipeline.stages=1"])[0], code_of(one)
     for name, launcher, *changes in (("zb", [], "pipeline.schedule=zb_h1"), ("three", [], "pipeline.stages=3", "activation_checkpointing.recompute=all"), ("processes", ["mpirun", "-np", "2", "--oversubscribe"])):
         found = run(name, ["pipeline.stages=2", *changes], launcher, compiled=code)
         assert found[1] == 0 and found[0] == one[0], (name, code_of(found), found[0], one[0])
+    short = ["train_batch_size=14"]  # 4 + 4 + 4 + 2: the last by the library's own layers
+    by_one, by_two = run("short", [*short, "pipeline.stages=1"], compiled=code), run("short.zb", [*short, "pipeline.stages=2", "pipeline.schedule=zb_h1"], compiled=code)
+    assert by_one[1] == by_two[1] == 0 and by_one[0] == by_two[0] != [], (code_of(by_one), code_of(by_two))
     print(f"gpt: compiled runs of 1, 2 and 3 stages are equal: {one[0]}; without dropout {same[0]}, interpreted {plain[0]}")
     command = "stagecraft-capture --gpt blocks=2,width=64,heads={},feed_forward=256,dropout=0.1,attention_dropout=0.1 --sequence 64 --vocabulary {} --compile MICRO_BATCH"
     for name, said, changes, model in (
@@ -170,7 +203,7 @@ def test_own_family(folder):
     ):  # fmt: skip
         losses, exit_code, text = run(name, changes, **{"compiled": code, **model})
         assert exit_code == 2 and not losses and all(part in text for part in said), (name, exit_code, text)
-    for arguments, said in ((["--gpt", "blocks=2,width=64"], "heads"), (["--gpt", "blocks=2,wide=64"], "wide=64"), (["--gpt", "blocks=2,width=64,heads=5"], "not a multiple"), (["--gpt", "blocks=2,width=64,heads=4", "--loss", "mse"], "--gpt is cut")):
+    for arguments, said in ((["--gpt", "blocks=2,width=64"], "heads"), (["--gpt", "blocks=2,wide=64"], "wide=64"), (["--gpt", "blocks=2,width=64,heads=5"], "not a multiple"), (["--gpt", "blocks=2,width=64,heads=4", "--loss", "mse"], "--gpt is cut"), (["--gpt", "blocks=2,width=64,heads=4", "--dtype", "bfloat16", "--full", "Linear"], "--full is not for --gpt")):
         done = stagecraft_capture(*arguments, "--sequence", "8", "--vocabulary", "9", "--compile", "2", "-o", f"{folder}/refused.code")
         assert done.returncode == 2 and said in done.stderr and not os.path.exists(f"{folder}/refused.code"), (arguments, done.stderr)
 

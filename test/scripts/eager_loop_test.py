@@ -249,7 +249,9 @@ def images(folder, source, size, pipelines=({"schedule": "1f1b", "stages": 2},))
 def unet(folder):
     """What bypasses stages goes directly, on ranks in a line and in a V, or is relayed."""
     straight, relayed = {"schedule": "1f1b", "stages": 6, "cuts": [2, 3, 4, 5, 6]}, {"schedule": "zb_h1", "stages": 5, "cuts": [2, 4, 5, 6], "skips": "relay"}
-    images(folder, UNET, 16, [straight, relayed, {"schedule": "zb_v", "stages": 4, "cuts": [2, 4, 6], "recompute": "all"}])
+    with open(f"{SOURCE}/docs/pictures/unet.py") as file:
+        source = file.read()
+    images(folder, source, 16, [straight, relayed, {"schedule": "zb_v", "stages": 4, "cuts": [2, 4, 6], "recompute": "all"}])
     for stages, expected in ((6, [(0, 5, 16384), (1, 4, 8192)]), (5, []), (4, [(0, 3, 16384)])):
         with open(f"{folder}/SGD_{stages}/plan.json") as file:
             costs = json.load(file)["costs"]
@@ -323,31 +325,6 @@ def build():
 
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 64, "dropout_rate": 0.0, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 64, "max_position_embeddings": 64, "dropout": 0.0, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
-# What each step down makes is read again by the step up across from it.
-UNET = """
-import torch
-from torch import nn
-class UNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        step = lambda i, o: nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
-        self.down = nn.ModuleList([step(3, 8), step(8, 16), step(16, 16)])
-        self.bottom = step(16, 16)
-        self.up = nn.ModuleList([step(32, 16), step(32, 8), step(16, 8)])
-        self.head = nn.Linear(8, 10)
-    def forward(self, x):
-        skips = []
-        for layer in self.down:
-            x = layer(x)
-            skips.append(x)
-            x = nn.functional.max_pool2d(x, 2)
-        x = self.bottom(x)
-        for i, layer in enumerate(self.up):
-            x = nn.functional.interpolate(x, scale_factor=2, mode="nearest")
-            x = layer(torch.cat([x, skips[2 - i]], 1))
-        return self.head(x.mean((2, 3)))
-build = UNet
-"""
 
 MODELS = {
     "llama": lambda folder: causal(folder, 16, {"model_type": "llama", **LLAMA}),
