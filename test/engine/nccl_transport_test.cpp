@@ -244,8 +244,9 @@ TEST_CASE("a device that comes late to a wait, since it computes, has not waited
     device.let_compute_lag();
     devices[rank.index()] = &device;
   };
+  const std::vector<at::Tensor> tensors{at::zeros({4}), at::zeros({4})};  // outlive what the devices still do
   CHECK_NOTHROW(runner.run(2, all_pairs(2), [&](Transport& transport) {
-    const at::Tensor tensor = at::zeros({4});
+    const at::Tensor& tensor = tensors[transport.rank().index()];
     if (transport.rank().value == 1) {
       while (!computed) transport.progress();
       transport.wait(*transport.start_send(Rank{0}, kActivationTag, tensor));
