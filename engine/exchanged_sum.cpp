@@ -19,13 +19,11 @@ ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& copies
                            Bytes staging, at::Device device)
     : transport_(transport),
       tag_(tag),
+      ranks_(ranks_of(copies)),
       staging_(at::empty({staging.value}, at::TensorOptions(device).dtype(at::kByte))) {
-  for (const Rank rank : copies) {
-    auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-    if (found == ranks_.end()) found = ranks_.insert(found, rank);
-    copies_.push_back(found - ranks_.begin());
-  }
-  me_ = std::find(ranks_.begin(), ranks_.end(), transport.rank()) - ranks_.begin();
+  const auto place_of = [&](Rank rank) { return std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin(); };
+  for (const Rank rank : copies) copies_.push_back(place_of(rank));
+  me_ = place_of(transport.rank());
   own_ = static_cast<std::size_t>(std::count(copies_.begin(), copies_.end(), me_));
   STAGECRAFT_CHECK(own_ > 0 && copies.size() > 1, "a rank takes part in a sum of its own and other copies");
 }

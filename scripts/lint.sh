@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prose, format and lint, as CI does it.
-#   scripts/lint.sh [--fix] [--tidy] [--includes]
-#     --fix: formats in place; --tidy: clang-tidy as well; --includes: each source compiles without those beside it, which unity builds
-#     hide. Minutes for all sources, seconds when little changed.
+#   scripts/lint.sh [--fix] [--tidy | --tidy-plain] [--includes]
+#     --fix: formats in place; --tidy: clang-tidy as well; --tidy-plain: the same on what needs no LibTorch, which needs no build; --includes:
+#     each source compiles without those beside it, which unity builds hide. Minutes for all sources, seconds when little changed.
 # Both tools are LLVM 14's (scripts/setup.sh --lint). clang-tidy reads a folder as one source, so that its headers are parsed once. The
 # sources with LibTorch need a configured build, which knows where LibTorch, MPI, CUDA and NCCL are; without one they are left out.
 # --includes leaves them out always: each would parse ATen for many seconds, and the dev preset builds them without unity.
@@ -12,13 +12,15 @@ cd "$(dirname "$0")/.."
 
 fix=0
 tidy=0
+with_libtorch=1
 includes=0
 for argument in "$@"; do
   case "$argument" in
     --fix) fix=1 ;;
     --tidy) tidy=1 ;;
+    --tidy-plain) tidy=1 with_libtorch=0 ;;
     --includes) includes=1 ;;
-    *) echo "lint.sh: unknown argument $argument (--fix, --tidy, --includes)" >&2; exit 2 ;;
+    *) echo "lint.sh: unknown argument $argument (--fix, --tidy, --tidy-plain, --includes)" >&2; exit 2 ;;
   esac
 done
 
@@ -81,19 +83,20 @@ if ! clang_tidy=$(stagecraft_llvm clang-tidy); then
   exit 0
 fi
 export clang_tidy
-system=$(grep -s -oh -- '-isystem [^ ]*' build/compile_commands.json | sort -u | tr '\n' ' ' || true)
-case "$system" in
+checked=${#sources[@]}
+with_torch=()
+libtorch=$(grep -s -oh -- '-isystem [^ ]*' build/compile_commands.json | sort -u | tr '\n' ' ' || true)
+case "$libtorch" in
   *libtorch-include*)
     without=()  # what the build leaves out
-    [[ $system == */nccl/* ]] || without=(':!engine/device/cuda/*' ':!engine/transport/nccl/*')
-    mapfile -t sources < <(git ls-files '*.cpp' ':!test/*' ':!examples/*' "${without[@]}")
+    [[ $libtorch == */nccl/* ]] || without=(':!engine/device/cuda/*' ':!engine/transport/nccl/*')
+    mapfile -t with_torch < <(git ls-files '*.cpp' ':!test/*' ':!examples/*' "${without[@]}" | grep -vxFf <(printf '%s\n' "${sources[@]}"))
     ;;
   *)
-    system=""
-    echo "lint: build/ is not configured with LibTorch; clang-tidy leaves out the sources that include it"
+    [ "$with_libtorch" = 0 ] || echo "lint: build/ is not configured with LibTorch; clang-tidy leaves out the sources that include it"
     ;;
 esac
-export system
+[ "$with_libtorch" = 1 ] || with_torch=()
 
 # tidy FILES...: silent, or everything clang-tidy says. Where a folder does not compile as one source (two files have a helper of the same
 # name), halves of it are read.
@@ -118,15 +121,22 @@ tidy() {
 }
 export -f tidy
 
-# Small folders with LibTorch are read together: its headers alone take most of their time. (`none` has the names of its twin `cuda`.)
-printf '%s\n' "${sources[@]}" | awk '{ folder = $0; sub("/[^/]*$", "", folder); of[folder] = of[folder] " " $0; ++size[folder] }
-  END {
-    for (f in of) {
-      unit = f
-      if (size[f] < 10 && f ~ /^(engine|models)\// && f !~ /\/none$/) sub("/.*", "/", unit)
-      files[unit] = files[unit] of[f]; all[unit] += size[f]
-    }
-    for (u in files) print all[u] files[u]
-  }' | sort -rn | cut -d' ' -f2- |  # the longest first
-  xargs -L 1 -P "$(nproc)" bash -c 'tidy "$@"' tidy || { echo "lint.sh: clang-tidy has found something, above" >&2; exit 1; }
-echo "lint: clang-tidy is silent on ${#sources[@]} files"
+# tidy_folders SYSTEM FILES...: folder by folder, with LibTorch's include folders as SYSTEM, or none. Small ones with LibTorch are read together: its headers alone take most of their time. (`none` has
+# the names of its twin `cuda`.)
+tidy_folders() {
+  export system=$1
+  shift
+  printf '%s\n' "$@" | awk -v together="$system" '{ folder = $0; sub("/[^/]*$", "", folder); of[folder] = of[folder] " " $0; ++size[folder] }
+    END {
+      for (f in of) {
+        unit = f
+        if (together && size[f] < 10 && f ~ /^(engine|models)\// && f !~ /\/none$/) sub("/.*", "/", unit)
+        files[unit] = files[unit] of[f]; all[unit] += size[f]
+      }
+      for (u in files) print all[u] files[u]
+    }' | sort -rn | cut -d' ' -f2- |  # the longest first
+    xargs -L 1 -P "$(nproc)" bash -c 'tidy "$@"' tidy || { echo "lint.sh: clang-tidy has found something, above" >&2; exit 1; }
+}
+tidy_folders "" "${sources[@]}"
+[ "${#with_torch[@]}" = 0 ] || tidy_folders "$libtorch" "${with_torch[@]}"
+echo "lint: clang-tidy is silent on $((checked + ${#with_torch[@]})) files"

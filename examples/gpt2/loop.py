@@ -5,6 +5,7 @@
 
 DATA: the folder with tokens and model. RUN: the run's directory, whose learning rates are taken; its losses are compared. The head's weight is a copy of
 the embedding's with a gradient of its own. Both gradients are added once per step, as a pipeline does whose first and last stage hold the weight.
+Where the run multiplied by oneDNN, the loop does, through the operator that torch.compile makes of linear layers.
 """
 
 import json
@@ -21,6 +22,15 @@ from pytorch_data import shuffled
 
 SEQUENCE, SAMPLES, MICRO_BATCHES, SEED = 256, 2, 4, 1
 HOLDERS = ["transformer.wte.weight", "lm_head.weight"]  # of one weight
+
+
+def multiply_by_onednn():
+    """PyTorch's own products of float32 matrices, through oneDNN instead of the BLAS. They are so until what is returned is gone."""
+    linear = torch.ops.mkldnn._linear_pointwise
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("mm", lambda left, right: linear(left, right.t(), None, "none", [], ""), "CPU", allow_override=True)
+    library.impl("addmm", lambda bias, left, right, *, beta=1, alpha=1: linear(left, right.t(), bias, "none", [], ""), "CPU", allow_override=True)
+    return library
 
 
 def begin(data):
@@ -42,6 +52,7 @@ def main(data, run):
     records = [r for r in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if not r["validation"]]
     tokens = numpy.memmap(data / "train.bin", dtype=numpy.uint16, mode="r")
     sample_at = shuffled((len(tokens) - 1) // SEQUENCE, SEED, epoch=0)
+    products = multiply_by_onednn() if json.loads((run / "config.json").read_text())["matrix_products"] == "onednn" else None
     module = begin(data)
     copies = [module.get_parameter(name) for name in HOLDERS]
     optimizer = torch.optim.AdamW(module.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True)
@@ -61,6 +72,7 @@ def main(data, run):
         optimizer.step()
         differ += loss_of_step != record["loss"]
         print(f"step {record['step']}: {loss_of_step!r} here, {record['loss']!r} there", flush=True)
+    del products
     print(f"{len(records) - differ} of {len(records)} losses equal")
     return int(differ > 0)
 

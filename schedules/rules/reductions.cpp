@@ -16,9 +16,8 @@ std::vector<Rank> members_of(const Placement& placement, Op op, StageId stage) {
 }
 
 std::vector<Rank> members_of(const Placement& placement, const std::vector<StageId>& holders) {
-  std::vector<Rank> members = copies_of(placement, holders);
+  std::vector<Rank> members = ranks_of(copies_of(placement, holders));
   std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
   return members;
 }
 
@@ -29,6 +28,14 @@ std::vector<Rank> copies_of(const Placement& placement, const std::vector<StageI
     copies.insert(copies.end(), replicas.begin(), replicas.end());
   }
   return copies;
+}
+
+std::vector<Rank> ranks_of(const std::vector<Rank>& copies) {
+  std::vector<Rank> ranks;
+  for (const Rank rank : copies) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 std::int32_t last_backward_into(const ProgramHeader& header, const std::vector<Action>& list,
@@ -58,13 +65,10 @@ Bytes reduce_staging(Bytes summed, int replicas) {
 }
 
 Bytes tie_staging(Bytes weight, const std::vector<Rank>& copies, Rank rank) {
-  std::vector<Rank> ranks = copies;
-  std::sort(ranks.begin(), ranks.end());
-  const auto others = static_cast<std::int64_t>(copies.size()) - std::count(ranks.begin(), ranks.end(), rank);
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  const auto others = static_cast<std::int64_t>(copies.size()) - std::count(copies.begin(), copies.end(), rank);
   if (weight.value == 0 || others == 0) return {};
   constexpr std::int64_t kNumber = 8;
-  const std::int64_t part = weight.value / static_cast<std::int64_t>(ranks.size()) + kNumber;
+  const std::int64_t part = weight.value / static_cast<std::int64_t>(ranks_of(copies).size()) + kNumber;
   return std::min(kReduceStaging, Bytes{others * part + kReduceLine});
 }
 

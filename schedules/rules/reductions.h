@@ -19,6 +19,8 @@ namespace stagecraft {
 /// layer's first, as backward comes to them, each layer's replicas in order. A rank of several stands there
 /// as often.
 [[nodiscard]] std::vector<Rank> copies_of(const Placement& placement, const std::vector<StageId>& holders);
+/// The ranks of copies, each once, by their first ones.
+[[nodiscard]] std::vector<Rank> ranks_of(const std::vector<Rank>& copies);
 
 /// Position of the last backward into the group of the reduce, tie or step at position `end`, before it and of
 /// its stage, or of a stage that holds the tied weight: where a rank joins the sum that ends there. -1: the rank

@@ -2,7 +2,6 @@
 
 #include "stagecraft/schedules/rules/reductions.h"
 
-#include <algorithm>
 #include <set>
 
 namespace stagecraft::transport {
@@ -20,14 +19,6 @@ void add_groups(const Tag& sum, const std::vector<Rank>& copies, SumOrder order,
 }
 
 }  // namespace
-
-std::vector<Rank> ranks_of(const std::vector<Rank>& copies) {
-  std::vector<Rank> ranks;
-  for (const Rank rank : copies) {
-    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-  }
-  return ranks;
-}
 
 bool by_chain(SumOrder order, const std::vector<Rank>& copies) {
   return copies.size() > 2 && (order == SumOrder::ordered || ranks_of(copies).size() < copies.size());

@@ -42,9 +42,6 @@ struct NcclGroup {
   auto operator<=>(const NcclGroup&) const = default;
 };
 
-/// The ranks of copies, each once, by their first ones.
-[[nodiscard]] std::vector<Rank> ranks_of(const std::vector<Rank>& copies);
-
 /// Whether copies are summed in a chain (nccl_sum.h), or else by one all-reduce.
 [[nodiscard]] bool by_chain(SumOrder order, const std::vector<Rank>& copies);
 
