@@ -21,7 +21,9 @@ ExchangedSum::ExchangedSum(Transport& transport, const std::vector<Rank>& copies
       tag_(tag),
       ranks_(ranks_of(copies)),
       staging_(at::empty({staging.value}, at::TensorOptions(device).dtype(at::kByte))) {
-  const auto place_of = [&](Rank rank) { return std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin(); };
+  const auto place_of = [&](Rank rank) {
+    return std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+  };
   for (const Rank rank : copies) copies_.push_back(place_of(rank));
   me_ = place_of(transport.rank());
   own_ = static_cast<std::size_t>(std::count(copies_.begin(), copies_.end(), me_));

@@ -65,7 +65,8 @@ Bytes reduce_staging(Bytes summed, int replicas) {
 }
 
 Bytes tie_staging(Bytes weight, const std::vector<Rank>& copies, Rank rank) {
-  const auto others = static_cast<std::int64_t>(copies.size()) - std::count(copies.begin(), copies.end(), rank);
+  const auto others =
+      static_cast<std::int64_t>(copies.size()) - std::count(copies.begin(), copies.end(), rank);
   if (weight.value == 0 || others == 0) return {};
   constexpr std::int64_t kNumber = 8;
   const std::int64_t part = weight.value / static_cast<std::int64_t>(ranks_of(copies).size()) + kNumber;

@@ -27,6 +27,7 @@
 #include <cmath>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <thread>
 
 namespace stagecraft::test {
@@ -330,9 +331,10 @@ bool served(const PipelineCase& pipeline) {
   const Schedule& schedule = find_schedule(pipeline.schedule);
   SegmentWalk walk(run_shape(pipeline));
   bool changed = pipeline.rewrite == Rewrite::none;
+  std::set<std::vector<int>> tried;
   try {
     for (Segment segment; walk.next(segment);) {
-      if (segment.kind == SegmentKind::validate) continue;
+      if (segment.kind == SegmentKind::validate || !tried.insert(segment.group_sizes).second) continue;
       ScheduleRequest asked = request(pipeline, segment);
       asked.recompute.clear();  // changes nothing here, and takes time
       const ScheduleProgram program = schedule.generate(asked);
@@ -442,10 +444,19 @@ ScheduleProgram program_of(const Setting& setting, const Segment& segment, const
   return program;
 }
 
+const LoweredProgram& ProvedPrograms::of(const Setting& setting, const Segment& segment) {
+  const std::lock_guard lock(mutex_);
+  const std::pair key{segment.kind, segment.group_sizes};
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  LoweredProgram lowered = lower(program_of(setting, segment));
+  (void)prove(lowered);
+  return known_.emplace(key, std::move(lowered)).first->second;
+}
+
 std::vector<LoweredProgram> programs_of(const Setting& setting) {
   std::vector<LoweredProgram> programs;
   SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) programs.push_back(lower(program_of(setting, segment)));
+  for (Segment segment; walk.next(segment);) programs.push_back(setting.programs->of(setting, segment));
   return programs;
 }
 
@@ -493,19 +504,19 @@ Outcome run_rank(const Setting& setting, Transport& transport, const Mischief& m
   };
   Worker worker(setting.model, *setting.loss, *setting.data, setting.stage_layers, setting.placement, delayed,
                 options);
-  const auto lowered_program = [&](const Segment& segment) {
-    LoweredProgram lowered = lower(program_of(setting, segment));
-    (void)prove(lowered);
-    if (mischief.program && segment.kind == SegmentKind::train) mischief.program(lowered);
-    return lowered;
+  std::map<const LoweredProgram*, LoweredProgram> changed;
+  const auto program_for = [&](const Segment& segment) -> const LoweredProgram& {
+    const LoweredProgram& proved = setting.programs->of(setting, segment);
+    if (!mischief.program || segment.kind != SegmentKind::train) return proved;
+    const auto [copy, fresh] = changed.try_emplace(&proved, proved);
+    if (fresh) mischief.program(copy->second);
+    return copy->second;
   };
-  std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> programs;
   SegmentWalk walk(setting.shape);
   for (Segment segment; walk.next(segment);) {
-    const std::pair key{segment.kind, segment.group_sizes};
-    if (!programs.contains(key)) programs.emplace(key, lowered_program(segment));
+    const LoweredProgram& program = program_for(segment);
     if (mischief.segment) mischief.segment(transport.rank(), segment);
-    worker.run(programs.at(key), segment, [&outcome, kind = segment.kind](const StepReport& report) {
+    worker.run(program, segment, [&outcome, kind = segment.kind](const StepReport& report) {
       (kind == SegmentKind::train ? outcome.steps : outcome.validations).push_back(report);
     });
   }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +66,19 @@ struct PipelineCase {
 /// Whether the schedule is for such a placement and for all of the run's groups.
 [[nodiscard]] bool served(const PipelineCase& pipeline);
 
-/// Everything a case is made of.
+struct Setting;
+
+/// The programs of a case's segments, lowered and proved, each by the first rank that asks for it. Any thread.
+class ProvedPrograms {
+ public:
+  [[nodiscard]] const LoweredProgram& of(const Setting& setting, const Segment& segment);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<SegmentKind, std::vector<int>>, LoweredProgram> known_;
+};
+
+/// Everything a case is made of. What its programs depend on stays as it is once one has been asked for.
 struct Setting {
   explicit Setting(const PipelineCase& its_case);
   /// After a change of the model: optimizers know its parameters.
@@ -80,13 +93,14 @@ struct Setting {
   RunShape shape;
   WorkerOptions options;
   OracleRun oracle;
+  std::shared_ptr<ProvedPrograms> programs = std::make_shared<ProvedPrograms>();
 };
 
 /// The program of one segment, rewritten if it is a training one. `costs` for schedules that order by time.
 [[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
                                          const CostTable* costs = nullptr);
 
-/// Those of all the case's segments, lowered.
+/// Those of all the case's segments, lowered and proved.
 [[nodiscard]] std::vector<LoweredProgram> programs_of(const Setting& setting);
 
 /// What NCCL needs for the case's programs. Throws RefusedError where it cannot carry them.
