@@ -287,6 +287,7 @@ Model build_model(const ModelConfig& config, const SampleSpec& sample, Precision
   model.shorter = list.shorter;
   model.why_no_loss = list.why_no_loss;
   model.note = list.note;
+  model.compiled_for = list.compiled_for;
   for (const LayerPtr& layer : model.layers) {
     for (const std::string& name : layer->fields()) {
       const auto named = [&](const BatchField& field) { return field.name == name; };

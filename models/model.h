@@ -13,6 +13,7 @@
 #include "stagecraft/models/sample.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct Model {
   std::vector<std::int64_t> shorter;  ///< lengths that samples may be cut to
   std::string why_no_loss;            ///< what the data lack for it; empty: there is none
   std::string note;                   ///< a line for people at the start of a run; empty: none
+  std::optional<CompiledFor> compiled_for;  ///< none: no layer has compiled code
 
   /// Those that layers [first, last) read, and `loss_too`, where it is not null.
   [[nodiscard]] std::vector<BatchField> fields_of(int first, int last, const Loss* loss_too) const;

@@ -129,6 +129,11 @@ Prepared prepare(const TrainRequest& request, RunConfig config, const std::optio
     config.threads_per_rank = resolved.threads;
     for (std::string& note : resolved.notes) prepared.notes.push_back(std::move(note));
   }
+  if (materials.model.compiled_for) {
+    const std::string why =
+        materials.model.compiled_for->why_unused(config.micro_batch_size, config.threads_per_rank);
+    if (!why.empty()) prepared.notes.push_back("the model's compiled code is not run: " + why);
+  }
   check_schedule(config, plan->schedule.name, file);
   if (manifest) check_resume(*manifest, start.checkpoint, config, materials, *plan);
   prepared.setup = std::make_unique<RunSetup>(std::move(config), file, std::move(materials),

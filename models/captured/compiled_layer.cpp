@@ -91,6 +91,10 @@ std::string CompiledLayers::require_folder(const InputPlace& place) const {
                          found->name, model, command));
 }
 
+std::optional<CompiledFor> CompiledLayers::runs() const {
+  return captured::runs_for(*reader.read(folder, "", UseCompiled::allow)->compiled);
+}
+
 LayerPtr CompiledLayers::in_place_of(LayerPtr own, const LayerSite& site) const {
   const CapturedLayerSpec spec{folder, own->name(), "", Accumulate::fused, UseCompiled::allow, reader};
   LayerPtr graph = make_layer(spec, site);

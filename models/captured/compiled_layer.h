@@ -7,6 +7,7 @@
 #include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/layers/site.h"
 
+#include <optional>
 #include <string>
 
 namespace stagecraft {
@@ -25,6 +26,8 @@ struct CompiledLayers {
   /// How many layers run compiled, and when: one line. Throws InputError, at `place`, where there is no such
   /// folder, or one of another model.
   [[nodiscard]] std::string require_folder(const InputPlace& place) const;
+  /// The runs in which some do.
+  [[nodiscard]] std::optional<CompiledFor> runs() const;
   /// `own`, computed by the folder's layer of its name for sizes of micro-batch, devices and threads with which
   /// that one runs code. The choice follows from these and the folder alone, so it is the same on every rank.
   /// Throws InputError where the folder has no such layer, or one of other parameters, and all that a captured

@@ -114,6 +114,13 @@ std::string fitting_runs(const CompiledFolder& compiled) {
                      compiled.threads, compiled.threads == 1 ? "thread" : "threads");
 }
 
+std::optional<CompiledFor> runs_for(const CompiledFolder& compiled) {
+  const bool code =
+      std::ranges::any_of(compiled.graphs, [](const auto& graph) { return !graph.second.empty(); });
+  if (!compiled.why_not.empty() || !code) return std::nullopt;
+  return CompiledFor{compiled.sizes, compiled.threads};
+}
+
 std::string note_on(const CompiledFolder& compiled) {
   if (!compiled.why_not.empty()) return "Compiled: nothing, all is interpreted: " + compiled.why_not;
   return fmt::format("Compiled: {}; others are interpreted", fitting_runs(compiled));

@@ -6,11 +6,13 @@
 
 #include "stagecraft/base/describe.h"
 #include "stagecraft/models/captured/graph.h"
+#include "stagecraft/models/compiled_for.h"
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,8 @@ struct CompiledFolder {
 
 /// What the code is for: "micro-batches of 4 samples with 1 thread per rank".
 [[nodiscard]] std::string fitting_runs(const CompiledFolder& compiled);
+/// The same for programs. None where nothing of it is run.
+[[nodiscard]] std::optional<CompiledFor> runs_for(const CompiledFolder& compiled);
 /// What runs compiled, and what does not: one line.
 [[nodiscard]] std::string note_on(const CompiledFolder& compiled);
 

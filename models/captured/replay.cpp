@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/models/captured/arguments.h"
+#include "stagecraft/models/captured/compiled_code.h"
 #include "stagecraft/models/captured/overwriting.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"

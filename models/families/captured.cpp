@@ -180,7 +180,10 @@ LayerList expand(const CapturedConfig& config, const ModelSite& site) {
   LayerList list;
   list.name = folder->name;
   if (!config.weights.empty()) list.note = note_on(*folder);
-  if (folder->compiled != nullptr) add_line(list.note, note_on(*folder->compiled));
+  if (folder->compiled != nullptr) {
+    add_line(list.note, note_on(*folder->compiled));
+    list.compiled_for = runs_for(*folder->compiled);
+  }
   for (const captured::FolderLayer& layer : folder->layers) {
     list.layers.push_back({CapturedLayerSpec{config.path, layer.name, config.weights, config.accumulate,
                                              config.compiled, config.reader},

@@ -75,6 +75,7 @@ LayerList expand(const GptConfig& config, const ModelSite& site) {
   if (!config.compiled.empty()) {
     list.compiled = std::make_shared<const CompiledLayers>(compiled_layers(config, site));
     list.note = list.compiled->require_folder({site.place.file, site.place.pointer + "/compiled"});
+    list.compiled_for = list.compiled->runs();
   }
   return list;
 }

@@ -6,12 +6,14 @@
 //   model_families().add<LlamaSettings>("llama", expand_llama);
 
 #include "stagecraft/base/registry.h"
+#include "stagecraft/models/compiled_for.h"
 #include "stagecraft/models/layers/registry.h"
 #include "stagecraft/models/loss.h"
 #include "stagecraft/models/sample.h"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,7 @@ struct LayerList {
   std::vector<std::int64_t> shorter{};  ///< as in Model
   std::string why_no_loss{};  ///< what the data lack for the one that it would bring; empty: it has none
   std::string note{};         ///< as in Model
+  std::optional<CompiledFor> compiled_for{};         ///< likewise
   std::shared_ptr<const CompiledLayers> compiled{};  ///< that compute in place of the list's; null: none
 };
 

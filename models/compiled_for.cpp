@@ -1,0 +1,22 @@
+#include "stagecraft/models/compiled_for.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace stagecraft {
+
+std::string CompiledFor::why_unused(std::int64_t micro_batch, int threads_per_rank) const {
+  if (threads_per_rank != threads) {
+    return fmt::format("it is for {} {} per rank, and this run has {}", threads,
+                       threads == 1 ? "thread" : "threads", threads_per_rank);
+  }
+  if (std::find(micro_batches.begin(), micro_batches.end(), micro_batch) == micro_batches.end()) {
+    return fmt::format("it is for micro-batches of {} samples, and this run's have {}",
+                       fmt::join(micro_batches, ", "), micro_batch);
+  }
+  return "";
+}
+
+}  // namespace stagecraft
