@@ -80,7 +80,7 @@ def test_runs(folder):
     ):  # fmt: skip
         found, code, text = train(folder, name, changes, compiled="require")
         assert code == 0 and found == one, (name, text, found, one)
-    found, code, text = train(folder, "threads", ["pipeline.stages=1", "threads_per_rank=2"], compiled="allow")
+    found, code, text = train(folder, "two_threads", ["pipeline.stages=1", "threads_per_rank=2"], compiled="allow")
     assert code == 0 and "code is not run: it is for 1 thread per rank, and this run has 2" in text, text
     found, code, text = train(folder, "processes", ["pipeline.stages=2"], ["mpirun", "-np", "2", "--oversubscribe"], compiled="require")
     assert code == 0 and found == one, (text, found, one)
