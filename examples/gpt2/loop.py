@@ -29,7 +29,7 @@ def multiply_by_onednn():
     linear = torch.ops.mkldnn._linear_pointwise
     library = torch.library.Library("aten", "IMPL")
     library.impl("mm", lambda left, right: linear(left, right.t(), None, "none", [], ""), "CPU", allow_override=True)
-    library.impl("addmm", lambda bias, left, right, *, beta=1, alpha=1: linear(left, right.t(), bias, "none", [], ""), "CPU", allow_override=True)
+    library.impl("addmm", lambda bias, left, right: linear(left, right.t(), bias, "none", [], ""), "CPU", allow_override=True)
     return library
 
 
