@@ -11,7 +11,8 @@
 #include "stagecraft/models/safetensors.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/optim/adamw.h>
 
 #include <chrono>
 #include <cstdio>
