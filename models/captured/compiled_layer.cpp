@@ -71,7 +71,7 @@ std::string note_on_layers(const captured::ModelFolder& folder) {
   const auto with_code = std::ranges::count_if(
       folder.layers, [](const captured::FolderLayer& layer) { return layer.replay->has_code(); });
   const std::string compiled = with_code > 0          ? fmt::format("{} of {} layers, in {}", with_code,
-                                                                    folder.layers.size(), fitting_runs(code))
+                                                                    folder.layers.size(), code.made_for.text())
                                : code.why_not.empty() ? "nothing: no layer gains by code"
                                                       : "nothing: " + code.why_not;
   return fmt::format("Compiled: {}; the library's own layers compute {}", compiled,
@@ -80,19 +80,15 @@ std::string note_on_layers(const captured::ModelFolder& folder) {
 
 }  // namespace
 
-std::string CompiledLayers::require_folder(const InputPlace& place) const {
+CompiledLayers::Use CompiledLayers::require_folder(const InputPlace& place) const {
   if (!std::filesystem::exists(folder)) {
     throw InputError(place, fmt::format("there is no folder {}; make it: {}", folder, command));
   }
   const auto found = reader.read(folder, "", UseCompiled::allow);
-  if (found->name == model) return note_on_layers(*found);
+  if (found->name == model) return {note_on_layers(*found), captured::runs_for(*found->compiled)};
   throw InputError(
       place, fmt::format("{} is of the model \"{}\", and this one is \"{}\"; make a folder of it: {}", folder,
                          found->name, model, command));
-}
-
-std::optional<CompiledFor> CompiledLayers::runs() const {
-  return captured::runs_for(*reader.read(folder, "", UseCompiled::allow)->compiled);
 }
 
 LayerPtr CompiledLayers::in_place_of(LayerPtr own, const LayerSite& site) const {

@@ -23,11 +23,12 @@ struct CompiledLayers {
   std::string model;    ///< the name that the folder must have: what no weight's shape shows, as heads
   std::string command;  ///< that makes such a folder, for messages
 
-  /// How many layers run compiled, and when: one line. Throws InputError, at `place`, where there is no such
-  /// folder, or one of another model.
-  [[nodiscard]] std::string require_folder(const InputPlace& place) const;
-  /// The runs in which some do.
-  [[nodiscard]] std::optional<CompiledFor> runs() const;
+  struct Use {
+    std::string note;                 ///< how many layers run compiled, and when: one line
+    std::optional<CompiledFor> runs;  ///< in which some do; none: in no run
+  };
+  /// Throws InputError, at `place`, where there is no such folder, or one of another model.
+  [[nodiscard]] Use require_folder(const InputPlace& place) const;
   /// `own`, computed by the folder's layer of its name for sizes of micro-batch, devices and threads with which
   /// that one runs code. The choice follows from these and the folder alone, so it is the same on every rank.
   /// Throws InputError where the folder has no such layer, or one of other parameters, and all that a captured

@@ -51,7 +51,7 @@ std::shared_ptr<const CompiledFolder> read_compiled(const std::string& folder, c
       json::read<Index>(json::parse_text(read_file(found->file, kMostIndexBytes), found->file), whole);
   found->why_not = unfit(index);
   if (!found->why_not.empty()) return found;
-  found->threads = static_cast<int>(index.threads);
+  found->made_for.threads = static_cast<int>(index.threads);
   const auto at = [&](const std::string& pointer) { return InputPlace{found->file, pointer}; };
   for (const auto& [name, hash] : index.files) {
     if (is_hex(name, kGraphHashDigits) && is_hex(hash, 64)) continue;  // it becomes part of a path
@@ -102,28 +102,22 @@ std::shared_ptr<const CompiledFolder> read_compiled(const std::string& folder, c
     if (!found->graphs[its.graph].emplace(its.samples, std::move(compiled)).second) {
       throw InputError(at(pointer), "the graph is there twice for this size");
     }
-    if (std::find(found->sizes.begin(), found->sizes.end(), its.samples) == found->sizes.end()) {
-      found->sizes.push_back(its.samples);
-    }
+    std::vector<std::int64_t>& sizes = found->made_for.micro_batches;
+    if (std::ranges::find(sizes, its.samples) == sizes.end()) sizes.push_back(its.samples);
   }
   return found;
-}
-
-std::string fitting_runs(const CompiledFolder& compiled) {
-  return fmt::format("micro-batches of {} samples with {} {} per rank", fmt::join(compiled.sizes, ", "),
-                     compiled.threads, compiled.threads == 1 ? "thread" : "threads");
 }
 
 std::optional<CompiledFor> runs_for(const CompiledFolder& compiled) {
   const bool code =
       std::ranges::any_of(compiled.graphs, [](const auto& graph) { return !graph.second.empty(); });
   if (!compiled.why_not.empty() || !code) return std::nullopt;
-  return CompiledFor{compiled.sizes, compiled.threads};
+  return compiled.made_for;
 }
 
 std::string note_on(const CompiledFolder& compiled) {
   if (!compiled.why_not.empty()) return "Compiled: nothing, all is interpreted: " + compiled.why_not;
-  return fmt::format("Compiled: {}; others are interpreted", fitting_runs(compiled));
+  return fmt::format("Compiled: {}; others are interpreted", compiled.made_for.text());
 }
 
 }  // namespace stagecraft::captured

@@ -33,18 +33,15 @@ namespace stagecraft::captured {
 
 /// What a folder has of compiled code, for its graphs.
 struct CompiledFolder {
-  std::string why_not;              ///< why nothing of it is run; empty: it is
-  std::string file;                 ///< for messages
-  int threads = 1;                  ///< per rank, that it was made for
-  std::vector<std::int64_t> sizes;  ///< of micro-batches
+  std::string why_not;   ///< why nothing of it is run; empty: it is
+  std::string file;      ///< for messages
+  CompiledFor made_for;  ///< whatever its graphs have
   /// By size of micro-batch: a graph with its compiled stretches.
   using BySize = std::map<std::int64_t, std::shared_ptr<const Graph>>;
   std::map<std::string, BySize> graphs;  ///< by hash
 };
 
-/// What the code is for: "micro-batches of 4 samples with 1 thread per rank".
-[[nodiscard]] std::string fitting_runs(const CompiledFolder& compiled);
-/// The same for programs. None where nothing of it is run.
+/// In which some of the code is run; none: in no run.
 [[nodiscard]] std::optional<CompiledFor> runs_for(const CompiledFolder& compiled);
 /// What runs compiled, and what does not: one line.
 [[nodiscard]] std::string note_on(const CompiledFolder& compiled);

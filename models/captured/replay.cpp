@@ -452,7 +452,8 @@ void Replay::use(std::shared_ptr<const CompiledFolder> compiled, UseCompiled how
 }
 
 const Graph* Replay::compiled_for(std::int64_t b, c10::Device device) const {
-  if (by_size_ == nullptr || !device.is_cpu() || at::get_num_threads() != compiled_->threads) return nullptr;
+  if (by_size_ == nullptr || !device.is_cpu() || at::get_num_threads() != compiled_->made_for.threads)
+    return nullptr;
   const auto graph = by_size_->find(b);
   return graph == by_size_->end() ? nullptr : graph->second.get();
 }
@@ -472,10 +473,8 @@ void Replay::check_fit(std::int64_t b, c10::Device device) const {
   throw InputError(
       {compiled_->file, ""},
       fmt::format("has no code of graph {} for micro-batches of {} on {} with {} threads per rank; it is for "
-                  "the CPU with {}, and micro-batches of {}; compile it for this run, or set model.compiled "
-                  "to \"allow\"",
-                  graph_->hash, b, device.str(), at::get_num_threads(), compiled_->threads,
-                  fmt::join(compiled_->sizes, ", ")));
+                  "the CPU, {}; compile it for this run, or set model.compiled to \"allow\"",
+                  graph_->hash, b, device.str(), at::get_num_threads(), compiled_->made_for.text()));
 }
 
 }  // namespace stagecraft::captured

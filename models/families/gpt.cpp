@@ -74,8 +74,10 @@ LayerList expand(const GptConfig& config, const ModelSite& site) {
   list.layers.push_back({LinearSpec{sample.classes, false}, "head"});
   if (!config.compiled.empty()) {
     list.compiled = std::make_shared<const CompiledLayers>(compiled_layers(config, site));
-    list.note = list.compiled->require_folder({site.place.file, site.place.pointer + "/compiled"});
-    list.compiled_for = list.compiled->runs();
+    const auto [note, runs] =
+        list.compiled->require_folder({site.place.file, site.place.pointer + "/compiled"});
+    list.note = note;
+    list.compiled_for = runs;
   }
   return list;
 }
