@@ -12,7 +12,6 @@ import functools
 import glob
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -92,6 +91,30 @@ def eager(module, loss_of, data, make_optimizer, weight=lambda micro_batch, batc
     return losses, {name: tensor.detach() for name, tensor in module.state_dict().items()}
 
 
+def newest_checkpoint(run_dir):
+    """Its files with tensors."""
+    return glob.glob(f"{glob.escape(max(glob.glob(f'{glob.escape(run_dir)}/checkpoints/step-*')))}/*.safetensors")
+
+
+def weights_of(run_dir):
+    """Parameters and buffers of the newest checkpoint."""
+    tensors = {}
+    for file in newest_checkpoint(run_dir):
+        for key, tensor in safetensors.torch.load_file(file).items():
+            kind, _, name = key.partition("/")
+            if kind in ("parameter", "buffer"):
+                tensors[name] = tensor
+    return tensors
+
+
+def check_export(run_dir):
+    """Whether `stagecraft export` gives the same weights. Once per model: a command of the engine takes longer to start than these runs to train."""
+    run(STAGECRAFT, "export", run_dir, "-o", f"{run_dir}.export")
+    exported, expected = safetensors.torch.load_file(f"{run_dir}.export/model.safetensors"), weights_of(run_dir)
+    assert exported.keys() == expected.keys(), exported.keys() ^ expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in exported.items()), run_dir
+
+
 def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, then=None, buckets=(), **changed):
     """The same of a run. `then`: its last step is made by another session, with these settings."""
     config = {
@@ -116,8 +139,7 @@ def ours(folder, model, optimizer, name, inputs, micro_batches=MICRO_BATCHES, th
         run(STAGECRAFT, "train", f"{folder}/{name}.json")
     with open(f"{folder}/{name}/metrics.jsonl") as file:
         losses = [record["loss"] for record in map(json.loads, file) if "loss" in record]
-    run(STAGECRAFT, "export", f"{folder}/{name}", "-o", f"{folder}/{name}.export")
-    return losses[:STEPS], safetensors.torch.load_file(f"{folder}/{name}.export/model.safetensors")
+    return losses[:STEPS], weights_of(f"{folder}/{name}")
 
 
 def compare(name, expected, found):
@@ -271,8 +293,7 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
     def compared(name, expected, stages, schedule, **more):
         found = ours(folder, f"{folder}/model", optimizer, name, inputs=inputs, pipeline={"schedule": schedule, "stages": stages}, **more)
         assert len(found[1]) == tensors and first in found[1], found[1].keys()  # the weight once
-        files = glob.glob(f"{glob.escape(max(glob.glob(f'{folder}/{name}/checkpoints/step-*')))}/*.safetensors")
-        stored = [key for file in files for key in safetensors.torch.load_file(file) if f"/{first}" in key]
+        stored = [key for file in newest_checkpoint(f"{folder}/{name}") for key in safetensors.torch.load_file(file) if f"/{first}" in key]
         assert sorted(stored) == sorted(["parameter/" + first, *(f"optimizer/{first}/{state}" for state in ("exp_avg", "exp_avg_sq"))]), stored
         compare(name, expected, found)
 
@@ -286,6 +307,7 @@ def check_tied(folder, build, loss_of, data, holders, *weight):
     compared("four micro-batches, one stage", copies, 1, "1f1b")
     compared("four micro-batches, three stages", copies, 3, "zb_h1")
     compared("four micro-batches, a V of four stages", copies, 4, "zb_v")
+    check_export(f"{folder}/four micro-batches, a V of four stages")
 
 
 def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
@@ -298,7 +320,7 @@ def check(folder, build, loss_of, data, pipelines, *weight, lengths=()):
             recompute = {"activation_checkpointing": {"recompute": pipeline.pop("recompute", "none")}}
             found = ours(folder, f"{folder}/model", optimizer, f"{name}_{pipeline['stages']}", inputs=inputs, pipeline=pipeline, buckets=[*lengths, data[inputs].shape[1]] if lengths else [], **recompute)
             compare(f"{name}, {pipeline['schedule']} with {pipeline['stages']} stages", expected, found)
-            shutil.rmtree(f"{folder}/{name}_{pipeline['stages']}.export")
+    check_export(f"{folder}/{name}_{pipelines[-1]['stages']}")
 
 
 LLAMA = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64, "tie_word_embeddings": False}
