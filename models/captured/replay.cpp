@@ -12,7 +12,6 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -470,11 +469,12 @@ bool Replay::has_code() const {
 
 void Replay::check_fit(std::int64_t b, c10::Device device) const {
   if (how_ != UseCompiled::require || compiled_for(b, device) != nullptr) return;
+  const CompiledFor wanted{{b}, at::get_num_threads()};
   throw InputError(
       {compiled_->file, ""},
-      fmt::format("has no code of graph {} for micro-batches of {} on {} with {} threads per rank; it is for "
-                  "the CPU, {}; compile it for this run, or set model.compiled to \"allow\"",
-                  graph_->hash, b, device.str(), at::get_num_threads(), compiled_->made_for.text()));
+      fmt::format("has no code of graph {} for {} on {}; it is for {} on the CPU; compile it for this "
+                  "run, or set model.compiled to \"allow\"",
+                  graph_->hash, wanted.text(), device.str(), compiled_->made_for.text()));
 }
 
 }  // namespace stagecraft::captured

@@ -48,12 +48,6 @@ NcclWiring all_pairs(int world) {
   return wiring;
 }
 
-std::vector<const LoweredProgram*> pointers(const std::vector<LoweredProgram>& programs) {
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) all.push_back(&program);
-  return all;
-}
-
 /// Rank 0's device waits for what rank 1 never sends, after `trouble`; what the host is told in the end.
 std::string message_of_rank_0(NcclRanks runner, const std::function<void(Transport&)>& trouble) {
   std::string heard;
@@ -146,7 +140,7 @@ TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is f
                                   .shape = BatchShape::many};
       if (pipeline.stages > 9 || !served(pipeline)) continue;
       INFO(pipeline.name());
-      CHECK_NOTHROW(nccl_rules_for(pointers(programs_of(Setting(pipeline)))));
+      CHECK_NOTHROW(nccl_rules_for(programs_of(Setting(pipeline))));
     }
   }
 }
@@ -154,14 +148,13 @@ TEST_CASE("every schedule is proved under NCCL's rules, on the placement it is f
 TEST_CASE("channels are what programs need: a payload per direction", "[nccl]") {
   const TransportRules rules = TransportRules::nccl();
   const Setting straight(PipelineCase{.schedule = "1f1b", .stages = 3});
-  const std::vector<LoweredProgram> programs = programs_of(straight);
   const auto line = [](int from, int to, Payload payload) {
     return NcclChannel{Rank{from}, Rank{to}, {payload, StageId{}, StageId{}}};
   };
   const std::vector<NcclChannel> wanted{line(0, 1, Payload::activation), line(1, 0, Payload::gradient),
                                         line(1, 2, Payload::activation), line(2, 0, Payload::loss),
                                         line(2, 1, Payload::gradient)};
-  CHECK((channels_of(pointers(programs), rules) == wanted));
+  CHECK((channels_of(programs_of(straight), rules) == wanted));
   // A validation pass alone has no gradients, but a loss.
   const LoweredProgram validation = lower(validation_program(straight.placement, 2));
   CHECK(channels_of({&validation}, rules).size() == 3);

@@ -453,18 +453,15 @@ const LoweredProgram& ProvedPrograms::of(const Setting& setting, const Segment& 
   return known_.emplace(key, std::move(lowered)).first->second;
 }
 
-std::vector<LoweredProgram> programs_of(const Setting& setting) {
-  std::vector<LoweredProgram> programs;
+std::vector<const LoweredProgram*> programs_of(const Setting& setting) {
+  std::vector<const LoweredProgram*> programs;
   SegmentWalk walk(setting.shape);
-  for (Segment segment; walk.next(segment);) programs.push_back(setting.programs->of(setting, segment));
+  for (Segment segment; walk.next(segment);) programs.push_back(&setting.programs->of(setting, segment));
   return programs;
 }
 
 transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order) {
-  const std::vector<LoweredProgram> programs = programs_of(setting);
-  std::vector<const LoweredProgram*> all;
-  for (const LoweredProgram& program : programs) all.push_back(&program);
-  return transport::nccl_wiring(all, order);
+  return transport::nccl_wiring(programs_of(setting), order);
 }
 
 const OracleResult& oracle_of(const Setting& setting) {

@@ -100,8 +100,8 @@ struct Setting {
 [[nodiscard]] ScheduleProgram program_of(const Setting& setting, const Segment& segment,
                                          const CostTable* costs = nullptr);
 
-/// Those of all the case's segments, lowered and proved.
-[[nodiscard]] std::vector<LoweredProgram> programs_of(const Setting& setting);
+/// Those of all the case's segments, lowered and proved; `setting.programs` keeps them.
+[[nodiscard]] std::vector<const LoweredProgram*> programs_of(const Setting& setting);
 
 /// What NCCL needs for the case's programs. Throws RefusedError where it cannot carry them.
 [[nodiscard]] transport::NcclWiring nccl_needs(const Setting& setting, SumOrder order = SumOrder::ordered);
