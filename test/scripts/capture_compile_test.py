@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import uncollected  # noqa: F401: before PyTorch
+
 try:
     import safetensors.torch
     import torch

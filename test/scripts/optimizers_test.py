@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import uncollected  # noqa: F401: before PyTorch
+
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 

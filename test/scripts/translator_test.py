@@ -12,6 +12,8 @@ import sys
 import tempfile
 import zlib
 
+import uncollected  # noqa: F401: before PyTorch
+
 try:
     import safetensors.torch
     import tokenizers
