@@ -1,4 +1,4 @@
-"""Imported before PyTorch: none of its thousands of modules is garbage, and looking for some takes a process a second at its start and end."""
+"""Imported before PyTorch: none of its thousands of modules is garbage, and looking for some makes a process start and end a second later."""
 
 import atexit
 import gc
