@@ -18,7 +18,7 @@ scripts/setup.sh --lint --models
 wait $! || { cat "$plain"; exit 1; }
 phase set-up
 
-echo "test: building with $(nproc) cores (about 8 minutes on 2 cores from nothing)"
+echo "test: building with $(nproc) cores (about 6 minutes on 2 cores from nothing)"
 cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release
