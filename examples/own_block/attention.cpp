@@ -11,8 +11,6 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Initial, stagec
     stagecraft::Tensors, stagecraft::Weights;
 namespace functional = stagecraft::functional;
 
-constexpr double kEpsilon = 1e-5;
-
 /// Rotates the pairs (i, i + d/2) of x [samples, heads, tokens, d] by angles that grow with the token's
 /// position. `direction` -1 rotates back, which is the backward.
 at::Tensor rotate(const at::Tensor& x, double base, double direction) {

@@ -8,6 +8,8 @@
 
 namespace llama {
 
+inline constexpr double kEpsilon = 1e-5;  ///< of the norms inside layers
+
 struct Normed {
   at::Tensor output;  ///< normal * weight
   at::Tensor normal;  ///< x * scale

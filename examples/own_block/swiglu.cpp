@@ -9,8 +9,6 @@ using stagecraft::Context, stagecraft::GradientSink, stagecraft::Initial, stagec
     stagecraft::Tensors, stagecraft::Weights;
 namespace functional = stagecraft::functional;
 
-constexpr double kEpsilon = 1e-5;
-
 class SwigluLayer final : public Layer {
  public:
   SwigluLayer(const stagecraft::LayerSite& site, const Swiglu& s)

@@ -35,10 +35,11 @@ if [ "$engine" = ON ]; then
   grep -q '"step": *2' run/metrics.jsonl
 fi
 
-# example FOLDER NAME [cmake arguments]: configured and built as a user would. Unoptimized: what is tried here is that it builds.
+# example FOLDER NAME [cmake arguments]: configured and built as a user would. Unoptimized, and each target as one source: what is tried
+# here is that it builds.
 example() {
   local name=$2
-  "$cmake" -S "$1" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/moved" "${@:3}" > "$work/$name.log" &&
+  "$cmake" -S "$1" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_UNITY_BUILD=ON "${@:3}" > "$work/$name.log" &&
     "$cmake" --build "$work/$name" -j 2 >> "$work/$name.log" || { cat "$work/$name.log"; exit 1; }
 }
 refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; exit 1; fi; }
