@@ -4,7 +4,9 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/schedules/costs/collectives.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
+#include "test/fuzz/target.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +15,9 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(cluster_json) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(cluster_json) {
   using namespace stagecraft;
   Cluster cluster;
   try {

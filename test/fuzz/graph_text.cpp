@@ -8,13 +8,14 @@
 #include "stagecraft/partitioner/graph/chain.h"
 #include "stagecraft/partitioner/pipedream/optimizer.h"
 #include "test/fuzz/judge.h"
+#include "test/fuzz/target.h"
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(graph_text) {
   using namespace stagecraft;
   LayerGraph graph;
   try {

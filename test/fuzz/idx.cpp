@@ -7,6 +7,7 @@
 #include "stagecraft/base/error.h"
 #include "test/fuzz/judge_data.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <array>
 #include <cstddef>
@@ -29,7 +30,7 @@ const std::string& good(std::size_t which) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(idx) {
   using namespace stagecraft;
   if (size == 0) return 0;
   static const fuzz::ScratchFolder folder;

@@ -1,6 +1,7 @@
 #include "test/fuzz/json_changes.h"
 
 #include "stagecraft/base/json.h"
+#include "test/fuzz/target.h"
 
 #include <algorithm>
 #include <array>
@@ -119,6 +120,14 @@ std::size_t put(const std::string& text, std::uint8_t* data, std::size_t max_siz
   const std::size_t length = std::min(text.size(), max_size);
   std::memcpy(data, text.data(), length);
   return length;
+}
+
+std::size_t mutate_json(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed) {
+  if (seed % 2 == 1) {
+    const std::string changed = change_json(std::string(data, data + size), seed / 2);
+    if (!changed.empty()) return put(changed, data, max_size);
+  }
+  return LLVMFuzzerMutate(data, size, max_size);
 }
 
 }  // namespace stagecraft::fuzz

@@ -7,9 +7,6 @@
 #include <cstdint>
 #include <string>
 
-// libFuzzer's own changes, byte by byte, for custom mutators.
-extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
-
 namespace stagecraft::fuzz {
 
 /// `text` with one to three changes; "" where it is not JSON. The same seed makes the same changes.
@@ -18,5 +15,9 @@ namespace stagecraft::fuzz {
 /// Puts `text`, or as much of it as there is room for, where libFuzzer expects a mutator's result. Returns
 /// its size.
 std::size_t put(const std::string& text, std::uint8_t* data, std::size_t max_size);
+
+/// As a mutator, of a target that reads JSON: half of the time as bytes, which tries the parser, and half of
+/// the time value by value.
+std::size_t mutate_json(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed);
 
 }  // namespace stagecraft::fuzz

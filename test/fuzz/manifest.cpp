@@ -4,13 +4,17 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(manifest) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(manifest) {
   using namespace stagecraft;
   try {
     fuzz::require_reads_back(

@@ -7,6 +7,7 @@
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,8 +34,7 @@ bool same(const std::vector<MetricsRecord>& a, const std::vector<MetricsRecord>&
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned int seed) {
+FUZZ_MUTATOR(metrics) {
   using namespace stagecraft;
   const std::string text(data, data + size);
   if (size > 0 && seed % 2 == 1) {
@@ -47,7 +47,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   return LLVMFuzzerMutate(data, size, max_size);
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(metrics) {
   using namespace stagecraft;
   static const fuzz::ScratchFolder folder;
   static RunFiles run = fuzz::empty_run();

@@ -7,8 +7,10 @@
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/captured/graph_file.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +67,9 @@ void judge_model(const captured::ModelFolder& model) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(model_folder) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(model_folder) {
   using namespace stagecraft;
   static const fuzz::ScratchFolder folder;
   try {

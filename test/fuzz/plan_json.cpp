@@ -5,7 +5,9 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/generators/schedule.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +32,9 @@ void judge_otherwise(Plan plan, std::size_t choice) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(plan_json) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(plan_json) {
   using namespace stagecraft;
   Plan plan;
   try {

@@ -5,7 +5,9 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/partitioner/planner.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -60,7 +62,9 @@ void require_kept_promises(const PlanResult& result, const Cluster& cluster) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(plan_request) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(plan_request) {
   using namespace stagecraft;
   fuzz::Asked asked;
   try {

@@ -3,14 +3,18 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
+#include "test/fuzz/target.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(profile_json) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(profile_json) {
   using namespace stagecraft;
   Profile profile;
   try {

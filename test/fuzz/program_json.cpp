@@ -4,12 +4,13 @@
 
 #include "stagecraft/base/json.h"
 #include "test/fuzz/judge.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(program_json) {
   using namespace stagecraft;
   ScheduleProgram program;
   try {

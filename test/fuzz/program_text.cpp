@@ -5,12 +5,13 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "test/fuzz/judge.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(program_text) {
   using namespace stagecraft;
   ScheduleProgram program;
   try {

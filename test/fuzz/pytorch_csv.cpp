@@ -4,12 +4,13 @@
 #include "stagecraft/schedules/interchange/pytorch_csv.h"
 
 #include "test/fuzz/judge.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(pytorch_csv) {
   using namespace stagecraft;
   PytorchSchedule schedule;
   try {

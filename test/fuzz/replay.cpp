@@ -1,7 +1,9 @@
 // Runs a fuzz target without libFuzzer, so that every build and every sanitizer tries it: on each seed, and on
 // changes of it that are the same each time.
-//   replay_TARGET CHANGES FOLDER
+//   replay TARGET CHANGES FOLDER
 // libFuzzer's search (scripts/fuzz.sh) finds more and takes clang and time.
+
+#include "test/fuzz/target.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -14,9 +16,14 @@
 #include <random>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-extern "C" __attribute__((weak)) std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
-                                                                     std::size_t max_size, unsigned int seed);
+namespace stagecraft::fuzz {
+
+std::map<std::string, Target>& targets() {
+  static std::map<std::string, Target> known;
+  return known;
+}
+
+}  // namespace stagecraft::fuzz
 
 namespace {
 
@@ -28,10 +35,6 @@ std::size_t below(std::size_t end) { return end == 0 ? 0 : draw() % end; }
 std::vector<std::uint8_t> bytes_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void run(const std::uint8_t* data, std::size_t size) {
-  if (LLVMFuzzerTestOneInput(data, size) != 0) std::abort();  // libFuzzer knows no other value yet
 }
 
 }  // namespace
@@ -59,14 +62,20 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  const int changes = std::atoi(argv[1]);
-  std::vector<std::filesystem::path> seeds{std::filesystem::directory_iterator(argv[2]), {}};
+  using namespace stagecraft::fuzz;
+  const auto found = argc == 4 ? targets().find(argv[1]) : targets().end();
+  if (found == targets().end()) return 2;
+  const Target& target = found->second;
+  const int changes = std::atoi(argv[2]);
+  std::vector<std::filesystem::path> seeds{std::filesystem::directory_iterator(argv[3]), {}};
   std::sort(seeds.begin(), seeds.end());
   if (seeds.empty() || changes <= 0) return 2;
+  const auto run = [&](const std::vector<std::uint8_t>& input) {
+    if (target.run(input.data(), input.size()) != 0) std::abort();  // libFuzzer knows no other value yet
+  };
   for (const auto& path : seeds) {
     const std::vector<std::uint8_t> seed = bytes_of(path);
-    run(seed.data(), seed.size());
+    run(seed);
     draw.seed(1);
     std::vector<std::uint8_t> changed(std::max(kLargest, seed.size()));
     std::size_t size = 0;
@@ -75,14 +84,11 @@ int main(int argc, char** argv) {
       if (i % 4 == 0)
         size =
             static_cast<std::size_t>(std::copy(seed.begin(), seed.end(), changed.begin()) - changed.begin());
-      size =
-          LLVMFuzzerCustomMutator != nullptr
-              ? LLVMFuzzerCustomMutator(changed.data(), size, changed.size(), static_cast<unsigned>(draw()))
-              : LLVMFuzzerMutate(changed.data(), size, changed.size());
+      size = target.mutate != nullptr
+                 ? target.mutate(changed.data(), size, changed.size(), static_cast<unsigned>(draw()))
+                 : LLVMFuzzerMutate(changed.data(), size, changed.size());
       // A copy of its own, so that a sanitizer sees a read beyond it.
-      const std::vector<std::uint8_t> input(changed.begin(),
-                                            changed.begin() + static_cast<std::ptrdiff_t>(size));
-      run(input.data(), input.size());
+      run({changed.begin(), changed.begin() + static_cast<std::ptrdiff_t>(size)});
     }
   }
   std::printf("%zu seeds, %d changes of each\n", seeds.size(), changes);

@@ -9,8 +9,10 @@
 #include "stagecraft/models/data/synthetic.h"
 #include "stagecraft/schedules/generators/registry.h"
 #include "stagecraft/schedules/program/segments.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_files.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -72,7 +74,9 @@ void judge_run(const RunConfig& config) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(run_config) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(run_config) {
   using namespace stagecraft;
   RunConfig config;
   try {

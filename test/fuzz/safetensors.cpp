@@ -8,6 +8,7 @@
 #include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -66,8 +67,7 @@ std::string change_header(const std::string& file, unsigned seed) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
-                                               unsigned int seed) {
+FUZZ_MUTATOR(safetensors) {
   using namespace stagecraft;
   if (seed % 2 == 1) {
     const std::string changed = fuzz::change_header(std::string(data, data + size), seed / 2);
@@ -76,7 +76,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   return LLVMFuzzerMutate(data, size, max_size);
 }
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(safetensors) {
   using namespace stagecraft;
   static const fuzz::ScratchFolder folder;
   SafetensorsFile file;

@@ -2,13 +2,17 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
+#include "test/fuzz/target.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(summary) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(summary) {
   using namespace stagecraft;
   static RunFiles run = fuzz::empty_run();
   try {

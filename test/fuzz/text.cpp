@@ -7,13 +7,14 @@
 #include "stagecraft/base/error.h"
 #include "test/fuzz/judge_data.h"
 #include "test/fuzz/scratch_folder.h"
+#include "test/fuzz/target.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(text) {
   using namespace stagecraft;
   if (size == 0) return 0;
   static const fuzz::ScratchFolder folder;

@@ -3,7 +3,9 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/json.h"
 #include "stagecraft/schedules/interchange/chrome_trace.h"
+#include "test/fuzz/json_changes.h"
 #include "test/fuzz/judge_run.h"
+#include "test/fuzz/target.h"
 
 #include <cmath>
 #include <cstddef>
@@ -35,7 +37,9 @@ void require_same(const Timeline& a, const Timeline& b) {
 }  // namespace
 }  // namespace stagecraft::fuzz
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_MUTATOR(timeline) { return stagecraft::fuzz::mutate_json(data, size, max_size, seed); }
+
+FUZZ_TARGET(timeline) {
   using namespace stagecraft;
   static RunFiles run = fuzz::empty_run();
   try {
