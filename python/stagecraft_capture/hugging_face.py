@@ -5,6 +5,7 @@ import difflib
 import inspect
 import json
 import os
+import sys
 
 import torch
 
@@ -19,9 +20,8 @@ from .tasks import TASKS, Named, Translation, class_names, classes_of_type, task
 def eager_masks():
     """transformers takes other paths under export than in eager mode: it writes out causal masks, and looks for packed sequences. Full
     sequences need neither, and eager's kernels are asked for by `is_causal`."""
-    try:
-        from transformers import masking_utils
-    except ImportError:
+    masking_utils = sys.modules.get("transformers.masking_utils")  # a model of theirs has brought it
+    if masking_utils is None:
         yield
         return
     replaced = {"is_torchdynamo_exporting": lambda: False, "find_packed_sequence_indices": lambda position_ids: None}
