@@ -23,8 +23,8 @@ constexpr std::array<std::uint32_t, 64> kRound{
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-/// Section 6.2.2.
-void add_block(Words& state, const char* block) {
+/// Section 6.2.2, of the first kBlock bytes.
+void add_block(Words& state, std::string_view block) {
   std::array<std::uint32_t, 64> w{};
   for (std::size_t t = 0; t < 16; ++t) {
     for (std::size_t byte = 0; byte < 4; ++byte) {
@@ -60,13 +60,13 @@ void add_block(Words& state, const char* block) {
 std::string sha256(std::string_view bytes) {
   Words state{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   const std::uint64_t bits = std::uint64_t{bytes.size()} * 8;
-  for (; bytes.size() >= kBlock; bytes.remove_prefix(kBlock)) add_block(state, bytes.data());
+  for (; bytes.size() >= kBlock; bytes.remove_prefix(kBlock)) add_block(state, bytes);
   // A one, zeros up to a block less the length, the length in bits, big-endian.
   std::string end(bytes);
   end += '\x80';
   while (end.size() % kBlock != kBlock - kLength) end += '\0';
   for (std::size_t i = 0; i < kLength; ++i) end += static_cast<char>(bits >> (56 - 8 * i));
-  for (std::size_t at = 0; at < end.size(); at += kBlock) add_block(state, end.data() + at);
+  for (std::size_t at = 0; at < end.size(); at += kBlock) add_block(state, std::string_view(end).substr(at));
   std::string text;
   for (const std::uint32_t word : state) text += fmt::format("{:08x}", word);
   return text;

@@ -41,7 +41,7 @@ std::string describe_extras(const CLI::App& verb, const CLI::ParseError& error) 
   const std::vector<std::string> extras = verb.remaining();
   if (extras.empty()) return error.what();
   const std::string word = extras.front().substr(0, extras.front().find('='));
-  if (!word.starts_with("-")) return fmt::format("\"{}\" was not expected here", extras.front());
+  if (!word.starts_with('-')) return fmt::format("\"{}\" was not expected here", extras.front());
   return fmt::format("unknown option {}{}", word, did_you_mean(word, option_names(verb)));
 }
 

@@ -58,7 +58,7 @@ class Drawing {
   std::unique_ptr<ProgressBar> bar_;
 };
 
-/// Thrown where a signal asked for the end.
+/// Thrown where a signal asked for the end. No std::exception: what handles errors on the way lets it pass.
 struct Stopped {
   int signal;
 };
@@ -70,7 +70,8 @@ ExportRecord export_unless_stopped(const ExportRequest& request, Drawing& drawin
     const StopSignals signals([](int) {});
     StopSignals::training_begins();
     return export_weights(request, [&](std::uint64_t done, std::uint64_t all) {
-      if (StopSignals::received() != 0) throw Stopped{StopSignals::received()};
+      if (StopSignals::received() != 0)
+        throw Stopped{StopSignals::received()};  // NOLINT(bugprone-std-exception-baseclass)
       drawing.update(done, all);
     });
   } catch (const Stopped& stopped) {

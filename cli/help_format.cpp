@@ -17,7 +17,7 @@ std::string beside(std::string left, const std::string& right) {
   std::string out = "  " + std::move(left);
   std::size_t at = out.size();
   if (at >= kColumn - 1) {
-    out += "\n";
+    out += '\n';
     at = 0;
   }
   out.append(kColumn - at, ' ');
@@ -28,7 +28,7 @@ std::string beside(std::string left, const std::string& right) {
       out += "\n" + std::string(kColumn, ' ');
       at = kColumn;
     } else if (at > kColumn) {
-      out += " ";
+      out += ' ';
       ++at;
     }
     out += word;

@@ -146,7 +146,7 @@ std::string plan_text(const PlanResult& result, const Profile& profile, const Cl
   const auto line = [&](const char* key, const std::string& value) {
     out += fmt::format("  {:<9} {}\n", key, value);
   };
-  out += "\n";
+  out += '\n';
   const double samples = static_cast<double>(plan.micro_batches) * static_cast<double>(plan.micro_batch_size);
   line("step", fmt::format("{} predicted, {} samples/s ({} if transfers took no time)",
                            format_duration(predicted.step),

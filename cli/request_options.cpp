@@ -37,13 +37,13 @@ void take_micro_batches(const std::string& text, const CLI::App& verb, RequestKi
                      fmt::format("\"{}\": expected 1 to {}{}", text, kMostMicroBatches,
                                  takes_auto ? ", or \"auto\"" : ""));
   }
-  options.micro_batches = *number;
+  options.micro_batches = number;
 }
 
 /// What an option given has to say about a request.
 template <typename Given, typename Asked>
 void put(const std::optional<Given>& given, Asked& asked) {
-  if (given) asked = *given;
+  if (given) asked = *given;  // NOLINT(bugprone-optional-value-conversion): Asked need not be optional
 }
 
 void apply(const RequestOptions& options, PlanRequest& request) {

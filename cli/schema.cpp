@@ -23,7 +23,7 @@ struct FileKind {
   Json (*schema)();
 };
 
-constexpr std::array kKinds{
+constexpr std::array kFileKinds{
     FileKind{"profile", "what each layer costs: profile writes it, plan reads it",
              [] { return json::schema_of<Profile>(); }},
     FileKind{"cluster", "devices, links and memory, which plan reads",
@@ -37,13 +37,13 @@ constexpr std::array kKinds{
 
 std::string list_text() {
   std::string text;
-  for (const FileKind& kind : kKinds) text += fmt::format("  {:<12} {}\n", kind.name, kind.what);
+  for (const FileKind& kind : kFileKinds) text += fmt::format("  {:<12} {}\n", kind.name, kind.what);
   return text;
 }
 
 void run(const std::string& name) {
   if (name.empty()) return print("`stagecraft schema KIND` prints the JSON Schema of:\n" + list_text());
-  for (const FileKind& kind : kKinds) {
+  for (const FileKind& kind : kFileKinds) {
     if (name == kind.name) print_json(kind.schema());
   }
 }
@@ -54,7 +54,7 @@ void add_schema(CLI::App& app) {
   const auto name = std::make_shared<std::string>();
   CLI::App* verb = app.add_subcommand("schema", "print the JSON Schema of a kind of file, or list the kinds");
   std::vector<std::string> names;
-  for (const FileKind& kind : kKinds) names.emplace_back(kind.name);
+  for (const FileKind& kind : kFileKinds) names.emplace_back(kind.name);
   only(verb->add_option("KIND", *name, "which kind of file (default: all are listed)")->type_name("KIND"),
        names);
   verb->footer("Kinds:\n" + list_text());

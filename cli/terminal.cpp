@@ -1,5 +1,7 @@
 #include "stagecraft/cli/terminal.h"
 
+#include "stagecraft/base/text.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -24,8 +26,8 @@ Terminal standard_output() {
   if (terminal.present && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     terminal.columns = size.ws_col;
     terminal.lines = size.ws_row;
-  } else if (const int columns = std::atoi(variable("COLUMNS").data()); columns > 0) {
-    terminal.columns = columns;
+  } else if (std::string_view text = variable("COLUMNS"); const auto columns = take_number(text)) {
+    if (*columns > 0) terminal.columns = *columns;
   }
   terminal.columns = std::min(terminal.columns, kMostColumns);
   terminal.colors = terminal.present && variable("NO_COLOR").empty() && variable("TERM") != "dumb";

@@ -93,13 +93,13 @@ std::string model_fingerprint(const Model& model) {
     for (const ParameterSpec& spec : layer->parameters()) {
       text += fmt::format(" {}{}", spec.name, functional::shape_text(spec.shape));
     }
-    text += "\n";
+    text += '\n';
   }
   for (const Tie& tie : model.ties) {
     text += "tie";
     for (const Tie::Holder& holder : tie.holders)
       text += fmt::format(" {}.{}", holder.layer, holder.parameter);
-    text += "\n";
+    text += '\n';
   }
   for (const BatchField& field : model.fields) {
     text += field.from.empty() ? fmt::format("field {} {:.17g}\n", field.name, field.fill)

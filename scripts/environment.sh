@@ -18,11 +18,17 @@ fi
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
-# stagecraft_llvm TOOL: where LLVM 14's clang-format or clang-tidy is. Another version formats and warns differently.
+# LLVM's tools, as PyPI calls them. Another version formats or warns differently.
+stagecraft_llvm_tools=(clang-format==14.0.6 clang-tidy==23.1.4)
+
+# stagecraft_llvm TOOL: where that version of it is.
 stagecraft_llvm() {
-  local tool
-  for tool in "$1-14" "$1" "$stagecraft_tools/bin/$1"; do
-    [[ $("$tool" --version 2> /dev/null) != *"version 14."* ]] || { command -v "$tool"; return; }
+  local tool wheel
+  for wheel in "${stagecraft_llvm_tools[@]}"; do
+    [ "${wheel%%=*}" = "$1" ] || continue
+    for tool in "$1" "$1-14" "$stagecraft_tools/bin/$1"; do
+      [[ $("$tool" --version 2> /dev/null) != *"version ${wheel##*=}"* ]] || { command -v "$tool"; return; }
+    done
   done
   return 1
 }

@@ -3,7 +3,7 @@
 #   scripts/lint.sh [--fix] [--tidy | --tidy-plain] [--includes]
 #     --fix: formats in place; --tidy: clang-tidy as well; --tidy-plain: the same on what needs no LibTorch, which needs no build; --includes:
 #     each source compiles without those beside it, which unity builds hide. Minutes for all sources, seconds when little changed.
-# Both tools are LLVM 14's (scripts/setup.sh --lint). clang-tidy reads a folder as one source, so that its headers are parsed once. The
+# Both tools come by scripts/setup.sh --lint. clang-tidy reads a folder as one source, so that its headers are parsed once. The
 # sources with LibTorch need a configured build, which knows where LibTorch, MPI, CUDA and NCCL are; without one they are left out.
 # --includes leaves them out always: each would parse ATen for many seconds, and the dev preset builds them without unity.
 set -euo pipefail
@@ -78,11 +78,8 @@ if [ "$includes" = 1 ]; then
 fi
 
 [ "$tidy" = 1 ] || exit 0
-if ! clang_tidy=$(stagecraft_llvm clang-tidy); then
-  echo "lint: no clang-tidy 14 here; left out"
-  exit 0
-fi
-export clang_tidy
+clang_tidy=$(stagecraft_llvm clang-tidy) || { echo "lint.sh: no clang-tidy 23; run scripts/setup.sh --lint" >&2; exit 2; }
+export clang_tidy tidy_version="${stagecraft_llvm_tools[*]}"
 checked=${#sources[@]}
 with_torch=()
 libtorch=$(grep -s -oh -- '-isystem [^ ]*' build/compile_commands.json | sort -u | tr '\n' ' ' || true)
@@ -102,7 +99,7 @@ esac
 # name), halves of it are read.
 tidy() {
   local seal unit said half=$(($# / 2)) worst=0
-  seal=$(seal_of "tidy $system" "$@")
+  seal=$(seal_of "$tidy_version $system" "$@")
   [ ! -e "$seal" ] || return 0
   unit=$work/${seal##*/}.cpp
   printf '#include "stagecraft/%s"\n' "$@" > "$unit"
@@ -121,12 +118,13 @@ tidy() {
 }
 export -f tidy
 
-# tidy_folders SYSTEM FILES...: folder by folder, with LibTorch's include folders as SYSTEM, or none. Small ones with LibTorch are read together: its headers alone take most of their time. (`none` has
-# the names of its twin `cuda`.)
+# tidy_folders SYSTEM FILES...: folder by folder, with LibTorch's include folders as SYSTEM, or none. Small ones with LibTorch are
+# read together: its headers alone take most of their time. (What is in `none` has the names of its twin in `cuda`, and what the
+# planner has for an engine those of the engine's verbs.)
 tidy_folders() {
   export system=$1
   shift
-  printf '%s\n' "$@" | awk -v together="$system" '{ folder = $0; sub("/[^/]*$", "", folder); of[folder] = of[folder] " " $0; ++size[folder] }
+  printf '%s\n' "$@" | awk -v together="$system" '{ folder = $0; sub(/no_engine_[^\/]*$/, "none/", folder); sub("/[^/]*$", "", folder); of[folder] = of[folder] " " $0; ++size[folder] }
     END {
       for (f in of) {
         unit = f

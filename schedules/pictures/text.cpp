@@ -130,7 +130,7 @@ class TextPicture {
     std::size_t width = 0;
     const auto add = [&](const std::string& shown, std::size_t size) {
       if (width > 0 && width + 2 + size > columns_) {
-        out += "\n";
+        out += '\n';
         width = 0;
       } else if (width > 0) {
         out += "  ";

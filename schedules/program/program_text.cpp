@@ -47,7 +47,7 @@ std::string header_text(const ProgramHeader& header) {
   if (!header.ties.empty()) text += "ties";
   for (const std::vector<StageId>& holders : header.ties)
     text += fmt::format(" {}", stage_list(holders, ","));
-  if (!header.ties.empty()) text += "\n";
+  if (!header.ties.empty()) text += '\n';
   if (!header.skips.empty()) text += "skips";
   for (const Skip& skip : header.skips) text += fmt::format(" {}>{}", skip.from.value, skip.to.value);
   return header.skips.empty() ? text : text + "\n";
@@ -327,7 +327,7 @@ std::string to_text(const ScheduleProgram& program) {
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     text += fmt::format("rank {}:", r);
     for (const Action& action : program.ranks[r]) text += fmt::format(" {}", token_of(action, held[r]));
-    text += "\n";
+    text += '\n';
   }
   return text;
 }
