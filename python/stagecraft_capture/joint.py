@@ -104,7 +104,7 @@ def trace(piece, composite, examples, tensors, training=True):
     try:
         with contextlib.ExitStack() as stack, eager_kernels(), real_strides(), torch.set_grad_enabled(training):
             module = module_of_piece(piece, named)
-            graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments)).graph_module.graph
+            graph = aot_export_joint_with_descriptors(stack, module, tuple(arguments), _disable_torch_fn_metadata_mode=True).graph_module.graph
     except Exception as error:
         text = str(error).strip().splitlines()
         raise CaptureError(f"{place_of(piece.nodes[-1])}: cannot be differentiated: {text[0] if text else error}") from error

@@ -22,9 +22,9 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 #ifdef STAGECRAFT_FUZZ
 
 #define FUZZ_TARGET(name) extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
-#define FUZZ_MUTATOR(name)                                                                    \
-  extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,        \
-                                                 std::size_t max_size, unsigned int seed)
+#define FUZZ_MUTATOR(name)                                                                                   \
+  extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size, \
+                                                 unsigned int seed)
 
 #else
 
@@ -40,15 +40,15 @@ struct Target {
 
 }  // namespace stagecraft::fuzz
 
-#define FUZZ_TARGET(name)                                                             \
-  static int run_##name(const std::uint8_t* data, std::size_t size);                  \
-  [[maybe_unused]] static const auto runs_##name =                                    \
-      stagecraft::fuzz::targets()[#name].run = run_##name;                            \
+#define FUZZ_TARGET(name)                                                                               \
+  static int run_##name(const std::uint8_t* data, std::size_t size);                                    \
+  [[maybe_unused]] static const auto runs_##name = stagecraft::fuzz::targets()[#name].run = run_##name; \
   static int run_##name(const std::uint8_t* data, std::size_t size)
-#define FUZZ_MUTATOR(name)                                                                                   \
-  static std::size_t mutate_##name(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed); \
-  [[maybe_unused]] static const auto mutates_##name =                                                        \
-      stagecraft::fuzz::targets()[#name].mutate = mutate_##name;                                             \
+#define FUZZ_MUTATOR(name)                                                                        \
+  static std::size_t mutate_##name(std::uint8_t* data, std::size_t size, std::size_t max_size,    \
+                                   unsigned seed);                                                \
+  [[maybe_unused]] static const auto mutates_##name = stagecraft::fuzz::targets()[#name].mutate = \
+      mutate_##name;                                                                              \
   static std::size_t mutate_##name(std::uint8_t* data, std::size_t size, std::size_t max_size, unsigned seed)
 
 #endif
