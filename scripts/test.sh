@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every check and test. 21 minutes on 2 cores from nothing, less with a warm compiler cache.
+# Sets up, builds and runs every check and test. 19 minutes on 2 cores from nothing, less with a warm compiler cache.
 #   scripts/test.sh [ctest arguments, e.g. -L fast or -R equality]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ phase_start=$SECONDS
 phase() { echo "test: $1 took $(stagecraft_took $((SECONDS - phase_start)))"; phase_start=$SECONDS; }
 
 # What needs no LibTorch is read by clang-tidy while LibTorch comes.
-echo "test: set-up (about 2 minutes on a new machine, a second later)"
+echo "test: set-up (about a minute on a new machine, a second later)"
 scripts/setup.sh --planner-only --lint
 plain=$(mktemp)
 trap 'rm -f "$plain"' EXIT
@@ -18,7 +18,7 @@ scripts/setup.sh --lint --models
 wait $! || { cat "$plain"; exit 1; }
 phase set-up
 
-echo "test: building with $(nproc) cores (about 6 minutes on 2 cores from nothing)"
+echo "test: building with $(nproc) cores (about 5 minutes on 2 cores from nothing)"
 cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release

@@ -35,7 +35,7 @@ namespace stagecraft::captured {
 struct CompiledFolder {
   std::string why_not;   ///< why nothing of it is run; empty: it is
   std::string file;      ///< for messages
-  CompiledFor made_for;  ///< whatever its graphs have
+  CompiledFor made_for;  ///< all its graphs together
   /// By size of micro-batch: a graph with its compiled stretches.
   using BySize = std::map<std::int64_t, std::shared_ptr<const Graph>>;
   std::map<std::string, BySize> graphs;  ///< by hash
