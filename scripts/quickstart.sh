@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained model: sets up, builds, fetches Shakespeare, then profiles, plans, checks and trains a small GPT over
-# two ranks under mpirun, and prints the report. About 7 minutes on 2 cores from nothing, of which the build is 3.5.
+# two ranks under mpirun, and prints the report. About 6 minutes on 2 cores from nothing, of which the build is 3.
 #   scripts/quickstart.sh [RUN_DIR]          default: runs/quickstart, with a number where that exists
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,13 +22,13 @@ say() { printf '\n== %s\n' "$*"; }
 oversubscribe=()
 ranks() { mpirun -np 2 "${oversubscribe[@]}" "$@"; }
 
-say "set-up (about 2 minutes on a new machine, a second later)"
+say "set-up (about a minute on a new machine, a second later)"
 scripts/setup.sh
 phase set-up
 # Told of more ranks than cores, Open MPI neither binds the ranks to cores nor spins while it waits; so only where it must be told.
 ranks true > /dev/null 2>&1 || oversubscribe=(--oversubscribe)
 
-say "build (about 4 minutes on 2 cores from nothing)"
+say "build (about 3 minutes on 2 cores from nothing)"
 cmake --preset release > /dev/null
 cmake --build --preset release --target stagecraft
 phase build
@@ -48,7 +48,7 @@ say "simulate: what it should cost"
 build/stagecraft simulate "$run_dir.plan/plan.json" --svg "$run_dir.plan/simulated.svg"
 phase plan
 
-say "train: about 3.5 minutes"
+say "train: about 2 minutes"
 ranks build/stagecraft train "$config" --plan "$run_dir.plan/plan.json" --set run_dir="$run_dir"
 phase train
 

@@ -122,7 +122,7 @@ if [ "${#rest[@]}" -gt 0 ]; then
 fi
 
 if [ "$planner_only" = 0 ] && [ -z "${STAGECRAFT_LIBTORCH:-}" ] && ! [ -e "$stagecraft_venv/ready" ]; then
-  say "installing LibTorch (torch==$stagecraft_torch) into $stagecraft_venv (1 to 3 minutes, 5 GB)"
+  say "installing LibTorch (torch==$stagecraft_torch) into $stagecraft_venv (half a minute to 3 minutes, 5 GB)"
   mkdir -p "$(dirname "$stagecraft_venv")"
   # Two clones may set up at once; the second waits for the first.
   exec 9> "$stagecraft_venv.lock"
