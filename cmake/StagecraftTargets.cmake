@@ -7,7 +7,7 @@ endif()
 
 find_program(STAGECRAFT_CCACHE ccache)
 if(STAGECRAFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers are found by content, as ccache asks for (its manual, "Precompiled headers").
+  # Precompiled headers are found by content, as ccache asks for (its manual, "Precompiled headers"), which is hashed once: they are large.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=true ${STAGECRAFT_CCACHE})
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()

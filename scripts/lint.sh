@@ -79,7 +79,8 @@ fi
 
 [ "$tidy" = 1 ] || exit 0
 clang_tidy=$(stagecraft_llvm clang-tidy) || { echo "lint.sh: no clang-tidy 23; run scripts/setup.sh --lint" >&2; exit 2; }
-export clang_tidy tidy_version="${stagecraft_llvm_tools[*]}"
+tidy_version=$("$clang_tidy" --version)
+export clang_tidy tidy_version
 checked=${#sources[@]}
 with_torch=()
 libtorch=$(grep -s -oh -- '-isystem [^ ]*' build/compile_commands.json | sort -u | tr '\n' ' ' || true)

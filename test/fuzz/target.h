@@ -8,8 +8,8 @@
 //
 //   FUZZ_MUTATOR(metrics) { changes `data`, of `size` bytes with room for `max_size`, by `seed`; return the new size; }
 //
-// With libFuzzer each target is a program, in which libFuzzer looks for its own names. Among the tests all
-// targets are one program (replay.cpp), which looks for theirs.
+// With libFuzzer each target is a program, in which libFuzzer looks for its own names. Among the tests many
+// are one program (replay.cpp), which looks for theirs.
 
 #include <cstddef>
 #include <cstdint>
