@@ -13,4 +13,6 @@ double quantile(std::vector<double> values, double share) {
   return std::lerp(values[below], values[std::min(below + 1, values.size() - 1)], at - std::floor(at));
 }
 
+double relative_change(double from, double to) { return from == to ? 0 : (to - from) / from; }
+
 }  // namespace stagecraft

@@ -11,6 +11,8 @@
 namespace stagecraft {
 namespace {
 
+constexpr const char* kNoFigure = "-";
+
 /// Code points, so that "µ" counts as one column.
 std::size_t width_of(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(
@@ -78,6 +80,7 @@ std::string format_bytes(Bytes bytes) {
 
 std::string format_duration(Seconds seconds) {
   const double s = seconds.value;
+  if (!std::isfinite(s)) return kNoFigure;
   if (s < 1e-3) return fmt::format("{:.0f} us", s * 1e6);
   if (s < 1) return fmt::format("{:.2f} ms", s * 1e3);
   if (s < 60) return fmt::format("{:.1f} s", s);
@@ -86,15 +89,20 @@ std::string format_duration(Seconds seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string format_ms(Seconds seconds) { return fmt::format("{:.3f}", seconds.value * 1e3); }
+std::string format_ms(Seconds seconds) {
+  return std::isfinite(seconds.value) ? fmt::format("{:.3f}", seconds.value * 1e3) : kNoFigure;
+}
 
 std::string format_count(double count) {
+  if (!std::isfinite(count)) return kNoFigure;
   if (count < 1e4) return fmt::format("{:.0f}", count);
   if (count < 1e6) return fmt::format("{:.1f} k", count / 1e3);
   if (count < 1e9) return fmt::format("{:.2f} M", count / 1e6);
   return fmt::format("{:.2f} G", count / 1e9);
 }
 
-std::string format_percent(double fraction) { return fmt::format("{:.1f} %", fraction * 100); }
+std::string format_percent(double fraction) {
+  return std::isfinite(fraction) ? fmt::format("{:.1f} %", fraction * 100) : kNoFigure;
+}
 
 }  // namespace stagecraft

@@ -23,6 +23,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };
 
+/// A figure that is infinite or no number is "-".
 [[nodiscard]] std::string format_bytes(Bytes bytes);         ///< "812 B", "1.5 MiB"
 [[nodiscard]] std::string format_duration(Seconds seconds);  ///< "812 us", "1.53 ms", "2.1 s", "3 min 20 s"
 [[nodiscard]] std::string format_ms(Seconds seconds);        ///< "12.345" (the unit stands in the header)

@@ -1,5 +1,6 @@
 #include "stagecraft/cli/explain_text.h"
 
+#include "stagecraft/base/statistics.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/schedules/generators/registry.h"
 
@@ -15,8 +16,9 @@ namespace {
 /// Less of a change than this is none.
 constexpr double kNothing = 5e-6;
 
-/// A change of the step: "+2.1 %", "-0.3 %", "the same step".
+/// A change of the step: "+2.1 %", "-0.3 %", "the same step"; "-" from a step that takes no time.
 std::string change_text(double change) {
+  if (!std::isfinite(change)) return "-";
   if (std::abs(change) < kNothing) return "the same step";
   return fmt::format("{:+.{}f} %", change * 100, std::abs(change) < 5e-4 ? 3 : 1);
 }
@@ -242,7 +244,9 @@ std::string what_if_text(const Explanation& explained, const Cluster& cluster) {
   std::string text = "\nWhat else would bring, each planned again\n";
   Table table({"<with", "step ms", "change", "as it is", "<plan"});
   for (const WhatIf& answer : explained.what_if) {
-    const auto as_it_is = [&] { return change_text(*answer.as_it_is / explained.step - 1); };
+    const auto as_it_is = [&] {
+      return change_text(relative_change(explained.step.value, answer.as_it_is->value));
+    };
     table.row({what_text(answer, cluster), answer.step ? format_ms(*answer.step) : "-",
                answer.step ? change_text(answer.change) : "-", answer.as_it_is ? as_it_is() : "-",
                !answer.step          ? first_line(answer.refused)

@@ -25,12 +25,6 @@ PlanRequest request_for(PlanRequest request, const Schedule& schedule, const Bat
   return request;
 }
 
-/// Of why each number of stages does not fit: of the most, which are the smallest.
-std::string last_line(const std::string& why) {
-  const std::size_t end = why.find_last_of('\n');
-  return end == std::string::npos ? why : why.substr(why.find_first_not_of(" \n", end));
-}
-
 class Chooser {
  public:
   Chooser(const Profile& profile, const Cluster& cluster, const ChoiceRequest& request)
@@ -50,9 +44,9 @@ class Chooser {
         fitting.emplace_back(&combination, plan(combination, cluster_));
       } catch (const InputError& error) {
         refused(error.what());
-      } catch (const RefusedError& error) {
+      } catch (const NoPlanFits& error) {
         fits_not = true;
-        refused("nothing fits; " + last_line(error.what()));
+        refused("nothing fits; " + error.last_reason());
       }
     }
     for (const auto& [combination, found] : fitting) {

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/explain.h"
 
+#include "stagecraft/base/statistics.h"
 #include "stagecraft/partitioner/planning/plan_maker.h"
 
 #include <algorithm>
@@ -140,7 +141,7 @@ class Explainer {
     return stages;
   }
 
-  [[nodiscard]] double change(Seconds step) const { return step_ > Seconds{} ? step / step_ - 1 : 0; }
+  [[nodiscard]] double change(Seconds step) const { return relative_change(step_.value, step.value); }
 
   planning::PlanMaker maker_;
   const Plan& plan_;

@@ -40,8 +40,11 @@ class Planner {
     run_.progress.placements = plain.size();
     if (auto why = run_.maker.impossible_on(run_.cluster.devices())) refuse_all(plain, std::move(*why));
     if (by_classes()) proof_ = search_classes(run_);
+    const bool no_class_fits = proof_ && run_.candidates.empty();
     if (run_.candidates.empty()) take_plain(plain);
-    if (proof_) {
+    if (no_class_fits) {
+      search_plain(plain);
+    } else if (proof_) {
       // By classes; what is plain is one of them.
     } else if (searches_steps()) {
       proof_ = search_layouts(run_, plain, wide_layouts(scope_));
@@ -68,9 +71,7 @@ class Planner {
   }
 
  private:
-  [[noreturn]] void refuse() const {
-    throw RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(run_.infeasible, "\n  ")));
-  }
+  [[noreturn]] void refuse() const { throw NoPlanFits(run_.infeasible); }
 
   /// Before anything is searched; with what each number of stages misses, where that is soon known.
   [[noreturn]] void refuse_all(const std::vector<Layout>& plain, std::string why) {
@@ -177,6 +178,18 @@ class Planner {
       ++run_.progress.tried;
     }
     if (too_few) run_.infeasible.insert(run_.infeasible.begin(), std::move(*too_few));
+  }
+
+  /// Where the search by classes met nothing that fits before it stopped. Stages of one device need least.
+  void search_plain(const std::vector<Layout>& plain) {
+    const StepProof classes = *proof_;
+    proof_ = search_layouts(run_, plain, {});
+    if (!proof_) return;
+    proof_->whole_family = false;
+    proof_->bound = std::min(proof_->bound, classes.bound);
+    proof_->layouts = classes.layouts;
+    proof_->simulated += classes.simulated;
+    run_.finish(*proof_);
   }
 
   /// Without a flush: the widths of smallest bottleneck, or those asked for. Where there are few layouts all
@@ -341,6 +354,13 @@ class Planner {
 };
 
 }  // namespace
+
+NoPlanFits::NoPlanFits(std::vector<std::string> reasons)
+    : RefusedError(fmt::format("no plan fits:\n  {}", fmt::join(reasons, "\n  "))),
+      reasons_(std::move(reasons)) {
+  STAGECRAFT_CHECK(!reasons_.empty() && std::ranges::find(reasons_, "") == reasons_.end(),
+                   "a refusal has its reasons");
+}
 
 Bytes PlanCandidate::memory() const { return std::ranges::max(plan.predicted->memory); }
 

@@ -103,7 +103,19 @@ struct PlanResult {
   std::optional<StepProof> proof{};     ///< where cuts were searched for by the simulated step
 };
 
-/// Throws RefusedError when nothing fits, saying which stage misses by how much; InputError for impossible
+/// What a refusal to plan says: why each number of stages or layout does not fit.
+class NoPlanFits : public RefusedError {
+ public:
+  /// Requires at least one reason, and none that is empty.
+  explicit NoPlanFits(std::vector<std::string> reasons);
+  /// Of most stages, which are the smallest.
+  [[nodiscard]] const std::string& last_reason() const { return reasons_.back(); }
+
+ private:
+  std::vector<std::string> reasons_;
+};
+
+/// Throws NoPlanFits when nothing fits, saying which stage misses by how much; InputError for impossible
 /// requests (more stages than layers or devices, cuts out of order).
 [[nodiscard]] PlanResult make_plan(const Profile& profile, const Cluster& cluster,
                                    const PlanRequest& request);

@@ -1,5 +1,6 @@
 #include "stagecraft/partitioner/what_if.h"
 
+#include "stagecraft/base/statistics.h"
 #include "stagecraft/partitioner/plan_pricer.h"
 
 #include <fmt/format.h>
@@ -203,7 +204,7 @@ std::vector<WhatIf> what_if(const Profile& profile, const Cluster& cluster, cons
       answer.plan.clear();
       answer.refused.clear();
     }
-    if (answer.step && now > Seconds{}) answer.change = *answer.step / now - 1;
+    if (answer.step) answer.change = relative_change(now.value, answer.step->value);
     answers.push_back(std::move(answer));
   }
   return answers;

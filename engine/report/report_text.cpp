@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace stagecraft {
 namespace {
 
@@ -65,7 +67,9 @@ std::string memory_table(const RunReport& report) {
 
 }  // namespace
 
-std::string signed_percent(double fraction) { return fmt::format("{:+.1f} %", fraction * 100); }
+std::string signed_percent(double fraction) {
+  return std::isfinite(fraction) ? fmt::format("{:+.1f} %", fraction * 100) : "-";
+}
 
 std::string cut_words(const RunReport& report) {
   if (!report.computed_positions) return "";

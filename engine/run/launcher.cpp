@@ -79,15 +79,15 @@ Backend choose_backend(Backend configured, const LaunchInfo& launch) {
 void check_world(const LaunchInfo& launch, int mpi_world) {
   if (!launch.launched() || launch.world == mpi_world) return;
   if (mpi_world == 1) {
-    throw InputError(
-        fmt::format("{} processes were launched ({}), but MPI connects none of them: each would train a copy "
-                    "of its own. Start "
-                    "with the mpirun of the MPI that Stagecraft was built with, or with srun --mpi=pmix or "
-                    "--mpi=pmi2 (`srun "
-                    "--mpi=list` shows what there is); to run one process alone inside a batch script, start "
-                    "it as `env -u {} "
-                    "stagecraft ...`",
-                    launch.world, launch.variable, launch.variable.substr(0, launch.variable.find('='))));
+    throw InputError(fmt::format(
+        "{} processes were launched ({}), but MPI connects none of them: each would train a copy "
+        "of its own. Start "
+        "with the mpirun of the MPI that Stagecraft was built with, or with srun --mpi=pmix (`srun "
+        "--mpi=list` shows what Slurm has, `ompi_info` what Open MPI was built for: "
+        "Debian's knows no pmi2); to run one process alone inside a batch script, start "
+        "it as `env -u {} "
+        "stagecraft ...`",
+        launch.world, launch.variable, launch.variable.substr(0, launch.variable.find('='))));
   }
   throw InputError(
       fmt::format("{} processes were launched ({}), but MPI connects {}; start them all with one "

@@ -130,6 +130,8 @@ class ClassSearch {
 
   [[nodiscard]] bool stops() const {
     if (run_.budget.over()) return true;
+    // What is left is for stages of one device each, which need least.
+    if (found_.empty() && run_.maker.capacity() && run_.budget.half_spent()) return true;
     if (found_.empty() || !run_.request.search.time_limit) return false;
     // The plan is still to be made and proved.
     return run_.budget.left() <=

@@ -328,6 +328,39 @@ TEST_CASE("what cannot fit on any plan is refused before anything is searched", 
   CHECK(contains(layer, "no number of devices can fit, for a layer is not cut"));
 }
 
+TEST_CASE("replicas never make a plan impossible, and every refusal has its reasons", "[planner]") {
+  // So many equal layers and devices have too many layouts to look at each: they are searched by classes.
+  Profile profile = example();
+  Measurement& measurement = profile.measurements[1];
+  measurement.layers.assign(24, measurement.layers[2]);
+  profile.measurements = {measurement};
+  PlanRequest request = request_of(16);
+  for (const char* schedule : {"1f1b", "zb_h1"}) {
+    for (const std::int64_t work : {std::int64_t{0}, std::int64_t{20'000'000}}) {
+      request.schedule.name = schedule;
+      request.search.cut_work = work;
+      request.replicate = false;
+      const double most = static_cast<double>(make_plan(profile, machine(16), request).best.memory().value);
+      for (const double share : {0.6, 0.4, 0.25, 0.1}) {
+        const Cluster cluster = machine(16, Bytes{static_cast<std::int64_t>(most * share)});
+        INFO(schedule << ", work " << work << ", " << share << " of " << most);
+        const auto fits = [&](bool replicate) {
+          request.replicate = replicate;
+          try {
+            (void)make_plan(profile, cluster, request);
+            return true;
+          } catch (const NoPlanFits& error) {
+            CHECK_FALSE(error.last_reason().empty());
+            return false;
+          }
+        };
+        const bool plain = fits(false);
+        CHECK((fits(true) || !plain));
+      }
+    }
+  }
+}
+
 TEST_CASE("where a group is too short for the widest plan, the best of the others is taken", "[planner]") {
   REQUIRE(rc::check("against all widths", [] {
     Profile profile;
