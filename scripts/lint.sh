@@ -25,6 +25,11 @@ for argument in "$@"; do
 done
 
 python3 scripts/prose.py
+# With the Catch2 of one system they compile, with that of another they do not.
+if git grep -nE '<catch2/|Catch::(Matchers::)?Contains\b' -- '*.cpp' '*.h' ':!test/support/catch*'; then
+  echo "lint.sh: include test/support/catch.h, and match texts with Catch::Matchers::ContainsSubstring: Catch2 2 and 3 both have those" >&2
+  exit 1
+fi
 format=$(stagecraft_llvm clang-format) || { echo "lint.sh: no clang-format 14; run scripts/setup.sh --lint" >&2; exit 2; }
 mapfile -t sources < <(git ls-files '*.h' '*.cpp' | while read -r f; do [ -e "$f" ] && echo "$f"; done)
 if [ "$fix" = 1 ]; then

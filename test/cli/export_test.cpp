@@ -16,7 +16,7 @@
 #include <vector>
 
 namespace stagecraft::test {
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 namespace {
 
 /// A run of a captured model in `folder`'s `run`.
@@ -186,7 +186,7 @@ TEST_CASE("an export that a signal stops leaves nothing behind", "[export]") {
                                 folder.path("run"), folder.path("out"), folder.path("seen")));
   INFO(result.err);
   CHECK(result.code == 128 + SIGTERM);
-  CHECK_THAT(read_text_file(folder.path("seen")), Contains("model-00002-of-"));
+  CHECK_THAT(read_text_file(folder.path("seen")), ContainsSubstring("model-00002-of-"));
   std::set<std::string> after = entries(folder);
   for (const char* name : {"seen", "shell.out", "shell.err"}) after.erase(name);
   CHECK(after == before);
@@ -211,10 +211,11 @@ TEST_CASE("training says what no layer reads of weights from elsewhere", "[expor
     REQUIRE(result.code == 0);
     return result.out;
   };
-  CHECK_THAT(said(0), !Contains("no layer reads"));
-  CHECK_THAT(said(1), Contains("no layer reads 1 of the 5 tensors of " + folder.path("more.safetensors") +
-                               ": other0\n"));
-  CHECK_THAT(said(5), Contains("no layer reads 5 of the 9 tensors of " + folder.path("more.safetensors") +
+  CHECK_THAT(said(0), !ContainsSubstring("no layer reads"));
+  CHECK_THAT(said(1), ContainsSubstring("no layer reads 1 of the 5 tensors of " +
+                                        folder.path("more.safetensors") + ": other0\n"));
+  CHECK_THAT(said(5),
+             ContainsSubstring("no layer reads 5 of the 9 tensors of " + folder.path("more.safetensors") +
                                ": other0, other1, other2 and 2 more\n"));
 }
 

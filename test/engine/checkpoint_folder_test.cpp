@@ -46,7 +46,8 @@ TEST_CASE("a folder that cannot be listed or looked into is not one without chec
   for (std::int64_t call = 0; call < 3; ++call) {
     for (const int error : {EACCES, EIO, ESTALE}) {
       disk.set_fault({test::DiskFault::Kind::error, call, error});
-      CHECK_THROWS_WITH(newest_checkpoint("/c"), Catch::Contains("/c") && Catch::Contains("cannot be read"));
+      CHECK_THROWS_WITH(newest_checkpoint("/c"), Catch::Matchers::ContainsSubstring("/c") &&
+                                                     Catch::Matchers::ContainsSubstring("cannot be read"));
     }
   }
 }

@@ -88,7 +88,8 @@ TEST_CASE("metrics are not written through a link", "[metrics]") {
   const ScratchFolder folder;
   const std::string precious = folder.write("precious", "mine");
   std::filesystem::create_symlink(precious, folder.path("metrics.jsonl"));
-  CHECK_THROWS_WITH(MetricsWriter(folder.path("metrics.jsonl")), Catch::Contains("is a link"));
+  CHECK_THROWS_WITH(MetricsWriter(folder.path("metrics.jsonl")),
+                    Catch::Matchers::ContainsSubstring("is a link"));
   CHECK(test::read_text_file(precious) == "mine");
 }
 
@@ -133,7 +134,8 @@ TEST_CASE("a directory that another run has taken meanwhile is not saved into", 
   CHECK_NOTHROW(check_session({folder.path("run")}));  // a rank that holds nothing
   std::filesystem::remove(folder.path("run/.lock"));
   const RunDirectory other(folder.path("run"), true);  // on a new file, so the lock is free
-  CHECK_THROWS_WITH(check_session(directory.paths()), Catch::Contains("was taken by another run, process"));
+  CHECK_THROWS_WITH(check_session(directory.paths()),
+                    Catch::Matchers::ContainsSubstring("was taken by another run, process"));
   CHECK_NOTHROW(check_session(other.paths()));
 }
 
@@ -233,7 +235,7 @@ TEST_CASE("a line that cannot be written whole leaves none of it", "[metrics]") 
   writer.append(record(1));
   const std::string before = disk.read("/m");
   disk.set_fault({test::DiskFault::Kind::error, 0, ENOSPC});
-  CHECK_THROWS_WITH(writer.append(record(2)), Catch::Contains("No space left"));
+  CHECK_THROWS_WITH(writer.append(record(2)), Catch::Matchers::ContainsSubstring("No space left"));
   CHECK(disk.read("/m") == before);
 }
 
@@ -260,17 +262,17 @@ TEST_CASE("deeply nested metrics are an error, not the end of the stack", "[metr
   const ScratchFolder folder;
   const std::string deep = std::string(300'000, '[') + std::string(300'000, ']') + "\n";
   const std::string path = folder.write("metrics.jsonl", deep + "{}\n");
-  CHECK_THROWS_WITH(read_metrics(path), Catch::Contains("line 1"));
+  CHECK_THROWS_WITH(read_metrics(path), Catch::Matchers::ContainsSubstring("line 1"));
   const std::string shallow =
       folder.write("m", std::string(30'000, '[') + std::string(30'000, ']') + "\n{}\n");
-  CHECK_THROWS_WITH(read_metrics(shallow), Catch::Contains("nested more than 100 deep"));
+  CHECK_THROWS_WITH(read_metrics(shallow), Catch::Matchers::ContainsSubstring("nested more than 100 deep"));
   CHECK(cut_metrics_back(path, 0, false) == -1);
 }
 
 TEST_CASE("a broken line in the middle of metrics is an error with its number", "[metrics]") {
   const ScratchFolder folder;
   const std::string path = folder.write("metrics.jsonl", "{\"step\n{\"step\": 1}\n");
-  CHECK_THROWS_WITH(read_metrics(path), Catch::Contains("line 1"));
+  CHECK_THROWS_WITH(read_metrics(path), Catch::Matchers::ContainsSubstring("line 1"));
 }
 
 TEST_CASE("progress shows the share and what is left", "[progress]") {

@@ -179,7 +179,7 @@ TEST_CASE("a gradient that is not finite stops the run before its step, and the 
         run.config["on_overflow"] = "skip";
         if (synchronous && !norm) {
           if (step > 0) CHECK(says(said, "--set gradient_norm=true"));
-          CHECK_THROWS_WITH(run.run(), Catch::Matchers::Contains("/on_overflow"));
+          CHECK_THROWS_WITH(run.run(), Catch::Matchers::ContainsSubstring("/on_overflow"));
           run.config["gradient_norm"] = true;
         }
         TrainOutcome outcome;
@@ -315,7 +315,7 @@ TEST_CASE("a loss alone that is not finite stops a run that does not skip", "[sa
   report.loss = -kNan;
   const std::unique_ptr<RunSetup> stops = run.setup();
   RunReporter reporter(*stops, metrics, Screen{});
-  CHECK_THROWS_WITH(reporter.step(report), Catch::Matchers::Contains("step 5: the loss is nan"));
+  CHECK_THROWS_WITH(reporter.step(report), Catch::Matchers::ContainsSubstring("step 5: the loss is nan"));
   CHECK(read_metrics(metrics).empty());
 
   run.config["on_overflow"] = "skip";

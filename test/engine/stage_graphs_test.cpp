@@ -234,7 +234,7 @@ TEST_CASE("a device that cannot record runs everything as it is, and says why", 
   for (const GraphCounts& counts : counts_of(setting)) {
     CHECK(counts.recorded == 0);
     CHECK(counts.repeated == 0);
-    CHECK_THAT(counts.refusal, Catch::Contains("no room for a recording"));
+    CHECK_THAT(counts.refusal, Catch::Matchers::ContainsSubstring("no room for a recording"));
   }
 }
 

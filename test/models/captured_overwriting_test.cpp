@@ -3,12 +3,12 @@
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/captured/overwriting.h"
 #include "stagecraft/models/captured/replay.h"
+#include "test/support/catch.h"
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <c10/core/InferenceMode.h>
-#include <catch2/catch.hpp>
 
 #include <array>
 #include <utility>

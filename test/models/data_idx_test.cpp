@@ -8,7 +8,7 @@
 namespace stagecraft::test {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 /// Three training and two validation images of 2 x 3.
 void write_good(const DataFolder& folder) {
@@ -30,7 +30,7 @@ TEST_CASE("IDX: plain and gzip files are read, normalized and picked by index", 
   CHECK((data->sample().shape == std::vector<std::int64_t>{1, 2, 3}));
   CHECK(data->sample().dtype == at::kFloat);
   CHECK(data->sample().classes == 3);
-  CHECK_THAT(data->summary(), Contains("3 training and 2 validation images of 2 x 3, 3 classes"));
+  CHECK_THAT(data->summary(), ContainsSubstring("3 training and 2 validation images of 2 x 3, 3 classes"));
 
   const at::Tensor images = data->inputs(Split::train, {2, 0});
   REQUIRE(images.sizes() == at::IntArrayRef({2, 1, 2, 3}));
@@ -124,8 +124,8 @@ TEST_CASE("IDX: what is wrong with a file is said with its name", "[data]") {
     folder.write("t10k-images-idx3-ubyte.gz", idx({2, 2, 3}, "ABCDEFGHIJKL"));
     expected = "not a gzip file";
   }
-  CHECK_THAT(refusal(config_of(folder)),
-             Contains("run.json: /data/path: " + folder.path()) && Contains(expected) && Contains(also));
+  CHECK_THAT(refusal(config_of(folder)), ContainsSubstring("run.json: /data/path: " + folder.path()) &&
+                                             ContainsSubstring(expected) && ContainsSubstring(also));
 }
 
 TEST_CASE("IDX: the excerpt of Fashion-MNIST", "[data]") {

@@ -12,7 +12,7 @@
 namespace stagecraft {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 template <class Work>
 std::exception_ptr thrown(const Work& work) {
@@ -28,19 +28,19 @@ void mismatch() { (void)at::mm(at::zeros({2, 3}), at::zeros({4, 5})); }
 
 TEST_CASE("LibTorch's errors are one line, and their stack is kept for the log", "[libtorch_error]") {
   const std::exception_ptr raw = thrown(mismatch);
-  CHECK_THAT(failure_of(raw).message, Contains("\n"));  // what people would get otherwise
+  CHECK_THAT(failure_of(raw).message, ContainsSubstring("\n"));  // what people would get otherwise
   const std::exception_ptr error = without_stack(raw, "layer \"head\"");
   const Failure failure = failure_of(error);
   CHECK(failure.code == exit_code::kDefect);
   CHECK(failure.message == "layer \"head\": mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
-  CHECK_THAT(whole_error(error), Contains("frame #"));
+  CHECK_THAT(whole_error(error), ContainsSubstring("frame #"));
 }
 
 TEST_CASE("places go before an error, the innermost last, whatever its kind", "[libtorch_error]") {
   const std::exception_ptr inner = thrown([] { named([] { return "layer"; }, mismatch); });
   const std::exception_ptr outer = with_place(inner, "rank 1");
   CHECK_THAT(failure_of(outer).message, Catch::Matchers::StartsWith("rank 1: layer: mat1"));
-  CHECK_THAT(whole_error(outer), Contains("frame #"));
+  CHECK_THAT(whole_error(outer), ContainsSubstring("frame #"));
   const std::exception_ptr refused = with_place(std::make_exception_ptr(RefusedError("too large")), "rank 1");
   CHECK(failure_of(refused).code == exit_code::kRefused);
   CHECK(failure_of(refused).message == "rank 1: too large");
@@ -59,9 +59,9 @@ TEST_CASE("memory that is not there is a refusal that says how much was asked fo
   const Failure failure = failure_of(error);
   CHECK(failure.code == exit_code::kRefused);
   CHECK_THAT(failure.message,
-             Contains("layer \"head\": out of memory: 4096.0 TiB (4503599627370496 bytes) are asked "
-                      "for one tensor; ") &&
-                 Contains("are free of"));
+             ContainsSubstring("layer \"head\": out of memory: 4096.0 TiB (4503599627370496 bytes) are asked "
+                               "for one tensor; ") &&
+                 ContainsSubstring("are free of"));
   CHECK(failure.message.find('\n') == std::string::npos);
   CHECK(failure_of(without_stack(std::make_exception_ptr(std::bad_alloc()), "loading")).message ==
         "loading: out of memory");

@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 using namespace stagecraft;
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -76,26 +76,27 @@ TEST_CASE("sequential: names, and what does not fit together", "[model]") {
       refusal(R"({"family": "sequential", "layers": [{"type": "conv2d", "channels": 4}, {"type": "linear",
       "features": 10}]})",
               kImage),
-      Contains("run.json: /model/layers/1") && Contains("\"linear1\"") && Contains("\"conv2d0\"") &&
-          Contains("[4, 8, 8]"));
+      ContainsSubstring("run.json: /model/layers/1") && ContainsSubstring("\"linear1\"") &&
+          ContainsSubstring("\"conv2d0\"") && ContainsSubstring("[4, 8, 8]"));
   CHECK_THAT(refusal(R"({"family": "sequential", "layers": [{"type": "relu", "name": "a"}, {"type": "gelu",
       "name": "a"}]})",
                      kVector),
-             Contains("/model/layers/1/name") && Contains("\"a\""));
+             ContainsSubstring("/model/layers/1/name") && ContainsSubstring("\"a\""));
   CHECK_THAT(refusal(R"({"family": "sequential", "layers": [{"type": "linear", "features": 2}]})", kTokens),
-             Contains("embedding"));
+             ContainsSubstring("embedding"));
 }
 
 TEST_CASE("families refuse samples they cannot take", "[model]") {
   CHECK_THAT(refusal(R"({"family": "gpt"})", kVector),
-             Contains("/model") && Contains("tokens") && Contains("[12]"));
-  CHECK_THAT(refusal(R"({"family": "mlp"})", kTokens), Contains("use gpt"));
-  CHECK_THAT(refusal(R"({"family": "convnet"})", kVector), Contains("[channels, height, width]"));
-  CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [4, 0]})", kVector), Contains("/model/hidden/1"));
+             ContainsSubstring("/model") && ContainsSubstring("tokens") && ContainsSubstring("[12]"));
+  CHECK_THAT(refusal(R"({"family": "mlp"})", kTokens), ContainsSubstring("use gpt"));
+  CHECK_THAT(refusal(R"({"family": "convnet"})", kVector), ContainsSubstring("[channels, height, width]"));
+  CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [4, 0]})", kVector),
+             ContainsSubstring("/model/hidden/1"));
   CHECK_THAT(refusal(R"({"family": "convnet", "groups": [[4], [-1]]})", kImage),
-             Contains("/model/groups/1/0"));
+             ContainsSubstring("/model/groups/1/0"));
   CHECK_THAT(refusal(R"({"family": "convnet", "groups": [[2], [2], [2], [2]]})", kImage),
-             Contains("group3.pool") && Contains("leaves no pixel"));
+             ContainsSubstring("group3.pool") && ContainsSubstring("leaves no pixel"));
 }
 
 TEST_CASE("initial parameters are drawn by name, not by order", "[model]") {
@@ -147,19 +148,20 @@ TEST_CASE("multiply-adds are those of the matrix products", "[model]") {
 
 TEST_CASE("sizes beyond any machine are refused before anything is made of them", "[model]") {
   CHECK_THAT(refusal(R"({"family": "gpt", "blocks": 1000000000, "width": 8, "heads": 1})", kTokens),
-             Contains("run.json: /model/blocks: 1000000000 blocks are more than the 50000 layers"));
+             ContainsSubstring("run.json: /model/blocks: 1000000000 blocks are more than the 50000 layers"));
   CHECK_THAT(refusal(R"({"family": "gpt", "blocks": 1, "width": 9000000000000000000, "heads": 1})", kTokens),
-             Contains("/model/width: expected a number from 1 to"));
+             ContainsSubstring("/model/width: expected a number from 1 to"));
   CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [9000000000000000000]})", kVector),
-             Contains("/model/hidden/0: expected a number from 1 to"));
+             ContainsSubstring("/model/hidden/0: expected a number from 1 to"));
   CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [1000000000, 1000000000]})", kVector),
-             Contains("layer \"hidden1.linear\": the parameters up to here take") &&
-                 Contains("than any machine has"));
+             ContainsSubstring("layer \"hidden1.linear\": the parameters up to here take") &&
+                 ContainsSubstring("than any machine has"));
   CHECK_THAT(refusal(R"({"family": "mlp", "hidden": [100000000000, 100000000000]})", kVector),
-             Contains("layer \"hidden1.linear\": Storage size calculation overflowed"));
+             ContainsSubstring("layer \"hidden1.linear\": Storage size calculation overflowed"));
   const SampleSpec huge{{1'000'000'000, 1'000'000'000, 1'000'000'000}, at::kFloat, 3};
-  CHECK_THAT(refusal(R"({"family": "mlp"})", huge), Contains("run.json: /data: samples of [1000000000, ") &&
-                                                        Contains("Storage size calculation overflowed"));
+  CHECK_THAT(refusal(R"({"family": "mlp"})", huge),
+             ContainsSubstring("run.json: /data: samples of [1000000000, ") &&
+                 ContainsSubstring("Storage size calculation overflowed"));
 }
 
 TEST_CASE("a model of very many parameters costs nothing to look at", "[model]") {
@@ -169,5 +171,5 @@ TEST_CASE("a model of very many parameters costs nothing to look at", "[model]")
   CHECK(parameter_bytes(model, 1) == Bytes{0});
   CHECK(boundaries(model, 1'000'000).back().bytes() == 12'000'000);
   CHECK_THROWS_WITH(boundaries(model, std::int64_t{1} << 60U),
-                    Contains("the input with micro-batches of 1152921504606846976 samples"));
+                    ContainsSubstring("the input with micro-batches of 1152921504606846976 samples"));
 }

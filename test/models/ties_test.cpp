@@ -86,16 +86,18 @@ TEST_CASE("a layer names a shared weight once", "[ties]") {
   const std::string path = edited_copy(folder, "tied", {.manifest = [](Json& manifest) {
                                          manifest["layers"][9]["parameters"][1] = "norm.weight";
                                        }});
-  CHECK_THROWS_WITH(captured::read_model_folder(path),
-                    Catch::Matchers::Contains("/layers/9/parameters/1: \"norm.weight\" is named twice"));
+  CHECK_THROWS_WITH(
+      captured::read_model_folder(path),
+      Catch::Matchers::ContainsSubstring("/layers/9/parameters/1: \"norm.weight\" is named twice"));
 }
 
 TEST_CASE("layers that hold one weight hold it once each, in one shape and with one rule", "[ties]") {
   const auto between = [](std::vector<LayerPtr> layers) { return ties_between(layers, {"test", "/model"}); };
   CHECK(between({layer("a", {spec("w", {2, 3})}), layer("b", {spec("", {2, 3})})}).empty());
   CHECK(between({layer("a", {spec("w", {2, 3})}), layer("b", {spec("w", {2, 3})})}).size() == 1);
-  CHECK_THROWS_WITH(between({layer("a", {spec("w", {2, 3})}), layer("b", {spec("w", {3, 2})})}),
-                    Catch::Matchers::Contains("layer \"b\"") && Catch::Matchers::Contains("layer \"a\""));
+  CHECK_THROWS_WITH(
+      between({layer("a", {spec("w", {2, 3})}), layer("b", {spec("w", {3, 2})})}),
+      Catch::Matchers::ContainsSubstring("layer \"b\"") && Catch::Matchers::ContainsSubstring("layer \"a\""));
   CHECK_THROWS_AS(between({layer("a", {spec("w", {2}), spec("w", {2})})}), InputError);
   ParameterSpec undecayed = spec("w", {2});
   undecayed.decays = false;

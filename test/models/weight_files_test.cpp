@@ -9,7 +9,7 @@
 namespace stagecraft::test::weight_files_cases {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Matchers::ContainsSubstring;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 Named tiny_weights() {
@@ -71,7 +71,7 @@ TEST_CASE("a file that no tensor is read from need not be there", "[weight_files
   CHECK(refusal(captured_model("tiny"), index) == "accepted");
   REQUIRE(storage().remove(folder.path("model-00002-of-00002.safetensors")) == std::error_code());
   CHECK_THAT(refusal(captured_model("tiny"), index),
-             Contains("model-00002-of-00002.safetensors: cannot be opened"));
+             ContainsSubstring("model-00002-of-00002.safetensors: cannot be opened"));
 }
 
 TEST_CASE("names without the base model's prefix, with it, and of copies", "[weight_files]") {
@@ -91,7 +91,7 @@ TEST_CASE("names without the base model's prefix, with it, and of copies", "[wei
   CHECK(base->weights.at("2.weight").equal(tiny("2.weight")));
   // With a name that has the prefix it is the whole model's, and must be all of it.
   CHECK_THAT(refusal(path, from({{"0.weight", at::ones({16, 8})}, {"0.bias", at::ones({16})}})),
-             Contains("has no tensor \"2.bias\""));
+             ContainsSubstring("has no tensor \"2.bias\""));
   const auto copies = captured::read_model_folder(path, from({{"0.weight", at::ones({16, 8})},
                                                               {"0.bias", at::ones({16})},
                                                               {"2.weight", at::ones({4, 16})},
@@ -103,7 +103,7 @@ TEST_CASE("a model folder without weights is read, and says so when they are ask
   const ScratchFolder folder;
   const std::string path = edited_copy(folder, "tiny", {.weights = [](auto& weights) { weights.clear(); }});
   const auto model = captured::read_model_folder(path);
-  CHECK_THROWS_WITH(model->weights.at("0.weight"), Contains("has no weights: name a file"));
+  CHECK_THROWS_WITH(model->weights.at("0.weight"), ContainsSubstring("has no weights: name a file"));
   CHECK(captured::read_model_folder(path, captured_model("tiny"))
             ->weights.at("0.weight")
             .equal(tiny("0.weight")));
@@ -132,10 +132,12 @@ TEST_CASE("what no layer trains is found where the weights are, then in the fold
   tensors["mean"] = at::arange(4, at::kFloat);
   CHECK(captured::read_model_folder(path, from())->weights.at("pooler").eq(2).all().item<bool>());
   tensors["mean"][3] = 9;
-  CHECK_THAT(refusal(path, from()), Contains("\"mean\" has other values than the capture made constants of"));
+  CHECK_THAT(refusal(path, from()),
+             ContainsSubstring("\"mean\" has other values than the capture made constants of"));
   tensors["mean"][3] = 3;
   tensors["pooler"] = at::ones({3});
-  CHECK_THAT(refusal(path, from()), Contains("tensor \"pooler\": expected f32[2], found [3] of F32"));
+  CHECK_THAT(refusal(path, from()),
+             ContainsSubstring("tensor \"pooler\": expected f32[2], found [3] of F32"));
 }
 
 TEST_CASE("weights that are refused", "[weight_files]") {
@@ -150,38 +152,42 @@ TEST_CASE("weights that are refused", "[weight_files]") {
     return refusal(model, folder.path("model.safetensors"));
   };
   CHECK_THAT(with("2.bias", at::ones({1, 4})),
-             Contains("model.safetensors: tensor \"2.bias\": expected f32[4], found [1, 4] of F32"));
-  CHECK_THAT(with("2.bias", at::ones({4}, at::kLong)), Contains("expected f32[4], found [4] of I64"));
-  CHECK_THAT(refusal(model, folder.path("none.safetensors")), Contains("none.safetensors: cannot be opened"));
+             ContainsSubstring("model.safetensors: tensor \"2.bias\": expected f32[4], found [1, 4] of F32"));
+  CHECK_THAT(with("2.bias", at::ones({4}, at::kLong)),
+             ContainsSubstring("expected f32[4], found [4] of I64"));
+  CHECK_THAT(refusal(model, folder.path("none.safetensors")),
+             ContainsSubstring("none.safetensors: cannot be opened"));
   const ScratchFolder empty;
-  CHECK_THAT(refusal(model, empty.path(".")), Contains("has neither model.safetensors nor"));
+  CHECK_THAT(refusal(model, empty.path(".")), ContainsSubstring("has neither model.safetensors nor"));
   Named renamed = tiny_weights();
   renamed.front().first = "0.biass";
   write_safetensors(folder.path("model.safetensors"), renamed);
   CHECK_THAT(refusal(model, folder.path("model.safetensors")),
-             Contains("has no tensor \"0.bias\"; did you mean \"0.biass\"?"));
+             ContainsSubstring("has no tensor \"0.bias\"; did you mean \"0.biass\"?"));
 
   (void)folder.write("short.safetensors", "1234567");
-  CHECK_THAT(refusal(model, folder.path("short.safetensors")), Contains("is 7 bytes, no safetensors file"));
+  CHECK_THAT(refusal(model, folder.path("short.safetensors")),
+             ContainsSubstring("is 7 bytes, no safetensors file"));
   (void)folder.write("long.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}");
-  CHECK_THAT(refusal(model, folder.path("long.safetensors")), Contains("says its header is"));
+  CHECK_THAT(refusal(model, folder.path("long.safetensors")), ContainsSubstring("says its header is"));
   const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   (void)folder.write("outside.safetensors", std::string(1, static_cast<char>(header.size())) +
                                                 std::string(7, '\0') + header + "1234");
   CHECK_THAT(refusal(model, folder.path("outside.safetensors")),
-             Contains("tensor \"a\": its data ends at byte 8, the file holds 4"));
+             ContainsSubstring("tensor \"a\": its data ends at byte 8, the file holds 4"));
 
   for (const char* file : {"../weights.safetensors", "/etc/passwd.safetensors", ".safetensors",
                            "a/b.safetensors", "b.bin", ""}) {
     const std::string index =
         folder.write("model.safetensors.index.json", Json{{"weight_map", {{"0.bias", file}}}}.dump());
-    CHECK_THAT(refusal(model, index),
-               Contains("index.json: /weight_map/0.bias: expected a .safetensors file beside the index"));
+    CHECK_THAT(
+        refusal(model, index),
+        ContainsSubstring("index.json: /weight_map/0.bias: expected a .safetensors file beside the index"));
   }
   const std::string lies = folder.write("model.safetensors.index.json",
                                         Json{{"weight_map", {{"0.bias", "empty.safetensors"}}}}.dump());
   write_safetensors(folder.path("empty.safetensors"), {});
-  CHECK_THAT(refusal(model, lies), Contains("empty.safetensors: has no tensor \"0.bias\", though"));
+  CHECK_THAT(refusal(model, lies), ContainsSubstring("empty.safetensors: has no tensor \"0.bias\", though"));
 }
 
 }  // namespace stagecraft::test::weight_files_cases

@@ -58,7 +58,7 @@ TEST_CASE("every schedule loads fields where it is asked to, before each forward
 
 TEST_CASE("programs as text and as JSON say which stages load", "[loads]") {
   const ScheduleProgram program = loading("1f1b");
-  CHECK_THAT(to_text(program), Catch::Matchers::Contains("\nloads 1 2\n"));
+  CHECK_THAT(to_text(program), Catch::Matchers::ContainsSubstring("\nloads 1 2\n"));
   CHECK(program_from_text(to_text(program), "t") == program);
   CHECK(program_from_json(to_json(program), "j") == program);
   const std::string text = to_text(loading("1f1b", {}));
@@ -75,12 +75,12 @@ TEST_CASE("a load that is missing or not announced is found, and repaired", "[lo
   ScheduleProgram program = loading("1f1b");
   std::vector<Action>& list = program.ranks[1];
   list.erase(std::find_if(list.begin(), list.end(), [](const Action& a) { return a.op == Op::load; }));
-  CHECK_THAT(findings(lower(program)), Catch::Matchers::Contains("the load of its data"));
+  CHECK_THAT(findings(lower(program)), Catch::Matchers::ContainsSubstring("the load of its data"));
   CHECK(repair(program).proof.accepted());
 
   LoweredProgram unannounced = lower(loading("1f1b"));
   unannounced.also_load.clear();
-  CHECK_THAT(findings(unannounced), Catch::Matchers::Contains("those that \"loads\" names"));
+  CHECK_THAT(findings(unannounced), Catch::Matchers::ContainsSubstring("those that \"loads\" names"));
 }
 
 TEST_CASE("fields are held from their load to the last use, and counted where they are read ahead",

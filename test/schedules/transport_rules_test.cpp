@@ -72,7 +72,8 @@ TEST_CASE("rules are named, and what names none is refused", "[transport_rules]"
     INFO(wrong);
     CHECK_THROWS_AS(transport_rules(wrong), InputError);
   }
-  CHECK_THROWS_WITH(transport_rules("rendevous"), Catch::Contains("did you mean \"rendezvous\"?"));
+  CHECK_THROWS_WITH(transport_rules("rendevous"),
+                    Catch::Matchers::ContainsSubstring("did you mean \"rendezvous\"?"));
 }
 
 TEST_CASE("two sends that face each other: refused under rendezvous, accepted where they are buffered",

@@ -14,4 +14,8 @@
 using Catch::Approx;
 #else
 #include <catch2/catch.hpp>
+namespace Catch::Matchers {
+/// As Catch2 3 calls it, where Contains is about elements.
+inline StdString::ContainsMatcher ContainsSubstring(const std::string& part) { return Contains(part); }
+}  // namespace Catch::Matchers
 #endif

@@ -60,9 +60,10 @@ void check_figures(const LayerGraph& graph, const Blocks& blocks, const Downsets
       sums.backward_weight += node.backward_weight().value;
       sums.backward_input += (node.backward - node.backward_weight()).value;
       sums.parameters += static_cast<double>(node.parameters.value);
-      const bool read = std::any_of(
-          graph.edges.begin(), graph.edges.end(),
-          [&, n = n](const LayerEdge& edge) { return edge.from == n && !nodes.contains(edge.to); });
+      const bool read =
+          std::any_of(graph.edges.begin(), graph.edges.end(), [n = n, &nodes = nodes](const LayerEdge& edge) {
+            return edge.from == n && !nodes.contains(edge.to);
+          });
       if (read) crossing += static_cast<double>(node.activation.value);
     }
     RC_ASSERT(downsets.sums(d).forward == sums.forward);
