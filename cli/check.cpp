@@ -4,6 +4,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/input_program.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/schedules/checker/checker.h"
 #include "stagecraft/schedules/lowering/lowering.h"
@@ -304,12 +305,12 @@ void add_check(CLI::App& app) {
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,
                    "micro-batches per step (default: the plan's)")
-      ->check(CLI::Range(1, kMostMicroBatches))
+      ->check(from_to(1, kMostMicroBatches))
       ->type_name("N")
       ->group(kProof);
   verb->add_option("--slots", options->slots,
                    "receive slots per channel (default: the least that works, and one)")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(from_to(1, 1'000'000))
       ->type_name("N")
       ->group(kProof);
   verb->add_option(

@@ -5,6 +5,7 @@
 #include "stagecraft/cli/choose.h"
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/plan_under.h"
 #include "stagecraft/cli/planning.h"
 #include "stagecraft/cli/search_line.h"
@@ -137,7 +138,7 @@ void add_own_options(CLI::App& verb, CompareOptions& options) {
                   "samples per step, in micro-batches of every size in the profile (default: one size, and "
                   "--micro-batches of it)")
       ->type_name("N")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->check(from_to(std::int64_t{1}, std::int64_t{1} << 40))
       ->group(kCompared);
   verb.add_flag("--pareto", options.choose.pareto,
                 "all plans that no other beats in both step time and memory (default: the fastest of each "
@@ -147,7 +148,7 @@ void add_own_options(CLI::App& verb, CompareOptions& options) {
       "--jitter", [&options](int samples) { options.choose.output.jitter = Jitter{.samples = samples}; },
       "simulate each of the five best plans N times, with times drawn from the spreads in the profile; all "
       "plans see the same draws (default: not at all)");
-  jitter->check(CLI::Range(1, 1'000'000))->type_name("N")->group(kCompared);
+  jitter->check(from_to(1, 1'000'000))->type_name("N")->group(kCompared);
   only(verb.add_option_function<std::string>(
                "--choose-by",
                [&options](const std::string& by) {
@@ -165,7 +166,7 @@ void add_plan_options(CLI::App& verb, CompareOptions& options) {
   constexpr const char* kOfPlan = "Of a PLAN alone";
   verb.add_option("--steps", options.steps,
                   "steps to simulate (default: one; without a flush, what one more step adds)")
-      ->check(CLI::Range(1, 10'000))
+      ->check(from_to(1, 10'000))
       ->type_name("N")
       ->group(kOfPlan);
   verb.add_flag(

@@ -3,6 +3,7 @@
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/input_program.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/schedules/program/program_json.h"
 #include "stagecraft/schedules/program/program_text.h"
@@ -83,7 +84,7 @@ void add_convert(CLI::App& app) {
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,
                    "micro-batches per step (default: the plan's)")
-      ->check(CLI::Range(1, kMostMicroBatches))
+      ->check(from_to(1, kMostMicroBatches))
       ->type_name("N")
       ->group("The step");
   only(verb->add_option("--to", options->form,

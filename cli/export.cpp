@@ -7,6 +7,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/run/progress.h"
 #include "stagecraft/engine/run/signals.h"
@@ -116,7 +117,7 @@ void add_export(CLI::App& app) {
       ->required();
   constexpr const char* kFrom = "What is exported";
   verb->add_option("--step", options->step, "of the checkpoint (default: the newest)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative<std::int64_t>())
       ->type_name("N")
       ->group(kFrom);
   verb->add_option("--model", options->request.model,

@@ -3,6 +3,7 @@
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/pipedream_graph.h"
 #include "stagecraft/cli/pipedream_text.h"
@@ -76,6 +77,7 @@ void add_optimize_pipedream(CLI::App& app) {
   verb->add_option("--micro-batch-size", options->micro_batch_size,
                    "samples per mini-batch, a size in profile.json (default: the only one)")
       ->type_name("N")
+      ->check(from_to(std::int64_t{1}, std::int64_t{1} << 40))
       ->group("Inputs");
   constexpr const char* kOptimizer = "PipeDream's optimizer";
   verb->add_flag("--straight-pipeline", options->straight,
@@ -90,7 +92,7 @@ void add_optimize_pipedream(CLI::App& app) {
   verb->add_option("--activation-compression-ratio", options->compression,
                    "price transfers, their bytes divided by R (default: transfers take no time)")
       ->type_name("R")
-      ->check(CLI::Range(1e-6, 1e6))
+      ->check(from_to(1e-6, 1e6))
       ->group(kOptimizer);
   verb->add_flag("--json", options->json, "one JSON document: stages with their nodes, replicas and times")
       ->group("Output");

@@ -6,6 +6,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/errors.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/engine/run/devices.h"
 #include "stagecraft/engine/run/launcher.h"
@@ -280,12 +281,12 @@ void add_profile(CLI::App& app) {
   verb->add_option("--micro-batch-sizes", arguments->micro_batch_sizes,
                    "samples per micro-batch; the run's own size is always measured too (default: that alone)")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(from_to(1, 1'000'000))
       ->type_name("N,N,...")
       ->group(kMeasured);
   verb->add_option("--repeats", arguments->repeats,
                    "measurements behind each median (default: the config's profiler.repeats)")
-      ->check(CLI::Range(1, 100'000))
+      ->check(from_to(1, 100'000))
       ->type_name("N")
       ->group(kMeasured);
   verb->add_flag("--estimate", arguments->estimate,
@@ -293,12 +294,12 @@ void add_profile(CLI::App& app) {
       ->group(kMeasured);
   verb->add_option("--tflops", arguments->tflops,
                    "with --estimate: the rate of matrix products, in 10^12 operations per second")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N")
       ->group(kMeasured);
   verb->add_option("--memory-gbps", arguments->memory_gbps,
                    "with --estimate: the rate at which memory is read and written, in 10^9 bytes per second")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N")
       ->group(kMeasured);
   verb->add_flag("--links", arguments->links,

@@ -6,6 +6,7 @@
 #include "stagecraft/base/json.h"
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/commands.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/replan_text.h"
 #include "stagecraft/engine/report/report.h"
@@ -107,7 +108,7 @@ void add_replan(CLI::App& app) {
           "--switch-seconds", [options](double seconds) { options->switch_cost = Seconds{seconds}; },
           "seconds that stopping and starting again costs (default: 60)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(from_to(0.0, 1e9))
       ->group("The answer");
   only(verb->add_option_function<std::string>(
                "--attribute",
@@ -122,7 +123,7 @@ void add_replan(CLI::App& app) {
           "--time-limit", [options](double seconds) { options->search.time_limit = Seconds{seconds}; },
           "seconds to search for each plan (default: a fixed amount of work)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(from_to(0.0, 1e6))
       ->group("The answer");
   verb->add_option("-o,--output", options->output, "where the new plan goes (default: nowhere)")
       ->type_name("FILE")

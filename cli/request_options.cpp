@@ -5,6 +5,7 @@
 #include "stagecraft/base/text.h"
 #include "stagecraft/cli/closed_set.h"
 #include "stagecraft/cli/input_program.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/old_spellings.h"
 #include "stagecraft/cli/plan_profile.h"
 #include "stagecraft/schedules/generators/registry.h"
@@ -150,6 +151,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
   verb.add_option("--micro-batch-size", options.micro_batch_size,
                   "samples per micro-batch, a size in the profile (default: the config's, or the only one)")
       ->type_name("N")
+      ->check(from_to(std::int64_t{1}, std::int64_t{1} << 40))
       ->group(kStep);
   only(verb.add_option_function<std::string>(
                "--recompute",
@@ -168,7 +170,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
   verb.add_option("--virtual-stages", options.virtual_stages,
                   "stages per rank, for schedules that take several (default: the schedule's)")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024))
+      ->check(from_to(1, 1024))
       ->group(kStages);
   verb.add_option("--cuts", options.cuts,
                   "your own cuts: the first layers of stages 1, 2, ... (default: the fastest)")
@@ -187,7 +189,7 @@ void add_request_options(CLI::App& verb, RequestOptions& options, RequestKind ki
                   "seconds to search for cuts and widths, and with schedule auto for an order (default: a "
                   "fixed amount of work, which gives the same plan every time)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(from_to(0.0, 1e6))
       ->group("Search");
 }
 

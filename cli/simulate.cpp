@@ -4,6 +4,7 @@
 #include "stagecraft/base/table.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/input_program.h"
+#include "stagecraft/cli/number_ranges.h"
 #include "stagecraft/cli/output.h"
 #include "stagecraft/cli/priced.h"
 #include "stagecraft/cli/terminal.h"
@@ -105,12 +106,12 @@ void add_simulate(CLI::App& app) {
       ->required();
   verb->add_option("--micro-batches", options->request.micro_batches,
                    "micro-batches per step (default: the plan's)")
-      ->check(CLI::Range(1, kMostMicroBatches))
+      ->check(from_to(1, kMostMicroBatches))
       ->type_name("N")
       ->group(kStep);
   verb->add_option("--steps", options->request.steps,
                    "steps to simulate (default: one; without a flush, until the pipeline is steady)")
-      ->check(CLI::Range(1, 10'000))
+      ->check(from_to(1, 10'000))
       ->type_name("N")
       ->group(kStep);
   verb->add_flag(
@@ -121,20 +122,21 @@ void add_simulate(CLI::App& app) {
   verb->add_option("--jitter", options->jitter.samples,
                    "simulate N times with times that vary, and print the median and the 95th percentile "
                    "(default: not at all)")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(from_to(1, 1'000'000))
       ->type_name("N")
       ->group(kVarying);
   verb->add_option("--seed", options->jitter.seed, "seed of the jitter (default: 0)")
       ->type_name("N")
+      ->check(not_negative<std::uint64_t>())
       ->group(kVarying);
   verb->add_option("--stage-spread", options->jitter.stage_spread,
                    "interquartile range over median, for stages whose costs have no spread (default: 0)")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(from_to(0.0, 10.0))
       ->type_name("SHARE")
       ->group(kVarying);
   verb->add_option("--link-spread", options->jitter.link_spread,
                    "interquartile range over median, for transfers (default: 0)")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(from_to(0.0, 10.0))
       ->type_name("SHARE")
       ->group(kVarying);
   verb->add_option("--svg", options->svg, "write a picture (default: none)")
@@ -150,7 +152,7 @@ void add_simulate(CLI::App& app) {
   const auto add_moment = [verb](const char* name, std::optional<Seconds>& moment, const char* what) {
     verb->add_option_function<double>(
             name, [&moment](double ms) { moment = Seconds{ms / 1e3}; }, what)
-        ->check(CLI::Range(0.0, kMostMilliseconds))
+        ->check(from_to(0.0, kMostMilliseconds))
         ->type_name("MS")
         ->group(kPictures);
   };

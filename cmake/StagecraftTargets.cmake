@@ -54,24 +54,35 @@ function(stagecraft_rules target)
     $<$<BOOL:${STAGECRAFT_WERROR}>:-Werror>)
 endfunction()
 
-# What nearly every source includes, parsed once: one set for sources without LibTorch, one for those with it, and the same for tests. A
-# target joins a set by what it links; the sets change nothing but build time.
-function(stagecraft_precompiled set)
-  cmake_parse_arguments(ARG "" "" "HEADERS;LINK" ${ARGN})
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp CONTENT "// holds the precompiled headers of the set ${set}\n")
-  add_library(stagecraft_precompiled_${set} OBJECT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp)
-  target_link_libraries(stagecraft_precompiled_${set} PRIVATE ${ARG_LINK})
-  target_precompile_headers(stagecraft_precompiled_${set} PRIVATE ${ARG_HEADERS})
-  stagecraft_rules(stagecraft_precompiled_${set})
-  set_target_properties(stagecraft_precompiled_${set} PROPERTIES UNITY_BUILD OFF)
-endfunction()
-
 # Optimizing what is called a few times only costs build time; the code of tests themselves is not optimized at all, what they test is.
 function(stagecraft_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  get_target_property(set ${target} PRECOMPILE_HEADERS_REUSE_FROM)
+  if(TARGET ${set}_quick)
+    target_precompile_headers(${target} REUSE_FROM ${set}_quick)
+  endif()
 endfunction()
 function(stagecraft_compile_unoptimized target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
+endfunction()
+
+# stagecraft_precompiled(SET [QUICK] HEADERS <a>... LINK targets...): what nearly every source includes, parsed once: one set for sources
+# without LibTorch, one for those with it, and the same for tests. A target joins a set by what it links; the sets change nothing but build
+# time. QUICK: for targets that are compiled quickly, too. Since GCC 13 theirs is another, because it reads no precompiled header of another
+# level of optimization.
+function(stagecraft_precompiled set)
+  cmake_parse_arguments(ARG "QUICK" "" "HEADERS;LINK" ${ARGN})
+  set(target stagecraft_precompiled_${set})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp CONTENT "// holds the precompiled headers of the set ${set}\n")
+  add_library(${target} OBJECT ${CMAKE_BINARY_DIR}/precompiled_${set}.cpp)
+  target_link_libraries(${target} PRIVATE ${ARG_LINK})
+  target_precompile_headers(${target} PRIVATE ${ARG_HEADERS})
+  stagecraft_rules(${target})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  if(ARG_QUICK AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    stagecraft_precompiled(${set}_quick HEADERS ${ARG_HEADERS} LINK ${ARG_LINK})
+    stagecraft_compile_quickly(${target}_quick)
+  endif()
 endfunction()
 
 # stagecraft_use_precompiled(TARGET [TEST] links...)

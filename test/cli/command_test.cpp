@@ -2,6 +2,8 @@
 
 #include "test/support/catch.h"
 
+#include <regex>
+
 using stagecraft::test::CommandResult;
 
 namespace {
@@ -33,4 +35,31 @@ TEST_CASE("names from files are shown, and do not reach the terminal as commands
   INFO(json.err);
   CHECK(json.code == 0);
   CHECK(says(json.out, "\xef\xbf\xbd"));  // U+FFFD, for a byte that is not UTF-8
+}
+
+TEST_CASE("every option that takes a number says what it expects, in our words", "[command]") {
+  const auto found = [](const std::string& text, const char* pattern) {
+    const std::regex regex(pattern);
+    std::vector<std::string> all;
+    for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at)
+      all.push_back((*at)[1]);
+    return all;
+  };
+  int options = 0;
+  for (const std::string& verb : found(run({"--help"}).out, "\n  ([a-z][a-z-]+) ")) {
+    for (const std::string& option :
+         found(run({verb, "--help"}).out, "\n  (--[a-z-]+) (?:N|N,N,...|MS|SECONDS|SHARE)(?= |\n)")) {
+      ++options;
+      for (const char* value : {"x", "nan", "1e999", "-99999999999999999999"}) {
+        const CommandResult refused = run({verb, option, value});
+        INFO(verb << " " << option << " " << value << ": " << refused.err);
+        CHECK(refused.code == 2);
+        CHECK(says(refused.err, option + ": "));
+        CHECK(says(refused.err, ": expected "));
+        CHECK(says(refused.err, value));
+        CHECK_FALSE(says(refused.err, "not in range"));
+      }
+    }
+  }
+  CHECK(options > 20);
 }
