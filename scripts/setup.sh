@@ -83,7 +83,7 @@ if [ "${#missing[@]}" -gt 0 ] && administrator; then
     if [[ $package != *==* ]] && apt-cache show "$package" > /dev/null 2>&1; then known+=("$package"); else unknown+=("$package"); fi
   done
   # Wheels will have to do for these.
-  [ "${#unknown[@]}" = 0 ] || have mod:venv || known+=(python3-venv)
+  [ "${#unknown[@]}" = 0 ] || have mod:venv || [[ " ${known[*]} " == *" python3-venv "* ]] || known+=(python3-venv)
   if [ "${#known[@]}" -gt 0 ]; then
     say "installing ${known[*]} with apt (about a minute)"
     # Lists that are too old name packages that are gone.
