@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 import time
 
 import torch
-from stagecraft_tools.console import Progress
+from stagecraft_tools.console import Progress, add_traceback
+from stagecraft_tools.output import OutputFolder
 
 from .capture import SIZES, capture
 from .check import check
@@ -48,6 +48,7 @@ def parse(given=None):
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="with --compile: threads per rank of the runs (default: 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of initial weights (default: 0)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the model folder to write")
+    add_traceback(parser)
     arguments = parser.parse_args(given)
     if sum(map(bool, (arguments.source, arguments.hf, arguments.gpt))) != 1:
         parser.error("give either FILE.py:NAME, --hf CONFIG_OR_FOLDER, or --gpt NUMBERS")
@@ -221,8 +222,11 @@ def compiled_for(arguments, parts, folder):
 
 def main():
     arguments = parse()
-    if os.path.exists(arguments.output) and not os.path.isfile(f"{arguments.output}/manifest.json"):
-        raise CaptureError(f"{arguments.output}: exists and is no model folder; name another one")
+    with OutputFolder("stagecraft-capture", arguments.output) as output:
+        return capture_into(output, arguments)
+
+
+def capture_into(output, arguments):
     torch.set_num_threads(1)
     begin = time.monotonic()
     module, batch, has_loss = load(arguments)
@@ -241,7 +245,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="stagecraft-") if arguments.compile else contextlib.nullcontext() as folder:
         made, said_of_code = compiled_for(arguments, [part for each in (whole, *shorter.values()) for part in each.model.parts], folder) if arguments.compile else (None, [])
         more = (lambda path: write(made, path)) if made else (lambda path: None)
-        write_folder(arguments.output, name, whole, shorter, getattr(module, "write_companions", None), not (arguments.no_weights or arguments.gpt), more)
+        write_folder(output.aside, name, whole, shorter, getattr(module, "write_companions", None), not (arguments.no_weights or arguments.gpt), more)
+    output.publish()
     print(f"{name}: {len(layers)} layers, {len({graph_name(layer.graph) for layer in layers})} graphs, captured in {time.monotonic() - begin:.1f} s")
     table(layers)
     print("\n".join([*lines, *said_of_code]))

@@ -1,16 +1,22 @@
 """What a capture refuses, in words for the one whose model it is."""
 
 import importlib.util
+import linecache
 import os
 import sys
+import traceback
+
+from stagecraft_tools.refusal import Refused
 
 # Folders whose lines of Python are not the user's. This file is read before it is known that torch is there.
 _TORCH = importlib.util.find_spec("torch")
 TORCH = os.path.dirname(_TORCH.origin) + os.sep if _TORCH else "/no torch/"
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "stagecraft_tools") + os.sep
+PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
-class CaptureError(Exception):
+class CaptureError(Refused):
     """A model, or a part of it, that cannot be captured: what, where and what to do."""
 
 
@@ -21,6 +27,16 @@ PINNED = {"torch": "torch==2.11.0", "torchvision": "torchvision==0.26.0"}
 def missing(module):
     """Which module is missing, and the command that installs it where this Python looks."""
     return f"{module} is missing: {sys.executable} -m pip install {PINNED.get(module, module)}"
+
+
+def place_in(error):
+    """The innermost line of the user's Python that an exception came by, with its text, or ""."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if os.path.isfile(file) and not file.startswith((TORCH, OURS, TOOLS, PYTHON)) and frame.f_globals.get("__name__") != "__main__":
+            found = f'File "{file}", line {line}, in {frame.f_code.co_name} ({linecache.getline(file, line).strip()})'
+    return found
 
 
 def place_of(node):

@@ -1,10 +1,8 @@
-"""Writes the model folder, whole or not at all."""
+"""The files of a model folder."""
 
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +17,7 @@ except ImportError:
 
 
 def graph_bytes(graph):
-    return (json.dumps(graph, separators=(", ", ": ")) + "\n").encode()
+    return (json.dumps(graph, separators=(", ", ": "), allow_nan=False) + "\n").encode()
 
 
 def graph_name(graph):
@@ -95,38 +93,28 @@ def manifest_of(name, captured, weights_stored, shorter):
 
 def write_manifest(path, manifest):
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1)
+        json.dump(manifest, file, indent=1, allow_nan=False)
         file.write("\n")
 
 
-def write_folder(path, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None):
-    """Replaces `path`, which must not exist or be such a folder. `whole`: Captured; `shorter`: the same of shorter samples, by their
-    length; `hugging_face`: writes its files into a folder; `more`: further ones into the model folder."""
+def write_folder(made, name, whole, shorter=None, hugging_face=None, weights_stored=True, more=lambda folder: None):
+    """Into the empty folder `made`. `whole`: Captured; `shorter`: the same of shorter samples, by their length; `hugging_face`: writes its files
+    into a folder; `more`: further ones into the model folder."""
     if save_file is None:
         raise CaptureError(missing("safetensors"))
     shorter = dict(sorted((shorter or {}).items()))
-    parent = os.path.dirname(os.path.abspath(path))
-    made = tempfile.mkdtemp(prefix=".capture-", dir=parent)
-    try:
-        os.mkdir(f"{made}/graphs")
-        for captured in (whole, *shorter.values()):
-            write_graphs(made, captured.model)
-        write_manifest(f"{made}/manifest.json", manifest_of(name, whole, weights_stored, list(shorter)))
-        for length, captured in shorter.items():
-            write_manifest(f"{made}/manifest.{length}.json", manifest_of(name, captured, weights_stored, []))
-        fixed = {n: t for captured in (whole, *shorter.values()) for n, t in captured.state.fixed.items()}
-        for file, tensors in (("weights", whole.state.weights if weights_stored else {}), ("constants", fixed)):
-            if tensors:
-                save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
-                os.chmod(f"{made}/{file}.safetensors", 0o644)
-        if hugging_face:
-            os.mkdir(f"{made}/hugging_face")
-            hugging_face(f"{made}/hugging_face")
-        more(made)
-        os.chmod(made, 0o755)
-        if os.path.isdir(path):
-            shutil.rmtree(path)
-        os.rename(made, path)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
+    os.mkdir(f"{made}/graphs")
+    for captured in (whole, *shorter.values()):
+        write_graphs(made, captured.model)
+    write_manifest(f"{made}/manifest.json", manifest_of(name, whole, weights_stored, list(shorter)))
+    for length, captured in shorter.items():
+        write_manifest(f"{made}/manifest.{length}.json", manifest_of(name, captured, weights_stored, []))
+    fixed = {n: t for captured in (whole, *shorter.values()) for n, t in captured.state.fixed.items()}
+    for file, tensors in (("weights", whole.state.weights if weights_stored else {}), ("constants", fixed)):
+        if tensors:
+            save_file({n: t.detach().contiguous().clone() for n, t in tensors.items()}, f"{made}/{file}.safetensors", metadata={"format": "pt"})
+            os.chmod(f"{made}/{file}.safetensors", 0o644)
+    if hugging_face:
+        os.mkdir(f"{made}/hugging_face")
+        hugging_face(f"{made}/hugging_face")
+    more(made)

@@ -1,19 +1,21 @@
 """stagecraft-images: a folder of images as arrays of bytes that `stagecraft train` reads."""
 
 import argparse
+import collections
 import json
 import os
-import shutil
 import sys
-import tempfile
+import warnings
 
-from stagecraft_tools.console import Progress, run
+from stagecraft_tools.console import Progress, add_traceback, first_line, run
+from stagecraft_tools.output import OutputFolder
+from stagecraft_tools.refusal import Refused
 
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
-WRITTEN = ("classes.txt", "inputs.npy", "targets.npy")
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")  # ImageFolder's, and .gif
+MOST_NAMED = 20  # broken images, of one run
 
 
-class ImagesError(Exception):
+class ImagesError(Refused):
     """What the command refuses: one line, exit code 2."""
 
 
@@ -25,6 +27,7 @@ def parse(arguments):
     parser.add_argument("--classes", metavar="FILE", help="classes.txt of the training images, for those that validate")
     parser.add_argument("--replace", action="store_true", help="replace the folder of an earlier run")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="inputs.npy, targets.npy and classes.txt go there")
+    add_traceback(parser)
     return parser.parse_args(arguments)
 
 
@@ -35,9 +38,12 @@ def classes_of(options):
     found = sorted(entry.name for entry in os.scandir(options.folder) if entry.is_dir())
     if not found:
         raise ImagesError(f"{options.folder} has no folder in it; expected one for each class")
+    for name in found:
+        if name.splitlines() != [name]:
+            raise ImagesError(f"{options.folder}: the name of the class {name!r} has a line break, which classes.txt cannot hold: rename the folder")
     if not options.classes:
         return found, found
-    with open(options.classes) as file:
+    with open(options.classes, encoding="utf-8", errors="surrogateescape") as file:
         known = file.read().split("\n")[:-1]
     for name in found:
         if name not in known:
@@ -45,95 +51,134 @@ def classes_of(options):
     return found, known
 
 
-def images_of(folder):
-    for path, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            if name.lower().endswith(ENDINGS):
-                yield os.path.join(path, name)
+def files_of(folder):
+    """All files in it and below, in ImageFolder's order; links to folders are followed, as it does."""
+
+    def fail(error):
+        raise error
+
+    found = []
+    for path, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        real = os.path.realpath(path)
+        for name in folders:
+            inner = os.path.realpath(os.path.join(path, name))
+            if f"{real}{os.sep}".startswith(f"{inner}{os.sep}"):
+                raise ImagesError(f"{path}/{name} is a link to a folder that it lies in: remove it")
+        found.append((path, sorted(names)))
+    return [os.path.join(path, name) for path, names in sorted(found) for name in names]
+
+
+def images_of(options, classes):
+    """(path, class) of every image, and how many files of each other ending there are."""
+    rows, others = [], collections.Counter()
+    for name in classes:
+        files = files_of(f"{options.folder}/{name}")
+        images = [path for path in files if path.lower().endswith(ENDINGS)]
+        if not images:
+            raise ImagesError(f"{options.folder}/{name} has no images ({', '.join(ENDINGS)}): remove the folder if there is no such class")
+        rows += [(path, name) for path in images]
+        others.update(os.path.splitext(path)[1].lower() or "no ending" for path in files if not path.lower().endswith(ENDINGS))
+    return rows, others
 
 
 def decoded(path, size, mode):
-    """Height, width and channels of bytes."""
+    """Height, width and channels of bytes; and what Pillow warned of."""
     import numpy
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as image:
+        with warnings.catch_warnings(record=True) as warned, Image.open(path) as image:
+            warnings.simplefilter("always")
             image = ImageOps.exif_transpose(image).convert(mode)
-            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR))
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
-        raise ImagesError(f"{path} cannot be decoded: {error}") from error
+            return numpy.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)), [str(warning.message) for warning in warned]
+    except Exception as error:  # Pillow's decoders have many types of their own
+        raise ImagesError(f"{path} cannot be decoded: {first_line(error)}") from error
+
+
+class Broken:
+    """Images that cannot be decoded, each named where it is met."""
+
+    def __init__(self):
+        self.count, self.warned = 0, []
+
+    def add(self, error):
+        print(f"stagecraft-images: {error}", file=sys.stderr)
+        self.count += 1
+        if self.count == MOST_NAMED:
+            self.refuse(f"{MOST_NAMED} images cannot be decoded, and more may be behind them")
+
+    def refuse(self, what):
+        raise ImagesError(f"{what}: remove or mend what is named above; nothing was written")
 
 
 def write(options, folder):
-    """The classes, how many images, and each channel's mean and deviation of x / 255. Nothing is held but one image."""
+    """The classes, how many images, each channel's mean and deviation of x / 255, and notes. Nothing is held but one image."""
     import numpy
 
     if options.size < 1:
         raise ImagesError(f"--size {options.size}: expected at least 1")
     found, classes = classes_of(options)
-    rows = [(path, classes.index(name)) for name in found for path in images_of(f"{options.folder}/{name}")]
-    if not rows:
-        raise ImagesError(f"{options.folder} has no images ({', '.join(ENDINGS)}) in the folders of its classes")
+    rows, others = images_of(options, found)
     channels = 1 if options.gray else 3
-    inputs = numpy.lib.format.open_memmap(f"{folder}/inputs.npy", "w+", numpy.uint8, (len(rows), channels, options.size, options.size))
     total, squares = numpy.zeros(channels), numpy.zeros(channels)
-    progress = Progress()
-    try:
-        for i, (path, _) in enumerate(rows):
-            image = decoded(path, options.size, "L" if options.gray else "RGB").reshape(options.size, options.size, channels)
-            inputs[i] = image.transpose(2, 0, 1)
-            numbers = image.reshape(-1, channels) / 255
-            total += numbers.mean(0)
-            squares += (numbers**2).mean(0)
-            progress.show(lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images")
-    finally:
-        progress.clear()
-    inputs.flush()
-    numpy.save(f"{folder}/targets.npy", numpy.array([target for _, target in rows], numpy.int64))
-    with open(f"{folder}/classes.txt", "w") as file:
+    progress, broken = Progress(), Broken()
+    with open(f"{folder}/inputs.npy", "wb") as inputs:
+        shape = (len(rows), channels, options.size, options.size)
+        numpy.lib.format.write_array_header_1_0(inputs, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        try:
+            for i, (path, _) in enumerate(rows):
+                progress.show(lambda: f"decoded {100 * (i + 1) / len(rows):5.1f} %  {i + 1:,} of {len(rows):,} images")
+                try:
+                    image, warned = decoded(path, options.size, "L" if options.gray else "RGB")
+                except ImagesError as error:
+                    progress.clear()
+                    broken.add(error)
+                    continue
+                broken.warned += [f"{path}: {text}" for text in warned]
+                image = image.reshape(options.size, options.size, channels)
+                inputs.write(image.transpose(2, 0, 1).tobytes())
+                numbers = image.reshape(-1, channels) / 255
+                total += numbers.mean(0)
+                squares += (numbers**2).mean(0)
+        finally:
+            progress.clear()
+    if broken.count:
+        broken.refuse(f"{broken.count} of {len(rows)} images cannot be decoded")
+    numpy.save(f"{folder}/targets.npy", numpy.array([classes.index(name) for _, name in rows], numpy.int64))
+    with open(f"{folder}/classes.txt", "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(f"{name}\n" for name in classes)
     mean = total / len(rows)
     deviation = numpy.sqrt(numpy.maximum(squares / len(rows) - mean**2, 1e-12))
-    return classes, len(rows), [[round(float(number), 4) for number in numbers] for numbers in (mean, numpy.maximum(deviation, 1e-4))]
+    return classes, len(rows), [[round(float(number), 4) for number in numbers] for numbers in (mean, numpy.maximum(deviation, 1e-4))], notes(others, broken.warned)
 
 
-def check_output(options):
-    """What is there may be replaced where an earlier run wrote all of it."""
-    if not os.path.lexists(options.output):
-        return
-    if not options.replace:
-        raise ImagesError(f"{options.output} is there; --replace writes it again")
-    if not os.path.isdir(options.output):
-        raise ImagesError(f"{options.output} is no folder of an earlier run; choose another -o")
-    for name in sorted(os.listdir(options.output)):
-        if name not in WRITTEN:
-            raise ImagesError(f"{options.output} has {name}, which no earlier run wrote; choose another -o")
+def notes(others, warned):
+    """What a reader of the arrays should know of the files."""
+    if others:
+        yield f"left out: {sum(others.values())} files that are no images by their names ({', '.join(f'{count} of {ending}' for ending, count in sorted(others.items()))})"
+    if warned:
+        yield f"Pillow warned {len(warned)} times, first of {' '.join(warned[0].split())}"
 
 
 def main(arguments=None):
     options = parse(arguments)
-    check_output(options)
-    into, name = os.path.split(os.path.abspath(options.output))
-    os.makedirs(into, exist_ok=True)
-    part = tempfile.mkdtemp(prefix=f".{name}.", dir=into)
-    try:
-        classes, count, (mean, deviation) = write(options, part)
-        os.chmod(part, 0o755)
-        shutil.rmtree(options.output, ignore_errors=True)
-        os.rename(part, options.output)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    if os.path.lexists(options.output) and not options.replace:
+        raise ImagesError(f"{options.output} is there; --replace writes it again")
+    if f"{os.path.realpath(options.output)}{os.sep}".startswith(f"{os.path.realpath(options.folder)}{os.sep}"):
+        raise ImagesError(f"-o {options.output}: lies in {options.folder}, whose folders are classes: name another folder")
+    os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
+    with OutputFolder("stagecraft-images", options.output) as output:
+        classes, count, (mean, deviation), noted = write(options, output.aside)
+        output.publish()
     size = os.path.getsize(f"{options.output}/inputs.npy")
-    print(f"{count:,} images of {len(classes):,} classes: {options.output}, {size / 1e6:.1f} MB")
+    print("\n".join([f"{count:,} images of {len(classes):,} classes: {options.output}, {size / 1e6:.1f} MB", *noted]))
     if not options.classes:  # those that validate are normalized as those that train
-        print('"data": ' + json.dumps({"type": "arrays", "path": options.output, "classes": len(classes), "mean": mean, "deviation": deviation}))
+        print('"data": ' + json.dumps({"type": "arrays", "path": options.output, "classes": len(classes), "mean": mean, "deviation": deviation}, allow_nan=False))
     return 0
 
 
 def command():
-    return run("stagecraft-images", main, ImagesError, "pillow numpy")
+    return run("stagecraft-images", main, "pillow numpy")
 
 
 if __name__ == "__main__":

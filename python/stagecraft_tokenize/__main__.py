@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from stagecraft_tools.console import Progress, run
+from stagecraft_tools.console import Progress, add_traceback, run
 
 from .documents import bytes_of, documents
 from .errors import TokenizeError
@@ -24,6 +24,7 @@ def parse(arguments):
     parser.add_argument("--end", default="", metavar="TOKEN", help='put behind each document, as in "<|endoftext|>" (default: none)')
     parser.add_argument("--replace", action="store_true", help="replace files of an earlier run")
     parser.add_argument("-o", "--output", required=True, metavar="STEM", help="STEM.bin and STEM.idx are written")
+    add_traceback(parser)
     return parser.parse_args(arguments)
 
 
@@ -74,12 +75,12 @@ def main(arguments=None):
     tokenizer, writer = tokenize(options)
     name = f"{options.output}.bin"
     print(f"{len(writer.lengths):,} documents, {writer.tokens:,} tokens of {tokenizer.vocabulary:,}: {name}, {os.path.getsize(name) / 1e6:.1f} MB")
-    print('"data": ' + json.dumps({"type": "tokens", "path": name, "sequence": 1024, "vocabulary": tokenizer.vocabulary, "validation": 0.01}))
+    print('"data": ' + json.dumps({"type": "tokens", "path": name, "sequence": 1024, "vocabulary": tokenizer.vocabulary, "validation": 0.01}, allow_nan=False))
     return 0
 
 
 def command():
-    return run("stagecraft-tokenize", main, TokenizeError, "tokenizers numpy")
+    return run("stagecraft-tokenize", main, "tokenizers numpy")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""What the command refuses: one line, exit code 2."""
+"""What the command refuses."""
+
+from stagecraft_tools.refusal import Refused
 
 
-class TokenizeError(Exception):
+class TokenizeError(Refused):
     pass

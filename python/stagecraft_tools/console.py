@@ -1,7 +1,22 @@
 """Refusals in one line, and a line of progress."""
 
+import os
+import signal
 import sys
 import time
+import traceback
+
+from .refusal import Refused
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(BaseException):
+    """A signal asked for the end. What is written aside is removed on the way out."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
 
 
 class Progress:
@@ -22,18 +37,48 @@ class Progress:
             self.out.write("\r\x1b[K")
 
 
-def run(tool, main, refused, modules):
-    """`main`'s exit code. What it refuses by an exception of type `refused`, a file that cannot be read or written, and a Python module that is
-    missing are one line and exit code 2. `modules`: what to install then."""
+def stop(number, _):
+    raise Stopped(number)
+
+
+def first_line(error):
+    """What an exception says, without the lines behind the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def add_traceback(parser):
+    parser.add_argument("--traceback", action="store_true", help="where the tool ends with an error, print Python's traceback too")
+
+
+def run(tool, main, modules, place_of=lambda error: ""):
+    """`main`'s exit code. What it refuses, a file that cannot be read or written, and a Python module that is missing are one line and exit code
+    2; anything else one line and 1. `modules`: what to install then. `place_of`: a place in the user's files that an error came by, or ""."""
+    for number in STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup asks for
+            signal.signal(number, stop)
     try:
         return main()
-    except refused as error:
-        print(f"{tool}: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"{tool}: {error.filename}: {error.strerror}" if error.filename else f"{tool}: {error}", file=sys.stderr)
-    except ModuleNotFoundError as error:
-        print(f"{tool}: there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install {modules}", file=sys.stderr)
-    except KeyboardInterrupt:
+    except Stopped as stopped:
         print(f"{tool}: interrupted; nothing was written", file=sys.stderr)
-        return 130
-    return 2
+        return 128 + stopped.number
+    except Exception as error:
+        if "--traceback" in sys.argv:
+            traceback.print_exc()
+        code, line = said_of(error, tool, modules, place_of)
+        print(f"{tool}: {line}", file=sys.stderr)
+        return code
+
+
+def said_of(error, tool, modules, place_of):
+    """Exit code and line."""
+    if isinstance(error, Refused):
+        return 2, " ".join(str(error).splitlines())
+    if isinstance(error, ModuleNotFoundError):
+        return 2, f"there is no Python module {error.name} here: scripts/setup.sh --models, or python3 -m pip install {modules}"
+    if isinstance(error, OSError) and error.strerror:
+        return 2, f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, MemoryError):
+        return 1, "the memory does not suffice"
+    place = place_of(error)
+    return 1, f"{place + ': ' if place else ''}{first_line(error)}; this is a defect of {tool}: --traceback prints where it comes from"

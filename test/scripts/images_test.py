@@ -8,9 +8,12 @@ Exits with 77 where numpy or Pillow is missing.
 
 import json
 import os
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 try:
     import numpy
@@ -61,16 +64,72 @@ with tempfile.TemporaryDirectory() as folder:
         code, text = images(*arguments)
         assert code == 2 and why in text and not os.path.exists("x") and not os.path.exists("x.part"), text
     code, text = images("train", "--size", 8, "--replace", "-o", "made")
-    assert code == 0 and sorted(os.listdir("made")) == ["classes.txt", "inputs.npy", "targets.npy"], text
-    # Nothing that another wrote is removed.
-    before = sorted(os.listdir("train"))
-    code, text = images("train", "--size", 8, "--replace", "-o", "train")
-    assert code == 2 and "train has cat, which no earlier run wrote" in text and sorted(os.listdir("train")) == before, text
-    with open("train/cat/9.png", "w") as file:
-        file.write("no image")
+    assert code == 0 and sorted(os.listdir("made")) == ["classes.txt", "inputs.npy", "stagecraft_images.json", "targets.npy"], text
+    # Nothing that another wrote is removed: arrays of one's own have the same names.
+    shutil.copytree("made", "mine", ignore=shutil.ignore_patterns("*.json"))
+    code, text = images("train", "--size", 8, "--replace", "-o", "mine")
+    assert code == 2 and "stagecraft-images did not make it" in text and len(os.listdir("mine")) == 3, text
+    shutil.rmtree("mine")
+    code, text = images("train", "--size", 8, "--replace", "-o", "train/x")
+    assert code == 2 and "-o train/x: lies in train, whose folders are classes" in text, text
+
+    # What torchvision's ImageFolder reads is read, in its order.
+    draw("more/a/z.pgm", 8, 8, (9, 9, 9))
+    draw("more/a/deep/sub/1.png", 8, 8, (1, 1, 1))
+    draw("more/a/deep-2/2.PNG", 8, 8, (2, 2, 2))
+    draw("more/b/3.webp", 8, 8, (3, 3, 3))
+    draw("elsewhere/4.bmp", 8, 8, (4, 4, 4))
+    os.symlink("../../elsewhere", "more/b/linked")
+    os.symlink("../elsewhere", "more/c")
+    for name in ("a/notes.txt", "a/README", "c/5.heic"):
+        with open(f"more/{name}", "w") as file:
+            file.write("no image")
+    code, text = images("more", "--size", 8, "-o", "made_more")
+    assert code == 0 and "6 images of 3 classes" in text and "left out: 4 files that are no images by their names (2 of .heic, 1 of .txt, 1 of no ending)" in text, text
+    expected = [(9, 0), (2, 0), (1, 0), (3, 1), (4, 1), (4, 2)]
+    assert list(zip(numpy.load("made_more/inputs.npy")[:, 0, 0, 0].tolist(), numpy.load("made_more/targets.npy").tolist())) == expected
+    try:
+        from torchvision.datasets import ImageFolder
+    except ImportError as error:
+        print(f"not compared with torchvision: {error}")
+    else:
+        assert [(image.getpixel((0, 0))[0], target) for image, target in ImageFolder("more")] == expected
+
+    # What it refuses, and what would be lost in silence.
+    def bomb(folder):
+        header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
+        chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        with open(f"{folder}/bomb.png", "wb") as file:
+            file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+
+    def cut(folder):
+        whole = open("train/dog/deep/0.jpg", "rb").read()
+        for i in range(25):
+            with open(f"{folder}/{i:02}.jpg", "wb") as file:
+                file.write(whole[: 30 + 5 * i])
+
+    for name, break_, *whys in (
+        ("an empty class", lambda folder: os.mkdir("odd/empty"), "odd/empty has no images"),
+        ("a class of other files", lambda folder: shutil.copytree("more/a", "odd/b", ignore=lambda *_: ["deep", "deep-2", "z.pgm"]), "odd/b has no images"),
+        ("a line break", lambda folder: draw("odd/two\nlines/1.png", 8, 8, 0), "'two\\nlines' has a line break"),
+        ("a loop of links", lambda folder: os.symlink("..", "odd/a/up"), "odd/a/up is a link to a folder that it lies in"),
+        ("a decompression bomb", bomb, "odd/a/bomb.png cannot be decoded: DecompressionBombError", "1 of 2 images cannot be decoded"),
+        ("many cut ones", cut, "odd/a/00.jpg cannot be", "odd/a/19.jpg cannot be", "20 images cannot be decoded, and more may be"),
+    ):
+        draw("odd/a/whole.png", 8, 8, (0, 0, 0))
+        break_("odd/a")
+        code, text = images("odd", "--size", 8, "-o", "x")
+        assert code == 2 and all(why in text for why in whys) and "Traceback" not in text and not os.path.exists("x"), (name, text)
+        assert all(line.startswith("stagecraft-images: ") for line in text.strip().splitlines()), text
+        shutil.rmtree("odd")
+
+    for i in (3, 9):
+        with open(f"train/cat/{i}.png", "w") as file:
+            file.write("no image")
     code, text = images("train", "--size", 8, "-o", "x")
-    assert code == 2 and "train/cat/9.png cannot be decoded" in text and not os.path.exists("x.part"), text
-    assert sorted(os.listdir(".")) == ["made", "made_val", "train", "val"], os.listdir(".")
+    assert code == 2 and "train/cat/3.png cannot be decoded" in text and "train/cat/9.png cannot be decoded" in text, text
+    assert "2 of 17 images cannot be decoded" in text, text
+    assert sorted(os.listdir(".")) == ["elsewhere", "made", "made_more", "made_val", "more", "train", "val"], os.listdir(".")
 
     with open("run.json", "w") as file:
         model = {"family": "sequential", "layers": [{"type": "flatten"}, {"type": "linear", "features": 2}]}
