@@ -11,6 +11,7 @@ namespace stagecraft {
 
 int run_command_line(int argc, char** argv) {
   using namespace cli;
+  keep_standard_streams();
   freeze_registries();
   CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
                "stagecraft"};

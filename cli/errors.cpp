@@ -3,12 +3,13 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/failure.h"
 #include "stagecraft/base/printable.h"
+#include "stagecraft/cli/output.h"
 #include "stagecraft/cli/usage_message.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -16,10 +17,13 @@
 namespace stagecraft::cli {
 namespace {
 
-int fail(int code, const std::string& message) {
+int fail(int code, const std::string& message) noexcept {
   if (message.empty()) return code;  // another process of the run says it
-  std::fflush(stdout);               // so that the two streams come out in order on a terminal
-  fmt::print(stderr, "{}", error_line(message));
+  std::signal(SIGPIPE, SIG_IGN);     // of what is still to be flushed: the code tells more
+  try {
+    complain(error_line(message));
+  } catch (...) {  // no memory for the line: the code says enough
+  }
   return code;
 }
 
@@ -69,7 +73,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   const bool extras =
       dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || (no_verb && !app.remaining().empty());
   if (no_verb && !extras) {
-    fmt::print(stderr, "{}\n", app.help());
+    complain(app.help() + "\n");
     return fail(exit_code::kInput, "give one of the verbs above");
   }
   const std::string name = no_verb ? "stagecraft" : "stagecraft " + verb.get_name();

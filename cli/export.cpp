@@ -16,7 +16,6 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <unistd.h>
 
@@ -45,7 +44,7 @@ class Drawing {
     constexpr std::int64_t kMega = 1'000'000;
     if (all < kLarge || ::isatty(STDERR_FILENO) != 1) return;
     if (bar_ == nullptr) {
-      const auto draw = [](const std::string& text) { (void)std::fputs(text.c_str(), stderr); };
+      const auto draw = [](const std::string& text) { complain(text); };
       bar_ = std::make_unique<ProgressBar>(0, static_cast<std::int64_t>(all) / kMega, draw);
     }
     elapsed_ = watch_.read();

@@ -6,10 +6,14 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
+#include <fcntl.h>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 
 namespace stagecraft::cli {
 
@@ -28,9 +32,31 @@ std::string note_line(std::string_view text) {
   return fmt::format("stagecraft: note: {}\n", printable(text));
 }
 
-void note(std::string_view text) {
-  std::fflush(stdout);
-  fmt::print(stderr, "{}", note_line(text));
+void note(std::string_view text) { complain(note_line(text)); }
+
+void complain(std::string_view text) noexcept {
+  // A write to a pipe without a reader would end the process, with a code of its own.
+  sigset_t pipe, before;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  std::fflush(stdout);  // so that the two streams come out in order on a terminal
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+  if (sigismember(&before, SIGPIPE) == 0) {
+    const timespec now{};
+    while (sigtimedwait(&pipe, nullptr, &now) == SIGPIPE) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void keep_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this stream's. Opened for the other direction, it refuses its own.
+    (void)::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 void finish_output() {

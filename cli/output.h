@@ -23,6 +23,14 @@ void print_json(const Json& json);
 /// A remark to stderr.
 void note(std::string_view text);
 
+/// To stderr as it is, behind what was printed. What cannot be written there is lost: a full disk, a closed
+/// terminal or a reader that is gone must not change how the process ends.
+void complain(std::string_view text) noexcept;
+
+/// Gives a process that was started without standard streams (`2>&-`) ones that refuse what is written.
+/// Otherwise the next files that it opens would be its standard streams, and messages would go into them.
+void keep_standard_streams();
+
 /// Flushes stdout. Throws std::runtime_error when not all of it could be written: a full disk behind a
 /// redirect must not look like success.
 void finish_output();

@@ -1,16 +1,16 @@
 #include "stagecraft/cli/search_line.h"
 
 #include "stagecraft/base/table.h"
+#include "stagecraft/cli/output.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 
 namespace stagecraft::cli {
 
 SearchLine::~SearchLine() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) complain("\r\033[K");
 }
 
 void SearchLine::show(const SearchProgress& progress) {
@@ -28,8 +28,7 @@ void SearchLine::draw(const std::string& text) {
   if (!terminal_ || now - last_ < std::chrono::milliseconds(drawn_ ? 100 : 1000)) return;
   last_ = now;
   drawn_ = true;
-  fmt::print(stderr, "\r{}{}\033[K", choosing_, text);
-  std::fflush(stderr);
+  complain(fmt::format("\r{}{}\033[K", choosing_, text));
 }
 
 }  // namespace stagecraft::cli
