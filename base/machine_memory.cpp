@@ -1,5 +1,6 @@
 #include "stagecraft/base/machine_memory.h"
 
+#include "stagecraft/base/cgroups.h"
 #include "stagecraft/base/table.h"
 
 #include <fmt/format.h>
@@ -53,44 +54,6 @@ std::int64_t sum_of(const std::string& text, std::initializer_list<const char*> 
   return sum;
 }
 
-/// Where a kind of cgroup is mounted, and which of its folders that shows.
-struct Mount {
-  std::string root, point;
-};
-
-/// "36 25 0:28 /root /mount/point rw,relatime shared:1 - cgroup2 cgroup2 rw,memory"
-std::optional<Mount> mount_of(const std::string& mounts, bool second_version) {
-  std::istringstream lines(mounts);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream before(line.substr(0, dash));
-    std::istringstream after(line.substr(dash + 3));
-    std::string skipped, type, source, options;
-    Mount mount;
-    before >> skipped >> skipped >> skipped >> mount.root >> mount.point;
-    after >> type >> source >> options;
-    const bool memory = fmt::format(",{},", options).find(",memory,") != std::string::npos;
-    if (second_version ? type == "cgroup2" : type == "cgroup" && memory) return mount;
-  }
-  return std::nullopt;
-}
-
-/// The process's folder below the mount: "0::/job" (version 2), "4:memory:/job" (version 1).
-std::optional<std::string> folder_of(const std::string& cgroups, bool second_version) {
-  std::istringstream lines(cgroups);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string kinds = fmt::format(",{},", line.substr(first + 1, second - first - 1));
-    if (second_version ? kinds == ",," : kinds.find(",memory,") != std::string::npos) {
-      return line.substr(second + 1);
-    }
-  }
-  return std::nullopt;
-}
-
 /// The same on all processes of a cgroup, whatever name a container gives it.
 std::string identity(const std::string& folder) {
   struct stat status {};
@@ -104,8 +67,9 @@ class Reader {
 
   std::vector<MemoryLimit> all() {
     machine();
-    cgroups(/*second_version=*/true);
-    cgroups(/*second_version=*/false);
+    for (const CgroupVersion version : {CgroupVersion::second, CgroupVersion::first}) {
+      for (const std::string& folder : cgroup_folders(root_, version, "memory")) cgroup(folder, version);
+    }
     own();
     return std::move(limits_);
   }
@@ -128,22 +92,9 @@ class Reader {
         machine_ + all_swap, *available * kKibi + swap_);
   }
 
-  /// The process's cgroup and those above it. A limit above the machine's memory is none.
-  void cgroups(bool second_version) {
-    const auto mount = mount_of(text_of(root_ + "/proc/self/mountinfo"), second_version);
-    auto folder = folder_of(text_of(root_ + "/proc/self/cgroup"), second_version);
-    if (!mount || !folder) return;
-    // A container may see its own folder as the mount's root while the kernel names it from the top.
-    if (mount->root != "/" && folder->starts_with(mount->root)) folder->erase(0, mount->root.size());
-    while (true) {
-      while (folder->ends_with('/')) folder->pop_back();
-      cgroup(root_ + mount->point + *folder, second_version);
-      if (folder->empty()) return;
-      folder->erase(folder->rfind('/') == std::string::npos ? 0 : folder->rfind('/'));
-    }
-  }
-
-  void cgroup(const std::string& folder, bool second_version) {
+  /// A limit above the machine's memory is none.
+  void cgroup(const std::string& folder, CgroupVersion version) {
+    const bool second_version = version == CgroupVersion::second;
     const char* const file = second_version ? "memory.max" : "memory.limit_in_bytes";
     const auto limit = number_in(folder + "/" + file);
     const auto used = number_in(folder + (second_version ? "/memory.current" : "/memory.usage_in_bytes"));

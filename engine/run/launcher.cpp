@@ -1,14 +1,11 @@
 #include "stagecraft/engine/run/launcher.h"
 
-#include "stagecraft/engine/transport/cores.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
 
 namespace stagecraft {
 namespace {
@@ -111,11 +108,7 @@ std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_af
   return "";
 }
 
-Cores cores_here() {
-  return {static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), static_cast<int>(transport::bound_cores().size())};
-}
-
-int threads_per_rank(const Cores& cores, int ranks_here, int processes) {
+int threads_per_rank(const transport::CoreCounts& cores, int ranks_here, int processes) {
   // A launcher that binds has divided the cores already; one that does not leaves all of them to every
   // process.
   const bool divided = cores.usable * processes <= cores.machine;

@@ -5,6 +5,7 @@
 // says and what MPI says are compared before anything else.
 
 #include "stagecraft/engine/config/config.h"
+#include "stagecraft/engine/transport/cores.h"
 
 #include <functional>
 #include <optional>
@@ -44,15 +45,8 @@ void check_world(const LaunchInfo& launch, int mpi_world);
 /// (transport::kill_timeout), where it is known.
 [[nodiscard]] std::string how_to_stop(const LaunchInfo& launch, std::optional<Seconds> kill_after);
 
-/// Cores of this machine, and those that this process may use.
-struct Cores {
-  int machine = 1;
-  int usable = 1;
-};
-[[nodiscard]] Cores cores_here();
-
 /// Threads of LibTorch's operators per rank: the cores over the ranks that share them, at least 1.
 /// `ranks_here` in this process, `processes` of the run on this machine.
-[[nodiscard]] int threads_per_rank(const Cores& cores, int ranks_here, int processes);
+[[nodiscard]] int threads_per_rank(const transport::CoreCounts& cores, int ranks_here, int processes);
 
 }  // namespace stagecraft

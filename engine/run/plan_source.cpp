@@ -165,13 +165,13 @@ int ranks_without_launcher(const RunConfig& config) {
   if (!pipeline.widths.empty()) return ranks_of(pipeline.widths);
   const std::optional<int> stages =
       pipeline.cuts.empty() ? pipeline.stages : static_cast<int>(pipeline.cuts.size()) + 1;
-  return stages ? std::max(1, *stages / stages_per_rank(pipeline)) : cores_here().usable;
+  return stages ? std::max(1, *stages / stages_per_rank(pipeline)) : transport::count_cores().usable;
 }
 
 int threads_for(const RunConfig& config, const std::optional<World>& world, int ranks) {
   if (config.threads_per_rank > 0) return config.threads_per_rank;
-  return world ? threads_per_rank(cores_here(), 1, world->on_this_machine)
-               : threads_per_rank(cores_here(), ranks, 1);
+  return world ? threads_per_rank(transport::count_cores(), 1, world->on_this_machine)
+               : threads_per_rank(transport::count_cores(), ranks, 1);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ ProcessFacts process_facts() {
   install_counting_allocator();
   ProcessFacts facts;
   facts.launch = detect_launch();
-  facts.cores = cores_here();
+  facts.cores = transport::count_cores();
   facts.bound_to = transport::bound_cores();
   facts.threads = threads_per_rank(facts.cores, 1, facts.launch.machine_world);
   facts.crowded = facts.launch.machine_world > facts.cores.machine;

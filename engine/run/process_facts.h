@@ -12,7 +12,7 @@ namespace stagecraft {
 
 struct ProcessFacts {
   LaunchInfo launch;
-  Cores cores;
+  transport::CoreCounts cores;
   std::vector<int> bound_to;     ///< cores this process may run on, ascending
   int threads = 1;               ///< of LibTorch's operators, where the config leaves them open
   bool crowded = false;          ///< ranks on this machine outnumber its cores: waits give way

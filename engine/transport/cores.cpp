@@ -1,5 +1,9 @@
 #include "stagecraft/engine/transport/cores.h"
 
+#include "stagecraft/base/cgroups.h"
+
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sched.h>
 #include <unistd.h>
@@ -14,6 +18,16 @@ std::vector<int> bound_cores() {
   const int machine = asked ? CPU_SETSIZE : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   for (int core = 0; core < machine; ++core) {
     if (!asked || CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+CoreCounts count_cores() {
+  CoreCounts cores{static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), static_cast<int>(bound_cores().size())};
+  if (const auto quota = cpu_quota()) {
+    const int most = static_cast<int>(std::min(std::ceil(*quota), static_cast<double>(cores.machine)));
+    cores.machine = std::max(1, most);
+    cores.usable = std::min(cores.usable, cores.machine);
   }
   return cores;
 }

@@ -11,6 +11,14 @@ namespace stagecraft::transport {
 /// be asked.
 [[nodiscard]] std::vector<int> bound_cores();
 
+/// What a process may use of its machine's processors.
+struct CoreCounts {
+  int machine =
+      1;  ///< that all processes of a container may use at once: its CPU quota may be below the machine's
+  int usable = 1;  ///< that this process may use: it may be bound to a part of them
+};
+[[nodiscard]] CoreCounts count_cores();
+
 /// The same on all processes of one running kernel, in whatever container or network namespace: they share
 /// its processors and its monotonic clock.
 [[nodiscard]] std::string boot_id();

@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
 #include "stagecraft/base/json.h"
+#include "stagecraft/base/plain_name.h"
 #include "stagecraft/models/layers/functional.h"
 
 #include <fmt/format.h>
@@ -43,12 +44,6 @@ std::string file_at(const std::string& path) {
                    "of them with save_pretrained");
 }
 
-/// A name and no path: an index may send nobody out of its folder.
-bool is_plain(const std::string& name) {
-  return name.ends_with(kSafetensors) && name.front() != '.' &&
-         name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
-}
-
 std::string type_of(const SafetensorsEntry& entry) {
   return fmt::format("{} of {}", functional::shape_text(entry.shape), safetensors_dtype(entry.dtype));
 }
@@ -68,7 +63,7 @@ WeightFiles::WeightFiles(const std::string& path) : path_(file_at(path)) {
   }
   const auto index = json::read_file<WeightIndex>(path_);
   for (const auto& [name, file] : index.weight_map) {
-    if (!is_plain(file)) {
+    if (!is_plain_name(file, kSafetensors)) {
       throw InputError(
           {path_, "/weight_map/" + name},
           fmt::format("expected a .safetensors file beside the index, found {}", json::brief(file)));

@@ -1,6 +1,7 @@
 #include "stagecraft/models/data/data_file.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/machine_memory.h"
 
 #include <fmt/format.h>
 #include <zlib.h>
@@ -101,41 +102,49 @@ DataFile::~DataFile() {
   if (impl_->compressed) inflateEnd(&impl_->stream);
 }
 
-std::string DataFile::read(std::uint64_t bytes) {
+void DataFile::read_onto(std::string& text, std::uint64_t bytes) {
   Impl& file = *impl_;
-  constexpr std::size_t kPiece = std::size_t{1} << 20U;
-  std::string text;
-  while (text.size() < bytes) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
+  const std::uint64_t most = text.size() + bytes;
+  while (text.size() < most) {
     if (file.used == file.filled && !file.refill()) {
       if (file.compressed && !file.between_streams) throw file.wrong("truncated: the gzip stream has no end");
       break;
     }
     const std::size_t before = text.size();
-    text.resize(before + std::min<std::uint64_t>(kPiece, bytes - before));
+    const std::uint64_t next = std::min(most, before + kPiece);
+    // By itself a string would ask for up to twice of what it comes to.
+    if (next > text.capacity()) text.reserve(std::min(most, std::max<std::uint64_t>(next, 2 * before)));
+    text.resize(next);
     const std::size_t room = text.size() - before;
     text.resize(before + (file.compressed ? file.uncompress(text.data() + before, room)
                                           : file.copy(text.data() + before, room)));
   }
-  return text;
 }
 
-std::string read_data_file(const std::string& path, const InputPlace& place, std::uint64_t most) {
+std::string read_data_file(const std::string& path, const InputPlace& place, const DataLimit& most) {
   FileFacts facts;
   const std::error_code error = storage().facts(path, /*follow=*/true, facts);
   const auto too_large = [&](const std::string& how_large) {
     return data_file_error(
-        place, path,
-        fmt::format("has {} bytes; at most {} are read, half of this machine's memory", how_large, most));
+        place, path, fmt::format("has {} bytes; at most {} are read, {}", how_large, most.bytes, most.words));
   };
-  if (!error && facts.is_file() && facts.bytes > most) throw too_large(std::to_string(facts.bytes));
-  std::string bytes = DataFile(path, place).read(most + 1);
-  if (bytes.size() > most) throw too_large("more");
+  if (!error && facts.is_file() && facts.bytes > most.bytes) throw too_large(std::to_string(facts.bytes));
+  std::string bytes;
+  DataFile(path, place).read_onto(bytes, most.bytes + 1);
+  if (bytes.size() > most.bytes) throw too_large("more");
   return bytes;
 }
 
-std::uint64_t most_data_bytes() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+DataLimit share_of_memory(int parts) {
+  const std::string share = parts == 2 ? "half" : fmt::format("one part in {}", parts);
+  if (const auto limit = tightest(memory_limits())) {
+    return {static_cast<std::uint64_t>(limit->available.value / parts),
+            fmt::format("{} of what is free: {}", share, describe_limit(*limit))};
+  }
+  const std::uint64_t machine =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return {machine / static_cast<std::uint64_t>(parts), share + " of this machine's memory"};
 }
 
 }  // namespace stagecraft

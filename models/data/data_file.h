@@ -30,21 +30,29 @@ class DataFile {
   DataFile(const DataFile&) = delete;
   DataFile& operator=(const DataFile&) = delete;
 
-  /// Up to `bytes` more; fewer only at the end. Throws InputError: truncated or corrupt gzip, an error of the
-  /// disk.
-  [[nodiscard]] std::string read(std::uint64_t bytes);
+  /// Up to `bytes` more, put behind `text`; fewer only at the end. Memory grows with what comes, to at most one
+  /// and a half times `bytes` beside what `text` had. Throws InputError: truncated or corrupt gzip, an error
+  /// of the disk.
+  void read_onto(std::string& text, std::uint64_t bytes);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
+/// What a data set may take.
+struct DataLimit {
+  std::uint64_t bytes = 0;
+  std::string words;  ///< "half of what is free: 1.2 GiB are free of memory.max of cgroup /job (2.0 GiB)"
+};
+
 /// All bytes. Throws InputError like DataFile, and for more than `most`, of which none are kept: a small gzip
 /// file can hold any number.
 [[nodiscard]] std::string read_data_file(const std::string& path, const InputPlace& place,
-                                         std::uint64_t most);
+                                         const DataLimit& most);
 
-/// What a data set may take of this machine: half of its memory.
-[[nodiscard]] std::uint64_t most_data_bytes();
+/// One part in `parts` of the memory that this process can have now, whatever limits it
+/// (base/machine_memory.h).
+[[nodiscard]] DataLimit share_of_memory(int parts = 2);
 
 }  // namespace stagecraft

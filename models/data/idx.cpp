@@ -40,7 +40,7 @@ IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const Inpu
   file.path = find_data_file(wanted, "scripts/fetch_data.sh --fashion data", place);
   DataFile in(file.path, place);
   file.header = 4 + 4 * std::size_t{dimensions};
-  file.bytes = in.read(file.header);
+  in.read_onto(file.bytes, file.header);
   const auto wrong = [&](const std::string& what) { return data_file_error(place, file.path, what); };
   if (file.bytes.size() < file.header)
     throw wrong(
@@ -57,11 +57,11 @@ IdxFile read_idx(const std::string& wanted, std::uint32_t dimensions, const Inpu
     file.sizes.push_back(size);
     total *= size;
   }
-  if (static_cast<std::uint64_t>(total) > most_data_bytes())
-    throw wrong(fmt::format("its header promises {} bytes ({}), more than half of this machine's memory",
-                            total, fmt::join(file.sizes, " x ")));
+  if (const DataLimit most = share_of_memory(); static_cast<std::uint64_t>(total) > most.bytes)
+    throw wrong(fmt::format("its header promises {} bytes ({}), more than {}", total,
+                            fmt::join(file.sizes, " x "), most.words));
   // One byte more than promised, whatever else a compressed file may hold.
-  file.bytes += in.read(static_cast<std::uint64_t>(total) + 1);
+  in.read_onto(file.bytes, static_cast<std::uint64_t>(total) + 1);
   const auto found = static_cast<std::int64_t>(file.bytes.size() - file.header);
   if (found < total)
     throw wrong(fmt::format("truncated: {} bytes of data, its header promises {} ({})", found, total,

@@ -106,7 +106,10 @@ class TextDataset final : public Dataset {
  public:
   TextDataset(const TextDataConfig& config, const InputPlace& place) : config_(config) {
     const std::string path = find_data_file(config.path, "scripts/fetch_data.sh --text data", place);
-    std::string bytes = read_data_file(path, place, most_data_bytes());
+    // Characters of large vocabularies take two bytes or more each, beside the text.
+    constexpr int kBytesShare = 2, kCharactersShare = 4;
+    std::string bytes = read_data_file(
+        path, place, share_of_memory(config.tokens == "bytes" ? kBytesShare : kCharactersShare));
     fingerprint_ = Fingerprint()
                        .add(bytes)
                        .add(fmt::format("{} {} {}", config.tokens, config.sequence, config.validation))

@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/machine_memory.h"
 
+#include "stagecraft/base/cgroups.h"
 #include "test/support/catch.h"
 
 #include <algorithm>
@@ -113,6 +114,35 @@ TEST_CASE("a cgroup of version 1 limits, the tightest and all above it", "[machi
   CHECK(limits[1].available == Bytes{40 * kMiB});
   CHECK(limits[2].available == Bytes{5 * kMiB});
   CHECK(limits[1].scope != limits[2].scope);
+}
+
+TEST_CASE("the tightest CPU quota of a cgroup and those above it counts", "[machine_memory]") {
+  const FakeRoot root;
+  CHECK_FALSE(cpu_quota(root.root()));
+  root.write("/proc/self/mountinfo", kSecondVersion);
+  root.write("/proc/self/cgroup", "0::/job/step\n");
+  root.write("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
+  CHECK_FALSE(cpu_quota(root.root()));
+  root.write("/sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  CHECK(cpu_quota(root.root()) == 1.5);
+  root.write("/sys/fs/cgroup/job/step/cpu.max", "50000 100000\n");
+  CHECK(cpu_quota(root.root()) == 0.5);
+  for (const char* nonsense : {"", "x", "100000", "100000 0\n", "-5 10\n"}) {
+    root.write("/sys/fs/cgroup/job/step/cpu.max", nonsense);
+    CHECK(cpu_quota(root.root()) == 1.5);
+  }
+}
+
+TEST_CASE("a CPU quota of version 1, where -1 is none", "[machine_memory]") {
+  const FakeRoot root;
+  root.write("/proc/self/mountinfo",
+             "31 23 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n");
+  root.write("/proc/self/cgroup", "5:cpuacct,cpu:/job\n3:memory:/other\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+  CHECK_FALSE(cpu_quota(root.root()));
+  root.write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n");
+  CHECK(cpu_quota(root.root()) == 2.5);
 }
 
 TEST_CASE("what is missing or nonsense is no limit", "[machine_memory]") {

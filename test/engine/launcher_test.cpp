@@ -97,8 +97,8 @@ TEST_CASE("a rank's threads are the cores over the ranks that share them", "[lau
   CHECK(threads_per_rank({.machine = 16, .usable = 4}, 1, 4) == 4);   // bound to four cores each
   CHECK(threads_per_rank({.machine = 2, .usable = 1}, 1, 2) == 1);
   CHECK(threads_per_rank({.machine = 2, .usable = 2}, 8, 1) == 1);  // never none
-  CHECK(cores_here().usable >= 1);
-  CHECK(cores_here().usable <= cores_here().machine);
+  CHECK(transport::count_cores().usable >= 1);
+  CHECK(transport::count_cores().usable <= transport::count_cores().machine);
 }
 
 TEST_CASE("every kind of error has its exit code", "[launcher]") {

@@ -138,10 +138,10 @@ TEST_CASE("data files: what a file holds is bounded before it is read", "[data]"
   const DataFolder folder;
   const InputPlace place{"run.json", "/data/path"};
   folder.write_gz("zeros.gz", std::string(1U << 22U, '\0'));  // a few kilobytes
-  CHECK(read_data_file(folder.path("zeros.gz"), place, 1U << 22U).size() == 1U << 22U);
-  CHECK_THROWS_WITH(read_data_file(folder.path("zeros.gz"), place, 1U << 21U),
-                    ContainsSubstring("/data/path: ") &&
-                        ContainsSubstring("zeros.gz: has more bytes; at most 2097152 are read"));
+  CHECK(read_data_file(folder.path("zeros.gz"), place, {1U << 22U, ""}).size() == 1U << 22U);
+  CHECK_THROWS_WITH(
+      read_data_file(folder.path("zeros.gz"), place, {1U << 21U, "half"}),
+      ContainsSubstring("/data/path: ") && ContainsSubstring("zeros.gz: has more bytes; at most 2097152 are read, half"));
   folder.write("sparse", "");
   std::filesystem::resize_file(folder.path("sparse"), std::uintmax_t{100} << 30U);
   CHECK_THROWS_WITH(open_dataset({TextDataConfig{folder.path("sparse"), "bytes", 4, 0.1}}, place),
@@ -153,9 +153,10 @@ TEST_CASE("data files: gzip files may have several streams, and padding behind t
   folder.write_gz("a.gz", "first ");
   folder.write_gz("b.gz", std::string(1U << 20U, 'x'));
   folder.write("both.gz", folder.read("a.gz") + folder.read("b.gz") + std::string(512, '\0'));
-  CHECK(read_data_file(folder.path("both.gz"), {}, 1U << 24U) == "first " + std::string(1U << 20U, 'x'));
+  CHECK(read_data_file(folder.path("both.gz"), {}, {1U << 24U, ""}) ==
+        "first " + std::string(1U << 20U, 'x'));
   folder.write("cut.gz", folder.read("a.gz") + folder.read("b.gz").substr(0, 30));
-  CHECK_THROWS_WITH(read_data_file(folder.path("cut.gz"), {}, 1U << 24U),
+  CHECK_THROWS_WITH(read_data_file(folder.path("cut.gz"), {}, {1U << 24U, ""}),
                     ContainsSubstring("the gzip stream has no end"));
 }
 
@@ -168,7 +169,7 @@ TEST_CASE("data files: a disk that fails is not the end of the data", "[data]") 
     const StorageInstead instead(disk);
     std::size_t read = 0;
     try {
-      read = read_data_file("/text", {}, 1U << 24U).size();
+      read = read_data_file("/text", {}, {1U << 24U, ""}).size();
     } catch (const InputError& error) {
       CHECK_THAT(error.what(), ContainsSubstring("/text: cannot be "));
     }
