@@ -72,6 +72,23 @@ std::string sha256(std::string_view bytes) {
   return text;
 }
 
+std::string hmac_sha256(std::string_view key, std::string_view message) {
+  const auto bytes_of = [](const std::string& hex) {
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+    std::string bytes;
+    for (std::size_t i = 0; i < hex.size(); i += 2) {
+      bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+    }
+    return bytes;
+  };
+  std::string block = key.size() > kBlock ? bytes_of(sha256(key)) : std::string(key);
+  block.resize(kBlock, '\0');
+  std::string inner = block, outer = block;
+  for (char& byte : inner) byte = static_cast<char>(byte ^ '\x36');
+  for (char& byte : outer) byte = static_cast<char>(byte ^ '\x5c');
+  return sha256(outer.append(bytes_of(sha256(inner.append(message)))));
+}
+
 bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }

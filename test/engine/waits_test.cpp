@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace stagecraft;
@@ -76,6 +77,7 @@ bool in_time(const std::function<bool()>& holds) {
   return false;
 }
 
+const std::vector<std::string> kHere{"127.0.0.1"};
 const transport::HeartbeatTimes kFast{.period = Seconds{0.05}, .silent_after = Seconds{1}};
 
 }  // namespace
@@ -149,7 +151,7 @@ TEST_CASE("a rank that is gone, or silent for the timeout, ends a wait in any ph
 
 TEST_CASE("heartbeats tell who is alive, what he does, and who has left", "[waits]") {
   std::string invitation;
-  const auto host = Heartbeats::host(3, invitation, kFast);
+  const auto host = Heartbeats::host(3, kHere, invitation, kFast);
   REQUIRE(host);
   auto one = Heartbeats::guest(Rank{1}, 3, invitation, kFast);
   auto two = Heartbeats::guest(Rank{2}, 3, invitation, kFast);
@@ -176,7 +178,7 @@ TEST_CASE("heartbeats tell who is alive, what he does, and who has left", "[wait
 
 TEST_CASE("a host that leaves is no loss to those that are still there", "[waits]") {
   std::string invitation;
-  auto host = Heartbeats::host(2, invitation, kFast);
+  auto host = Heartbeats::host(2, kHere, invitation, kFast);
   const auto one = Heartbeats::guest(Rank{1}, 2, invitation, kFast);
   REQUIRE((host && one));
   REQUIRE(in_time([&] { return one->of(Rank{0}).life == Life::alive; }));
@@ -188,21 +190,41 @@ TEST_CASE("a host that leaves is no loss to those that are still there", "[waits
 
 TEST_CASE("a guest falls silent, is heard again, and is gone when its connection ends", "[waits]") {
   std::string text;
-  const auto host = Heartbeats::host(2, text, kFast);
+  const auto host = Heartbeats::host(2, kHere, text, kFast);
   REQUIRE(host);
   const auto invitation = transport::invitation_from(text);
   REQUIRE(invitation);
   const auto life = [&] { return host->of(Rank{1}).life; };
-  const auto call = [&](const std::string& secret) {
-    transport::Connection connection(transport::connect_to("127.0.0.1", invitation->port, /*wake=*/-1));
+  const auto call = [&](const std::string& secret, std::string* said = nullptr) {
+    transport::Connection connection(
+        transport::connect_to("127.0.0.1", invitation->places.front().port, /*wake=*/-1));
     REQUIRE(connection.descriptor() >= 0);
-    connection.send(transport::hello(secret, Rank{1}));
+    REQUIRE(
+        in_time([&] { return connection.read() && connection.received().size() == transport::kNonceBytes; }));
+    const std::string hello =
+        transport::hello(secret, connection.received(), transport::make_nonce(), Rank{1});
+    if (said != nullptr) *said = hello;
+    connection.send(hello);
     return connection;
   };
+  std::string earlier;
   {
     const transport::Connection stranger = call(std::string(transport::Invitation::kSecretBytes, '0'));
     std::this_thread::sleep_for(milliseconds(300));
     CHECK(life() == Life::unknown);
+  }
+  {
+    transport::Connection guest = call(invitation->secret, &earlier);
+    CHECK(earlier.find(invitation->secret) == std::string::npos);
+    CHECK(in_time([&] { return life() == Life::alive; }));
+  }
+  CHECK(in_time([&] { return life() == Life::gone; }));
+  {  // what a guest said once proves nothing again
+    transport::Connection echo(
+        transport::connect_to("127.0.0.1", invitation->places.front().port, /*wake=*/-1));
+    echo.send(earlier);
+    CHECK(in_time([&] { return !echo.read(); }));
+    CHECK(life() == Life::gone);
   }
   {
     transport::Connection guest = call(invitation->secret);
@@ -218,32 +240,84 @@ TEST_CASE("a guest falls silent, is heard again, and is gone when its connection
 TEST_CASE("an invitation to nobody leaves all unknown", "[waits]") {
   CHECK_FALSE(Heartbeats::guest(Rank{1}, 2, ""));
   const transport::Invitation nowhere{.secret = std::string(transport::Invitation::kSecretBytes, 'a'),
-                                      .port = 1,
                                       .machine = "",
-                                      .addresses = {"127.0.0.1"}};
+                                      .places = {{"127.0.0.1", 1}}};
   const auto guest = Heartbeats::guest(Rank{1}, 2, to_text(nowhere), kFast);
   REQUIRE(guest);
   std::this_thread::sleep_for(milliseconds(200));
   CHECK(guest->of(Rank{0}).life == Life::unknown);
 }
 
-TEST_CASE("who answers without the secret is not believed", "[waits]") {
+TEST_CASE("who answers without the secret is not believed, an echo neither", "[waits]") {
   std::uint16_t port = 0;
-  const transport::Descriptor listener = transport::listen_anywhere(port);
+  const transport::Descriptor listener = transport::listen_at("127.0.0.1", port);
   REQUIRE(listener.valid());
   const transport::Invitation there{.secret = std::string(transport::Invitation::kSecretBytes, 'a'),
-                                    .port = port,
                                     .machine = transport::boot_id(),
-                                    .addresses = {"127.0.0.1"}};
+                                    .places = {{"127.0.0.1", port}}};
   const auto guest = Heartbeats::guest(Rank{1}, 2, to_text(there), kFast);
   REQUIRE(guest);
   transport::Descriptor socket;
   REQUIRE(in_time([&] { return (socket = transport::accept_one(listener)).valid(); }));
   transport::Connection stranger(std::move(socket));
-  // As a table this would say that all are gone.
-  stranger.send("SSH-2.0-OpenSSH\n" + std::string(100, '\3'));
-  CHECK(in_time([&] { return !stranger.read(); }));
+  std::string heard;
+  const auto hears = [&] {
+    const bool open = stranger.read();
+    heard += std::exchange(stranger.received(), {});
+    return open;
+  };
+  SECTION("another protocol") {
+    // As a table this would say that all are gone.
+    stranger.send("SSH-2.0-OpenSSH\n" + std::string(200, '\3'));
+    CHECK(in_time([&] { return !hears(); }));
+  }
+  SECTION("an echo") {
+    stranger.send(transport::make_nonce());
+    REQUIRE(in_time([&] { return hears() && heard.size() == transport::kHelloBytes; }));
+    CHECK(heard.find(there.secret) == std::string::npos);
+    stranger.send(heard.substr(4 + transport::kNonceBytes));  // its own proof
+    CHECK(in_time([&] { return !hears(); }));
+  }
   CHECK(guest->of(Rank{0}).life == Life::unknown);
+}
+
+TEST_CASE("strangers that say nothing go after a while", "[waits]") {
+  std::string text;
+  transport::HeartbeatTimes times = kFast;
+  times.stranger = Seconds{0.3};
+  const auto host = Heartbeats::host(2, kHere, text, times);
+  REQUIRE(host);
+  const auto port = transport::invitation_from(text)->places.front().port;
+  transport::Connection silent(transport::connect_to("127.0.0.1", port, /*wake=*/-1));
+  REQUIRE(silent.descriptor() >= 0);
+  CHECK(in_time([&] { return !silent.read(); }));
+}
+
+TEST_CASE("a host listens where its guests are, and nowhere else", "[waits]") {
+  using transport::Network;
+  using transport::Reach;
+  const auto at = [](std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+    return (a << 24U) | (b << 16U) | (c << 8U) | d;
+  };
+  constexpr std::uint32_t k24 = 0xFFFFFF00, k16 = 0xFFFF0000;
+  const Reach host{"kernel/net:[1]",
+                   {{at(10, 0, 0, 1), k24}, {at(192, 168, 5, 1), k24}, {at(172, 17, 0, 1), k16}}};
+  const Reach here{"kernel/net:[1]", host.networks};
+  const Reach beside{"other/net:[1]", {{at(10, 0, 0, 2), k24}, {at(172, 17, 0, 1), k16}}};
+  const Reach storage{"third/net:[1]", {{at(192, 168, 5, 9), k24}}};
+  const Reach far{"far/net:[1]", {{at(10, 9, 0, 2), k24}}};
+  const Reach container{"kernel/net:[2]", {{at(172, 17, 0, 3), k16}}};
+  using Addresses = std::vector<std::string>;
+  CHECK(listening_addresses(host, {here, here}) == Addresses{"127.0.0.1"});
+  CHECK(listening_addresses(host, {beside}) == Addresses{"10.0.0.1"});
+  CHECK(listening_addresses(host, {here, beside, storage}) ==
+        Addresses{"10.0.0.1", "192.168.5.1", "127.0.0.1"});
+  CHECK(listening_addresses(host, {container}) == Addresses{"172.17.0.1"});
+  CHECK(listening_addresses(host, {beside, far}) == Addresses{"0.0.0.0"});
+  const Reach again = transport::reach_from(to_text(host));
+  CHECK(again.place == host.place);
+  CHECK(again.networks == host.networks);
+  CHECK(transport::own_reach().place.starts_with(transport::boot_id()));
 }
 
 TEST_CASE("texts travel in pieces, and what is too long for an all_gather is refused", "[waits]") {

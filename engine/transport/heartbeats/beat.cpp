@@ -1,8 +1,13 @@
 #include "stagecraft/engine/transport/heartbeats/beat.h"
 
+#include "stagecraft/base/sha256.h"
 #include "stagecraft/schedules/program/program_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
+#include <random>
 #include <sstream>
 
 namespace stagecraft::transport {
@@ -14,38 +19,64 @@ constexpr double kSilenceUnit = 0.1;  // seconds, in 16 bits
 char byte(unsigned value) { return static_cast<char>(static_cast<unsigned char>(value)); }
 unsigned number(char byte) { return static_cast<unsigned char>(byte); }
 
+std::string proof(const char* maker, const std::string& secret, const std::string& host_nonce,
+                  const std::string& guest_nonce, Rank rank) {
+  return hmac_sha256(
+      secret, fmt::format("stagecraft heartbeat {} {} {} {}", maker, host_nonce, guest_nonce, rank.value));
+}
+
 }  // namespace
 
 std::string to_text(const Invitation& invitation) {
   std::ostringstream text;
-  text << invitation.secret << ' ' << invitation.port << ' '
-       << (invitation.machine.empty() ? "?" : invitation.machine);
-  for (const std::string& address : invitation.addresses) text << ' ' << address;
+  text << invitation.secret << ' ' << (invitation.machine.empty() ? "?" : invitation.machine);
+  for (const auto& [address, port] : invitation.places) text << ' ' << address << ':' << port;
   return text.str();
 }
 
 std::optional<Invitation> invitation_from(const std::string& text) {
   std::istringstream words(text);
   Invitation invitation;
-  if (!(words >> invitation.secret >> invitation.port >> invitation.machine) ||
+  if (!(words >> invitation.secret >> invitation.machine) ||
       invitation.secret.size() != Invitation::kSecretBytes) {
     return std::nullopt;
   }
-  for (std::string address; words >> address;) invitation.addresses.push_back(address);
+  for (std::string word; words >> word;) {
+    const std::size_t colon = std::min(word.find(':'), word.size());
+    std::uint16_t port = 0;
+    const char* const end = word.data() + word.size();
+    if (colon == word.size() || std::from_chars(word.data() + colon + 1, end, port).ptr != end) continue;
+    invitation.places.push_back({word.substr(0, colon), port});
+  }
   return invitation;
 }
 
-std::string hello(const std::string& secret, Rank rank) {
-  std::string bytes = secret;
-  for (int shift = 0; shift < 32; shift += 8) bytes += byte(static_cast<unsigned>(rank.value) >> shift);
-  return bytes;
+std::string make_nonce() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-std::optional<Rank> rank_of_hello(const std::string& bytes, const std::string& secret) {
-  if (bytes.compare(0, secret.size(), secret) != 0) return std::nullopt;
+std::string hello(const std::string& secret, const std::string& host_nonce, const std::string& own_nonce,
+                  Rank rank) {
+  std::string bytes;
+  for (int shift = 0; shift < 32; shift += 8) bytes += byte(static_cast<unsigned>(rank.value) >> shift);
+  return bytes + own_nonce + proof("guest", secret, host_nonce, own_nonce, rank);
+}
+
+std::optional<std::pair<Rank, std::string>> guest_of_hello(const std::string& bytes,
+                                                           const std::string& secret,
+                                                           const std::string& host_nonce) {
   unsigned value = 0;
-  for (std::size_t i = 0; i < 4; ++i) value |= number(bytes[secret.size() + i]) << (8 * i);
-  return Rank{static_cast<std::int32_t>(value)};
+  for (std::size_t i = 0; i < 4; ++i) value |= number(bytes[i]) << (8 * i);
+  const Rank rank{static_cast<std::int32_t>(value)};
+  const std::string nonce = bytes.substr(4, kNonceBytes);
+  if (hello(secret, host_nonce, nonce, rank) != bytes.substr(0, kHelloBytes)) return std::nullopt;
+  return std::pair{rank, nonce};
+}
+
+std::string answer(const std::string& secret, const std::string& host_nonce, const std::string& guest_nonce,
+                   Rank rank) {
+  return proof("host", secret, host_nonce, guest_nonce, rank);
 }
 
 std::uint8_t beat_of(Phase phase, bool waits) {

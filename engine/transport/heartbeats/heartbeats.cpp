@@ -6,13 +6,10 @@
 #include "stagecraft/engine/transport/heartbeats/sockets.h"
 #include "stagecraft/schedules/program/program_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <csignal>
 #include <list>
 #include <poll.h>
-#include <random>
 #include <sys/eventfd.h>
 #include <system_error>
 #include <unistd.h>
@@ -24,19 +21,14 @@ namespace {
 /// Between the first beats: ranks know each other before the first step.
 constexpr Seconds kFirstPause{0.02};
 
-std::string make_secret() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
 }  // namespace
 
 /// Rank 0's thread.
 class Heartbeats::Host {
  public:
-  Host(Heartbeats& beats, Descriptor listener, std::string secret, const HeartbeatTimes& times)
+  Host(Heartbeats& beats, std::vector<Descriptor> listeners, std::string secret, const HeartbeatTimes& times)
       : beats_(beats),
-        listener_(std::move(listener)),
+        listeners_(std::move(listeners)),
         secret_(std::move(secret)),
         times_(times),
         places_(beats.known_.size()) {}
@@ -44,8 +36,7 @@ class Heartbeats::Host {
   void run() {
     for (Seconds pause = kFirstPause; !beats_.sleep(pause); pause = std::min(pause * 2, times_.period)) {
       accept();
-      for (auto& connection : strangers_) greet(connection);
-      std::erase_if(strangers_, [](const auto& connection) { return !connection; });
+      std::erase_if(strangers_, [this](Stranger& stranger) { return greet(stranger); });
       for (Place& place : places_) hear(place);
       tell(/*leaving=*/false);
     }
@@ -59,30 +50,42 @@ class Heartbeats::Host {
     Sign sign;
   };
 
+  /// Somebody who has not proved yet to be a guest.
+  struct Stranger {
+    std::unique_ptr<Connection> connection;
+    std::string nonce;
+    Stopwatch since;
+  };
+
   void accept() {
     const std::size_t most = places_.size() + 64;  // others than ours may knock
-    for (Descriptor socket = accept_one(listener_); socket.valid(); socket = accept_one(listener_)) {
-      if (strangers_.size() < most) strangers_.push_back(std::make_unique<Connection>(std::move(socket)));
+    for (const Descriptor& listener : listeners_) {
+      for (Descriptor socket = accept_one(listener); socket.valid(); socket = accept_one(listener)) {
+        if (strangers_.size() >= most) continue;
+        Stranger& stranger = strangers_.emplace_back();
+        stranger.connection = std::make_unique<Connection>(std::move(socket));
+        stranger.nonce = make_nonce();
+        stranger.connection->send(stranger.nonce);
+      }
     }
   }
 
-  /// A stranger becomes a guest by its hello, which is answered, and goes without one.
-  void greet(std::unique_ptr<Connection>& stranger) {
-    const bool open = stranger->read();
-    if (stranger->received().size() >= kHelloBytes) {
-      const std::optional<Rank> rank = rank_of_hello(stranger->received(), secret_);
-      if (rank && rank->valid() && rank->index() < places_.size() && !places_[rank->index()].connection) {
-        stranger->received().erase(0, kHelloBytes);
-        Place& place = places_[rank->index()];
-        place.connection = std::move(stranger);
-        place.connection->send(secret_);
-        place.sign.life = Sign::Life::alive;
-        place.unheard.restart();
-      }
-      stranger.reset();
-    } else if (!open) {
-      stranger.reset();
-    }
+  /// A stranger becomes a guest by its hello, which is answered. True: it is none any more, or goes.
+  bool greet(Stranger& stranger) {
+    Connection& connection = *stranger.connection;
+    const bool open = connection.read();
+    std::string& received = connection.received();
+    if (received.size() < kHelloBytes) return !open || stranger.since.read() > times_.stranger;
+    const auto guest = guest_of_hello(received, secret_, stranger.nonce);
+    if (!guest || !guest->first.valid() || guest->first.index() >= places_.size()) return true;
+    Place& place = places_[guest->first.index()];
+    if (place.connection) return true;
+    received.erase(0, kHelloBytes);
+    connection.send(answer(secret_, stranger.nonce, guest->second, guest->first));
+    place.connection = std::move(stranger.connection);
+    place.sign.life = Sign::Life::alive;
+    place.unheard.restart();
+    return true;
   }
 
   void hear(Place& place) {
@@ -121,10 +124,10 @@ class Heartbeats::Host {
   }
 
   Heartbeats& beats_;
-  Descriptor listener_;
+  std::vector<Descriptor> listeners_;
   std::string secret_;
   HeartbeatTimes times_;
-  std::list<std::unique_ptr<Connection>> strangers_;
+  std::list<Stranger> strangers_;
   std::vector<Place> places_;  ///< by rank; the first is this one
 };
 
@@ -152,31 +155,38 @@ class Heartbeats::Guest {
   }
 
  private:
-  /// An address may be another machine's here, as those of containers are: only the host knows the secret.
+  /// An address may be another machine's here, as those of containers are: only the host has the secret.
   Connection find_host() const {
     const bool same_machine = invitation_.machine == boot_id();
-    for (const std::string& address : invitation_.addresses) {
+    for (const auto& [address, port] : invitation_.places) {
       if (!same_machine && address.starts_with("127.")) continue;
-      Connection there(connect_to(address, invitation_.port, beats_.wake_));
-      if (there.descriptor() < 0) continue;
-      there.send(hello(invitation_.secret, beats_.rank_));
-      if (answers(there)) return there;
+      Connection there(connect_to(address, port, beats_.wake_));
+      if (there.descriptor() >= 0 && proves(there)) return there;
     }
     return Connection(Descriptor());
   }
 
-  bool answers(Connection& host) const {
-    constexpr Seconds kPatience{10};
+  /// Whether the other end is the host; it then knows that this is a guest.
+  bool proves(Connection& host) const {
     const std::string& secret = invitation_.secret;
     std::string& received = host.received();
+    if (!await(host, kNonceBytes)) return false;
+    const std::string its_nonce = received.substr(0, kNonceBytes);
+    received.erase(0, kNonceBytes);
+    const std::string own_nonce = make_nonce();
+    host.send(hello(secret, its_nonce, own_nonce, beats_.rank_));
+    if (!await(host, kProofBytes)) return false;
+    const bool right = received.substr(0, kProofBytes) == answer(secret, its_nonce, own_nonce, beats_.rank_);
+    received.erase(0, kProofBytes);
+    return right;
+  }
+
+  bool await(Connection& host, std::size_t bytes) const {
+    constexpr Seconds kPatience{10};
     for (Stopwatch waited; waited.read() < kPatience;) {
       if (beats_.sleep(kFirstPause)) return false;
       const bool open = host.read();
-      if (received.size() >= secret.size()) {
-        const bool right = received.compare(0, secret.size(), secret) == 0;
-        received.erase(0, secret.size());
-        return right;
-      }
+      if (host.received().size() >= bytes) return true;
       if (!open) return false;
     }
     return false;
@@ -218,13 +228,27 @@ class Heartbeats::Guest {
 Heartbeats::Heartbeats(Rank rank, int world)
     : rank_(rank), known_(static_cast<std::size_t>(world)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-std::unique_ptr<Heartbeats> Heartbeats::host(int world, std::string& invitation,
-                                             const HeartbeatTimes& times) {
-  Invitation made{.secret = make_secret(), .machine = boot_id(), .addresses = own_addresses()};
-  Descriptor listener = listen_anywhere(made.port);
+std::unique_ptr<Heartbeats> Heartbeats::host(int world, const std::vector<std::string>& addresses,
+                                             std::string& invitation, const HeartbeatTimes& times) {
+  Invitation made{.secret = make_nonce(), .machine = boot_id(), .places = {}};
+  std::vector<Descriptor> listeners;
+  for (const std::string& address : addresses) {
+    std::uint16_t port = 0;
+    Descriptor listener = listen_at(address, port);
+    if (!listener.valid()) continue;
+    listeners.push_back(std::move(listener));
+    if (address != "0.0.0.0") {
+      made.places.push_back({address, port});
+      continue;
+    }
+    for (const Network& network : own_reach().networks) {
+      made.places.push_back({address_text(network.address), port});
+    }
+    made.places.push_back({"127.0.0.1", port});
+  }
+  if (listeners.empty()) return nullptr;
   std::unique_ptr<Heartbeats> beats(new Heartbeats(Rank{0}, world));
-  if (!listener.valid()) return nullptr;
-  const auto host = std::make_shared<Host>(*beats, std::move(listener), made.secret, times);
+  const auto host = std::make_shared<Host>(*beats, std::move(listeners), made.secret, times);
   if (!beats->start([host] { host->run(); })) return nullptr;
   invitation = to_text(made);
   return beats;

@@ -8,8 +8,8 @@
 // process that is stopped, and a machine that is down, sleeps or is cut off, fall silent. Connections go by
 // IPv4. Where a firewall lets none through the ranks stay unknown, and the bounds of waits hold alone.
 //
-// Both ends of a connection show the secret of the invitation, which ranks get over MPI, before they are
-// believed.
+// Both ends of a connection prove that they have the secret of the invitation, which ranks get over MPI, before
+// they are believed (beat.h). The host listens only where its guests are, and strangers go after a while.
 //
 // Threads: a thread of its own, and show() and of() from any one.
 
@@ -29,12 +29,15 @@ namespace stagecraft::transport {
 struct HeartbeatTimes {
   Seconds period{0.5};
   Seconds silent_after{3};  ///< beats that stay away for so long are missed
+  Seconds stranger{10};     ///< who has not proved by then who it is goes
 };
 
 class Heartbeats final : public Signs {
  public:
-  /// Rank 0's; `invitation` is what the others need. Null where no socket can be had.
-  [[nodiscard]] static std::unique_ptr<Heartbeats> host(int world, std::string& invitation,
+  /// Rank 0's, which listens at `addresses`; `invitation` is what the others need. Null where no socket can be
+  /// had.
+  [[nodiscard]] static std::unique_ptr<Heartbeats> host(int world, const std::vector<std::string>& addresses,
+                                                        std::string& invitation,
                                                         const HeartbeatTimes& times = {});
   /// Another rank's. Null where the invitation is empty or no thread can be had.
   [[nodiscard]] static std::unique_ptr<Heartbeats> guest(Rank rank, int world, const std::string& invitation,

@@ -1,5 +1,10 @@
 #include "stagecraft/engine/transport/heartbeats/sockets.h"
 
+#include "stagecraft/engine/transport/cores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <cerrno>
@@ -7,6 +12,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sstream>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -59,18 +65,17 @@ void Connection::flush() {
   }
 }
 
-Descriptor listen_anywhere(std::uint16_t& port) {
+Descriptor listen_at(const std::string& address, std::uint16_t& port) {
   Descriptor listener(::socket(AF_INET, kFlags, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof address;
-  if (!listener.valid() || ::bind(listener.get(), generic(address), size) != 0 ||
-      ::listen(listener.get(), SOMAXCONN) != 0 ||
-      ::getsockname(listener.get(), generic(address), &size) != 0) {
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  socklen_t size = sizeof here;
+  if (!listener.valid() || ::inet_pton(AF_INET, address.c_str(), &here.sin_addr) != 1 ||
+      ::bind(listener.get(), generic(here), size) != 0 || ::listen(listener.get(), SOMAXCONN) != 0 ||
+      ::getsockname(listener.get(), generic(here), &size) != 0) {
     return Descriptor();
   }
-  port = ntohs(address.sin_port);
+  port = ntohs(here.sin_port);
   return listener;
 }
 
@@ -78,22 +83,75 @@ Descriptor accept_one(const Descriptor& listener) {
   return Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
-std::vector<std::string> own_addresses() {
-  std::vector<std::string> outer, loopback;
+Reach own_reach() {
+  Reach reach;
+  std::array<char, 256> space{};
+  const ssize_t length = ::readlink("/proc/self/ns/net", space.data(), space.size());
+  reach.place =
+      boot_id() + "/" + std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
+  if (::getifaddrs(&first) != 0) return reach;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET || (one->ifa_flags & IFF_UP) == 0) {
+    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr || one->ifa_addr->sa_family != AF_INET ||
+        (one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) {
       continue;
     }
-    std::array<char, INET_ADDRSTRLEN> text{};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-    if (::inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) == nullptr) continue;
-    ((one->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : outer).emplace_back(text.data());
+    const auto of = [](const sockaddr* address) {
+      return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    };
+    reach.networks.push_back({of(one->ifa_addr), of(one->ifa_netmask)});
   }
   ::freeifaddrs(first);
-  outer.insert(outer.end(), loopback.begin(), loopback.end());
-  return outer;
+  return reach;
+}
+
+std::string to_text(const Reach& reach) {
+  std::string text = reach.place.empty() ? "?" : reach.place;
+  for (const Network& network : reach.networks) text += fmt::format(" {}/{}", network.address, network.mask);
+  return text;
+}
+
+Reach reach_from(const std::string& text) {
+  std::istringstream words(text);
+  Reach reach;
+  words >> reach.place;
+  Network network;
+  for (char slash = 0; words >> network.address >> slash >> network.mask;) reach.networks.push_back(network);
+  return reach;
+}
+
+std::string address_text(std::uint32_t address) {
+  return fmt::format("{}.{}.{}.{}", address >> 24U, (address >> 16U) & 0xFFU, (address >> 8U) & 0xFFU,
+                     address & 0xFFU);
+}
+
+std::vector<std::string> listening_addresses(const Reach& host, const std::vector<Reach>& guests) {
+  std::vector<bool> used(host.networks.size(), false);
+  bool loopback = false;
+  for (const Reach& guest : guests) {
+    if (guest.place == host.place) {
+      loopback = true;
+      continue;
+    }
+    bool reached = false;
+    for (std::size_t i = 0; i < host.networks.size(); ++i) {
+      const Network& ours = host.networks[i];
+      // The same address on both machines is one that each gives itself, as bridges of containers have.
+      const bool inside = std::ranges::any_of(guest.networks, [&](const Network& theirs) {
+        return (theirs.address & ours.mask) == (ours.address & ours.mask);
+      });
+      const bool its_own = std::ranges::any_of(
+          guest.networks, [&](const Network& theirs) { return theirs.address == ours.address; });
+      if (inside && !its_own) used[i] = reached = true;
+    }
+    if (!reached) return {"0.0.0.0"};
+  }
+  std::vector<std::string> addresses;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) addresses.push_back(address_text(host.networks[i].address));
+  }
+  if (loopback) addresses.emplace_back("127.0.0.1");
+  return addresses;
 }
 
 Descriptor connect_to(const std::string& address, std::uint16_t port, int wake) {

@@ -49,12 +49,32 @@ class Connection {
   std::string unsent_;
 };
 
-/// On a port that the system chooses, on all interfaces. Not valid where there is none.
-[[nodiscard]] Descriptor listen_anywhere(std::uint16_t& port);
+/// At one of this machine's addresses, or "0.0.0.0" for all, on a port that the system chooses. Not valid where
+/// there is none.
+[[nodiscard]] Descriptor listen_at(const std::string& address, std::uint16_t& port);
 /// Not valid: nobody waits to be accepted.
 [[nodiscard]] Descriptor accept_one(const Descriptor& listener);
-/// IPv4 addresses of this machine's interfaces that are up, the loopback last.
-[[nodiscard]] std::vector<std::string> own_addresses();
+
+/// An IPv4 address of an interface that is up, and its network's mask, both as numbers.
+struct Network {
+  std::uint32_t address = 0, mask = 0;
+  bool operator==(const Network&) const = default;
+};
+/// Where a process is and how it may be reached.
+struct Reach {
+  std::string place;              ///< kernel and network namespace: processes of one share a loopback
+  std::vector<Network> networks;  ///< but the loopback
+};
+[[nodiscard]] Reach own_reach();
+[[nodiscard]] std::string to_text(const Reach& reach);
+[[nodiscard]] Reach reach_from(const std::string& text);
+[[nodiscard]] std::string address_text(std::uint32_t address);
+/// Where a host listens for these guests, and nobody else needs to come in: at the loopback where they are in its
+/// place, at its addresses in networks that others are in as well, and everywhere ("0.0.0.0", alone) where one
+/// is in none of them.
+[[nodiscard]] std::vector<std::string> listening_addresses(const Reach& host,
+                                                           const std::vector<Reach>& guests);
+
 /// Waits for the connection for two seconds at most, or until `wake` is readable. Not valid where it fails.
 [[nodiscard]] Descriptor connect_to(const std::string& address, std::uint16_t port, int wake);
 

@@ -3,6 +3,7 @@
 #include "stagecraft/base/error.h"
 #include "stagecraft/engine/transport/cores.h"
 #include "stagecraft/engine/transport/heartbeats/heartbeats.h"
+#include "stagecraft/engine/transport/heartbeats/sockets.h"
 #include "stagecraft/engine/transport/mpi/futex_signals.h"
 #include "stagecraft/engine/transport/mpi/mpi_check.h"
 
@@ -16,6 +17,7 @@
 #include <new>
 #include <sched.h>
 #include <string>
+#include <vector>
 
 namespace stagecraft {
 namespace {
@@ -45,13 +47,26 @@ bool ranks_outnumber_processors(MPI_Comm machine) {
 /// Collective. Rank 0 invites, the others come; null where that cannot be.
 std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
   if (world == 1) return nullptr;
-  std::array<char, 4096> text{};
+  using Text = std::array<char, 1024>;  // texts lose their last words where they are longer
+  const auto put = [](std::string words, Text& text) {
+    if (words.size() >= text.size()) words.resize(words.rfind(' ', text.size() - 1));
+    std::copy(words.begin(), words.end(), text.begin());
+  };
+  const transport::Reach reach = transport::own_reach();
+  Text text{};
+  put(to_text(reach), text);
+  std::vector<Text> all(rank.value == 0 ? static_cast<std::size_t>(world) : 0);
+  const int bytes = static_cast<int>(text.size());
+  mpi_check(MPI_Gather(text.data(), bytes, MPI_CHAR, all.data(), bytes, MPI_CHAR, 0, MPI_COMM_WORLD),
+            "MPI_Gather");
   std::shared_ptr<transport::Heartbeats> beats;
   if (rank.value == 0) {
+    std::vector<transport::Reach> guests;
+    for (std::size_t r = 1; r < all.size(); ++r) guests.push_back(transport::reach_from(all[r].data()));
     std::string invitation;
-    beats = transport::Heartbeats::host(world, invitation);
-    if (invitation.size() >= text.size()) invitation.resize(invitation.rfind(' ', text.size() - 1));
-    std::copy(invitation.begin(), invitation.end(), text.begin());
+    beats = transport::Heartbeats::host(world, listening_addresses(reach, guests), invitation);
+    text = {};
+    put(invitation, text);
   }
   mpi_check(MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
   return rank.value == 0 ? beats : transport::Heartbeats::guest(rank, world, text.data());
