@@ -1,5 +1,6 @@
 #include "stagecraft/cli/command_line.h"
 
+#include "stagecraft/base/hangup.h"
 #include "stagecraft/base/registry.h"
 #include "stagecraft/cli/commands.h"
 #include "stagecraft/cli/errors.h"
@@ -12,6 +13,7 @@ namespace stagecraft {
 int run_command_line(int argc, char** argv) {
   using namespace cli;
   keep_standard_streams();
+  hangup_as_given();
   freeze_registries();
   CLI::App app{"Stagecraft trains sequential models as pipelines: profile, plan, prove, train, report.",
                "stagecraft"};

@@ -8,9 +8,9 @@
 #include "stagecraft/schedules/rules/reductions.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
-#include <tuple>
 
 namespace stagecraft {
 namespace {
@@ -19,20 +19,22 @@ namespace {
 class Parts {
  public:
   void add(ChainPart::Kind kind, std::optional<StageId> stage, std::optional<int> level, Seconds seconds) {
-    if (seconds > Seconds{}) sums_[{kind, stage, level}] += seconds;
+    if (seconds <= Seconds{}) return;
+    ChainPart& part = parts_[{static_cast<int>(kind), stage ? stage->value : -1, level.value_or(-1)}];
+    part = {kind, stage, level, part.seconds + seconds};
   }
   [[nodiscard]] std::vector<ChainPart> largest_first(double share) const {
     std::vector<ChainPart> parts;
-    for (const auto& [what, seconds] : sums_) {
-      const auto& [kind, stage, level] = what;
-      parts.push_back({kind, stage, level, seconds * share});
+    for (const auto& [what, part] : parts_) {
+      parts.push_back(part);
+      parts.back().seconds = part.seconds * share;
     }
     std::ranges::stable_sort(parts, std::greater{}, &ChainPart::seconds);
     return parts;
   }
 
  private:
-  std::map<std::tuple<ChainPart::Kind, std::optional<StageId>, std::optional<int>>, Seconds> sums_;
+  std::map<std::array<int, 3>, ChainPart> parts_;  // by kind, stage and level; -1 where there is none
 };
 
 void add_computing(const CriticalPath::Computing& c, const CostTable& costs, Parts& parts) {

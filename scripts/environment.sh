@@ -14,6 +14,8 @@ PATH=$PATH:$stagecraft_tools/bin
 if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+# Open MPI 5 asks netlink for the way from a machine to itself, finds none, and complains on standard error; its other method finds one.
+export OMPI_MCA_reachable=${OMPI_MCA_reachable:-^netlink}
 
 # Seconds as "1 min 05 s".
 stagecraft_took() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }

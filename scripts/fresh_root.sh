@@ -25,6 +25,8 @@ if [ "${1:-}" = --inside ]; then
     mkdir -p "$shared/$cache" "$root/root/.cache/$cache"
     mount --bind "$shared/$cache" "$root/root/.cache/$cache"
   done
+  # Process numbers begin anew in here, and Open MPI refuses folders of an earlier one of that number.
+  rm -rf "$root"/tmp/prte* "$root"/tmp/ompi.*
   # How this machine reaches the network. Signals as a terminal gives them: what a shell starts in the background ignores Ctrl-C, and
   # what nohup starts HUP, which tests send.
   mapfile -t network < <(env | grep -iE '^((https?|ftp|all|no)_proxy|PIP_(CERT|PROXY|INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|SSL_CERT_FILE)=')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what building and running Stagecraft needs and is missing. Debian 12, Ubuntu 24.04 or newer; elsewhere it says what it looks for.
+# Installs what building and running Stagecraft needs and is missing, on Debian 12 or 13; elsewhere it says what it looks for.
 #
 #   scripts/setup.sh [--planner-only] [--lint] [--models] [--quiet]
 #

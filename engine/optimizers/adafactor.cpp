@@ -31,10 +31,11 @@ class Adafactor final : public Optimizer {
   double learning_rate() const override { return config_.lr; }
   double weight_decay(const ParameterSite& /*parameter*/) const override { return config_.weight_decay; }
   std::vector<StateSpec> state_of(const ParameterSite& parameter) const override {
-    if (parameter.shape.size() < 2) return {{"variance", parameter.shape}};
     std::vector<std::int64_t> row = parameter.shape, column = parameter.shape;
-    row.back() = 1;
-    column[column.size() - 2] = 1;
+    const std::size_t axes = row.size();
+    if (axes < 2) return {{"variance", row}};
+    row[axes - 1] = 1;
+    column[axes - 2] = 1;
     return {{"row_var", row}, {"col_var", column}};
   }
   std::int64_t workspace_bytes(const std::vector<ParameterSite>& together,

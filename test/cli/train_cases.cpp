@@ -63,6 +63,14 @@ void check_refused(const CommandResult& result, int code, const std::string& wha
   CHECK(messages(result.err) == 1);
 }
 
+std::string mpirun() { return fmt::format("{}timeout 60 mpirun -np ", kMpirunEnvironment); }
+
+std::string each_rank(const ScratchFolder& folder, const std::vector<std::string>& lines) {
+  std::string script = "case $OMPI_COMM_WORLD_RANK in\n";
+  for (std::size_t r = 0; r < lines.size(); ++r) script += fmt::format("{}) {};;\n", r, lines[r]);
+  return fmt::format("bash {} ", folder.write("each_rank.sh", script + "esac\nexec \"$@\"\n"));
+}
+
 bool has_mpirun() { return std::system("command -v mpirun > /dev/null 2>&1") == 0; }
 
 std::vector<Json> facts(const std::string& run_dir) {

@@ -28,11 +28,18 @@ namespace stagecraft::test {
 /// One message, which says `what`, and this code.
 void check_refused(const CommandResult& result, int code, const std::string& what);
 
-/// Ranks as root and beyond the cores, ended after a minute; the number of ranks comes next.
-inline constexpr const char* kMpirun =
-    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout "
-    "60 "
-    "mpirun -np ";
+/// What mpirun needs to start ranks as root and beyond the cores: Open MPI 4's variable and that of Open MPI 5,
+/// which also complains on standard error that it finds no network from this machine to itself.
+inline constexpr const char* kMpirunEnvironment =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+    "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_reachable=^netlink ";
+
+/// Ranks under mpirun, ended after a minute; the number of ranks comes next.
+[[nodiscard]] std::string mpirun();
+
+/// For the command line behind mpirun's: each rank does a line of shell first, the first rank the first one.
+/// (Open MPI 5.0.7 crashes where ranks are given programs and folders of their own.)
+[[nodiscard]] std::string each_rank(const ScratchFolder& folder, const std::vector<std::string>& lines);
 
 [[nodiscard]] bool has_mpirun();
 

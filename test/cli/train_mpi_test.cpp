@@ -24,10 +24,9 @@ TEST_CASE("ranks that do not fit together end together, with one message", "[tra
   const std::string plan = folder.path("plan.json");
   REQUIRE(stagecraft({"plan", path, "-o", plan}).code == 0);
   // A limit of each process is not shared: rank 1's is the one that is too small.
-  const std::string limited =
-      folder.write("limited.sh", "[ $OMPI_COMM_WORLD_RANK = 1 ] && ulimit -d 200000\nexec \"$@\"\n");
+  const std::string limited = each_rank(folder, {":", "ulimit -d 200000"});
   const CommandResult result =
-      shell(folder, fmt::format("{}2 bash {} {{}} train {} --plan {}", kMpirun, limited, path, plan));
+      shell(folder, fmt::format("{}2 {}{{}} train {} --plan {}", mpirun(), limited, path, plan));
   INFO(result.err);
   CHECK(result.code == 3);
   CHECK(messages(result.err) == 1);
@@ -53,21 +52,10 @@ TEST_CASE("a rank without first and last stage needs no data files", "[train_mpi
   const std::string path = folder.write("run.json", config.dump());
   const auto run = [&](const std::vector<const char*>& folders) {
     fs::remove_all(folder.path("run"));
-    std::string line = kMpirun;
-    line.resize(line.rfind("-np"));
-    for (std::size_t r = 0; r < folders.size(); ++r) {
-      line +=
-          fmt::format("{} -np 1 -wdir {} {{}} train {}", r > 0 ? " :" : "", folder.path(folders[r]), path);
-    }
-    std::string once;  // shell() fills in one place
-    for (std::size_t at = 0; at < line.size();) {
-      const std::size_t next = line.find("{}", at);
-      once += line.substr(at, next == std::string::npos ? next : next - at);
-      if (next == std::string::npos) break;
-      once += STAGECRAFT_COMMAND;
-      at = next + 2;
-    }
-    return shell(folder, once);
+    std::vector<std::string> lines;
+    for (const char* name : folders) lines.push_back("cd " + folder.path(name));
+    return shell(folder, fmt::format("{}{} {}{{}} train {}", mpirun(), folders.size(),
+                                     each_rank(folder, lines), path));
   };
   const CommandResult middle = run({"with", "without", "with"});
   INFO(middle.err);
@@ -88,11 +76,11 @@ TEST_CASE("under mpirun: USR1 to mpirun stops the run with 75, whenever it comes
   Json config = tiny_run(folder);
   config["train_steps"] = 1'000'000;
   const auto stopped = [&](const std::string& file) {
-    const std::string mpirun = std::string(kMpirun).replace(std::string(kMpirun).find("timeout"), 10, "");
-    return shell(folder,
-                 fmt::format("{}2 {{}} train {} & p=$!; i=0; while [ ! -s {} ] && [ $i -lt 600 ]; do "
-                             "sleep 0.05; i=$((i+1)); done; sleep 0.3; kill -USR1 $p; wait $p",
-                             mpirun, folder.write("mpi.json", config.dump()), folder.path("run/") + file));
+    return shell(
+        folder,
+        fmt::format("{}mpirun -np 2 {{}} train {} & p=$!; i=0; while [ ! -s {} ] && [ $i -lt 600 ]; do "
+                    "sleep 0.05; i=$((i+1)); done; sleep 0.3; kill -USR1 $p; wait $p",
+                    kMpirunEnvironment, folder.write("mpi.json", config.dump()), folder.path("run/") + file));
   };
   SECTION("during the training") {
     check_refused(stopped("metrics.jsonl"), 75, "stopped by USR1 after step");
@@ -109,7 +97,7 @@ TEST_CASE("under mpirun: a config's path may be any bytes", "[train_mpi]") {
   if (!has_mpirun()) return;
   const ScratchFolder folder;
   const std::string path = folder.write("r\xffn.json", tiny_run(folder).dump());
-  const CommandResult result = shell(folder, fmt::format("{}2 {{}} train {}", kMpirun, path));
+  const CommandResult result = shell(folder, fmt::format("{}2 {{}} train {}", mpirun(), path));
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(says(result.out, "Stopping: `kill -USR1` of mpirun"));
@@ -123,7 +111,7 @@ TEST_CASE("under mpirun: the same run as with threads", "[train_mpi]") {
   REQUIRE(train(folder, config).code == 0);
   config["run_dir"] = folder.path("mpi");
   const CommandResult result =
-      shell(folder, fmt::format("{}2 {{}} train {}", kMpirun, folder.write("mpi.json", config.dump())));
+      shell(folder, fmt::format("{}2 {{}} train {}", mpirun(), folder.write("mpi.json", config.dump())));
   INFO(result.err);
   CHECK(result.code == 0);
   CHECK(says(result.out, "Done: 4 steps"));
@@ -138,7 +126,7 @@ TEST_CASE("under mpirun: failures end the job with one message and the right cod
   const std::string plan = folder.path("run") + "/plan.json";
   config["run_dir"] = folder.path("mpi");
   const auto launched = [&](int ranks, const std::string& more) {
-    return shell(folder, fmt::format("{}{} {{}} train {} {}", kMpirun, ranks,
+    return shell(folder, fmt::format("{}{} {{}} train {} {}", mpirun(), ranks,
                                      folder.write("mpi.json", config.dump()), more));
   };
   check_refused(launched(3, "--plan " + plan), 2, "the plan needs 2 ranks, but 3 were launched");
@@ -162,13 +150,14 @@ TEST_CASE(
   fs::create_directories(folder.path("a/run"));
   fs::create_directories(folder.path("b"));
   const auto launched = [&](const std::string& second) {
-    return shell(folder, fmt::format("{0}1 --wdir {1} {{0}} train {2} : -np 1 --wdir {3} {4}{{0}} train {2}",
-                                     kMpirun, folder.path("a"), file, folder.path("b"), second));
+    const std::string apart =
+        each_rank(folder, {"cd " + folder.path("a"), "cd " + folder.path("b") + second});
+    return shell(folder, fmt::format("{}2 {}{{}} train {}", mpirun(), apart, file));
   };
   // Rank 1 sees another disk in the folder's place.
   if (std::system("unshare -m true > /dev/null 2>&1") == 0) {
-    const auto apart =
-        launched("unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") + R"( && exec "$@"' sh )");
+    const auto apart = launched("; exec unshare -m sh -c 'mount -t tmpfs none " + folder.path("a/run") +
+                                R"( && exec "$@"' sh "$@")");
     INFO(apart.err);
     CHECK(apart.code == 2);
     CHECK(says(apart.err,
@@ -193,8 +182,8 @@ TEST_CASE("numbers that are not finite end a run with one message and exit 2, an
     config["optimizer"] = Json::parse(fmt::format(R"({{"type": "SGD", "params": {{"lr": {}}}}})", lr));
     return shell(folder, fmt::format("{}{{}} train {}", launcher, folder.write("run.json", config.dump())));
   };
-  const std::string mpirun = fmt::format("{}2 ", kMpirun);
-  for (const char* launcher : {"", mpirun.c_str()}) {
+  const std::string two = mpirun() + "2 ";
+  for (const char* launcher : {"", two.c_str()}) {
     if (*launcher != 0 && !has_mpirun()) continue;
     // The gradient of step 1 is finite, its update is not.
     check_refused(launched(launcher, "1e300"), 2, "step 1: after it ");

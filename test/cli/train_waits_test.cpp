@@ -38,7 +38,7 @@ Json long_run(const ScratchFolder& folder) {
 /// as $ranks, rank 1 as $one, and ends with what is to be waited for.
 CommandResult launch(const ScratchFolder& folder, const Json& config, const std::string& while_it_runs) {
   const std::string script = fmt::format(
-      R"sh(export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+      R"sh(export {4}
 mpirun -np 2 {0} train {1} &
 launcher=$!
 if [ -n '{3}' ]; then
@@ -54,7 +54,7 @@ kill -CONT $ranks 2> /dev/null
 kill -KILL $launcher 2> /dev/null
 wait $launcher)sh",
       STAGECRAFT_COMMAND, folder.write("run.json", config.dump()), config["run_dir"].get<std::string>(),
-      while_it_runs);
+      while_it_runs, kMpirunEnvironment);
   return shell_line(folder, "bash " + folder.write("run.sh", script));
 }
 

@@ -44,7 +44,7 @@ example() {
 }
 refused() { if "$@" > refused.log 2>&1; then echo "worked, and should not: $*"; exit 1; fi; }
 refused "$cmake" -S "$source/examples/own_schedule" -B "$work/none" -DCMAKE_PREFIX_PATH="$work/moved" -DCOMPONENT=engin
-grep -q 'no component "engin" here; it was installed with:' refused.log
+tr -s ' \n' '  ' < refused.log | grep -q 'no component "engin" here; it was installed with:'  # CMake wraps it, each version elsewhere
 
 mine=$work/own_schedule/my_trainer
 profile=(--profile "$source/test/data/profiles/gpt_10_layers.json" --micro-batch-size 4 --micro-batches 8

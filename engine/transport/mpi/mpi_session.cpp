@@ -76,6 +76,7 @@ std::shared_ptr<transport::Heartbeats> start_heartbeats(Rank rank, int world) {
 
 MpiSession::MpiSession() {
   int provided = 0;
+  setenv("UCX_DEBUG_SIGNO", "0", 0);  // an MPI that loads UCX only now must leave SIGHUP to the run
   // Only the thread of the session calls MPI; the process has others.
   mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED) throw PeerError("this MPI allows no threads beside it");
