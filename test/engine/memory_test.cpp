@@ -257,7 +257,10 @@ void check_peaks(const Setting& setting, const Measurement& measurement, double 
   }
 }
 
-using Kind = std::pair<ModelKind, PrecisionKind>;
+struct Kind {  // no pair, which LibTorch's logging wants to print
+  ModelKind model;
+  PrecisionKind precision;
+};
 
 /// What runs are made of, for GENERATE.
 Catch::Generators::GeneratorWrapper<Kind> kinds() {
