@@ -31,6 +31,11 @@ std::int64_t ValueSpec::bytes() const {
   return c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
+std::vector<std::int64_t> ValueSpec::of_one_sample() const {
+  if (shape.empty()) return {};
+  return {shape.begin() + 1, shape.end()};
+}
+
 BoundarySpec::BoundarySpec(std::vector<ValueSpec> its_values) : values(std::move(its_values)) {
   STAGECRAFT_CHECK(!values.empty(), "a bundle of nothing");
   if (values.size() == 1) {

@@ -22,6 +22,8 @@ struct ValueSpec {
   at::ScalarType dtype = at::kFloat;
 
   [[nodiscard]] std::int64_t bytes() const;
+  /// Without the samples' dimension. Nothing of a number between captured layers, which has no dimension.
+  [[nodiscard]] std::vector<std::int64_t> of_one_sample() const;
   [[nodiscard]] bool has_gradient() const { return c10::isFloatingType(dtype); }
   friend bool operator==(const ValueSpec&, const ValueSpec&) = default;
 };

@@ -199,8 +199,7 @@ std::int64_t Model::multiply_adds() const {
   const std::vector<BoundarySpec> inputs = boundaries(*this, 1);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    sum += layers[i]->multiply_adds(
-        {inputs[i].values.front().shape.begin() + 1, inputs[i].values.front().shape.end()});
+    sum += layers[i]->multiply_adds(inputs[i].values.front().of_one_sample());
   }
   return sum;
 }

@@ -43,12 +43,17 @@ void check_loss(const Model& model, const Loss& loss, const std::string& name, c
                      fmt::format("{} does not fit the data, whose targets are {}: use {}", name,
                                  description(targets), losses_for(targets)));
   }
-  const std::vector<std::int64_t> output = boundaries(model, 2).back().shape;
-  const std::string needed = loss.misfit({output.begin() + 1, output.end()}, model.sample);
+  const ValueSpec output = boundaries(model, 2).back().values.front();
+  if (output.shape.empty()) {
+    throw InputError({file, "/model"}, fmt::format("{} gives one number for all samples, but {} needs some "
+                                                   "of each",
+                                                   model.name, name));
+  }
+  const std::vector<std::int64_t> of_one = output.of_one_sample();
+  const std::string needed = loss.misfit(of_one, model.sample);
   if (needed.empty()) return;
-  throw InputError({file, "/model"},
-                   fmt::format("{} gives [{}] per sample, but {} needs {}", model.name,
-                               fmt::join(output.begin() + 1, output.end(), ", "), name, needed));
+  throw InputError({file, "/model"}, fmt::format("{} gives [{}] per sample, but {} needs {}", model.name,
+                                                 fmt::join(of_one, ", "), name, needed));
 }
 
 /// The config's, or the model's own. Needs the model.
@@ -78,8 +83,7 @@ void check_smallest_micro_batch(const Model& model, const RunConfig& config, con
   if (last.count < smallest.count) smallest = last;
   const std::vector<BoundarySpec> shapes = boundaries(model, 1);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const std::vector<std::int64_t> sample(shapes[i].shape.begin() + 1, shapes[i].shape.end());
-    const std::int64_t least = model.layers[i]->least_samples(sample);
+    const std::int64_t least = model.layers[i]->least_samples(shapes[i].values.front().of_one_sample());
     if (smallest.count >= least) continue;
     throw InputError(
         {file, "/train_micro_batch_size_per_gpu"},
