@@ -108,9 +108,10 @@ void scale_kept(const double* x, const std::uint8_t* keep, double scale, std::in
   for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * (keep[i] * scale);
 }
 
-/// y = mask * scale * x, for dense tensors of one layout; x and y may be the same.
+/// y = mask * scale * x, for dense x and y, which may be the same, and a mask of as many elements.
 void scale_tensor(const at::Tensor& x, const at::Tensor& mask, double scale, at::Tensor& y) {
-  const auto* keep = reinterpret_cast<const std::uint8_t*>(mask.const_data_ptr<bool>());
+  const at::Tensor dense = mask.contiguous();
+  const auto* keep = reinterpret_cast<const std::uint8_t*>(dense.const_data_ptr<bool>());
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
     const auto* from = x.const_data_ptr<scalar_t>();
     auto* to = y.mutable_data_ptr<scalar_t>();

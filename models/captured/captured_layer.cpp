@@ -359,12 +359,15 @@ class CapturedLayer final : public Layer {
   }
 
   std::int64_t samples_of(const Bundle& bundle, const std::vector<ValueType>& types, const char* what) const {
-    std::int64_t b = 1;
+    std::optional<std::int64_t> b;
     for (std::size_t i = 0; i < types.size(); ++i) {
       const std::int64_t its = samples_of(bundle.at(i), types[i], what);
-      if (types[i].depends_on_b()) b = its;
+      if (!types[i].depends_on_b()) continue;
+      STAGECRAFT_CHECK(b.value_or(its) == its, fmt::format("layer {}: {} of {} samples beside one of {}",
+                                                           name(), what, its, b.value_or(its)));
+      b = its;
     }
-    return b;
+    return b.value_or(1);
   }
 
   std::int64_t samples_of(const at::Tensor& tensor, const ValueType& type, const char* what) const {

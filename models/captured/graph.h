@@ -23,7 +23,9 @@ inline constexpr ValueId kNoValue = -1;
 
 struct Value {
   ValueType type;
-  std::int32_t buffer = -1;  ///< whose memory it may share; -1: no buffer's
+  std::int32_t buffer = -1;      ///< whose memory it may share; -1: no buffer's
+  const char* made_by = "";      ///< the operator, "aten::max_pool2d_with_indices"; "": no listed one's
+  ValueId made_from = kNoValue;  ///< that operator's first argument
 };
 
 /// One argument of a step. Where it depends on b it is finished by replay.h.
@@ -51,6 +53,7 @@ struct Step {
   enum class Own : std::uint8_t { none, dropout, dropout_apply, bernoulli, uniform, normal, compiled };
 
   std::string name;                       ///< "aten::addmm"
+  InputPlace place{};                     ///< in the graph's file; empty for compiled code
   std::optional<c10::OperatorHandle> op;  ///< absent for Stagecraft's own
   Own own = Own::none;
   double probability = 0;    ///< of Stagecraft's own

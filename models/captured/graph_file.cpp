@@ -192,6 +192,7 @@ class GraphReader {
   void backward_weight(const BackwardWeightPart& part) {
     values_.begin(Part::backward_weight);
     bool knows_b = false;
+    const bool kept = !graph_.keep_weight.empty() || !graph_.hand_on.empty();
     for (const auto* names : {&graph_.keep_weight, &graph_.hand_on}) {
       for (const ValueId id : *names) {
         values_.let_read(id);
@@ -205,6 +206,10 @@ class GraphReader {
           "nothing is kept for them whose size depends on b; make these values in backward_input");
     }
     graph_.gradients = named_or_null(part.gradients, graph_.parameters, "backward_weight/gradients");
+    const auto named = [](ValueId id) { return id != kNoValue; };
+    if (!kept && (!graph_.backward_weight.empty() || std::ranges::any_of(graph_.gradients, named))) {
+      throw InputError(at("backward_weight"), "nothing is kept for it; keep or hand on what it reads");
+    }
     note_products();
   }
 
@@ -232,8 +237,12 @@ class GraphReader {
       if (step.name != "aten::mm") continue;
       const auto made = std::find(graph_.gradients.begin(), graph_.gradients.end(), step.results[0]);
       if (made == graph_.gradients.end() || uses[*made] != 1) continue;
-      graph_.products[static_cast<std::size_t>(made - graph_.gradients.begin())] = {
-          step.arguments[0].values[0], step.arguments[1].values[0]};
+      if (step.arguments[0].values.empty() || step.arguments[1].values.empty()) continue;
+      const Product product{step.arguments[0].values[0], step.arguments[1].values[0]};
+      const std::vector<AffineSize>&left = values_[product.left].type.sizes,
+            &right = values_[product.right].type.sizes;
+      if (left.size() != 2 || right.size() != 2 || left[1] != right[0]) continue;
+      graph_.products[static_cast<std::size_t>(made - graph_.gradients.begin())] = product;
     }
   }
 

@@ -1,11 +1,13 @@
 #include "stagecraft/models/captured/replay.h"
 
 #include "stagecraft/base/error.h"
+#include "stagecraft/models/captured/argument_rules.h"
 #include "stagecraft/models/captured/arguments.h"
 #include "stagecraft/models/captured/compiled_code.h"
 #include "stagecraft/models/captured/overwriting.h"
 #include "stagecraft/models/dropout.h"
 #include "stagecraft/models/layers/functional.h"
+#include "stagecraft/models/libtorch_error.h"
 #include "stagecraft/models/philox_tensor.h"
 
 #include <ATen/Parallel.h>
@@ -14,7 +16,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 #include <set>
+#include <string_view>
 
 namespace stagecraft::captured {
 namespace {
@@ -44,18 +49,28 @@ c10::IValue constant_of(const Argument& argument, std::int64_t b, c10::Device de
   }
 }
 
+/// Of a device or its libraries, as LibTorch begins to tell of them.
+constexpr std::string_view kDeviceErrors[] = {"CUDA", "cuDNN", "CUDNN", "CUBLAS", "cuBLAS", "NCCL"};
+
+bool is_of_a_device(const c10::Error& error) {
+  const std::string_view what = error.what_without_backtrace();
+  return std::ranges::any_of(kDeviceErrors, [&](std::string_view each) { return what.starts_with(each); });
+}
+
 constexpr const char* kMm = "aten::mm";
 constexpr const char* kAddmm = "aten::addmm";
 
 /// x W, or x W + b with a row of b.
 bool is_product(const Step& step, const std::vector<Value>& values) {
-  if (step.name == kMm) return true;
+  const auto is_value = [](const Argument& argument) { return argument.kind == Argument::Kind::value; };
+  if (step.name == kMm) return std::ranges::all_of(step.arguments, is_value);
   const auto one = [&](std::size_t i) {
     const Argument& argument = step.arguments[i];
     return argument.kind == Argument::Kind::constant && argument.constant.toScalar().equal(1);
   };
   const auto dimensions = [&](ValueId id) { return values[static_cast<std::size_t>(id)].type.sizes.size(); };
-  return step.name == kAddmm && dimensions(step.arguments[0].values[0]) == 1 && one(3) && one(4);
+  return step.name == kAddmm && std::all_of(step.arguments.begin(), step.arguments.begin() + 3, is_value) &&
+         dimensions(step.arguments[0].values[0]) == 1 && one(3) && one(4);
 }
 
 using Ids = std::vector<ValueId>;
@@ -154,7 +169,11 @@ std::vector<const Step*> wanted_steps(const Steps& steps, const std::vector<Valu
 Program::Program(const Source& source, std::int64_t b, c10::Device device, MatrixProducts products)
     : where_(source.where), b_(b), device_(device), products_(products) {
   const c10::InferenceMode normal(false);  // constants outlive the caller's mode
-  for (const ValueId id : source.inputs) (void)slot_of(id);
+  for (const ValueId id : source.inputs) {
+    (void)slot_of(id);
+    const ValueType& type = source.values[static_cast<std::size_t>(id)].type;
+    input_types_.emplace_back(type.dtype, type.at(b_));
+  }
   inputs_ = slots_.size();
   STAGECRAFT_CHECK(inputs_ == source.inputs.size(), "an input is given twice");
   for (const Step* step : wanted_steps(source.steps, source.outputs)) prepare(*step, source.values, device);
@@ -185,6 +204,13 @@ void Program::prepare(const Step& step, const std::vector<Value>& values, c10::D
       }
       instruction.lists.push_back(std::move(read));
     }
+  }
+  if (step.op) {
+    const StepView view(step, values, b_, instruction.stack);
+    if (const std::string broken = broken_rule(view); !broken.empty()) {
+      throw InputError(step.place, fmt::format("{}: {}", step.name, broken));
+    }
+    instruction.precautions = precautions_for(view, device);
   }
   for (const ValueId id : step.results) {
     instruction.results.push_back(id == kNoValue ? -1 : static_cast<std::int32_t>(slot_of(id)));
@@ -261,7 +287,7 @@ void Program::find_overwritable(const std::vector<Value>& values) {
 }
 
 void Program::execute(std::vector<c10::IValue>& frame, const RandomKey& key, const AfterStep& after) const {
-  STAGECRAFT_CHECK(frame.size() == inputs_, where_ + " with other inputs");
+  check_inputs(frame);
   for (const std::uint32_t unused : unused_) frame[unused] = {};
   frame.resize(slots_.size());
   std::vector<c10::IValue> stack;
@@ -272,14 +298,42 @@ void Program::execute(std::vector<c10::IValue>& frame, const RandomKey& key, con
     const Instruction& instruction = instructions_[i];
     try {
       run_one(instruction, frame, stack, key);
-    } catch (c10::Error& error) {
-      error.add_context(fmt::format("{}, {}", where_, instruction.step->name));
-      throw;
+    } catch (const std::exception&) {
+      refused(*instruction.step);
     }
     if (checks) check_types(instruction, frame);
     if (after) after(i + 1);
   }
   checked_.store(true, std::memory_order_release);
+}
+
+/// Within a handler. What a listed operator throws is about its arguments, which the graph says. Not so where
+/// memory or a device failed, nor what we throw ourselves.
+void Program::refused(const Step& step) const {
+  const auto throw_input_error = [&](const std::string& what) {
+    throw InputError(step.place, fmt::format("{}: {}", step.name, what));
+  };
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (c10::Error& error) {
+    if (!step.op || is_of_a_device(error)) {
+      error.add_context(fmt::format("{}, {}", where_, step.name));
+      throw;
+    }
+    throw_input_error(one_line(error));
+  } catch (const InputError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& error) {  // of libraries that LibTorch calls
+    if (!step.op) throw;
+    throw_input_error(error.what());
+  }
+  std::abort();
 }
 
 Tensors Program::run(std::vector<c10::IValue> frame, const RandomKey& key) const {
@@ -324,9 +378,10 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
   const std::vector<std::int32_t>& results = instruction.results;
   if (step.returns_list) {
     const c10::List<at::Tensor> list = std::move(stack.at(0)).toTensorList();
-    STAGECRAFT_CHECK(list.size() == results.size(),
-                     fmt::format("{}: {} makes {} tensors, the graph says {}", where_, step.name, list.size(),
-                                 results.size()));
+    if (list.size() != results.size()) {
+      throw InputError(step.place, fmt::format("{} makes {} tensors, the graph says {}", step.name,
+                                               list.size(), results.size()));
+    }
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (results[i] >= 0) frame[static_cast<std::size_t>(results[i])] = list.get(i);
     }
@@ -339,6 +394,7 @@ void Program::run_one(const Instruction& instruction, std::vector<c10::IValue>& 
 }
 
 void Program::call(const Instruction& instruction, std::vector<c10::IValue>& stack) const {
+  instruction.precautions.take(stack, *instruction.step);
   if (instruction.overwrites) {
     if (std::optional<at::Tensor> found = overwritable(stack, instruction.dying)) {
       stack.emplace_back(*std::move(found));
@@ -346,7 +402,7 @@ void Program::call(const Instruction& instruction, std::vector<c10::IValue>& sta
       return;
     }
   }
-  instruction.step->op->callBoxed(stack);
+  instruction.precautions.op->callBoxed(stack);
 }
 
 at::Tensor Program::drawn(const Step& step, const ValueType& type, const RandomKey& key) const {
@@ -385,6 +441,20 @@ void Program::run_own(const Instruction& instruction, std::vector<c10::IValue>& 
   stack = {std::move(dropped), std::move(mask)};
 }
 
+/// Rules were held against the declared types: nothing else may come in.
+void Program::check_inputs(const std::vector<c10::IValue>& frame) const {
+  STAGECRAFT_CHECK(frame.size() == inputs_, where_ + " with other inputs");
+  for (std::size_t i = 0; i < frame.size(); ++i) {
+    const at::Tensor& given = frame[i].toTensor();
+    if (!given.defined()) continue;
+    const auto& [dtype, sizes] = input_types_[i];
+    STAGECRAFT_CHECK(
+        given.scalar_type() == dtype && given.sizes() == sizes,
+        fmt::format("{}: input {} is {}{}, expected {}{}", where_, i, dtype_name(given.scalar_type()),
+                    functional::shape_text(given.sizes()), dtype_name(dtype), functional::shape_text(sizes)));
+  }
+}
+
 void Program::check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const {
   for (std::size_t i = 0; i < instruction.results.size(); ++i) {
     if (instruction.results[i] < 0) continue;
@@ -395,9 +465,10 @@ void Program::check_types(const Instruction& instruction, const std::vector<c10:
     const std::string found = made.defined() ? fmt::format("{}{}", dtype_name(made.scalar_type()),
                                                            functional::shape_text(made.sizes()))
                                              : "no tensor";
-    throw InternalError(fmt::format(
-        "{}, {}: result {} is {}, its declared type {} is {} for micro-batches of {} samples", where_,
-        instruction.step->name, i, found, type.text(), functional::shape_text(shape), b_));
+    throw InputError(
+        instruction.step->place,
+        fmt::format("{}: result {} is {}, its declared type {} is {} for micro-batches of {} samples",
+                    instruction.step->name, i, found, type.text(), functional::shape_text(shape), b_));
   }
 }
 

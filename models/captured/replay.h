@@ -8,6 +8,7 @@
 
 #include "stagecraft/models/captured/compiled_runs.h"
 #include "stagecraft/models/captured/graph.h"
+#include "stagecraft/models/captured/precautions.h"
 #include "stagecraft/models/layer.h"
 #include "stagecraft/models/matrix_products.h"
 
@@ -35,16 +36,18 @@ class Program {
  public:
   /// What it is made of: `steps` over `values`, which read `inputs` and make `outputs` (kNoValue for none).
   struct Source {
-    std::string where;  ///< "graph 3f2a9c0d1b2e4f56, forward", for messages
+    std::string where;  ///< "graph 3f2a9c0d1b2e4f56, forward", for messages of our own defects
     const Steps& steps;
     const std::vector<Value>& values;
     std::vector<ValueId> inputs, outputs;
   };
+  /// Throws InputError where a step breaks a rule (argument_rules.h).
   Program(const Source& source, std::int64_t b, c10::Device device, MatrixProducts products);
 
   /// Tensors in the order of `outputs`, undefined for kNoValue. `frame` has the inputs in their order; a
   /// tensor that is moved there dies where it is read last. `key` names the masks of dropouts. The first run
-  /// compares every result with its declared type and throws InternalError where they differ.
+  /// compares every result with its declared type and throws InputError where they differ, and so does any run
+  /// whose arguments LibTorch refuses.
   [[nodiscard]] Tensors run(std::vector<c10::IValue> frame, const RandomKey& key) const;
   /// Runs a program that draws nothing. Each output is handed over as soon as it is made, with its place
   /// among the outputs, and dies there.
@@ -69,6 +72,7 @@ class Program {
     std::vector<ListRead> lists;
     std::vector<std::int32_t> results;  ///< slots; -1: nobody reads it
     std::vector<ValueType> types;
+    Precautions precautions;
     bool multiplies = false;                        ///< by `products_`, in place of the step's operator
     std::optional<c10::OperatorHandle> overwrites;  ///< the operator's form that may write over an argument
     std::vector<std::uint32_t>
@@ -85,8 +89,10 @@ class Program {
   void run_one(const Instruction& instruction, std::vector<c10::IValue>& frame,
                std::vector<c10::IValue>& stack, const RandomKey& key) const;
   void call(const Instruction& instruction, std::vector<c10::IValue>& stack) const;
+  [[noreturn]] void refused(const Step& step) const;
   void run_own(const Instruction& instruction, std::vector<c10::IValue>& stack, const RandomKey& key) const;
   [[nodiscard]] at::Tensor drawn(const Step& step, const ValueType& type, const RandomKey& key) const;
+  void check_inputs(const std::vector<c10::IValue>& frame) const;
   void check_types(const Instruction& instruction, const std::vector<c10::IValue>& frame) const;
 
   std::string where_;
@@ -95,6 +101,7 @@ class Program {
   MatrixProducts products_;
   std::map<ValueId, std::uint32_t> slots_;
   std::size_t inputs_;
+  std::vector<std::pair<at::ScalarType, std::vector<std::int64_t>>> input_types_;
   std::vector<Instruction> instructions_;
   std::vector<std::int32_t> outputs_;              ///< slots
   std::vector<std::vector<std::uint32_t>> ready_;  ///< outputs that no step reads behind so many instructions

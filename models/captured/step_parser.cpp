@@ -1,6 +1,5 @@
 #include "stagecraft/models/captured/step_parser.h"
 
-#include "stagecraft/models/captured/argument_rules.h"
 #include "stagecraft/models/captured/arguments.h"
 #include "stagecraft/models/captured/operators.h"
 #include "stagecraft/models/random.h"
@@ -58,7 +57,6 @@ std::optional<ValueId> first_tensor(const Step& step) {
 }  // namespace
 
 Steps StepParser::read(const Json& json, const std::string& pointer) {
-  if (values_.part() == Part::evaluate) makers_.clear();  // its values are numbered from the start
   if (!json.is_array()) json::detail::wrong(at(pointer), json, "a list of steps");
   if (json.size() > kMostSteps) {
     throw InputError(at(pointer), fmt::format("{} steps; a part has at most {}", json.size(), kMostSteps));
@@ -77,6 +75,7 @@ Step StepParser::step(const Json& json, const std::string& pointer) {
   }
   Step step;
   step.name = json[0].get<std::string>();
+  step.place = at(pointer);
   if (step.name == "stagecraft::dropout" || step.name == "stagecraft::dropout_apply") {
     dropout(step, json, pointer);
   } else if (step.name == "stagecraft::bernoulli" || step.name == "stagecraft::uniform" ||
@@ -99,7 +98,6 @@ void StepParser::listed(Step& step, const Json& json, const std::string& pointer
   const c10::FunctionSchema& schema = step.op->schema();
   arguments(step, json[2], pointer, schema.arguments());
   check_condition(step, *op, at(pointer + "/2"));
-  check_rules(step, pointer);
   const std::vector<c10::Argument>& returns = schema.returns();
   step.returns_list = returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType;
   results(step, json[1], pointer, step.returns_list ? std::nullopt : std::optional(returns.size()));
@@ -107,7 +105,8 @@ void StepParser::listed(Step& step, const Json& json, const std::string& pointer
   if (!first) return;
   for (const ValueId id : step.results) {
     if (id == kNoValue) continue;
-    makers_[id] = {step.name, values_[*first].type};
+    values_[id].made_by = op->name;
+    values_[id].made_from = *first;
     if (op->effect == Effect::view) values_[id].buffer = values_[*first].buffer;
   }
 }
@@ -138,34 +137,6 @@ void StepParser::results(Step& step, const Json& json, const std::string& pointe
     }
     step.results.push_back(json[i].is_null() ? kNoValue : values_.add(json[i].get<std::string>(), place));
   }
-}
-
-/// What kernels do not look at themselves (argument_rules.h).
-void StepParser::check_rules(const Step& step, const std::string& pointer) const {
-  const auto tensor = [&](const std::string& name) -> std::optional<ValueId> {
-    const Argument* argument = named(step, name);
-    if (argument == nullptr || argument->kind != Argument::Kind::value) return std::nullopt;
-    return argument->values[0];
-  };
-  const std::string broken =
-      broken_rule({step,
-                   [&](const std::string& name) -> std::optional<ValueType> {
-                     const std::optional<ValueId> id = tensor(name);
-                     return id ? std::optional(values_[*id].type) : std::nullopt;
-                   },
-                   [&](const std::string& name) {
-                     const Argument* argument = named(step, name);
-                     if (argument == nullptr) return std::size_t{0};
-                     return argument->kind == Argument::Kind::constant
-                                ? argument->constant.toIntVector().size()
-                                : argument->sizes.size();
-                   },
-                   [&](const std::string& name) -> std::pair<std::string, ValueType> {
-                     const std::optional<ValueId> id = tensor(name);
-                     const auto found = id ? makers_.find(*id) : makers_.end();
-                     return found == makers_.end() ? std::pair<std::string, ValueType>() : found->second;
-                   }});
-  if (!broken.empty()) throw InputError(at(pointer + "/2"), fmt::format("{}: {}", step.name, broken));
 }
 
 // Stagecraft's own: (x, p, stream) -> (dropped, mask) and (x, mask, p) -> dropped.

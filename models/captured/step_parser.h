@@ -1,18 +1,16 @@
 #pragma once
 
-// The steps of a graph, read against the schemas of their operators (operators.h) and what kernels do not look
-// at themselves (argument_rules.h).
+// The steps of a graph, read against the schemas of their operators (operators.h). Sizes are known only where a
+// program is prepared: argument_rules.h.
 
 #include "stagecraft/base/json.h"
 #include "stagecraft/models/captured/graph_values.h"
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace stagecraft::captured {
@@ -35,7 +33,6 @@ class StepParser {
   void arguments(Step& step, const Json& json, const std::string& pointer,
                  const std::vector<c10::Argument>& schema) const;
   void results(Step& step, const Json& json, const std::string& pointer, std::optional<std::size_t> number);
-  void check_rules(const Step& step, const std::string& pointer) const;
   void dropout(Step& step, const Json& json, const std::string& pointer);
   void noise(Step& step, const Json& json, const std::string& pointer);
   void only_in_forward(const std::string& pointer) const;
@@ -43,8 +40,6 @@ class StepParser {
 
   GraphValues& values_;
   std::set<std::uint32_t> streams_;  ///< of the whole graph
-  /// Of the values of a numbering, the step that made each, and the type of its first argument.
-  std::map<ValueId, std::pair<std::string, ValueType>> makers_;
 };
 
 }  // namespace stagecraft::captured

@@ -3,6 +3,7 @@
 #include "stagecraft/models/captured/operators.h"
 
 #include <c10/core/ScalarType.h>
+#include <fmt/format.h>
 
 #include <numeric>
 #include <string_view>
@@ -36,7 +37,8 @@ class StepReader {
     }
     if (name_ == "aten::convolution_backward") {
       const auto mask = step_.arguments[10].constant.toBoolList();
-      const double halves = (mask[0] ? 1 : 0) + (mask[1] ? 1 : 0);
+      double halves = 0;
+      for (std::size_t i = 0; i < 2 && i < mask.size(); ++i) halves += mask[i] ? 1 : 0;
       return halves * product(shape(transposed(7) ? 1 : 0)) * per_element(2);
     }
     if (name_ == "stagecraft::lstm") return of_lstm(0);
@@ -46,6 +48,7 @@ class StepReader {
     const bool backward = name_.ends_with("_backward");
     const std::size_t first = backward ? 1 : 0;  // behind the gradient of the output
     const Shape query = shape(first), key = shape(first + 1), value = shape(first + 2);
+    if (query.empty() || key.size() < 2 || value.empty()) return 0;
     const double forward = product(query.begin(), query.end() - 1) *
                            static_cast<double>(key[key.size() - 2]) *
                            static_cast<double>(query.back() + value.back());
@@ -54,7 +57,7 @@ class StepReader {
 
   [[nodiscard]] double bytes() const {
     // Reads the rows that it copies, not the whole table.
-    if (name_ == "aten::embedding")
+    if (name_ == "aten::embedding" && !step_.arguments[1].values.empty())
       return bytes_at(step_.arguments[1].values[0]) + 2 * bytes_at(step_.results[0]);
     double sum = 0;
     const auto add = [&](ValueId id) { sum += bytes_at(id); };
@@ -70,8 +73,11 @@ class StepReader {
   [[nodiscard]] double bytes_at(ValueId id) const {
     return id == kNoValue ? 0 : static_cast<double>(bytes_of(value(id).type, b_).value);
   }
+  /// Without dimensions where a number is in a tensor's place. Nothing has compared the types with what the
+  /// operator takes: it refuses them when it runs.
   [[nodiscard]] Shape shape(std::size_t argument) const {
-    return value(step_.arguments[argument].values[0]).type.at(b_);
+    const std::vector<ValueId>& its = step_.arguments[argument].values;
+    return its.empty() ? Shape{} : value(its[0]).type.at(b_);
   }
   [[nodiscard]] Shape result() const {
     return step_.results[0] == kNoValue ? Shape{0} : value(step_.results[0]).type.at(b_);
@@ -84,12 +90,13 @@ class StepReader {
   /// Of an input of [steps, samples, numbers] and the two weights behind it.
   [[nodiscard]] double of_lstm(std::size_t input) const {
     const Shape x = shape(input);
+    if (x.size() < 2) return 0;
     return static_cast<double>(x[0] * x[1]) * (product(shape(input + 1)) + product(shape(input + 2)));
   }
   /// The weight is [out, in / groups, kernel], transposed [in, out / groups, kernel].
   [[nodiscard]] double per_element(std::size_t weight) const {
     const Shape its = shape(weight);
-    return product(its.begin() + 1, its.end());
+    return its.empty() ? 0 : product(its.begin() + 1, its.end());
   }
   [[nodiscard]] bool transposed(std::size_t argument) const {
     return step_.arguments[argument].constant.toBool();
@@ -111,9 +118,13 @@ bool is_view(const Step& step) {
 }
 
 Bytes bytes_of(const ValueType& type, std::int64_t b) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : type.at(b)) count *= size;
-  return Bytes{count * static_cast<std::int64_t>(c10::elementSize(type.dtype))};
+  auto bytes = static_cast<std::int64_t>(c10::elementSize(type.dtype));
+  for (const std::int64_t size : type.at(b)) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      throw InputError(fmt::format("{} is too large for micro-batches of {} samples", type.text(), b));
+    }
+  }
+  return Bytes{bytes};
 }
 
 OperatorWork work_of(const Step& step, const std::vector<Value>& values, std::int64_t b) {
