@@ -41,6 +41,10 @@ class Heartbeats::Host {
       tell(/*leaving=*/false);
     }
     tell(/*leaving=*/true);
+    // Closing with beats unread would be a reset, which may overtake the last word.
+    for (const Place& place : places_) {
+      if (place.connection) (void)place.connection->read();
+    }
   }
 
  private:

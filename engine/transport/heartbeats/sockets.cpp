@@ -11,6 +11,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sstream>
 #include <sys/socket.h>
@@ -32,6 +33,12 @@ void Descriptor::close() {
 }
 
 int Descriptor::release() { return std::exchange(descriptor_, -1); }
+
+Connection::Connection(Descriptor socket) : socket_(std::move(socket)) {
+  // A last word that waits for an acknowledgement is lost with the connection.
+  const int on = 1;
+  if (socket_.valid()) (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
 
 bool Connection::read() {
   std::array<char, 4096> buffer;

@@ -33,7 +33,7 @@ class Descriptor {
 /// A connection and what has been read of it and not been understood yet.
 class Connection {
  public:
-  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
+  explicit Connection(Descriptor socket);
 
   [[nodiscard]] int descriptor() const { return socket_.get(); }
   /// Takes in what has come. False: the other end has closed, or the connection is broken.
