@@ -1,6 +1,7 @@
 #include "stagecraft/engine/run/log_file.h"
 
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/printable.h"
 
 #include <fmt/format.h>
 #include <spdlog/details/null_mutex.h>
@@ -18,7 +19,7 @@ class StorageSink final : public spdlog::sinks::base_sink<spdlog::details::null_
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    (void)write_all(*file_, {line.data(), line.size()});
+    (void)write_all(*file_, printable({line.data(), line.size()}));
   }
   void flush_() override {}
 

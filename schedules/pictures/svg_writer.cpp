@@ -1,5 +1,7 @@
 #include "stagecraft/schedules/pictures/svg_writer.h"
 
+#include "stagecraft/base/printable.h"
+
 #include <algorithm>
 #include <array>
 
@@ -16,7 +18,7 @@ std::string escape(std::string_view text) {
   constexpr std::array kEscapes{std::pair{'&', "&amp;"}, std::pair{'<', "&lt;"}, std::pair{'>', "&gt;"},
                                 std::pair{'"', "&quot;"}};
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     const auto* const known = std::ranges::find(kEscapes, c, &std::pair<char, const char*>::first);
     out += known == kEscapes.end() ? std::string(1, c) : known->second;
   }

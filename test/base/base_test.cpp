@@ -300,6 +300,12 @@ TEST_CASE("control characters are shown, and text stays text", "[base]") {
   CHECK(printable("a\rb\b\x7f") == "a\\u000db\\u0008\\u007f");
   CHECK(printable("\u009b2J\u00a0") == "\\u009b2J\u00a0");
   // What is not UTF-8: a stray byte, the long form of ESC, a surrogate, what is cut short, beyond U+10FFFF.
+  for (const char* moving : {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c",
+                             "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"}) {
+    CHECK(printable(moving).starts_with("\\u"));
+  }
+  CHECK(printable("a\u202etxt") == "a\\u202etxt");
+  CHECK(printable("\u200b\u2027\u202f\u2065\u206a") == "\u200b\u2027\u202f\u2065\u206a");
   CHECK(printable("n\xff") == "n\\xff");
   CHECK(printable("\xc0\x9b") == "\\xc0\\x9b");
   CHECK(printable("\xe0\x80\x9b") == "\\xe0\\x80\\x9b");
