@@ -3,6 +3,7 @@
 // manifest.json: what a checkpoint is of, and what its files must be. Needs no LibTorch.
 
 #include "stagecraft/base/json.h"
+#include "stagecraft/base/plain_name.h"
 #include "stagecraft/engine/settings/loss_scale.h"
 #include "stagecraft/engine/settings/threads.h"
 
@@ -21,7 +22,9 @@ struct CheckpointFile {
 template <class V>
 void describe(V& v, CheckpointFile& f) {
   v.required("name", f.name, "in this folder");
-  v.required("bytes", f.bytes, "size");
+  v.require(is_plain_name(f.name, ".safetensors"), "name",
+            "expected the name of a .safetensors file of this folder, found " + json::brief(Json(f.name)));
+  v.required("bytes", f.bytes, "size", json::at_least(0));
   v.required("hash", f.hash, "FNV-1a of the contents, 64 bits");
 }
 

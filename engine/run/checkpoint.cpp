@@ -51,17 +51,6 @@ void read_through(const std::string& path, const std::function<void(std::string_
   }
 }
 
-CheckpointFile measured(const std::string& folder, const std::string& name) {
-  CheckpointFile file{name, 0, ""};
-  Fingerprint hash;
-  read_through(folder + "/" + name, [&](std::string_view bytes) {
-    hash.add(bytes);
-    file.bytes += static_cast<std::int64_t>(bytes.size());
-  });
-  file.hash = hash.text();
-  return file;
-}
-
 /// Throws InputError where the file is not what was written: a disk or a memory that fails.
 void compare(const std::string& path, std::vector<std::string_view> pieces) {
   std::size_t piece = 0;
@@ -160,9 +149,18 @@ class LayerFiles {
   LayerFiles(const std::string& folder, const Model& model, int index, const Manifest* manifest)
       : model_(model), index_(index) {
     const auto read = [&](int layer) {
-      const std::string name = layer_file(model.layers[static_cast<std::size_t>(layer)]->name());
+      const std::string& its = model.layers[static_cast<std::size_t>(layer)]->name();
+      const std::string name = layer_file(its);
       if (manifest != nullptr) check_checkpoint_file(folder, *manifest, name);
-      return read_safetensors(folder + "/" + name);
+      SafetensorsFile file = read_safetensors(folder + "/" + name);
+      // Files of other frameworks may leave it out.
+      const auto said = file.metadata.find("layer");
+      if (said == file.metadata.end() || said->second == its) return file;
+      throw InputError(
+          {file.path, "/__metadata__/layer"},
+          fmt::format("expected {}, the layer that the file is named for, found {}: files of two "
+                      "layers were swapped or renamed",
+                      json::brief(Json(its)), json::brief(Json(said->second))));
     };
     files_.emplace(index, read(index));
     for (std::size_t i = 0; i < layer().parameters().size(); ++i) {
@@ -247,18 +245,37 @@ OptimizerState optimizer_state(const LayerFiles& files, int index, const Tensors
 
 }  // namespace
 
-void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name) {
+void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
+                           const std::function<void()>& meanwhile) {
   const auto listed = std::find_if(manifest.files.begin(), manifest.files.end(),
                                    [&](const CheckpointFile& file) { return file.name == name; });
   if (listed == manifest.files.end()) {
     throw InputError({checkpoint + "/" + kManifestName, "/files"}, fmt::format("has no file {}", name));
   }
-  const CheckpointFile found = measured(checkpoint, name);
-  if (found.bytes == listed->bytes && found.hash == listed->hash) return;
-  throw InputError({checkpoint + "/" + name, ""},
+  const std::string path = checkpoint + "/" + name;
+  constexpr const char* kRemedy = "remove the folder to go on from an older checkpoint";
+  FileFacts facts;
+  if (!storage().facts(path, /*follow=*/true, facts)) {  // else it is opened, which says why
+    if (!facts.is_file()) throw InputError({path, ""}, fmt::format("is no file; {}", kRemedy));
+    if (facts.bytes != static_cast<std::uint64_t>(listed->bytes)) {
+      throw InputError({path, ""}, fmt::format("is corrupt: {} bytes, but the manifest has {}; {}",
+                                               facts.bytes, listed->bytes, kRemedy));
+    }
+  }
+  Fingerprint hash;
+  std::int64_t bytes = 0;
+  read_through(path, [&](std::string_view piece) {
+    hash.add(piece);
+    bytes += static_cast<std::int64_t>(piece.size());
+    if (bytes > listed->bytes) throw InputError({path, ""}, "grows while it is read");
+    if (meanwhile) meanwhile();
+  });
+  const std::string found = hash.text();
+  if (bytes == listed->bytes && found == listed->hash) return;
+  throw InputError({path, ""},
                    fmt::format("is corrupt: {} bytes with hash {}, but the manifest has {} bytes with "
-                               "hash {}; remove the folder to go on from an older checkpoint",
-                               found.bytes, found.hash, listed->bytes, listed->hash));
+                               "hash {}; {}",
+                               bytes, found, listed->bytes, listed->hash, kRemedy));
 }
 
 std::string layer_file(const std::string& layer) {
@@ -297,7 +314,7 @@ std::uint64_t checkpoint_bytes(const RunSetup& setup) {
 }
 
 Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed) {
+                      Transport& transport, std::int64_t step, bool validation_owed, OlderCheckpoints older) {
   const bool first = transport.rank() == Rank{0};
   Saved saved{checkpoint_path(folder, step), {}};
   std::string aside;
@@ -334,6 +351,7 @@ Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Wo
     if (!aside.empty()) (void)remove_tree(aside);  // gigabytes, maybe on a full disk
     throw;
   }
+  if (older == OlderCheckpoints::stay) return saved;
   for (std::string& note : remove_older_checkpoints(folder, setup.config().checkpoint.keep)) {
     saved.notes.push_back(std::move(note));
   }

@@ -15,6 +15,8 @@
 #include "stagecraft/engine/transport/transport.h"
 #include "stagecraft/engine/worker.h"
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,11 +27,14 @@ struct Saved {
   std::vector<std::string> notes;  ///< older checkpoints that could not be removed, for the log
 };
 
+enum class OlderCheckpoints : std::uint8_t { go, stay };
+
 /// Collective: a stage's first replica writes its layers, rank 0 the rest; older ones beyond checkpoint.keep
-/// go. Every file is read back and compared with memory before the folder counts. Throws InputError when
+/// go, unless they are to stay. Every file is read back and compared with memory before the folder counts. Throws InputError when
 /// something cannot be written; what was there stays, and nothing is left aside.
 Saved save_checkpoint(const RunSetup& setup, const std::string& folder, const Worker& worker,
-                      Transport& transport, std::int64_t step, bool validation_owed);
+                      Transport& transport, std::int64_t step, bool validation_owed,
+                      OlderCheckpoints older = OlderCheckpoints::go);
 
 /// The validation that `checkpoint` says is owed was made: its manifest says so from now on.
 void note_validation(const std::string& checkpoint);
@@ -44,11 +49,14 @@ void load_checkpoint(const std::string& checkpoint, const Model& model, const Mo
                      Worker& worker);
 
 /// Weights and buffers only: a start from another run's, or another framework's, weights. Files that a
-/// manifest lists are held against their hashes; without a manifest they are taken as they are.
+/// manifest lists are held against their hashes; without a manifest they are taken as they are. A file whose
+/// metadata names another layer is refused.
 void load_weights(const std::string& folder, const Model& model, Worker& worker);
 
-/// Throws InputError unless the manifest lists the file and it is what was written: of its size, with its hash.
-void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name);
+/// Throws InputError unless the manifest lists the file and it is what was written: a file of its size, with
+/// its hash. No more than its size is read. `meanwhile` is called again and again while it is.
+void check_checkpoint_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
+                           const std::function<void()>& meanwhile = nullptr);
 
 /// The file of a layer: its name, with everything but letters, digits, '.', '_' and '-' as %XX. A name that
 /// file systems would not take is cut and ends in '~' and its fingerprint.

@@ -165,9 +165,12 @@ ExportRecord export_weights(const ExportRequest& request, const ExportProgress& 
   if (is_captured) model = model_of(request, source);
   ExportFolder folder(request.out);  // before hashes are read, which takes its time
 
+  const auto reading = [&] {
+    if (progress) progress(0, 0);
+  };
   std::vector<StreamedTensor> tensors =
-      converted(model ? captured_tensors(source.checkpoint, manifest, *model)
-                      : layer_tensors(source.checkpoint, manifest),
+      converted(model ? captured_tensors(source.checkpoint, manifest, *model, reading)
+                      : layer_tensors(source.checkpoint, manifest, reading),
                 dtype_of(request.type));
   ExportRecord record;
   record.checkpoint = source.checkpoint;

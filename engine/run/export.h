@@ -24,7 +24,8 @@ struct ExportRequest {
   std::uint64_t shard_bytes = 0;  ///< most of a file's tensors; 0: one file
 };
 
-/// Bytes written by now, of how many. What it throws ends the export.
+/// Bytes written by now, of how many; 0 of 0 while checkpoint files are held against their hashes. What it
+/// throws ends the export.
 using ExportProgress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
 /// The folder appears whole or not at all. Throws InputError: no checkpoint, a corrupt one, a model folder that

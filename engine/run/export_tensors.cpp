@@ -2,6 +2,7 @@
 
 #include "stagecraft/base/error.h"
 #include "stagecraft/base/files.h"
+#include "stagecraft/base/json.h"
 #include "stagecraft/engine/run/checkpoint.h"
 #include "stagecraft/models/layers/functional.h"
 #include "stagecraft/models/mapped_safetensors.h"
@@ -9,6 +10,7 @@
 #include <ATen/ops/isfinite.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -19,8 +21,9 @@ namespace {
 
 using MappedPtr = std::shared_ptr<const MappedSafetensors>;
 
-MappedPtr checked_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name) {
-  check_checkpoint_file(checkpoint, manifest, name);
+MappedPtr checked_file(const std::string& checkpoint, const Manifest& manifest, const std::string& name,
+                       const std::function<void()>& meanwhile) {
+  check_checkpoint_file(checkpoint, manifest, name, meanwhile);
   return std::make_shared<const MappedSafetensors>(checkpoint + "/" + name);
 }
 
@@ -49,13 +52,15 @@ std::string stored_parameter(const MappedSafetensors& file, const std::string& n
   return file.entries().contains(average) ? average : "parameter/" + name;
 }
 
-/// "block0%2Fattention.safetensors" -> "block0/attention".
+/// "block0%2Fattention.safetensors" -> "block0/attention". What is no such code stays.
 std::string layer_named(const std::string& file) {
   std::string name;
   const std::size_t end = file.size() - std::string_view(".safetensors").size();
   for (std::size_t i = 0; i < end; ++i) {
-    if (file[i] == '%' && i + 2 < end) {
-      name += static_cast<char>(std::stoi(file.substr(i + 1, 2), nullptr, 16));
+    unsigned code = 0;
+    const char* const digits = file.data() + i + 1;
+    if (file[i] == '%' && i + 2 < end && std::from_chars(digits, digits + 2, code, 16).ptr == digits + 2) {
+      name += static_cast<char>(code);
       i += 2;
     } else {
       name += file[i];
@@ -71,7 +76,8 @@ std::string averaged_name(const std::string& parameter) {
 }
 
 std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, const Manifest& manifest,
-                                             const captured::ModelFolder& model) {
+                                             const captured::ModelFolder& model,
+                                             const std::function<void()>& meanwhile) {
   const bool hugging_face = is_there(model.path + "/hugging_face");
   std::vector<StreamedTensor> tensors;
   std::map<std::string, StreamedTensor> known;
@@ -81,7 +87,7 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
   };
   for (const captured::FolderLayer& layer : model.layers) {
     if (layer.parameters.empty() && layer.buffers.empty()) continue;
-    const MappedPtr file = checked_file(checkpoint, manifest, layer_file(layer.name));
+    const MappedPtr file = checked_file(checkpoint, manifest, layer_file(layer.name), meanwhile);
     const captured::Graph& graph = layer.replay->graph();
     for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
       const std::string& name = layer.parameters[i];
@@ -110,13 +116,20 @@ std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint, cons
   return tensors;
 }
 
-std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const Manifest& manifest) {
+std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint, const Manifest& manifest,
+                                          const std::function<void()>& meanwhile) {
   constexpr std::string_view kState[] = {"parameter/", "buffer/"};
   std::vector<StreamedTensor> tensors;
+  std::set<std::string> layers;
   for (const CheckpointFile& listed : manifest.files) {
-    const MappedPtr file = checked_file(checkpoint, manifest, listed.name);
+    const MappedPtr file = checked_file(checkpoint, manifest, listed.name, meanwhile);
     const auto said = file->metadata().find("layer");
     const std::string layer = said == file->metadata().end() ? layer_named(listed.name) : said->second;
+    if (!layers.insert(layer).second) {
+      throw InputError(
+          {file->path(), "/__metadata__/layer"},
+          fmt::format("another file of the checkpoint is of layer {} too", json::brief(Json(layer))));
+    }
     for (const std::string_view state : kState) {
       for (const auto& [stored, entry] : file->entries()) {
         if (!stored.starts_with(state)) continue;

@@ -6,6 +6,7 @@
 #include "stagecraft/models/captured/model_folder.h"
 #include "stagecraft/models/safetensors_writer.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,15 +18,18 @@ namespace stagecraft {
 [[nodiscard]] std::string averaged_name(const std::string& parameter);
 
 /// Of a captured model: `model.layers.0.mlp.up_proj.weight`, in the manifest's order; parameters, persistent
-/// buffers, and what no layer trains as the folder has it. Checkpoint files are held against their hashes.
+/// buffers, and what no layer trains as the folder has it. Checkpoint files are held against their hashes, and
+/// `meanwhile` is called again and again while they are.
 /// Throws InputError naming the file where it is corrupt, or has not the model's tensors.
 [[nodiscard]] std::vector<StreamedTensor> captured_tensors(const std::string& checkpoint,
                                                            const Manifest& manifest,
-                                                           const captured::ModelFolder& model);
+                                                           const captured::ModelFolder& model,
+                                                           const std::function<void()>& meanwhile = nullptr);
 
 /// Of any other model: LAYER.PARAMETER and LAYER.BUFFER, as `layer3.weight`. Throws like captured_tensors.
 [[nodiscard]] std::vector<StreamedTensor> layer_tensors(const std::string& checkpoint,
-                                                        const Manifest& manifest);
+                                                        const Manifest& manifest,
+                                                        const std::function<void()>& meanwhile = nullptr);
 
 /// Every floating-point tensor in `dtype`; without one as they are. What a float16 cannot hold is refused when
 /// it is made, with an InputError that names the tensor.

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace stagecraft::test {
 namespace fs = std::filesystem;
@@ -43,6 +44,96 @@ TEST_CASE("a checkpoint without its complete marker does not count", "[checkpoin
   fs::remove(run.checkpoint(6) + "/complete");
   CHECK(newest_checkpoint(RunPaths{run.dir()}.checkpoints()) == run.checkpoint(3));
   CHECK(run.train(true).result.outcome.steps == 6);
+}
+
+TEST_CASE("a manifest names files of its own folder, each once", "[checkpoint]") {
+  const auto refusal = [](const Json& files) {
+    Json manifest = {{"format", 1},
+                     {"step", 1},
+                     {"epoch", 0},
+                     {"epoch_step", 1},
+                     {"training", {}},
+                     {"validation_owed", false},
+                     {"threads_per_rank", 1},
+                     {"synchronous", true},
+                     {"pipeline", {}},
+                     {"data", ""},
+                     {"model", ""},
+                     {"files", files}};
+    try {
+      (void)json::read<Manifest>(manifest, {"manifest.json", ""});
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
+  const auto file = [](const std::string& name, std::int64_t bytes = 5) {
+    return Json{{"name", name}, {"bytes", bytes}, {"hash", "0"}};
+  };
+  CHECK(refusal({file("layer1.safetensors"), file("a%zz.safetensors")}) == "");
+  for (const std::string& name : std::vector<std::string>{
+           "", "x", ".", "..", ".safetensors", "/etc/passwd", "../layer1.safetensors", "a/b.safetensors",
+           "/dev/zero", "layer1.safetensors/", "..\\x.safetensors", ".hidden.safetensors", "config.json",
+           std::string("a\0.safetensors", 14), std::string(300, 'a') + ".safetensors"}) {
+    INFO(name);
+    CHECK(says(refusal({file(name)}),
+               "manifest.json: /files/0/name: expected the name of a .safetensors file"));
+  }
+  CHECK(says(refusal({file("a.safetensors", -1)}), "/files/0/bytes"));
+}
+
+TEST_CASE("a checkpoint file is held against its size before it is read, and reading it can be ended",
+          "[checkpoint]") {
+  const ScratchFolder folder;
+  const std::string contents(100, 'x');
+  folder.write("a.safetensors", contents);
+  Manifest manifest;
+  manifest.files = {{"a.safetensors", 100, fingerprint(contents)}, {"z.safetensors", 100, "0"}};
+  const std::string path = folder.path(".");
+  int pieces = 0;
+  CHECK_NOTHROW(check_checkpoint_file(path, manifest, "a.safetensors", [&] { ++pieces; }));
+  CHECK(pieces > 0);
+  struct Ended {};
+  CHECK_THROWS_AS(check_checkpoint_file(path, manifest, "a.safetensors", [] { throw Ended{}; }), Ended);
+  fs::create_symlink("/dev/zero", folder.path("z.safetensors"));
+  CHECK_THROWS_WITH(check_checkpoint_file(path, manifest, "z.safetensors"),
+                    Catch::Matchers::Contains("z.safetensors: is no file"));
+  folder.write("big", "");
+  fs::resize_file(folder.path("big"), std::uintmax_t{1} << 40U);
+  fs::remove(folder.path("z.safetensors"));
+  fs::create_symlink(folder.path("big"), folder.path("z.safetensors"));
+  CHECK_THROWS_WITH(check_checkpoint_file(path, manifest, "z.safetensors"),
+                    Catch::Matchers::Contains("1099511627776 bytes, but the manifest has 100"));
+}
+
+TEST_CASE("weights of two layers that were swapped are refused, whatever their shapes", "[checkpoint]") {
+  Json config = tiny_config();
+  config["model"] = {{"family", "mlp"}, {"hidden", {8, 8, 8}}};
+  config["train_steps"] = 1;
+  const Run run(config);
+  (void)run.train();
+  const ScratchFolder folder;
+  std::vector<std::string> files;
+  for (const CheckpointFile& file : read_manifest(run.checkpoint(1)).files) files.push_back(file.name);
+  REQUIRE(files.size() >= 3);
+  const auto start_from = [&](const std::string& first, const std::string& second) {
+    const std::string weights = folder.path("weights");
+    fs::remove_all(weights);
+    fs::create_directory(weights);
+    for (const std::string& name : files) {
+      const std::string& to = name == first ? second : name == second ? first : name;
+      fs::copy_file(run.checkpoint(1) + "/" + name, weights + "/" + to);
+    }
+    const Run other(config);
+    return other.complaint(false, {"initial_checkpoint=" + weights});
+  };
+  CHECK(start_from("", "") == "");
+  for (std::size_t i = 1; i < files.size(); ++i) {
+    INFO(files[0] << " and " << files[i]);
+    const std::string said = start_from(files[0], files[i]);
+    CHECK(says(said, "/__metadata__/layer: expected "));
+    CHECK(says(said, "files of two layers were swapped or renamed"));
+  }
 }
 
 TEST_CASE("layers of any name are saved and loaded", "[checkpoint]") {
