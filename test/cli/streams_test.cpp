@@ -138,8 +138,8 @@ TEST_CASE("files that a command opens never become its standard streams", "[stre
   const ScratchFolder folder;
   const std::string out = folder.path("plan.json");
   std::string said;
-  const std::vector<std::string> plan{"plan",      "--profile", kData + "/run/profile.json",
-                                      "--cluster", kData + "/run/cluster.json", "-o", out};
+  const std::vector<std::string> plan{
+      "plan", "--profile", kData + "/run/profile.json", "--cluster", kData + "/run/cluster.json", "-o", out};
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     (void)code_of(plan, stream, Broken::closed, said);
     CHECK(read_text_file(out).starts_with("{"));

@@ -316,7 +316,7 @@ TEST_CASE("a host listens where its guests are, and nowhere else", "[waits]") {
   CHECK(listening_addresses(host, {beside, far}) == Addresses{"0.0.0.0"});
   const Reach again = transport::reach_from(to_text(host));
   CHECK(again.place == host.place);
-  CHECK(again.networks == host.networks);
+  CHECK((again.networks == host.networks));
   CHECK(transport::own_reach().place.starts_with(transport::boot_id()));
 }
 
