@@ -56,9 +56,12 @@ std::vector<MeasuredStage> measured_stages(const RunReport& report) {
 void run(const ReplanOptions& options) {
   const RunFiles files = read_run(options.run_dir);
   const RunReport report = make_report(files);
-  if (report.timeline_steps == 0) {
-    throw InputError({options.run_dir + "/timeline.json", ""},
-                     "has no steps to measure stages by: expected a run with log.timeline_steps above 0");
+  if (report.timeline_steps == 0 || !report.step.measured) {
+    throw InputError(
+        {options.run_dir + "/timeline.json", ""},
+        report.restored
+            ? "was lost with the run's end: replan with a run that came to its own end"
+            : "has no steps to measure stages by: expected a run with log.timeline_steps above 0");
   }
   const std::vector<MeasuredStage> measured = measured_stages(report);
   const std::vector<Replanned> answers = stagecraft::replan(
@@ -70,7 +73,7 @@ void run(const ReplanOptions& options) {
   }
   if (options.json) {
     Json json{{"run", options.run_dir},
-              {"measured_step_ms", report.step.measured.value * 1e3},
+              {"measured_step_ms", report.step.measured->value * 1e3},
               {"switch_ms", options.switch_cost.value * 1e3}};
     for (const Replanned& answer : answers)
       json["answers"].push_back(answer_json(answer, report, options.switch_cost));

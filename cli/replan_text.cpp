@@ -14,7 +14,7 @@ namespace {
 
 /// How far the present plan's simulation is from the run, with the very stage times of the run.
 Seconds off_by(const Replanned& answer, const RunReport& report) {
-  return Seconds{std::abs((answer.present.predicted->step - report.step.measured).value)};
+  return Seconds{std::abs((answer.present.predicted->step - report.step.measured.value()).value)};
 }
 
 std::string verdict(const Replanned& answer, const RunReport& report, Seconds cost) {
@@ -52,7 +52,7 @@ std::string measured_text(const RunReport& report, const std::vector<MeasuredSta
                signed_percent(layers.factors[s] - 1)});
   }
   return fmt::format("Measured, a micro-batch, beside the profile (step: {} measured, {} planned):\n",
-                     format_duration(report.step.measured),
+                     format_duration(report.step.measured.value()),
                      report.step.predicted ? format_duration(*report.step.predicted) : "nothing") +
          table.text();
 }

@@ -18,7 +18,8 @@ namespace stagecraft {
 struct MetricsRecord {
   std::int64_t step = 0;    ///< optimizer steps made when this was so
   bool validation = false;  ///< of the validation data after that step, instead of the step's own
-  double loss = 0;
+  double loss = 0;          ///< NaN is null in the file
+  bool no_targets = false;  ///< validation in which no target counts (all are left out): it has no loss
   std::optional<double> accuracy;       ///< validation of classes or tokens
   std::optional<double> gradient_norm;  ///< before clipping
   std::optional<double> loss_scale;     ///< float16
@@ -34,8 +35,13 @@ void describe(V& v, MetricsRecord& r) {
   v.optional("validation", r.validation, "on the validation data");
   // JSON has no number for a loss that is not finite: null, read back as NaN.
   auto loss = std::isfinite(r.loss) ? std::optional(r.loss) : std::nullopt;
-  v.required("loss", loss, "of the mini-batch, or the mean over the validation data; null: not finite");
+  v.required(
+      "loss", loss,
+      "of the mini-batch, or the mean over the validation data; null: not finite, or no target counts");
   r.loss = loss.value_or(std::numeric_limits<double>::quiet_NaN());
+  auto none = r.no_targets ? std::optional(true) : std::nullopt;  // most lines have none of it
+  v.optional("no_targets", none, "validation: no target counts, so there is no loss");
+  r.no_targets = none.value_or(false);
   v.optional("accuracy", r.accuracy, "share of right predictions");
   v.optional("gradient_norm", r.gradient_norm, "before clipping");
   v.optional("loss_scale", r.loss_scale, "float16: what the loss was multiplied by");

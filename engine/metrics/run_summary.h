@@ -27,6 +27,9 @@ struct RunSummary {
   std::int64_t steps = 0;          ///< made by the run, resumed ones included
   int stopped_by_signal = 0;       ///< 0: it ran to its end
   std::int64_t skipped_steps = 0;  ///< of this session; asynchronous: the most that any stage skipped
+  /// The session that made the last step did not come to write this: it is what metrics.jsonl tells, and
+  /// neither memory nor a timeline are known.
+  bool restored = false;
   std::int64_t measured_steps = 0;
   StepTimes step;
   double samples_per_second = 0;  ///< at the median step
@@ -38,7 +41,7 @@ struct RunSummary {
   std::optional<double> flops_utilization;  ///< of what the ranks' GPUs can do, where that is known
   std::optional<Seconds> predicted_step;
   std::optional<MetricsRecord> last_step, last_validation;
-  std::vector<Bytes> peak;         ///< measured, per rank
+  std::vector<Bytes> peak;         ///< measured, per rank; empty where it is not known
   std::vector<Bytes> proved_peak;  ///< per rank; empty where the plan has no costs
 };
 template <class V>
@@ -47,6 +50,10 @@ void describe(V& v, RunSummary& s) {
   v.required("stopped_by_signal", s.stopped_by_signal, "its number; 0: the run came to its end");
   v.optional("skipped_steps", s.skipped_steps, "of the last session: the gradient was not finite",
              json::at_least(0));
+  auto restored = s.restored ? std::optional(true) : std::nullopt;  // most are not
+  v.optional("restored", restored,
+             "made by a later --resume from metrics.jsonl, since the run's own end was lost");
+  s.restored = restored.value_or(false);
   v.required("measured_steps", s.measured_steps, "behind the step times", json::at_least(0));
   v.required("step_time", s.step, "of the last session's steps");
   v.required("samples_per_second", s.samples_per_second, "at the median step");

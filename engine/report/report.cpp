@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -83,7 +84,7 @@ Compared* compared_part(StageRow& row, const Action& action) {
   }
 }
 
-Seconds& measured_part(StageRow& row, const Action& action) {
+std::optional<Seconds>& measured_part(StageRow& row, const Action& action) {
   if (Compared* part = compared_part(row, action)) return part->measured;
   switch (action.op) {
     case Op::agree_norm:
@@ -97,6 +98,20 @@ Seconds& measured_part(StageRow& row, const Action& action) {
     default:
       return row.other;
   }
+}
+
+/// All that add_up_events() adds up.
+std::array<std::optional<Seconds>*, 10> measured_parts(StageRow& row) {
+  return {&row.forward.measured,
+          &row.backward.measured,
+          &row.optimizer.measured,
+          &row.send.measured,
+          &row.receive,
+          &row.wait_activation.measured,
+          &row.wait_gradient.measured,
+          &row.wait_loss,
+          &row.collective,
+          &row.other};
 }
 
 class Reporter {
@@ -138,11 +153,14 @@ void Reporter::describe_run() {
   report_.stages = static_cast<int>(plan_.stages.size());
   report_.micro_batches = plan_.micro_batches;
   report_.steps = run_.summary.steps;
-  report_.step.measured = run_.summary.step.median;
-  report_.step_p99 = run_.summary.step.p99;
+  if (run_.summary.measured_steps > 0) {
+    report_.step.measured = run_.summary.step.median;
+    report_.step_p99 = run_.summary.step.p99;
+    report_.samples_per_second = run_.summary.samples_per_second;
+  }
   if (plan_.predicted) report_.step.predicted = plan_.predicted->step;
-  report_.samples_per_second = run_.summary.samples_per_second;
   report_.computed_positions = run_.summary.computed_positions;
+  report_.restored = run_.summary.restored;
 }
 
 void Reporter::place_stages() {
@@ -164,12 +182,23 @@ void Reporter::add_up_events() {
   std::map<std::pair<StageId, std::string>, std::vector<double>> singles;
   const StepWindows windows(run_.timeline);
   Seconds busy;
+  const auto counts = [&](const Event& event) {
+    return event.lane == Event::Lane::compute && event.rank.value < world;
+  };
   for (const Event& event : run_.timeline.events) {
-    if (event.lane != Event::Lane::compute || event.rank.value >= world) continue;
+    if (counts(event)) accounted[event.rank] = Seconds{};
+  }
+  for (StageRow& row : report_.stage_rows) {
+    if (!accounted.contains(row.rank)) continue;
+    for (std::optional<Seconds>* part : measured_parts(row)) *part = Seconds{};
+  }
+  const bool whole = accounted.size() == static_cast<std::size_t>(world);
+  for (const Event& event : run_.timeline.events) {
+    if (!counts(event)) continue;
     const Seconds time = windows.inside(event);
     steps.insert(event.step);
     StageRow& row = row_of(event);
-    measured_part(row, event.action) += time;
+    *measured_part(row, event.action) += time;
     accounted[event.rank] += time;
     if (works(event)) busy += time;
     if (const std::string kind = kind_of(event); !kind.empty())
@@ -179,12 +208,10 @@ void Reporter::add_up_events() {
   if (steps.empty()) return;
   const Seconds window = windows.length();
   const double each = 1.0 / static_cast<double>(steps.size());
-  if (window.value > 0) report_.bubble = 1 - busy / window / static_cast<double>(world);
+  if (window.value > 0 && whole) report_.bubble = 1 - busy / window / static_cast<double>(world);
   for (StageRow& row : report_.stage_rows) {
-    for (Seconds* part : {&row.forward.measured, &row.backward.measured, &row.optimizer.measured,
-                          &row.send.measured, &row.receive, &row.wait_activation.measured,
-                          &row.wait_gradient.measured, &row.wait_loss, &row.collective, &row.other}) {
-      *part = *part * each;
+    for (std::optional<Seconds>* part : measured_parts(row)) {
+      if (*part) *part = **part * each;
     }
     // A rank with several stages is idle once: it counts for the first of them.
     if (accounted.contains(row.rank)) row.idle.measured = (window - accounted[row.rank]) * each;
@@ -241,8 +268,9 @@ void Reporter::predict_parts() {
 void Reporter::memory() {
   const std::vector<Bytes>& measured = run_.summary.peak;
   const std::vector<Bytes>& proved = run_.summary.proved_peak;
-  for (std::size_t r = 0; r < measured.size(); ++r) {
-    MemoryRow row{Rank{r}, measured[r], std::nullopt};
+  for (std::size_t r = 0; r < std::max(measured.size(), proved.size()); ++r) {
+    MemoryRow row{Rank{r}, std::nullopt, std::nullopt};
+    if (r < measured.size()) row.measured = measured[r];
     if (r < proved.size()) row.proved = proved[r];
     report_.memory.push_back(row);
   }
@@ -251,8 +279,8 @@ void Reporter::memory() {
 }  // namespace
 
 std::optional<double> Compared::error() const {
-  if (!predicted || predicted->value <= 0) return std::nullopt;
-  return measured / *predicted - 1;
+  if (!measured || !predicted || predicted->value <= 0) return std::nullopt;
+  return *measured / *predicted - 1;
 }
 
 RunReport make_report(const RunFiles& run) { return Reporter(run).make(); }

@@ -18,30 +18,31 @@ namespace stagecraft {
 
 /// A measured time beside its prediction.
 struct Compared {
-  Seconds measured;
+  std::optional<Seconds> measured;   ///< absent where the run did not measure it
   std::optional<Seconds> predicted;  ///< absent where the plan has no costs
-  /// measured / predicted - 1; absent without a prediction or with one of 0.
+  /// measured / predicted - 1; absent without one of them or with a prediction of 0.
   [[nodiscard]] std::optional<double> error() const;
 };
 template <class V>
 void describe(V& v, Compared& c) {
-  v.required("measured_ms", c.measured, "of the run");
+  v.required("measured_ms", c.measured, "of the run; null: it was not measured");
   v.optional("predicted_ms", c.predicted, "by the plan's costs and the simulator");
 }
 
 /// Where a stage's time went on one of its ranks, a step. The parts add up to the step's share of the window.
+/// Measured times are absent where the timeline has nothing of the rank.
 struct StageRow {
   StageId stage;
   Rank rank;
   Compared forward, backward, optimizer;
-  Compared send;             ///< handing tensors over, and waiting until they may be overwritten
-  Seconds receive;           ///< posting receives
-  Compared wait_activation;  ///< for the previous stage
-  Compared wait_gradient;    ///< for the next stage
-  Seconds wait_loss;         ///< for the loss to arrive at stage 0
-  Seconds collective;        ///< reductions, agreeing on the norm; the others' lateness included
-  Seconds other;             ///< loading, reporting
-  Compared idle;             ///< nothing at all: after the last action of a step, between steps
+  Compared send;                      ///< handing tensors over, and waiting until they may be overwritten
+  std::optional<Seconds> receive;     ///< posting receives
+  Compared wait_activation;           ///< for the previous stage
+  Compared wait_gradient;             ///< for the next stage
+  std::optional<Seconds> wait_loss;   ///< for the loss to arrive at stage 0
+  std::optional<Seconds> collective;  ///< reductions, agreeing on the norm; the others' lateness included
+  std::optional<Seconds> other;       ///< loading, reporting
+  Compared idle;                      ///< nothing at all: after the last action of a step, between steps
 };
 template <class V>
 void describe(V& v, StageRow& s) {
@@ -80,13 +81,13 @@ void describe(V& v, ActionRow& a) {
 
 struct MemoryRow {
   Rank rank;
-  Bytes measured;
+  std::optional<Bytes> measured;
   std::optional<Bytes> proved;
 };
 template <class V>
 void describe(V& v, MemoryRow& m) {
   v.required("rank", m.rank, "rank");
-  v.required("measured_bytes", m.measured, "peak of requested tensor bytes");
+  v.required("measured_bytes", m.measured, "peak of requested tensor bytes; null: not measured");
   v.optional("proved_bytes", m.proved, "what the checker proved to be enough");
 }
 
@@ -98,12 +99,14 @@ struct RunReport {
   std::int64_t steps = 0;  ///< of the run
   int timeline_steps = 0;  ///< behind the stage table
   Compared step;           ///< median
-  Seconds step_p99;
-  double bubble = 0;  ///< 1 - mean busy share of the ranks in the timeline
+  std::optional<Seconds> step_p99;
+  std::optional<double>
+      bubble;  ///< 1 - mean busy share of the ranks; absent without all of them in a timeline
   std::optional<double> bubble_predicted;
   std::optional<double> bubble_bound;  ///< with transfers that take no time: the best this order allows
-  double samples_per_second = 0;
+  std::optional<double> samples_per_second;
   std::optional<double> computed_positions;  ///< as in RunSummary
+  bool restored = false;                     ///< likewise
   std::vector<StageRow> stage_rows;
   std::vector<ActionRow> actions;
   std::vector<MemoryRow> memory;
@@ -117,12 +120,15 @@ void describe(V& v, RunReport& r) {
   v.required("steps", r.steps, "of the run");
   v.required("timeline_steps", r.timeline_steps, "behind the stage table");
   v.required("step", r.step, "median of the run's steps");
-  v.required("step_p99_ms", r.step_p99, "99 of 100 are shorter");
-  v.required("bubble", r.bubble, "idle share of the mean rank");
+  v.required("step_p99_ms", r.step_p99, "99 of 100 are shorter; null: no step was measured");
+  v.required("bubble", r.bubble, "idle share of the mean rank; null: no timeline");
   v.optional("bubble_predicted", r.bubble_predicted, "by the simulator");
   v.optional("bubble_bound", r.bubble_bound, "with free transfers");
-  v.required("samples_per_second", r.samples_per_second, "at the median step");
+  v.required("samples_per_second", r.samples_per_second, "at the median step; null: no step was measured");
   v.optional("computed_positions", r.computed_positions, "share of whole samples', which predictions are of");
+  auto restored = r.restored ? std::optional(true) : std::nullopt;
+  v.optional("restored", restored, "the run's end was lost: figures are those that metrics.jsonl has");
+  r.restored = restored.value_or(false);
   v.required("stage_times", r.stage_rows, "a step");
   v.required("actions", r.actions, "single times");
   v.required("memory", r.memory, "a rank");
@@ -153,7 +159,11 @@ constexpr int kDrawnSteps = 2;
 
 /// `error` as people read it: "+3.2 %".
 [[nodiscard]] std::string signed_percent(double fraction);
-/// A line about samples that were cut; empty where none was.
-[[nodiscard]] std::string cut_words(const RunReport& report);
+/// "5.2"; "-" for what was not measured.
+[[nodiscard]] std::string ms_or_none(const std::optional<Seconds>& time);
+[[nodiscard]] std::string percent_or_none(const std::optional<double>& share);
+[[nodiscard]] std::string samples_per_second_words(const RunReport& report);
+/// Lines about samples that were cut, and about what was not measured; empty where there is nothing to say.
+[[nodiscard]] std::string remarks_of(const RunReport& report);
 
 }  // namespace stagecraft

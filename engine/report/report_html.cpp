@@ -1,3 +1,4 @@
+#include "stagecraft/base/printable.h"
 #include "stagecraft/base/table.h"
 #include "stagecraft/engine/report/report.h"
 #include "stagecraft/schedules/pictures/svg.h"
@@ -22,7 +23,7 @@ td small { color: #57606a; } svg { max-width: 100%; height: auto; }
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '<') {
       out += "&lt;";
     } else if (c == '>') {
@@ -48,27 +49,34 @@ std::string table_of(const std::vector<std::string>& header, const std::string& 
   return fmt::format("<div class=\"wide\"><table>\n{}{}</table></div>\n", row_of(header, "th"), rows);
 }
 
+/// A paragraph per line.
+std::string paragraphs(const std::string& lines) {
+  std::string out;
+  for (std::size_t at = 0; at < lines.size();) {
+    const std::size_t end = std::min(lines.find('\n', at), lines.size());
+    out += "<p class=\"sub\">" + lines.substr(at, end - at) + "</p>\n";
+    at = end + 1;
+  }
+  return out;
+}
+
 /// Measured, and below it the prediction with its error.
 std::string measured_over_predicted(const Compared& figure) {
-  if (!figure.predicted) return format_ms(figure.measured);
+  if (!figure.predicted) return ms_or_none(figure.measured);
   const auto error = figure.error();
-  return fmt::format("{}<br><small>{}{}</small>", format_ms(figure.measured), format_ms(*figure.predicted),
+  return fmt::format("{}<br><small>{}{}</small>", ms_or_none(figure.measured), format_ms(*figure.predicted),
                      error ? ", " + signed_percent(*error) : "");
 }
 
 std::string html_step_table(const RunReport& report) {
-  const auto percent = [](const std::optional<double>& share) {
-    return share ? format_percent(*share) : std::string("-");
-  };
   const auto error = report.step.error();
   return table_of(
       {"", "measured", "predicted", "error"},
-      row_of({"step, median ms", format_ms(report.step.measured),
-              report.step.predicted ? format_ms(*report.step.predicted) : "-",
+      row_of({"step, median ms", ms_or_none(report.step.measured), ms_or_none(report.step.predicted),
               error ? signed_percent(*error) : ""}) +
-          row_of({"step, p99 ms", format_ms(report.step_p99), "", ""}) +
-          row_of({"bubble", format_percent(report.bubble), percent(report.bubble_predicted), ""}) +
-          row_of({"bubble with free transfers", "", percent(report.bubble_bound), ""}));
+          row_of({"step, p99 ms", ms_or_none(report.step_p99), "", ""}) +
+          row_of({"bubble", percent_or_none(report.bubble), percent_or_none(report.bubble_predicted), ""}) +
+          row_of({"bubble with free transfers", "", percent_or_none(report.bubble_bound), ""}));
 }
 
 std::string html_stage_table(const RunReport& report) {
@@ -77,9 +85,9 @@ std::string html_stage_table(const RunReport& report) {
     rows += row_of({fmt::format("stage {} <small>rank {}</small>", row.stage.value, row.rank.value),
                     measured_over_predicted(row.forward), measured_over_predicted(row.backward),
                     measured_over_predicted(row.optimizer), measured_over_predicted(row.send),
-                    format_ms(row.receive), measured_over_predicted(row.wait_activation),
-                    measured_over_predicted(row.wait_gradient), format_ms(row.wait_loss),
-                    format_ms(row.collective), format_ms(row.other), measured_over_predicted(row.idle)});
+                    ms_or_none(row.receive), measured_over_predicted(row.wait_activation),
+                    measured_over_predicted(row.wait_gradient), ms_or_none(row.wait_loss),
+                    ms_or_none(row.collective), ms_or_none(row.other), measured_over_predicted(row.idle)});
   }
   return table_of({"", "forward", "backward", "optimizer", "send", "receive", "wait activation",
                    "wait gradient", "wait loss", "collective", "other", "idle"},
@@ -100,7 +108,7 @@ std::string html_action_table(const RunReport& report) {
 std::string html_memory_table(const RunReport& report) {
   std::string rows;
   for (const MemoryRow& row : report.memory) {
-    rows += row_of({fmt::format("rank {}", row.rank.value), format_bytes(row.measured),
+    rows += row_of({fmt::format("rank {}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
                     row.proved ? format_bytes(*row.proved) : "-"});
   }
   return table_of({"", "measured peak", "proved"}, rows);
@@ -164,10 +172,9 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
   std::string html = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
-      "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches per step, {4} steps, {5:.1f} "
-      "samples/s</p>\n{6}",
-      escaped(title), kStyle, report.stages, report.micro_batches, report.steps, report.samples_per_second,
-      report.computed_positions ? "<p class=\"sub\">" + cut_words(report) + "</p>\n" : "");
+      "<body>\n<h1>{0}</h1>\n<p class=\"sub\">{2} stages, {3} micro-batches per step, {4} steps{5}</p>\n{6}",
+      escaped(title), kStyle, report.stages, report.micro_batches, report.steps,
+      samples_per_second_words(report), paragraphs(remarks_of(report)));
   html += "<h2>Step</h2>\n" + html_step_table(report);
   html +=
       fmt::format(
@@ -176,8 +183,7 @@ std::string report_html(const RunReport& report, const RunFiles& run) {
           report.timeline_steps) +
       html_stage_table(report);
   html += fmt::format("<h2>The last {} steps</h2>\n", kDrawnSteps) +
-          (run.timeline.events.empty() ? "<p>No timeline: log.timeline_steps was 0.</p>"
-                                       : to_svg(last_steps(run.timeline)));
+          (run.timeline.events.empty() ? "<p>No timeline was kept.</p>" : to_svg(last_steps(run.timeline)));
   html += "<h2>Loss</h2>\n" + loss_curve(run.metrics);
   html += "<h2>Single actions</h2>\n" + html_action_table(report);
   html +=

@@ -28,7 +28,7 @@ Timeline last_steps(const Timeline& timeline) {
 
 std::string report_svg(const RunReport& report, const RunFiles& run) {
   if (run.timeline.events.empty()) {
-    throw InputError("the run kept no timeline to draw: its log.timeline_steps was 0");
+    throw InputError("the run kept no timeline to draw: its log.timeline_steps was 0, or its end was lost");
   }
   Timeline part = last_steps(run.timeline);
   part.title = fmt::format("{}, {}: the last {} steps, measured", report.model, report.schedule,

@@ -14,19 +14,17 @@ std::string error_of(const Compared& figure) {
 }
 
 std::string both(const Compared& figure) {
-  return figure.predicted ? fmt::format("{} ({})", format_ms(figure.measured), format_ms(*figure.predicted))
-                          : format_ms(figure.measured);
+  return figure.predicted ? fmt::format("{} ({})", ms_or_none(figure.measured), format_ms(*figure.predicted))
+                          : ms_or_none(figure.measured);
 }
-
-std::string percent(const std::optional<double>& share) { return share ? format_percent(*share) : "-"; }
 
 std::string step_table(const RunReport& report) {
   Table table({"<", "measured", "predicted", "error"});
-  table.row({"step, median ms", format_ms(report.step.measured),
-             report.step.predicted ? format_ms(*report.step.predicted) : "-", error_of(report.step)});
-  table.row({"step, p99 ms", format_ms(report.step_p99), "", ""});
-  table.row({"bubble", format_percent(report.bubble), percent(report.bubble_predicted), ""});
-  table.row({"bubble with free transfers", "", percent(report.bubble_bound), ""});
+  table.row({"step, median ms", ms_or_none(report.step.measured), ms_or_none(report.step.predicted),
+             error_of(report.step)});
+  table.row({"step, p99 ms", ms_or_none(report.step_p99), "", ""});
+  table.row({"bubble", percent_or_none(report.bubble), percent_or_none(report.bubble_predicted), ""});
+  table.row({"bubble with free transfers", "", percent_or_none(report.bubble_bound), ""});
   return table.text();
 }
 
@@ -35,9 +33,9 @@ std::string stage_table(const RunReport& report) {
                "wait gradient", "wait loss", "collective", "other", "idle"});
   for (const StageRow& row : report.stage_rows) {
     table.row({fmt::format("{}", row.stage.value), fmt::format("{}", row.rank.value), both(row.forward),
-               both(row.backward), both(row.optimizer), both(row.send), format_ms(row.receive),
-               both(row.wait_activation), both(row.wait_gradient), format_ms(row.wait_loss),
-               format_ms(row.collective), format_ms(row.other), both(row.idle)});
+               both(row.backward), both(row.optimizer), both(row.send), ms_or_none(row.receive),
+               both(row.wait_activation), both(row.wait_gradient), ms_or_none(row.wait_loss),
+               ms_or_none(row.collective), ms_or_none(row.other), both(row.idle)});
   }
   return table.text();
 }
@@ -56,11 +54,11 @@ std::string memory_table(const RunReport& report) {
   Table table({"rank", "measured peak", "proved", "measured of proved"});
   for (const MemoryRow& row : report.memory) {
     const bool known = row.proved && row.proved->value > 0;
-    table.row({fmt::format("{}", row.rank.value), format_bytes(row.measured),
+    table.row({fmt::format("{}", row.rank.value), row.measured ? format_bytes(*row.measured) : "-",
                known ? format_bytes(*row.proved) : "-",
-               known ? format_percent(static_cast<double>(row.measured.value) /
-                                      static_cast<double>(row.proved->value))
-                     : ""});
+               known && row.measured ? format_percent(static_cast<double>(row.measured->value) /
+                                                      static_cast<double>(row.proved->value))
+                                     : ""});
   }
   return table.text();
 }
@@ -71,21 +69,45 @@ std::string signed_percent(double fraction) {
   return std::isfinite(fraction) ? fmt::format("{:+.1f} %", fraction * 100) : "-";
 }
 
-std::string cut_words(const RunReport& report) {
-  if (!report.computed_positions) return "";
-  return fmt::format("samples were cut to {:.0f} % of their positions; predictions are of whole samples\n",
-                     *report.computed_positions * 100);
+std::string ms_or_none(const std::optional<Seconds>& time) { return time ? format_ms(*time) : "-"; }
+
+std::string percent_or_none(const std::optional<double>& share) {
+  return share ? format_percent(*share) : "-";
+}
+
+std::string samples_per_second_words(const RunReport& report) {
+  return report.samples_per_second ? fmt::format(", {:.1f} samples/s", *report.samples_per_second) : "";
+}
+
+std::string remarks_of(const RunReport& report) {
+  std::string remarks;
+  if (report.computed_positions) {
+    remarks +=
+        fmt::format("samples were cut to {:.0f} % of their positions; predictions are of whole samples\n",
+                    *report.computed_positions * 100);
+  }
+  if (report.restored) {
+    remarks +=
+        "the end of the run was lost (it was killed, or its disk was full): step times are those of all "
+        "steps "
+        "in metrics.jsonl; memory and timeline were not kept\n";
+  } else if (report.timeline_steps == 0) {
+    remarks +=
+        "there is no timeline (log.timeline_steps is 0, or the run's end was lost): stages and bubble were "
+        "not measured\n";
+  }
+  return remarks;
 }
 
 std::string report_text(const RunReport& report) {
   return fmt::format(
-      "{}, {}, {} stages, {} micro-batches per step; {} steps, {:.1f} samples/s\n{}\n"
+      "{}, {}, {} stages, {} micro-batches per step; {} steps{}\n{}\n"
       "Step\n{}\n"
       "Stages: ms per step, over the last {} steps; predicted in brackets\n{}\n"
       "Actions: single times\n{}\n"
       "Memory: peak of requested tensor bytes\n{}",
       report.model, report.schedule, report.stages, report.micro_batches, report.steps,
-      report.samples_per_second, cut_words(report), step_table(report), report.timeline_steps,
+      samples_per_second_words(report), remarks_of(report), step_table(report), report.timeline_steps,
       stage_table(report), action_table(report), memory_table(report));
 }
 

@@ -5,14 +5,25 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace stagecraft {
+namespace {
+
+constexpr const char* kMissing =
+    "is missing: a run writes it when it ends (or is stopped by a signal). `stagecraft train CONFIG "
+    "--resume` "
+    "goes on with a run that was killed, and writes the file for one that had made all its steps";
+
+}  // namespace
 
 RunFiles read_run(const std::string& run_dir) {
   if (!is_folder(run_dir)) throw InputError({run_dir, ""}, "no such run directory");
   const auto path = [&](const char* name) {
     std::string file = fmt::format("{}/{}", run_dir, name);
     if (!is_there(file)) {
-      throw InputError({file, ""}, "is missing: a run writes it when it ends (or is stopped by a signal)");
+      const bool at_start = std::string_view(name) == "plan.json";
+      throw InputError({file, ""}, at_start ? "is missing, which every run writes when it starts" : kMissing);
     }
     return file;
   };

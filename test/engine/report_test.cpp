@@ -2,7 +2,9 @@
 
 #include "stagecraft/engine/report/report.h"
 
+#include "stagecraft/base/json.h"
 #include "test/support/catch.h"
+#include "test/support/command.h"
 
 #include <algorithm>
 #include <ctime>
@@ -43,6 +45,7 @@ class HandMade {
     run_.plan.costs = CostTable{{costs, costs}, {{{2, {Seconds{0}, 1e9}}}}, {}};
     run_.plan.predicted = predict(run_.plan);
     run_.summary.steps = 2;
+    run_.summary.measured_steps = 1;
     run_.summary.step = {ms(9.5), ms(9.6), ms(0.1)};
     run_.summary.peak = {Bytes{90}, Bytes{80}};
     run_.summary.proved_peak = {Bytes{100}, Bytes{80}};
@@ -74,6 +77,19 @@ class HandMade {
     return make_report(run_);
   }
 
+  [[nodiscard]] RunReport without_rank(int rank) {
+    std::erase_if(run_.timeline.events, [&](const Event& event) { return event.rank == Rank{rank}; });
+    return make_report(run_);
+  }
+  [[nodiscard]] RunReport without_steps() {
+    run_.summary.measured_steps = 0;
+    return make_report(run_);
+  }
+  [[nodiscard]] RunReport without_memory() {
+    run_.summary.peak.clear();
+    return make_report(run_);
+  }
+
  private:
   static Seconds ms(double value) { return Seconds{value / 1e3}; }
   static Tag activation(int mb) { return Tag::activation(StageId{0}, MicroBatch{mb}); }
@@ -90,7 +106,9 @@ class HandMade {
 
 TEST_CASE("every moment of a step is somebody's, and what lies between steps is nobody's", "[report]") {
   const RunReport report = HandMade().report();
-  const auto is = [](Seconds time, double ms) { return time.value * 1e3 == Approx(ms).margin(1e-9); };
+  const auto is = [](const std::optional<Seconds>& time, double ms) {
+    return time.value().value * 1e3 == Approx(ms).margin(1e-9);
+  };
   CHECK(report.timeline_steps == 2);
   REQUIRE(report.stage_rows.size() == 2);
   const StageRow& first = report.stage_rows[0];
@@ -107,13 +125,13 @@ TEST_CASE("every moment of a step is somebody's, and what lies between steps is 
   CHECK(is(last.wait_activation.measured, 1.2));
   CHECK(is(last.idle.measured, 2));
   // Busy: 6.5 and 6.3 of 9.5 ms.
-  CHECK(report.bubble == Approx(1 - 12.8 / 19));
+  CHECK(report.bubble.value() == Approx(1 - 12.8 / 19));
 }
 
 TEST_CASE("a wait through several steps counts for what lies in them", "[report]") {
   const RunReport report = HandMade().report_of_steps(3, [](int) { return 100.0; });
   // Steps of 10 ms at 0, 100 and 200 ms; rank 1 waits from 5 to 205 ms.
-  CHECK(report.stage_rows[1].wait_activation.measured.value * 3e3 == Approx(5 + 10 + 5));
+  CHECK(report.stage_rows[1].wait_activation.measured->value * 3e3 == Approx(5 + 10 + 5));
 }
 
 TEST_CASE("a timeline of many steps is reported in a time that goes by their number", "[report]") {
@@ -169,6 +187,58 @@ TEST_CASE("what is predicted of a rank is told stage by stage", "[report]") {
   // Stage 1 waits for the first activation of all; stage 3's gradients come from the loss.
   CHECK(report.stage_rows[1].wait_activation.predicted->value > 0);
   CHECK(report.stage_rows[3].wait_gradient.predicted->value == 0);
+}
+
+TEST_CASE("what was not measured is absent, and no figure is made of it", "[report]") {
+  const auto nulls = [](const Json& json) {
+    int count = 0;
+    const Json flat = json.flatten();
+    for (const Json& value : flat) count += value.is_null() ? 1 : 0;
+    return count;
+  };
+  HandMade made;
+  CHECK(nulls(json::write(made.report())) == 0);
+  SECTION("no timeline") {
+    const RunReport report = made.report_of("1f1b", 2, 2);
+    CHECK_FALSE(report.bubble);
+    CHECK(report.step.measured);
+    for (const StageRow& row : report.stage_rows) {
+      const Json json = json::write(row);
+      for (const char* part :
+           {"forward", "backward", "optimizer", "send", "wait_activation", "wait_gradient", "idle"}) {
+        INFO(part);
+        CHECK(json[part]["measured_ms"].is_null());
+      }
+      for (const char* part : {"receive_ms", "wait_loss_ms", "collective_ms", "other_ms"}) {
+        INFO(part);
+        CHECK(json[part].is_null());
+      }
+      CHECK_FALSE(row.forward.error());
+    }
+    CHECK(test::says(report_text(report), "there is no timeline"));
+    CHECK_FALSE(test::says(report_text(report), "nan"));
+  }
+  SECTION("one rank's events only") {
+    const RunReport report = made.without_rank(1);
+    CHECK_FALSE(report.bubble);
+    CHECK(report.stage_rows[0].forward.measured);
+    CHECK_FALSE(report.stage_rows[1].forward.measured);
+    CHECK_FALSE(report.stage_rows[1].idle.measured);
+  }
+  SECTION("no step") {
+    const RunReport report = made.without_steps();
+    CHECK_FALSE(report.step.measured);
+    CHECK_FALSE(report.step_p99);
+    CHECK_FALSE(report.samples_per_second);
+    CHECK_FALSE(report.step.error());
+    CHECK_FALSE(test::says(report_text(report), "samples/s"));
+  }
+  SECTION("no memory") {
+    const RunReport report = made.without_memory();
+    REQUIRE(report.memory.size() == 2);
+    CHECK_FALSE(report.memory[0].measured);
+    CHECK(report.memory[0].proved);
+  }
 }
 
 }  // namespace stagecraft

@@ -59,7 +59,7 @@ TEST_CASE("a run leaves what it says it leaves", "[trainer]") {
   const RunReport report = make_report(read_run(run.dir()));
   CHECK(report.timeline_steps == 3);
   CHECK(report.stage_rows.size() == 2);
-  CHECK(report.stage_rows[1].forward.measured.value > 0);
+  CHECK(report.stage_rows[1].forward.measured->value > 0);
   CHECK(report.memory.size() == 2);
 }
 
